@@ -9,33 +9,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Calls to drivers. A call belongs to the manager: it has Run's context and its own
-// deadline, and its result counts whether or not the pod that requested it still
-// waits.
+// Calls to drivers. A call belongs to the manager, not to its caller: it has Run's context and
+// its own deadline, and its result counts even if the pod that requested it no longer waits.
 
-// Names of the calls, as the DRA API has them.
+// Names of the calls in the DRA API.
 const (
 	callPrepare   = "NodePrepareResources"
 	callUnprepare = "NodeUnprepareResources"
 )
 
-// call starts a call to a driver for claims of a pod; none of them may have a
-// running call. The call continues if the caller does not wait: a driver never gets
-// the opposite call before it has answered or timed out. Manager.mu is held.
+// call starts a call to a driver for claims of a pod, none of which may have a running call. The
+// call continues if the caller does not wait for it, so that a driver never gets the opposite
+// call before it has answered or timed out. Manager.mu is held.
 func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bool) (*op, error) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return nil, ErrNotRunning
 	}
-	// One claim stands for all of them in the error: they miss the same driver.
+	// The error names one claim for all, since they miss the same driver.
 	p, err := m.plugin(driver, claims[0].String(), uid)
 	if err != nil {
 		return nil, err
 	}
-	// errs is written before done is closed, and only read after that: it needs no
-	// lock.
+	// errs needs no lock: it is written before done is closed, and read only afterwards.
 	o := &op{done: make(chan struct{}), prepare: prepare, errs: map[*claim]error{}}
-	// Counted while the plugin is listed: its connection is not closed before the
-	// call is over.
+	// Counted while the plugin is listed, so that its connection is not closed before the call
+	// ends.
 	p.calls.Add(1)
 	err = m.start(func(ctx context.Context) {
 		defer p.calls.Done()
@@ -47,7 +45,7 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 			m.callUnprepare(ctx, p, o, claims)
 		}
 	})
-	if err != nil { // Run has ended just now
+	if err != nil { // Run has just ended
 		p.calls.Done()
 		return nil, err
 	}
@@ -57,9 +55,8 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 		if prepare {
 			part.called = true
 		} else {
-			// From here on no container may start with this claim, whatever the
-			// result: a driver that fails in the middle may have removed the CDI
-			// files already.
+			// From here on, no container may start with this claim, whatever the result: a driver
+			// that fails halfway may have removed the CDI files already.
 			part.prepared, part.devices = false, nil
 			c.gen++
 		}
@@ -67,7 +64,7 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 	return o, nil
 }
 
-// refs names claims to a driver. ClaimRef never changes, so that no lock is needed.
+// refs returns how the DRA API names claims. A ClaimRef never changes, so no lock is needed.
 func refs(claims []*claim) []ClaimRef {
 	list := make([]ClaimRef, len(claims))
 	for i, c := range claims {
@@ -76,9 +73,9 @@ func refs(claims []*claim) []ClaimRef {
 	return list
 }
 
-// callPrepare calls the driver's Prepare and records the result in claims and o. The
-// devices replace those of an earlier answer. The result is not stored yet: the
-// caller of prepareBy stores the claims. m.mu is not held.
+// callPrepare calls the driver's Prepare and records the result in claims and o. The devices
+// replace those of an earlier answer. The caller of prepareBy stores the claims. m.mu must not be
+// held.
 func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	answer, err := p.driver.Prepare(ctx, refs(claims))
 	if err == nil {
@@ -98,11 +95,11 @@ func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*c
 	})
 }
 
-// callUnprepare makes the call, without Manager.mu, and records its result. If the
-// record cannot be written the driver is not called, and the claim still has to be
-// undone.
+// callUnprepare calls the driver's Unprepare and records the result. If the record cannot be
+// written, the driver is not called, and the claim remains to be unprepared. m.mu must not be
+// held.
 func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
-	// Stored first: a crash must not leave it as if it were prepared.
+	// Stored first, so that after a crash the claim does not count as prepared.
 	err := m.save(claims...)
 	var answer map[types.UID]error
 	if err == nil {
@@ -124,11 +121,11 @@ func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []
 	})
 }
 
-// errSkipped is for a claim that the driver did not answer for.
+// errSkipped is the error of a claim that is missing in a driver's answer.
 var errSkipped = errors.New("its answer leaves the claim out")
 
-// known returns an error if an answer has a claim that was not requested: such an
-// answer is not trusted for the other claims either.
+// known returns an error if an answer has a claim that was not requested. Then the whole answer
+// is not trusted.
 func known[T any](answer map[types.UID]T, claims []*claim) error {
 	for uid := range answer {
 		if !slices.ContainsFunc(claims, func(c *claim) bool { return c.UID == uid }) {
@@ -138,14 +135,14 @@ func known[T any](answer map[types.UID]T, claims []*claim) error {
 	return nil
 }
 
-// finish records the result of a call. err is the error of the whole call; without one,
-// accept is called for each claim, changes its part, and returns its error. finish locks
-// Manager.mu; accept is called with it held.
+// finish records the result of a call. err is the error of the whole call. Without one, accept is
+// called for each claim, with Manager.mu held; it changes the claim's part and returns the
+// claim's error.
 func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err error, accept func(*claim, *part) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// One value for all claims: errors below drops repetitions by identity, so that a
-	// pod with many claims is not shown the same error as often.
+	// The same value for all claims, so that errors, below, can remove repetitions: a pod with
+	// many claims shows the error once.
 	var all *DriverError
 	if err != nil {
 		all = &DriverError{Driver: p.name, Call: call, Err: err}
@@ -159,8 +156,8 @@ func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err err
 		} else if err := accept(c, part); err != nil {
 			o.errs[c] = &DriverError{Driver: p.name, Call: call, Claims: []string{c.String()}, Err: err}
 		}
-		// All pods of the claim wait for the driver, not only the one that made the
-		// call: any of them may be the next to try.
+		// All pods of the claim wait for the driver, not only the pod that made the call, since
+		// any of them may be the next to try.
 		if errors.Is(err, ErrAway) {
 			for uid := range c.pods {
 				m.await(p.name, uid)
@@ -170,9 +167,8 @@ func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err err
 	close(o.done)
 }
 
-// errors joins the errors that the calls in s had for claims, each once. Without
-// calls it is nil, which lets the first attempt of a loop through. Manager.mu is
-// held.
+// errors joins the errors that the calls in s returned for claims, each once. Without calls it is
+// nil, so that the first attempt of a loop proceeds. Manager.mu is held.
 func (s ops) errors(claims []*claim) error {
 	var errs []error
 	for _, c := range claims {
@@ -185,12 +181,11 @@ func (s ops) errors(claims []*claim) error {
 	return errors.Join(errs...)
 }
 
-// ops are the calls that ended during one Prepare or Unprepare. It returns their
-// errors, and does not repeat calls that failed while it waited.
+// ops are the calls that ended during one Prepare or Unprepare. Their errors are returned, and
+// calls that failed meanwhile are not repeated.
 type ops map[*op]bool
 
-// wait waits for the end of a call, and not for its success. If ctx ends first the
-// call goes on without this caller.
+// wait waits until a call has ended, successfully or not. If ctx ends first, the call continues.
 func (o *op) wait(ctx context.Context, driver string) error {
 	select {
 	case <-o.done:

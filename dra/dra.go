@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// defaultTimeout is the kubelet's for each call to a driver.
+	// defaultTimeout is the kubelet's timeout of a call to a driver.
 	defaultTimeout = 45 * time.Second
-	// defaultGrace is that of device plugins, whose drivers take as long to start.
+	// defaultGrace is the grace period for device plugins, whose drivers take as long to start.
 	// The kubelet has none: it fails at once and tries again.
 	defaultGrace = 5 * time.Minute
-	// maxDrivers limits the stored driver names: those of registered drivers, and
-	// those that claims name without a registration.
+	// maxDrivers limits the driver names that are kept: those of registered drivers, and those
+	// that only claims have named.
 	maxDrivers = 256
-	// maxInstances limits the instances of one driver: an update has two.
+	// maxInstances limits the instances of one driver; during an update there are two.
 	maxInstances = 16
 )
 
 // Store stores values durably, one for each claim. checkpoint.Store implements it.
 type Store interface {
-	// Write returns once the value is durable: only then a driver is called. It may
-	// block; only calls for the same claim wait for it.
+	// Write must return only once the value is durable, since the driver is called after it. It
+	// may block; only calls for the same claim wait for it.
 	Write(key string, value []byte) error
 	// Read returns fs.ErrNotExist if there is no value, or only a damaged one.
 	Read(key string) ([]byte, error)
-	// Delete removes the value of a key; a missing key is a success.
+	// Delete removes the value of a key. A missing key is not an error.
 	Delete(key string) error
-	// Keys returns all keys. The manager uses those with its own prefix. Only
-	// Restore calls it.
+	// Keys returns all keys; the manager ignores those without its own prefix. Only Restore calls
+	// it.
 	Keys() ([]string, error)
 }
 
-// Claims looks up ResourceClaims, for example at an API server. The results are
-// shared and not changed.
+// Claims looks up ResourceClaims, for example at an API server. The results are shared and not
+// modified.
 type Claims interface {
-	// Claim returns a claim. It may call a server, and returns when ctx ends. For a
-	// claim that does not exist it returns nil or an error. It is called without
-	// locks, once for each claim of a Prepare that is not prepared already.
+	// Claim returns a claim; for one that does not exist, nil or an error. It may call a server,
+	// and must return when ctx ends. It is called without locks, once for each claim of a Prepare
+	// that is not prepared already.
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 }
 
@@ -56,24 +56,23 @@ type Claims interface {
 type Config struct {
 	Store  Store
 	Claims Claims
-	// Boot identifies the boot of the machine, as /proc/sys/kernel/random/boot_id
-	// does: claims prepared in another boot are prepared again. Without it, claims
-	// that no running pod uses are prepared again too.
+	// Boot identifies the boot of the machine, like /proc/sys/kernel/random/boot_id. Claims that
+	// were prepared in another boot are prepared again. Without it, claims that no running pod
+	// uses are prepared again too.
 	Boot string
-	// KubeletDir is the root directory of a kubelet that ran on this node or may
-	// run again: its dra_manager_state is read and, if it exists, kept up to date.
-	// "": none.
+	// KubeletDir is the root directory of a kubelet that ran on this node or may run again. Its
+	// dra_manager_state is read and, if it exists, kept up to date. "": none.
 	KubeletDir string
 
-	Timeout time.Duration // of each call to a driver, and for the claims of a pod; 45s
-	Grace   time.Duration // how long pods wait for a driver that is away before they get a GoneError; 5m
+	Timeout time.Duration // for each call to a driver, and for the claims of a pod; 45s
+	Grace   time.Duration // how long pods wait for a missing driver before they get a GoneError; 5m
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// withDefaults returns the configuration with its optional fields set, but Boot,
-// KubeletDir and Metrics, which may be absent.
+// withDefaults returns the configuration with its optional fields set, except Boot, KubeletDir
+// and Metrics, which may be empty.
 func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -87,8 +86,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns every fault, with the field's name, its value and the allowed
-// values.
+// validate returns all mistakes, each with the field's name, its value and the allowed values.
 func (c Config) validate() error {
 	var errs []error
 	if c.Store == nil {
@@ -106,20 +104,19 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Manager keeps the claims that pods of this node use, and the drivers. Its methods
-// may be called from any goroutine.
+// Manager has the claims that pods of this node use, and the drivers. It is safe for concurrent
+// use.
 type Manager struct {
 	cfg Config
 	met *metrics
 
-	// mu guards the maps and ctx, and the fields of claims and drivers. It is never
-	// held during a call to a driver, an access of the store, or a look-up of a
-	// claim.
+	// mu guards the maps, ctx, and the fields of claims and drivers. It is never held during a
+	// call to a driver, an access to the store, or a look-up of a claim.
 	mu     sync.Mutex
 	claims map[types.UID]*claim
-	// byName has one claim for each name; claims has all. After a restart a name
-	// can have two claims, if one was deleted by force and created again, until one
-	// of them is unprepared.
+	// byName has one claim for each name; claims has all. After a restart, a name can have two
+	// claims, if one was deleted by force and created again. This ends when one of them is
+	// unprepared.
 	byName  map[string]*claim             // by namespace/name
 	byPod   map[types.UID]map[*claim]bool // the claims that a pod uses
 	alive   map[types.UID]bool            // pods with running containers at Restore that have not ended
@@ -127,7 +124,7 @@ type Manager struct {
 	reaping map[types.UID]*reaper         // pods that are gone
 	drivers map[string]*driver
 	subs    subscription.List[Change]
-	// ready is closed once ctx is set: registrations fail before that.
+	// ready is closed once ctx is set. Registrations fail before that.
 	ready chan struct{}
 	ctx   context.Context // Run's; nil before
 	wg    sync.WaitGroup  // of calls and sessions
@@ -135,16 +132,16 @@ type Manager struct {
 	// The fields for the start. restoring is locked before mu, never after it.
 	restoring sync.Mutex  // held by Restore
 	restored  bool        // guarded by restoring
-	blind     bool        // every container may run; set by Restore before it reads records
-	unread    []types.UID // claims whose record could not be read; used by Restore, then by Run
+	blind     bool        // the running containers are unknown; set by Restore before it reads records
+	unread    []types.UID // claims with an unreadable record; used by Restore, then by Run
 
-	// shared means that a kubelet's file has to be kept up to date; told has a
-	// token while the file is out of date.
+	// shared means that a kubelet's file has to be kept up to date. told has a token while the
+	// file is out of date.
 	shared bool
 	told   chan struct{}
 }
 
-// New checks cfg and returns a Manager, which Run starts.
+// New validates cfg and returns a Manager; call Run to start it.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -170,34 +167,34 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run lets drivers register and be called until ctx ends; it returns nil once all
-// calls have returned. It may be called once, after [Manager.Restore].
+// Run lets drivers register and calls them until ctx ends; it returns nil once all calls have
+// returned. It may be called once, after [Manager.Restore].
 func (m *Manager) Run(ctx context.Context) error {
-	// If the caller did not call Restore, every container may run, and every record
-	// counts as used.
+	// If the caller did not call Restore, every container may be running, and every record counts
+	// as used.
 	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
 		m.cfg.Log.Error("failed to restore claims", zap.Error(err))
 	}
 	m.mu.Lock()
 	m.ctx = ctx
-	// A record that could not be read does not keep drivers from registering.
+	// A record that could not be read must not prevent drivers from registering.
 	_ = m.start(m.reread)
 	m.mu.Unlock()
 	close(m.ready)
-	// The kubelet's file is written by one goroutine, so that a slow disk does not
-	// hold up pods, and an older state never replaces a newer one.
+	// One goroutine writes the kubelet's file, so that a slow disk does not delay pods, and an
+	// older state never replaces a newer one.
 	over, told := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(told)
 		m.keepTold(over)
 	}()
 	<-ctx.Done()
-	// Subscribers get no changes from here on: drivers that disconnect because of
-	// the end are not lost.
+	// From here on, subscribers get no changes: drivers that disconnect because Run ends are not
+	// lost.
 	m.subs.Drop()
 	m.wg.Wait()
 	m.subs.Wait()
-	close(over) // no driver is called any more
+	close(over) // no driver is called from here on
 	<-told
 	return nil
 }
@@ -208,8 +205,8 @@ func (m *Manager) Ready() <-chan struct{} { return m.ready }
 // start runs fn, with Run's ctx, on a goroutine that Run waits for. Before Run and
 // after the end of its context it returns ErrNotRunning. Manager.mu is held.
 func (m *Manager) start(fn func(ctx context.Context)) error {
-	// Checked under the lock that Run sets ctx with. No goroutine is added to wg once
-	// Run's context has ended, so that wg.Wait in Run cannot miss one.
+	// Checked under the lock that guards ctx, so that no goroutine is added once Run's context
+	// has ended: wg.Wait in Run would miss it.
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return ErrNotRunning
 	}
@@ -218,18 +215,17 @@ func (m *Manager) start(fn func(ctx context.Context)) error {
 	return nil
 }
 
-// turn serializes the calls for a pod: a Prepare and an Unprepare of the same pod
-// would otherwise add and drop its references in any order.
+// turn serializes the calls for a pod. Otherwise a Prepare and an Unprepare of the same pod would
+// add and remove its references in any order.
 type turn struct {
 	free chan struct{} // has a value while the turn is free
-	// users are the holder of the turn and those who wait for it; with the last of
-	// them the record goes. Guarded by Manager.mu.
+	// users counts the holder of the turn and those who wait for it. The last one removes the
+	// turn. Guarded by Manager.mu.
 	users int
 }
 
-// enter waits for a pod's turn until ctx ends, and returns a function that ends it.
-// The turn is a channel and not a mutex, so that a caller does not wait for a
-// hanging driver beyond its context.
+// enter waits for a pod's turn until ctx ends, and returns a function that ends the turn. The
+// turn is a channel, so that a caller need not wait for a hung driver beyond its context.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err error) {
 	m.mu.Lock()
 	t := m.turns[uid]
@@ -249,8 +245,8 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err e
 	}
 	select {
 	case <-t.free:
-		// The turn is freed before it is removed: a caller of enter in between
-		// finds this turn, and not a second one for the same pod.
+		// The turn is released before it is removed, so that a caller of enter in between uses
+		// this turn and does not create a second one.
 		return func() { t.free <- struct{}{}; forget() }, nil
 	case <-ctx.Done():
 		forget()

@@ -7,36 +7,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The interface between the manager and drivers. It is the DRA plugin API without
-// gRPC: a driver of this process implements it directly, and remote implements it
-// for programs behind a socket.
+// The interface between the manager and drivers: the DRA plugin API without gRPC. A driver of
+// this process implements it directly; remote implements it for programs behind a socket.
 
-// Driver prepares the claims of one driver name. A program that registers at a
-// socket is wrapped as a Driver; [Manager.Offer] adds one of this process. Calls
-// may overlap, but never for the same claim, and must return when their ctx ends.
+// Driver prepares the claims for one driver name. The manager wraps a program behind a socket as
+// a Driver; [Manager.Offer] adds one of this process. Calls may overlap, but never for the same
+// claim, and must return when their ctx ends.
 type Driver interface {
-	// Prepare prepares the devices of claims. It may be called again for prepared
-	// claims, as after a crash, and must succeed then, too. The answer has every
-	// claim by UID: a missing claim counts as failed, and a claim that was not
-	// requested fails the whole call. An error is the error of all claims. After an
-	// error that wraps [ErrAway], Subscribe reports the claims' pods when the
-	// driver is back.
+	// Prepare prepares the devices of claims. It may be called again for prepared claims, for
+	// example after a crash, and must succeed then too. The answer must have every claim, by UID:
+	// a missing claim counts as failed, and a claim that was not requested fails the whole call.
+	// If err is not nil, it is the error of all claims. If it wraps [ErrAway], Subscribe reports
+	// the claims' pods when the driver is back.
 	Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]Prepared, error)
-	// Unprepare undoes Prepare, also for claims that were never prepared or whose
-	// Prepare failed. The answer has every claim by UID; nil means success. After
-	// an error the claim and its record are kept, and the call is repeated later.
+	// Unprepare undoes Prepare, even for claims that were never prepared or whose Prepare failed.
+	// The answer must have every claim, by UID; nil means success. After an error the claim and
+	// its record are kept, and the call is repeated later.
 	Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UID]error, error)
-	// Watch calls report with the health of all devices, now and at each change,
-	// until ctx ends or the driver goes away. A driver without health returns
-	// [ErrNoHealth]; after any other return Watch is called again, 5 seconds later.
-	// report waits only for a lock, and must not be called concurrently.
+	// Watch calls report with the health of all devices, first at once and then at each change,
+	// until ctx ends or the driver disconnects. A driver without health returns [ErrNoHealth].
+	// After any other return, Watch is called again 5 seconds later. report only waits for a
+	// lock, and must not be called concurrently.
 	Watch(ctx context.Context, report func([]DeviceHealth)) error
 	// Close is the last call. No other call is running then.
 	Close() error
 }
 
-// ClaimRef names a claim to a driver. The UID distinguishes claims of the same
-// name. The driver reads the claim itself.
+// ClaimRef identifies a claim to a driver, which reads the claim itself. The UID distinguishes
+// claims with the same name.
 type ClaimRef struct {
 	Namespace, Name string
 	UID             types.UID
@@ -55,11 +53,11 @@ type Device struct {
 	// Requests are the requests of the claim that the device is for; none means
 	// all.
 	Requests []string `json:"requests,omitempty"`
-	// CDI are fully qualified names (vendor/class=device, as in the Container
-	// Device Interface specification); a device may have several, or none.
+	// CDI are fully qualified names (vendor/class=device, as in the Container Device Interface
+	// specification). A device may have several, or none.
 	CDI []string `json:"cdi,omitempty"`
-	// Share distinguishes several shares of one device; "" for a device that is not
-	// shared. Version v1beta1 of the API has no such field.
+	// Share distinguishes the shares of a shared device; "" for a device that is not shared.
+	// Version v1beta1 of the API has no such field.
 	Share string `json:"share,omitempty"`
 }
 
@@ -67,8 +65,7 @@ type Device struct {
 type DeviceHealth struct {
 	Pool, Device string
 	Health       Health
-	// Timeout is how long the health is valid without another report; 0 or less
-	// means 30s (KEP-4680).
+	// Timeout is how long a report is valid; 0 or less means 30s (KEP-4680).
 	Timeout time.Duration
 	Message string // for people; cut to 1024 bytes
 }

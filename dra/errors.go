@@ -7,30 +7,28 @@ import (
 	"time"
 )
 
-// Callers decide by the type: wait for the driver (NotYetError), report it
-// (GoneError), or try again later (the others).
+// Callers decide by the type of the error: wait for the driver (NotYetError), report it
+// (GoneError), or try again later (all others).
 
 // ErrNotRunning is returned for calls before [Manager.Run] or after its end.
 var ErrNotRunning = errors.New("the manager of resource claims is not running")
 
-// ErrAway is returned by a [Driver] that could not be reached: pods wait until it
-// is back.
+// ErrAway is the error of a [Driver] that could not be reached. Pods wait until it is back.
 var ErrAway = errors.New("the driver cannot be reached")
 
 // ErrNoHealth is returned by a [Driver] that does not report health.
 var ErrNoHealth = errors.New("the driver does not report health")
 
-// ErrNotPrepared means that a container uses a claim that is not prepared for its
-// pod: it must not start.
+// ErrNotPrepared means that a container uses a claim that is not prepared for its pod. The
+// container must not start.
 var ErrNotPrepared = errors.New("the claim is not prepared")
 
-// NotYetError means that a driver is missing that may still register: try again
-// when [Manager.Subscribe] reports the pod. From Until on the error is a
-// [*GoneError], though the driver may still register.
+// NotYetError means that a driver is missing and may still register. Try again when
+// [Manager.Subscribe] reports the pod. After Until, the error is a [*GoneError] instead.
 type NotYetError struct {
 	Driver string
 	Claim  string // namespace/name
-	// Why describes for people why the pod waits.
+	// Why says why the pod waits, for people.
 	Why string
 	// Until is the end of Config.Grace, counted from the loss of the driver or from
 	// the first pod that named it.
@@ -41,8 +39,8 @@ func (e *NotYetError) Error() string {
 	return fmt.Sprintf("claim %s waits for driver %s until %s: %s", e.Claim, e.Driver, e.Until.Format(time.TimeOnly), e.Why)
 }
 
-// GoneError means that no instance of a driver was connected for Config.Grace.
-// Subscribe still reports the pod if one connects.
+// GoneError means that no instance of a driver was connected for Config.Grace. If one connects
+// later, Subscribe reports the pod.
 type GoneError struct {
 	Driver, Claim, Why string
 }
@@ -59,12 +57,11 @@ type ClaimError struct {
 
 func (e *ClaimError) Error() string { return fmt.Sprintf("claim %s: %v", e.Claim, e.Err) }
 
-// Unwrap returns the fault of the claim.
+// Unwrap returns the reason why the claim cannot be used.
 func (e *ClaimError) Unwrap() error { return e.Err }
 
-// DriverError means that a driver returned an error or an invalid answer, or did
-// not answer in time. The call may have had an effect, and is repeated when the pod
-// is tried again.
+// DriverError means that a driver returned an error or an invalid answer, or did not answer in
+// time. The call may have had an effect. It is repeated when the pod is tried again.
 type DriverError struct {
 	Driver string
 	Call   string   // name in the DRA API

@@ -13,24 +13,22 @@ import (
 )
 
 const (
-	// healthTimeout is how long a report counts that names no time (the
-	// kubelet's value).
+	// healthTimeout is how long a report without a timeout is valid (the kubelet's value).
 	healthTimeout = 30 * time.Second
 	// watchRetry is the pause before a driver's health is watched again (the
 	// kubelet's value).
 	watchRetry = 5 * time.Second
-	// maxHealth bounds the devices of one plugin that are remembered.
+	// maxHealth limits the devices of one plugin whose health is kept.
 	maxHealth = 1 << 16
-	// maxDeviceName is how many bytes the name of a device and that of its pool
-	// may have; the API's are shorter (63 and 253).
+	// maxDeviceName limits the bytes of the names of devices and pools. The API's limits are
+	// smaller (63 and 253).
 	maxDeviceName = 256
 )
 
-// deviceName names a device of a driver.
+// deviceName identifies a device of a driver.
 type deviceName struct{ pool, device string }
 
-// health is the last report about a device, and its time. It is replaced, never
-// changed.
+// health is the last report about a device, and its time. It is replaced, never modified.
 type health struct {
 	health  Health
 	message string
@@ -38,8 +36,7 @@ type health struct {
 	at      time.Time
 }
 
-// fresh reports whether the report is still valid; at the very moment of its
-// timeout it is.
+// fresh reports whether the report is still valid. Exactly at its timeout it still is.
 func (h *health) fresh(now time.Time) bool { return now.Sub(h.at) <= h.timeout }
 
 // watch receives the health of a driver's devices until ctx ends, or until the
@@ -48,11 +45,11 @@ func (m *Manager) watch(ctx context.Context, p *plugin) {
 	for ctx.Err() == nil {
 		err := p.driver.Watch(ctx, func(list []DeviceHealth) { m.report(ctx, p, list) })
 		m.mu.Lock()
-		// No reports arrive for these devices any more, whatever ended the stream.
+		// The stream has ended, so the health of the devices is unknown.
 		m.unknown(p)
 		m.mu.Unlock()
 		if errors.Is(err, ErrNoHealth) {
-			return // a new version of it registers anew
+			return // a new version of the driver registers again
 		}
 		m.cfg.Log.Debug("health stream of driver ended", zap.String("driver", p.name), zap.Error(err))
 		t := time.NewTimer(watchRetry)
@@ -64,20 +61,19 @@ func (m *Manager) watch(ctx context.Context, p *plugin) {
 	}
 }
 
-// report stores the health that a driver reported. Devices that it leaves out keep
-// their health until it times out.
+// report stores the health that a driver reported. Devices that are not in the report keep their
+// health until it times out.
 func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The plugin was withdrawn: a late report must not restore what unknown has
-	// cleared.
+	// The plugin was withdrawn, so that a late report must not restore what unknown has cleared.
 	if ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
 	changed := map[deviceName]bool{}
 	for _, d := range list {
-		// Such a name cannot be that of an allocated device.
+		// No allocated device can have such a name.
 		if len(d.Pool) > maxDeviceName || len(d.Device) > maxDeviceName {
 			continue
 		}
@@ -99,9 +95,8 @@ func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	m.tell(p.name, changed)
 }
 
-// age removes reports that have timed out, adds their devices to changed, and sets
-// a timer for the next timeout. One timer for each plugin costs the same for any
-// number of devices. Manager.mu is held.
+// age removes reports that have timed out, adds their devices to changed, and sets a timer for
+// the next timeout. There is one timer per plugin, for any number of devices. Manager.mu is held.
 func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	var next time.Time
 	for name, h := range p.health {
@@ -119,7 +114,7 @@ func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	if next.IsZero() {
 		return
 	}
-	// The millisecond is because a report counts up to and including its end.
+	// One millisecond more, since a report is valid up to and including its timeout.
 	p.stale = time.AfterFunc(next.Sub(now)+time.Millisecond, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -129,7 +124,7 @@ func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	})
 }
 
-// unknown forgets the reports of a plugin, and informs the pods. Manager.mu is held.
+// unknown removes the reports of a plugin, and notifies the pods. Manager.mu is held.
 func (m *Manager) unknown(p *plugin) {
 	if p.stale != nil {
 		p.stale.Stop()
@@ -143,8 +138,8 @@ func (m *Manager) unknown(p *plugin) {
 	m.tell(p.name, changed)
 }
 
-// tell reports the pods that have one of some devices, of any instance of the
-// driver: their statuses are out of date. Manager.mu is held.
+// tell reports the pods that have one of some devices from any instance of the driver, since
+// their statuses are out of date. Manager.mu is held.
 func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	if len(devices) == 0 {
 		return
@@ -164,9 +159,9 @@ func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	}
 }
 
-// healthOf returns the health of a device from the newest instance that reported
-// it. The resource ID is the first CDI name, or driver/pool/device without one, as
-// in the kubelet. Manager.mu is held.
+// healthOf returns the health of a device, from the newest instance that reported it. As in the
+// kubelet, the resource ID is the first CDI name, or driver/pool/device if there is none.
+// Manager.mu is held.
 func (m *Manager) healthOf(d HeldDevice, now time.Time) v1.ResourceHealth {
 	out := v1.ResourceHealth{ResourceID: v1.ResourceID(d.Driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {

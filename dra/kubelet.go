@@ -18,34 +18,33 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// A kubelet's own file of claims, for nodes that change from a kubelet to this agent
-// and perhaps back. The file is read if a kubelet wrote it last, and kept up to date
-// for the next kubelet; a node that never had one gets none.
+// A kubelet's own file of claims, for nodes that change from a kubelet to this agent, and perhaps
+// back. The file is read if a kubelet wrote it last, and kept up to date for the next kubelet. If
+// the node has no such file, none is created.
 
 const (
-	// kubeletFile has the claims that a kubelet prepared, in its root directory.
+	// kubeletFile is the file in the kubelet's root directory that lists its prepared claims.
 	kubeletFile = "dra_manager_state"
-	// maxKubeletFile is the largest file that is read, in bytes: four times the
-	// file of 250 pods with claims of 16 devices.
+	// maxKubeletFile is the largest size that is read, in bytes: four times the file for 250 pods
+	// with claims of 16 devices.
 	maxKubeletFile = 4 << 20
-	// kubeletKey is the key in the store of the checksum that the kubelet's file had
-	// when this agent wrote it last.
+	// kubeletKey is the key in the store of a checksum: that of the kubelet's file when this
+	// agent wrote it last.
 	kubeletKey = "kubelet"
 
-	// The values that the kubelet writes into the file. Other values mean an
-	// unknown format.
+	// The values that the kubelet writes into the file. Any other value means an unknown format.
 	kubeletKind    = "DRACheckpoint"
 	kubeletVersion = "checkpoint.dra.kubelet.k8s.io/v1"
 )
 
-// kubeletFormat is the JSON of the kubelet's file. Data is JSON in a string; the
-// checksum covers the bytes of the string.
+// kubeletFormat is the JSON of the kubelet's file. Data is JSON in a string; the checksum covers
+// the string's bytes.
 type kubeletFormat struct {
 	Data     string
 	Checksum uint32 // CRC-32 of Data (IEEE)
 }
 
-// kubeletData is the JSON in Data. Field names without tags are the kubelet's.
+// kubeletData is the JSON in Data. Fields without tags have the kubelet's names.
 type kubeletData struct {
 	Kind               string `json:"kind,omitempty"`
 	APIVersion         string `json:"apiVersion,omitempty"`
@@ -62,8 +61,7 @@ type kubeletClaim struct {
 	DriverState map[string]kubeletDriver
 }
 
-// kubeletDriver has no devices before the driver has prepared them, or if the
-// driver returned none.
+// kubeletDriver has no devices if the driver has not prepared them yet, or returned none.
 type kubeletDriver struct {
 	Devices []kubeletDevice
 }
@@ -78,9 +76,8 @@ type kubeletDevice struct {
 	CDIDeviceIDs []string
 }
 
-// decodeKubelet reads a kubelet's file. Entries that no kubelet can have written are
-// left out and returned as problems. An error means that the file as a whole is
-// damaged, or of an unknown version.
+// decodeKubelet parses a kubelet's file. Entries that no kubelet can have written are omitted and
+// returned as problems. An error means that the whole file is damaged, or has an unknown version.
 func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []error, err error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -99,8 +96,7 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 	seen := map[types.UID]bool{}
 	for i, c := range data.ClaimInfoStateList {
 		r := c.record()
-		// The checks are those of this agent's own records: a record that passes
-		// can be stored and read again.
+		// Checked like this agent's own records, so that the record can be stored and read again.
 		value, err := json.Marshal(r)
 		if err == nil {
 			_, err = parseRecord(r.UID, value)
@@ -118,8 +114,8 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 	return records, f.Checksum, problems, nil
 }
 
-// record converts the claim to this agent's format. Boot stays empty, since the
-// kubelet does not store it.
+// record converts the claim to this agent's format. Boot stays empty, since the kubelet does not
+// store it.
 func (c *kubeletClaim) record() *record {
 	r := &record{Version: recordVersion, UID: c.ClaimUID, Namespace: c.Namespace, Name: c.ClaimName}
 	for _, uid := range slices.Sorted(maps.Keys(c.PodUIDs)) {
@@ -134,16 +130,16 @@ func (c *kubeletClaim) record() *record {
 			}
 			d.Devices = append(d.Devices, out)
 		}
-		// The kubelet does not store whether a driver has answered. Without devices
-		// the driver is called again, which does no harm.
+		// The kubelet does not store whether a driver has answered. If there are no devices, the
+		// driver is called again, which is harmless.
 		d.Prepared = len(d.Devices) > 0
 		r.Drivers = append(r.Drivers, d)
 	}
 	return r
 }
 
-// encodeKubelet writes claims down as a kubelet would. Equal claims give equal bytes:
-// map keys are sorted by the encoder, claims here.
+// encodeKubelet encodes claims as a kubelet would. Equal claims give equal bytes: the encoder
+// sorts the keys of maps, and this function the claims.
 func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 	data := kubeletData{Kind: kubeletKind, APIVersion: kubeletVersion, ClaimInfoStateList: make([]kubeletClaim, 0, len(records))}
 	records = slices.Clone(records)
@@ -175,10 +171,9 @@ func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 	return b, f.Checksum, err
 }
 
-// fromKubelet reads which claims a kubelet prepared, if it wrote that after this
-// agent did. Where there is such a file, the agent keeps it up to date, so that a
-// kubelet can go on from there. A damaged file is logged and ignored: the agent
-// starts, unlike a kubelet.
+// fromKubelet returns the claims that a kubelet prepared, if a kubelet wrote the file after this
+// agent. If the file exists, the agent keeps it up to date, so that a kubelet can continue from
+// it. A damaged file is logged and ignored; a kubelet would refuse to start.
 func (m *Manager) fromKubelet() []*record {
 	if m.cfg.KubeletDir == "" {
 		return nil
@@ -187,8 +182,7 @@ func (m *Manager) fromKubelet() []*record {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// Also a file that cannot be read is replaced later: a kubelet refuses to start
-	// with a damaged one.
+	// An unreadable file is replaced later too, since a kubelet refuses to start with it.
 	m.mu.Lock()
 	m.shared = true
 	m.mu.Unlock()
@@ -202,8 +196,8 @@ func (m *Manager) fromKubelet() []*record {
 		m.cfg.Log.Warn("ignored kubelet's claims", zap.Error(err))
 		return nil
 	}
-	// The agent wrote this file itself, and its own records say more: uses, boots and
-	// the names of pods.
+	// This agent wrote the file, and its own records contain more: uses, boots and the names of
+	// pods.
 	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(uint64(checksum), 10) {
 		return nil
 	}
@@ -214,9 +208,9 @@ func (m *Manager) fromKubelet() []*record {
 	return records
 }
 
-// inherit takes over a claim of a kubelet, and stores it. Drivers are not called
-// again for claims of running pods, as those were prepared in this boot; other
-// claims are prepared again, or undone.
+// inherit takes over a claim of a kubelet, and stores it. Claims of running pods were prepared in
+// this boot, so their drivers are not called again. Other claims are prepared again, or
+// unprepared.
 func (m *Manager) inherit(r *record) {
 	m.mu.Lock()
 	for _, p := range r.Pods {
@@ -228,7 +222,7 @@ func (m *Manager) inherit(r *record) {
 	m.adopt(r)
 	m.mu.Lock()
 	c := m.claims[r.UID]
-	// The record is not stored in this format yet.
+	// The record is not stored in this agent's format yet.
 	c.gen++
 	m.mu.Unlock()
 	if err := m.saveOne(c); err != nil {
@@ -236,8 +230,8 @@ func (m *Manager) inherit(r *record) {
 	}
 }
 
-// tellSoon has the kubelet's file written again. It never blocks, and is called with
-// Manager.mu held; several calls may become one write.
+// tellSoon requests a write of the kubelet's file. It does not block. Several requests may lead
+// to one write. Manager.mu is held.
 func (m *Manager) tellSoon() {
 	select {
 	case m.told <- struct{}{}:
@@ -245,9 +239,9 @@ func (m *Manager) tellSoon() {
 	}
 }
 
-// keepTold keeps the kubelet's file up to date until done is closed, and writes once
-// more then if there is a change left. A failed write is logged; the next change of a
-// claim tries again.
+// keepTold keeps the kubelet's file up to date until done is closed; then it writes once more if
+// something has changed. A failed write is logged, and the next change of a claim leads to
+// another attempt.
 func (m *Manager) keepTold(done <-chan struct{}) {
 	for ended := false; !ended; {
 		select {
@@ -266,9 +260,8 @@ func (m *Manager) keepTold(done <-chan struct{}) {
 	}
 }
 
-// tellKubelet writes the claims of now into the kubelet's file, if the node has one.
-// It reads the state itself, so that the file is never older than the last call of
-// tellSoon.
+// tellKubelet writes the current claims into the kubelet's file, if the node has one. It reads
+// the state itself, so that the file is never older than the last call of tellSoon.
 func (m *Manager) tellKubelet() error {
 	m.mu.Lock()
 	shared := m.shared
@@ -282,7 +275,7 @@ func (m *Manager) tellKubelet() error {
 	if !shared {
 		return nil
 	}
-	// The records are snapshots: neither encoding nor the disk holds up the manager.
+	// Encodes and writes a snapshot, so that neither delays the manager.
 	b, checksum, err := encodeKubelet(records)
 	if err != nil {
 		return err
@@ -294,7 +287,7 @@ func (m *Manager) tellKubelet() error {
 	if err := errors.Join(dir.Replace(kubeletFile, b, 0o600), dir.Close()); err != nil {
 		return err
 	}
-	// The file is written first. After a crash between the two writes, the file
-	// counts as a kubelet's, and it has the same claims.
+	// The file is written first. After a crash between the two writes, the file counts as a
+	// kubelet's, with the same claims.
 	return m.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, uint64(checksum), 10))
 }

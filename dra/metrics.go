@@ -10,23 +10,23 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// Values of the labels, as the kubelet has them.
+// Values of the labels, as in the kubelet.
 const (
 	opPrepare   = "PrepareResources"
 	opUnprepare = "UnprepareResources"
 	anyDriver   = "<any>"
 )
 
-// metrics are the kubelet's, by its names, where it has them.
+// metrics has the kubelet's metrics of claims, and further ones.
 type metrics struct {
 	operations *prometheus.HistogramVec
 	calls      *prometheus.HistogramVec
 	damaged    prometheus.Counter
 }
 
-// newMetrics makes the metrics and registers them; without a registerer they are
-// counted and not shown. Buckets are the kubelet's, in seconds, up to just below the
-// deadline of a call. inUse is called at each scrape and takes Manager.mu.
+// newMetrics creates the metrics and registers them with reg, unless it is nil. The buckets are
+// the kubelet's, in seconds, up to just below the deadline of a call. inUse is called at each
+// scrape and locks Manager.mu.
 func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metrics, error) {
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	m := &metrics{
@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metric
 	return m, errors.Join(promshare.Register(reg, m.operations), promshare.Register(reg, m.calls), promshare.Register(reg, m.damaged), promshare.Register(reg, gauge(inUse)))
 }
 
-// operation notes the end of a Prepare or an Unprepare that had something to do.
+// operation records the end of a Prepare or an Unprepare that had something to do.
 func (m *metrics) operation(name string, began time.Time, err error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(time.Since(began).Seconds())
 }
@@ -57,10 +57,10 @@ type gauge func() map[string]int
 var inUseDesc = prometheus.NewDesc("dra_resource_claims_in_use",
 	"Claims that are prepared, by driver; <any> counts each once.", []string{"driver_name"}, nil)
 
-// Describe is a [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (g gauge) Describe(ch chan<- *prometheus.Desc) { ch <- inUseDesc }
 
-// Collect is a [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (g gauge) Collect(ch chan<- prometheus.Metric) {
 	for name, n := range g() {
 		ch <- prometheus.MustNewConstMetric(inUseDesc, prometheus.GaugeValue, float64(n), name)

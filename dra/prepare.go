@@ -13,20 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Prepare calls drivers to prepare the claims of a pod. It is called before the
-// pod's containers start, and may be repeated: prepared claims cause no call. It
-// blocks until all drivers have answered or ctx ends; calls that were started
-// continue. After an error it has to be called again. [Manager.Unprepare] undoes
-// it, also after an error.
+// Prepare calls drivers to prepare the claims of a pod. Call it before the pod's containers
+// start. It may be repeated: prepared claims cause no call. It blocks until all drivers have
+// answered or ctx ends; calls that were started continue. After an error it has to be called
+// again. [Manager.Unprepare] undoes it, also after an error.
 //
-// Errors are, or wrap, [*NotYetError], [*GoneError], [*ClaimError], [*DriverError]
-// and [ErrNotRunning].
+// Errors are, or wrap, [*NotYetError], [*GoneError], [*ClaimError], [*DriverError] and
+// [ErrNotRunning].
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	wants, err := wantsOf(pod)
 	if err != nil {
 		return err
 	}
-	// Before the turn: a sync of a running pod does not wait.
+	// Checked before the turn, so that a sync of a running pod does not wait.
 	if len(wants) == 0 || m.has(pod, wants) {
 		return nil
 	}
@@ -35,7 +34,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("wait for another call for the pod's claims: %w", err)
 	}
 	defer leave()
-	// The pod exists, whatever the last Retain reported.
+	// The pod exists, even if the last Retain found it gone.
 	m.rescue(pod.UID)
 	began := time.Now()
 	err = m.prepare(ctx, pod, wants)
@@ -43,13 +42,12 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// has reports that all claims of a pod are prepared and stored. References without
-// uses, such as those of a kubelet's file, are not enough for a container that uses
-// a claim.
+// has reports whether all claims of a pod are prepared and stored. A reference without uses, such
+// as one from a kubelet's file, is not enough for a container that uses the claim.
 func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The pod's claims may be undone at any moment.
+	// The pod's claims may be unprepared at any moment.
 	if m.reaping[pod.UID] != nil {
 		return false
 	}
@@ -65,7 +63,7 @@ func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	return true
 }
 
-// prepare is Prepare with the pod's turn held.
+// prepare is Prepare, with the pod's turn held.
 func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error {
 	objects, err := m.look(ctx, pod, wants)
 	if err != nil {
@@ -75,23 +73,22 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	if err != nil {
 		return err
 	}
-	// Stored first: whatever the drivers do from now on will be undone.
+	// Stored first, so that everything the drivers do from now on will be undone.
 	if err := m.save(claims...); err != nil {
 		return err
 	}
 	err = m.each(claims, func(driver string, list []*claim) error {
 		return m.prepareBy(ctx, driver, pod.UID, list)
 	})
-	// Also if a driver failed: the other drivers' answers are kept, and those
-	// drivers are not called again. And before the pod starts: otherwise the pod
-	// would wait for its drivers after a crash.
+	// Stored even if a driver failed, so that the drivers that answered are not called again; and
+	// before the pod starts, so that after a crash the pod does not have to wait for its drivers.
 	if err = errors.Join(err, m.save(claims...)); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range claims {
-		// A copy, as a record that is being written may have the old one.
+		// A copy, since a write of a record may be reading the old one.
 		r := *c.pods[pod.UID]
 		r.given = true
 		c.pods[pod.UID] = &r
@@ -99,8 +96,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	return nil
 }
 
-// look returns the claims in the order of wants, after checking that the pod may
-// use them. The first error ends it; nothing has changed by then.
+// look returns the claims in the order of wants, after checking that the pod may use them. It
+// returns at the first error. It changes nothing.
 func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resourceapi.ResourceClaim, error) {
 	ctx, done := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer done()
@@ -121,8 +118,8 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resou
 	return list, nil
 }
 
-// take records that the pod uses the claims, all or none: every check comes before
-// the first change, so that a pod that waits for a driver holds no claim.
+// take records that the pod uses the claims, all or none. Every check comes before the first
+// change, so that a pod that waits for a driver uses no claim.
 func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.ResourceClaim) ([]*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,13 +129,14 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 	for i, w := range wants {
 		name := pod.Namespace + "/" + w.claim
 		c := m.byName[name]
-		// The driver has the devices of the older claim still in use.
+		// The driver still has the devices of the older claim.
 		if c != nil && c.UID != objects[i].UID {
 			return nil, &ClaimError{name, fmt.Errorf("its UID is %s, and that of an older one with its name, deleted by force, "+
 				"is %s: it has to be unprepared first", objects[i].UID, c.UID)}
 		}
 		for _, d := range driversOf(objects[i]) {
-			// A driver that has done its part may be away: the pod starts without it.
+			// A driver that has already prepared its part may be missing: the pod starts without
+			// it.
 			if c != nil && c.parts[d] != nil && c.parts[d].prepared {
 				continue
 			}
@@ -162,7 +160,7 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 		}
 		for _, d := range driversOf(o) {
 			if c.parts[d] == nil {
-				// Also for known claims: the current allocation counts.
+				// Known claims too, since the current allocation counts.
 				c.parts[d] = &part{}
 				c.gen++
 			}
@@ -173,9 +171,8 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 	return claims, nil
 }
 
-// each calls do in parallel for every driver, with the claims that the driver has a
-// part in, and returns all errors after the last call. A hanging driver does not
-// delay the others.
+// each calls do in parallel for every driver, with the claims that have a part at the driver, and
+// returns all errors after the last call. A hung driver does not delay the others.
 func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) error) error {
 	by := map[string][]*claim{}
 	m.mu.Lock()
@@ -201,8 +198,8 @@ func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) er
 	return errors.Join(errs...)
 }
 
-// prepareBy calls one driver to prepare those of some claims that are not prepared.
-// It waits for running calls for them, whose results count.
+// prepareBy calls one driver to prepare those of the claims that are not prepared. It waits for
+// running calls for them, whose results count.
 func (m *Manager) prepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
 	seen := ops{}
 	for {

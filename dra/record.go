@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The record of a claim on disk: one JSON value for each claim, so that a damaged one
-// costs one claim, and a change writes as much as has changed.
+// The records of claims on disk. Each claim has its own JSON value, so that damage affects one
+// claim, and a change writes only one value.
 
-// claimPrefix begins the keys of the store; a claim's UID follows.
+// claimPrefix is the prefix of keys in the store; a claim's UID follows it.
 const claimPrefix = "claim."
 
-// recordVersion is the version of stored values. A record of another version counts
-// as damaged: the claim is prepared again at the next sync.
+// recordVersion is the version of stored values. A record with another version counts as damaged:
+// the claim is prepared again at the next sync.
 const recordVersion = 1
 
 // record is the stored form of a claim.
@@ -32,16 +32,16 @@ type record struct {
 	Drivers   []driverRecord `json:"drivers"`        // by name
 }
 
-// driverRecord is the stored part of a driver. Every driver that may have been
-// called has one, prepared or not: it is needed to undo a claim after a crash.
+// driverRecord is the stored part of a driver. Every driver that may have been called has one,
+// prepared or not, since it is needed to unprepare a claim after a crash.
 type driverRecord struct {
 	Name     string   `json:"name"`
 	Prepared bool     `json:"prepared,omitempty"`
-	Devices  []Device `json:"devices,omitempty"` // if prepared, as the driver said
+	Devices  []Device `json:"devices,omitempty"` // as the driver returned them; if prepared
 }
 
-// record is the claim as it is. Pods and drivers are sorted, so that equal claims
-// have equal records. Manager.mu is held; the result may be read without it.
+// record returns the stored form of the claim. Pods and drivers are sorted, so that equal claims
+// have equal records. Manager.mu is held. The result may be read without it.
 func (c *claim) record(boot string) record {
 	r := record{Version: recordVersion, UID: c.UID, Namespace: c.Namespace, Name: c.Name, Boot: boot}
 	for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
@@ -54,9 +54,9 @@ func (c *claim) record(boot string) record {
 	return r
 }
 
-// parseRecord parses a stored claim. It returns an error with all faults for a value
-// that this package cannot have written. uid is the UID in the key: a value with
-// another UID, such as a copied file, is an error.
+// parseRecord parses a stored claim. A value that this package cannot have written is an error
+// with all mistakes. uid is the UID in the key: a value with another UID, such as a copied file,
+// is an error.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	dec := json.NewDecoder(bytes.NewReader(value))
@@ -78,7 +78,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	if r.Namespace == "" || r.Name == "" {
 		bad("namespace is %q and name %q; want both", r.Namespace, r.Name)
 	}
-	// The record of a claim that no pod uses is deleted, never written.
+	// A claim that no pod uses has no record.
 	if len(r.Pods) == 0 {
 		bad("pods is empty; want some")
 	}
@@ -104,13 +104,13 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	return &r, nil
 }
 
-// maxUID is the longest UID in bytes. It leaves room for the prefix in a key of a
+// maxUID is the longest UID in bytes. It leaves space for the prefix in a key of a
 // checkpoint.Store.
 const maxUID = 128
 
-// checkUID returns an error if a UID cannot be part of a key. UIDs of an API server
-// have hexadecimal digits and dashes; claims may come from elsewhere, and a key may
-// become the name of a file.
+// checkUID returns an error if a UID cannot be part of a key, which may become the name of a
+// file. UIDs from an API server have hexadecimal digits and dashes, but claims may come from
+// elsewhere.
 func checkUID(uid types.UID) error {
 	good := uid != "" && len(uid) <= maxUID
 	for _, c := range []byte(uid) {
@@ -122,19 +122,19 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// maxDriver is the longest name of a driver in bytes (resource.k8s.io's).
+// maxDriver is the longest name of a driver in bytes, as in resource.k8s.io.
 const maxDriver = 63
 
-// checkDriver returns an error if the name of a driver is invalid: it must be a DNS
-// subdomain, in any case.
+// checkDriver returns an error if the name of a driver is not a DNS subdomain; letters may have
+// any case.
 func checkDriver(name string) error {
 	good := name != "" && len(name) <= maxDriver
 	alnum := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 	for i := range len(name) {
 		switch c := name[i]; {
 		case alnum(c):
-		// Labels neither begin nor end with a dash, and none is empty. Two dashes in
-		// a row are fine.
+		// A label is not empty, and neither begins nor ends with a dash. Two dashes in a row are
+		// allowed.
 		case (c == '-' || c == '.') && i > 0 && i < len(name)-1 && (c == '-' && name[i-1] != '.' && name[i+1] != '.' || alnum(name[i-1]) && alnum(name[i+1])):
 		default:
 			good = false

@@ -21,23 +21,23 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// Limits of the cost of a driver.
+// Limits of what a driver may cost.
 const (
-	// maxMessage is the largest answer taken (gRPC's default).
+	// maxMessage is the largest answer that is accepted, in bytes (gRPC's default).
 	maxMessage = 4 << 20
-	// maxFields limits the fields of an answer, nested messages included: each may
-	// cost a hundred bytes and more.
+	// maxFields limits the fields of an answer, including those of nested messages. Each may cost
+	// a hundred bytes or more.
 	maxFields = 1 << 18
-	// maxHeader is how many bytes of headers are taken, in which errors are.
+	// maxHeader limits the bytes of headers, which contain errors.
 	maxHeader = 64 << 10
-	// maxText is how many bytes of a driver's words are handed on.
+	// maxText limits the bytes of a driver's message that are kept.
 	maxText = 1 << 10
-	// maxPrepared is how many bytes a driver may answer for a claim: they are
-	// kept with it. The API has 32 devices for a claim at most.
+	// maxPrepared limits the bytes of the answer for one claim, which are stored with the claim.
+	// The API allows 32 devices per claim.
 	maxPrepared = 256 << 10
-	// healthBytesPerSecond is the speed at which health reports are read, and
-	// healthPause the shortest time between two reports. A driver that sends more
-	// blocks on its full socket buffer.
+	// healthBytesPerSecond limits the rate at which health reports are read, and healthPause is
+	// the shortest time between two reports. A driver that sends more blocks on its full socket
+	// buffer.
 	healthBytesPerSecond = 1 << 20
 	healthPause          = 50 * time.Millisecond
 	// maxReconnect is the longest pause between attempts to connect.
@@ -52,11 +52,11 @@ type remote struct {
 	calls         *prometheus.HistogramVec
 }
 
-// dial makes a connection without waiting for it: follow sees to connecting. The
-// driver's answers are bounded in bytes, fields and headers.
+// dial creates a connection without waiting for it; follow connects. Answers are limited in
+// bytes, fields and headers.
 func (m *Manager) dial(name, socket, service string) (*remote, error) {
-	// The scheme keeps gRPC from resolving the path, and the authority from sending
-	// it as a host name.
+	// The scheme prevents gRPC from resolving the path, and the authority from sending the path
+	// as a host name.
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -66,7 +66,7 @@ func (m *Manager) dial(name, socket, service string) (*remote, error) {
 		}),
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
-		grpc.WithIdleTimeout(0), // the connection's state is used
+		grpc.WithIdleTimeout(0), // an idle connection would look like a lost one
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: maxReconnect,
@@ -78,12 +78,12 @@ func (m *Manager) dial(name, socket, service string) (*remote, error) {
 	return &remote{name, service, conn, m.met.calls}, nil
 }
 
-// Close closes the connection and ends its calls.
+// Close closes the connection. Its calls fail.
 func (r *remote) Close() error { return r.conn.Close() }
 
-// follow keeps the connection open, and calls connected at each change of its state
-// until ctx ends. gRPC reconnects after failures by itself, but stays idle after a
-// connection has ended.
+// follow keeps the connection open until ctx ends, and calls connected at each change of its
+// state. After a failed attempt gRPC reconnects by itself, but after the end of a connection it
+// stays idle.
 func (r *remote) follow(ctx context.Context, connected func(bool)) {
 	for {
 		state := r.conn.GetState()
@@ -97,8 +97,8 @@ func (r *remote) follow(ctx context.Context, connected func(bool)) {
 	}
 }
 
-// invoke makes one call and times it, failed ones too. It does not wait for a
-// connection: while none can be made the call fails at once.
+// invoke makes one call and records its duration, whether it succeeds or fails. It does not wait
+// for a connection: without one, the call fails at once.
 func (r *remote) invoke(ctx context.Context, call string, req, resp proto.Message) error {
 	began := time.Now()
 	method := "/" + r.service + "/" + call
@@ -107,8 +107,8 @@ func (r *remote) invoke(ctx context.Context, call string, req, resp proto.Messag
 	return plain(err)
 }
 
-// plain is an error without the words of gRPC, and cut to maxText. Unavailable
-// becomes an ErrAway, for which pods wait.
+// plain returns an error without gRPC's own words, cut to maxText. Unavailable becomes an
+// ErrAway, for which pods wait.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -123,8 +123,7 @@ func plain(err error) error {
 		return fmt.Errorf("%w: %s", ErrAway, text)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
-	// The code of a driver in Go that returns an ordinary error: it says nothing
-	// more.
+	// A driver written in Go that returns an ordinary error has this code. It says nothing.
 	case codes.Unknown:
 		return errors.New(text)
 	default:
@@ -132,8 +131,7 @@ func plain(err error) error {
 	}
 }
 
-// brief cuts words of a driver to maxText bytes, and not in the middle of a
-// character.
+// brief cuts a driver's message to maxText bytes, at a character boundary.
 func brief(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -141,7 +139,7 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
-// claimsOf names claims as the API does.
+// claimsOf converts claims to the API's messages.
 func claimsOf(refs []ClaimRef) []*api.Claim {
 	list := make([]*api.Claim, len(refs))
 	for i, c := range refs {
@@ -158,8 +156,8 @@ func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]
 	return preparedOf(&resp), nil
 }
 
-// preparedOf reads an answer. A claim that exceeds a limit gets an error. An error
-// wins over devices of the same claim.
+// preparedOf converts an answer. A claim that exceeds a limit gets an error. If a claim has both
+// an error and devices, the error counts.
 func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	out := make(map[types.UID]Prepared, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
@@ -188,7 +186,7 @@ func (r *remote) Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UI
 	return unpreparedOf(&resp), nil
 }
 
-// unpreparedOf reads an answer. A claim with an empty value is done.
+// unpreparedOf converts an answer. A claim with an empty value has succeeded.
 func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error {
 	out := make(map[types.UID]error, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
@@ -200,8 +198,8 @@ func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error 
 	return out
 }
 
-// Watch reads the stream of reports until it ends. The service is optional and
-// separate from that of claims; a driver without it gives ErrNoHealth.
+// Watch reads the stream of reports until it ends. Health is an optional service, separate from
+// that of claims; for a driver without it, Watch returns ErrNoHealth.
 func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 	stream, err := healthapi.NewDRAResourceHealthClient(r.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
 	for err == nil {
@@ -210,7 +208,7 @@ func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 			break
 		}
 		report(healthList(msg))
-		// While nothing is read, the stream's flow control blocks the driver.
+		// During the pause nothing is read, so the stream's flow control blocks the driver.
 		pause := time.NewTimer(max(healthPause, time.Duration(proto.Size(msg))*time.Second/healthBytesPerSecond))
 		select {
 		case <-ctx.Done():
@@ -224,11 +222,11 @@ func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 	return plain(err)
 }
 
-// maxHealthTimeout keeps seconds of a driver within a time.Duration.
+// maxHealthTimeout limits a driver's timeout in seconds, so that it fits a time.Duration.
 const maxHealthTimeout = int64(365 * 24 * time.Hour / time.Second)
 
-// healthList reads a report. The driver's own time of its last check is ignored: its
-// clock is not to be relied on, and the time of receipt counts.
+// healthList converts a report. The driver's own time of its last check is ignored, since its
+// clock may be wrong; the time of receipt counts.
 func healthList(msg *healthapi.NodeWatchResourcesResponse) []DeviceHealth {
 	list := make([]DeviceHealth, 0, len(msg.GetDevices()))
 	for _, d := range msg.GetDevices() {

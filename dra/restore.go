@@ -15,18 +15,19 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Records between memory and the store. Every change of a claim is saved; after a
-// restart records are adopted, and Retain undoes those of pods that are gone.
+// Saving and restoring records. Every change of a claim is saved. After a restart, records are
+// adopted, and Retain unprepares the claims of pods that are gone.
 
-// errRestored is for a Restore that has no use.
+// errRestored is the error of a second Restore.
 var errRestored = errors.New("claims of before the restart were read already")
 
-// Restore reads the stored claims after a restart. Call it before Run. running
-// names the running containers by pod; nil means that they are not known, and that
-// every container may run. An error means that nothing could be read: call Restore
-// again; otherwise this process does not undo the claims of earlier pods. After a
-// success every other call returns an error. A single record that cannot be read is
-// logged and counted; Run tries again.
+// Restore reads the stored claims after a restart. Call it before Run. running has the names of
+// the running containers, by pod; nil means that they are unknown, so that every container may be
+// running.
+//
+// An error means that nothing could be read. Call Restore again; otherwise this process does not
+// unprepare the claims of earlier pods. After a success, every further call returns an error. A
+// single record that cannot be read is logged and counted; Run tries again.
 func (m *Manager) Restore(running map[types.UID][]string) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
@@ -46,8 +47,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		}
 	}
 	m.mu.Unlock()
-	// Before the agent's own records: the file of a kubelet that ran in between is
-	// newer.
+	// Before the agent's own records, since the file of a kubelet that ran in between is newer.
 	theirs := m.fromKubelet()
 	for _, r := range theirs {
 		m.inherit(r)
@@ -64,7 +64,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		}
 		if again {
 			m.unread = append(m.unread, types.UID(uid))
-			// A damaged record has nothing to offer to the next start either.
+			// The record is deleted, since it will not be readable at the next start either.
 		} else if gone := m.cfg.Store.Delete(key); gone != nil {
 			err = errors.Join(err, gone)
 		}
@@ -74,16 +74,16 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	return nil
 }
 
-// reread adopts records that could not be read before; Retain then finds the pods
-// that are gone. A claim that pods use meanwhile has a newer record. It runs once,
-// on a goroutine that Run waits for; only it uses unread by then.
+// reread adopts records that could not be read before. After that, Retain finds those whose pods
+// are gone. If pods have used a claim meanwhile, its record is newer and stays. It runs once, on
+// a goroutine that Run waits for, and is the only user of unread by then.
 func (m *Manager) reread(ctx context.Context) {
 	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for len(m.unread) > 0 && wait.Wait(ctx) {
 		for _, uid := range m.unread {
 			r, again, err := m.read(uid)
 			if again {
-				break // the disk does not work yet
+				break // the disk still fails
 			}
 			m.unread = m.unread[1:]
 			if err == nil {
@@ -94,8 +94,8 @@ func (m *Manager) reread(ctx context.Context) {
 	}
 }
 
-// read reads one record, without Manager.mu. again means that the disk failed, and
-// that the record may be intact; any other error means that the record is lost.
+// read reads one record, without Manager.mu. again means that the disk failed and the record may
+// be intact. Any other error means that the record is lost.
 func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	key := claimPrefix + string(uid)
 	value, err := m.cfg.Store.Read(key)
@@ -109,8 +109,8 @@ func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	return nil, false, err
 }
 
-// adopt adds a record to memory, unless its claim is known already. It writes
-// nothing and calls no driver.
+// adopt adds a record to memory, unless its claim is known. It writes nothing and calls no
+// driver.
 func (m *Manager) adopt(r *record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +119,7 @@ func (m *Manager) adopt(r *record) {
 	}
 	c := &claim{ClaimRef: ClaimRef{r.Namespace, r.Name, r.UID}, pods: map[types.UID]*podRef{}, parts: map[string]*part{}}
 	if other := m.byName[c.String()]; other != nil {
-		// One was deleted by force, and made again. Both have to be undone.
+		// One claim was deleted by force and created again. Both have to be unprepared.
 		m.cfg.Log.Warn("found two claims with the same name", zap.String("claim", c.String()), zap.String("uid", string(c.UID)), zap.String("other", string(other.UID)))
 	} else {
 		m.byName[c.String()] = c
@@ -131,24 +131,24 @@ func (m *Manager) adopt(r *record) {
 		p.given = true
 		m.refer(c, p)
 	}
-	// Devices may need set-up after a boot. A running container proves that the
-	// machine was not booted since, if nothing else does.
+	// After a boot, devices may need to be prepared again. A running container proves that the
+	// machine has not rebooted since.
 	same := r.Boot == m.cfg.Boot && (m.cfg.Boot != "" || used)
 	for _, d := range r.Drivers {
-		// The record does not contain whether the driver was called before the
-		// crash. An unneeded Unprepare is safe; a missing one is not.
+		// The record does not say whether the driver was called before the crash. An unnecessary
+		// Unprepare is harmless; a missing one is not.
 		p := &part{called: true}
 		if d.Prepared && same {
 			p.prepared, p.devices = true, d.Devices
 		}
 		c.parts[d.Name] = p
 	}
-	// The record on disk is this one.
+	// Memory equals the record on disk.
 	c.saved = c.gen
 }
 
-// save writes the records of claims. A claim that no pod uses any more is removed,
-// and its record deleted.
+// save writes the records of claims. The record of a claim that no pod uses is deleted, and the
+// claim removed.
 func (m *Manager) save(claims ...*claim) error {
 	var errs []error
 	for _, c := range claims {
@@ -159,8 +159,8 @@ func (m *Manager) save(claims ...*claim) error {
 	return errors.Join(errs...)
 }
 
-// saveOne stores a claim as it is now, if anything has changed since it was stored.
-// It blocks for as long as the store does, and other saves of the same claim wait.
+// saveOne stores a claim if it has changed since it was stored. It blocks as long as the store
+// does, and other saves of the same claim wait.
 func (m *Manager) saveOne(c *claim) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -169,8 +169,8 @@ func (m *Manager) saveOne(c *claim) error {
 		m.mu.Unlock()
 		return nil
 	}
-	// A snapshot under the lock; the write is outside of it. gen says which changes
-	// the write covers.
+	// A snapshot is taken under the lock and written without it. gen says which changes the write
+	// includes.
 	gen, over, r := c.gen, len(c.pods) == 0, c.record(m.cfg.Boot)
 	m.mu.Unlock()
 	key := claimPrefix + string(c.UID)
@@ -185,11 +185,10 @@ func (m *Manager) saveOne(c *claim) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A pod may have taken the claim during the deletion: then the claim is kept,
-	// and the pod's own save writes the record again.
+	// A pod may have begun to use the claim during the deletion. Then the claim is kept, and the
+	// pod's own save writes the record again.
 	if over && c.gen == gen {
-		// If the deletion failed, the pods of the record are found to be gone after
-		// a restart.
+		// If the deletion failed, a restart finds that the record's pods are gone.
 		m.forget(c)
 	}
 	if err == nil {
@@ -199,12 +198,12 @@ func (m *Manager) saveOne(c *claim) error {
 	return err
 }
 
-// forget drops a claim. Manager.mu is held.
+// forget removes a claim from memory. Manager.mu is held.
 func (m *Manager) forget(c *claim) {
 	delete(m.claims, c.UID)
 	if m.byName[c.String()] == c {
 		delete(m.byName, c.String())
-		for _, other := range m.claims { // a second claim of the same name
+		for _, other := range m.claims { // a second claim with the same name
 			if other.String() == c.String() {
 				m.byName[c.String()] = other
 			}

@@ -11,26 +11,26 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Pauses between attempts to undo the claims of a pod that is gone.
+// Pauses between attempts to unprepare the claims of a pod that is gone.
 const (
-	// firstRetry is the pause after a first failure; it doubles up to lastRetry.
+	// firstRetry is the pause after the first failure. It doubles up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute // the kubelet's period
 )
 
-// Unprepare calls drivers to undo the claims of a pod, except those that other pods
-// use. It is called when all of the pod's containers have ended, and again after an
-// error: until it succeeds the pod counts as a user of its claims. It blocks until
-// the drivers have answered or ctx ends. Errors are, or wrap, [*NotYetError],
-// [*GoneError], [*DriverError] and [ErrNotRunning]. A record that cannot be removed
-// is no error if the drivers are done. A pod without claims is a success.
+// Unprepare calls drivers to unprepare the claims of a pod, except those that other pods use.
+// Call it when all of the pod's containers have ended, and again after an error: until it
+// succeeds, the pod counts as a user of its claims. It blocks until the drivers have answered or
+// ctx ends. Errors are, or wrap, [*NotYetError], [*GoneError], [*DriverError] and
+// [ErrNotRunning]. A pod without claims is not an error; nor is a record that cannot be removed
+// after the drivers have succeeded.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	m.rescue(uid)
 	return m.release(ctx, uid)
 }
 
-// release is Unprepare, also for reapers: it takes the pod's turn, and removes all
-// claims of the pod or returns an error.
+// release is Unprepare, also for reapers. It takes the pod's turn, and removes all claims of the
+// pod or returns an error.
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	leave, err := m.enter(ctx, uid)
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	}
 	defer leave()
 	m.mu.Lock()
-	// From here on no damaged record is made anew with this pod in it.
+	// From here on, no damaged record is rebuilt with this pod as a user.
 	delete(m.alive, uid)
 	m.unawait(uid)
 	claims := m.of(uid)
@@ -48,7 +48,8 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	}
 	began := time.Now()
 	for {
-		// Other pods may start and end meanwhile: the last user undoes the claim.
+		// Other pods may start and end meanwhile; whichever is the last user unprepares the
+		// claim.
 		last := m.leave(uid, claims)
 		if len(last) == 0 {
 			break
@@ -57,23 +58,22 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			return m.unprepareBy(ctx, driver, uid, list)
 		})
 		if err != nil {
-			// Claims whose drivers are done are released, also if others failed.
+			// Claims whose drivers have succeeded are released, even if other drivers failed.
 			m.leave(uid, claims)
 			break
 		}
 	}
 	if serr := m.save(claims...); serr != nil && err == nil {
-		// After a restart the pod is found to be gone.
+		// After a restart, Retain finds that the pod is gone.
 		m.cfg.Log.Warn("failed to update record of claim", zap.Error(serr))
 	}
 	m.met.operation(opUnprepare, began, err)
 	return err
 }
 
-// leave removes the pod's use of the claims, except of those that it is the last to
-// use and that drivers have to undo; these are returned. The check for the last
-// user and the removal are one step under the lock: of two pods that end at once
-// exactly one is the last.
+// leave removes the pod's use of the claims. Claims whose last user it is, and that drivers have
+// to undo, are kept and returned. The check and the removal are one step under the lock, so that
+// of two pods that end at once, exactly one is the last.
 func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,8 +88,7 @@ func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
 	return last
 }
 
-// unprepareBy calls one driver to undo some claims, as long as the pod is their
-// only user.
+// unprepareBy calls one driver to unprepare claims, as long as the pod is their only user.
 func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
 	seen := ops{}
 	for {
@@ -98,7 +97,7 @@ func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID,
 		var wait *op
 		for _, c := range claims {
 			switch p := c.parts[driver]; {
-			// Another pod has come meanwhile: the claim stays prepared.
+			// Another pod uses the claim now, so it stays prepared.
 			case !c.alone(uid):
 			case p.op != nil:
 				wait = p.op
@@ -123,10 +122,9 @@ func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID,
 	}
 }
 
-// Retain undoes, in the background, the claims of pods for which keep returns
-// false. Call it when all pods are known, and from time to time. keep is called
-// without locks, for pods that have prepared claims. Before Run, and after its end,
-// nothing is undone.
+// Retain unprepares, in the background, the claims of pods for which keep returns false. Call it
+// when all pods are known, and repeat it from time to time. keep is called without locks, for
+// pods that have prepared claims. Before Run and after its end, Retain does nothing.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	uids := make([]types.UID, 0, len(m.byPod))
@@ -143,14 +141,14 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// reaper undoes the claims of one pod that is gone.
+// reaper unprepares the claims of one pod that is gone.
 type reaper struct {
 	cancel context.CancelFunc
-	// wake ends a pause: the driver that the reaper waits for is connected.
+	// wake ends a pause, because a driver that the reaper waits for is connected.
 	wake chan struct{}
 }
 
-// rescue ends the reaper of a pod that is not gone.
+// rescue ends the reaper of a pod that exists after all.
 func (m *Manager) rescue(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,8 +158,8 @@ func (m *Manager) rescue(uid types.UID) {
 	}
 }
 
-// reap undoes the claims of a pod that is gone, with retries. There is one reaper
-// for a pod at a time.
+// reap unprepares the claims of a pod that is gone, with retries. There is one reaper per pod at
+// a time.
 func (m *Manager) reap(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,10 +167,10 @@ func (m *Manager) reap(uid types.UID) {
 		return
 	}
 	r := &reaper{wake: make(chan struct{}, 1)}
-	// As for plugins, the context is made once start has succeeded.
+	// As for plugins, the context is created once start has succeeded.
 	ready := make(chan context.Context, 1)
 	if m.start(func(ctx context.Context) { m.attempt(<-ready, r, uid) }) != nil {
-		return // before Run, or after
+		return // Run has not begun, or has ended
 	}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(m.ctx)
@@ -180,8 +178,8 @@ func (m *Manager) reap(uid types.UID) {
 	m.reaping[uid] = r
 }
 
-// attempt runs a reaper. It ends when the pod has no claims left, when the pod is
-// rescued, or with Run.
+// attempt runs a reaper. It ends when the pod has no claims left, when the pod is rescued, or
+// when Run ends.
 func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 	defer r.cancel()
 	said := ""
@@ -189,19 +187,19 @@ func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 	for {
 		err := m.release(ctx, uid)
 		if ctx.Err() != nil {
-			return // rescued, or the end
+			return // rescued, or Run has ended
 		}
 		if err == nil {
 			m.cfg.Log.Info("unprepared claims of a pod that is gone", zap.String("uid", string(uid)))
 			m.mu.Lock()
-			// A rescue and another Retain may have put a newer one there.
+			// After a rescue, another Retain may have started a newer reaper.
 			if m.reaping[uid] == r {
 				delete(m.reaping, uid)
 			}
 			m.mu.Unlock()
 			return
 		}
-		// A failure that repeats is logged when it changes.
+		// A repeated failure is logged only if its text changes.
 		if now := err.Error(); now != said {
 			m.cfg.Log.Warn("failed to unprepare claims of a pod that is gone; trying again", zap.String("uid", string(uid)), zap.Error(err))
 			said = now
@@ -210,7 +208,7 @@ func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			return // rescued, or the end
+			return // rescued, or Run has ended
 		case <-r.wake:
 		case <-t.C:
 		}

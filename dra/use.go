@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Questions about prepared claims: CDI devices for the runtime, devices for the
-// podresources service, and health for the status. All are answered from memory.
+// Queries about prepared claims: CDI devices for the runtime, devices for the podresources
+// service, and health for the status. They only read memory.
 
-// serves reports whether a device is for a request of its claim; "" stands for all
-// requests. A device of "main/sub" is also one of "main".
+// serves reports whether a device belongs to a request of its claim; "" stands for all requests.
+// A device of "main/sub" also belongs to "main".
 func (d Device) serves(request string) bool {
 	return request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool {
 		base, _, _ := strings.Cut(r, "/")
@@ -23,10 +23,10 @@ func (d Device) serves(request string) bool {
 	})
 }
 
-// Attachment returns the CDI devices of a container, each once, sorted by the pod's
-// claims, the drivers' names, and the drivers' answers. The order is the same after
-// a restart. The error is [ErrNotPrepared], or that of a claim that is not
-// generated yet: the container must not start.
+// Attachment returns the CDI devices of a container, without duplicates. They are sorted by the
+// pod's claims, the drivers' names, and the order in the drivers' answers, which is the same
+// after a restart. The error is [ErrNotPrepared], or says that a claim is not generated yet.
+// After an error the container must not start.
 func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 	wants, err := wantsOf(pod)
 	if err != nil {
@@ -42,8 +42,8 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 			}
 			name := pod.Namespace + "/" + w.claim
 			c := m.byName[name]
-			// The claim may have been undone since Prepare, and its devices given
-			// to others.
+			// The claim may have been unprepared since Prepare, and its devices allocated to
+			// others.
 			if c == nil || c.pods[pod.UID] == nil || !c.prepared() {
 				return nil, &ClaimError{name, ErrNotPrepared}
 			}
@@ -59,8 +59,8 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 	return names, nil
 }
 
-// serving lists the devices for a request, "" for all of them. Manager.mu is held;
-// the devices themselves are shared and read-only.
+// serving returns the devices for a request, or for all requests if it is "". Manager.mu is held.
+// The devices are shared and read-only.
 func (c *claim) serving(request string) []HeldDevice {
 	var list []HeldDevice
 	for _, name := range c.drivers() {
@@ -73,7 +73,7 @@ func (c *claim) serving(request string) []HeldDevice {
 	return list
 }
 
-// Holding is a claim of a container, with the devices for it.
+// Holding is a claim of a container, with the container's devices from it.
 type Holding struct {
 	Namespace, Claim string
 	Devices          []HeldDevice
@@ -85,9 +85,8 @@ type HeldDevice struct {
 	Device
 }
 
-// Holdings returns the claims of a container, sorted by name: the dynamic resources
-// of the podresources service. A claim without a device for the container is listed
-// without devices.
+// Holdings returns the claims of a container, sorted by name: the dynamic resources of the
+// podresources service. A claim may have no devices for the container.
 func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,9 +109,9 @@ func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	return out
 }
 
-// Health returns the health of a container's devices for its status (KEP-4680): an
-// entry for each of its claims and requests, sorted by name. A device without a
-// valid report is Unknown; entries without devices are left out.
+// Health returns the health of a container's devices for its status (KEP-4680): an entry for each
+// of its claims and requests, sorted by name. A device without a valid report is Unknown. Entries
+// without devices are omitted.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	now := time.Now()
 	m.mu.Lock()
@@ -120,14 +119,13 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	var out []v1.ResourceStatus
 	for _, c := range m.of(uid) {
 		for _, u := range c.pods[uid].Uses {
-			// Claims for extended resources have no name in the spec that an entry
-			// could have.
+			// A claim for extended resources has no name in the spec that an entry could show.
 			if u.Container != container || u.Claim == "" {
 				continue
 			}
 			st := v1.ResourceStatus{Name: v1.ResourceName("claim:" + u.Claim)}
-			// Devices of any alternative of a request count: "main/sub" is shown
-			// under its own name, with the devices of "main".
+			// The status shows "main/sub" under its own name, with the devices of all
+			// alternatives of "main".
 			request, _, _ := strings.Cut(u.Request, "/")
 			if request != "" {
 				st.Name = v1.ResourceName(fmt.Sprintf("claim:%s/%s", u.Claim, u.Request))

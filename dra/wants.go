@@ -10,16 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The claims of a pod, from its spec and from the fields of its status that name
-// generated claims.
+// The claims of a pod, from its spec, and from the fields of its status that name generated
+// claims.
 
 // want is a claim that a pod uses.
 type want struct {
 	claim string // the ResourceClaim, in the pod's namespace
-	// generated means that the claim must be owned by the pod. A claim of that name
-	// with another owner is refused.
+	// generated means that the claim was created for this pod and must be owned by it. A claim
+	// with that name and another owner is rejected.
 	generated bool // from a template, for this pod alone
-	// uses may be empty: a claim that no container names is prepared all the same.
+	// uses may be empty: a claim that no container uses is prepared anyway.
 	uses []Use
 }
 
@@ -32,9 +32,9 @@ type Use struct {
 	Request string `json:"request,omitempty"`
 }
 
-// wantsOf lists the claims that a pod uses, each once, in the pod's order. Errors are
-// [*ClaimError]; a claim that is not generated yet is one of them, which a newer
-// object of the pod resolves.
+// wantsOf returns the claims that a pod uses, without duplicates, in the pod's order. Errors are
+// [*ClaimError]. One of them says that a claim is not generated yet, which a later update of the
+// pod resolves.
 func wantsOf(pod *v1.Pod) ([]want, error) {
 	var list []want
 	add := func(claim string, generated bool) int {
@@ -45,9 +45,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 		list[i].generated = list[i].generated || generated
 		return i
 	}
-	// Two entries of the spec may name the same claim, and containers refer to
-	// entries.
-	at := map[string]int{} // in list; -1: no claim is needed
+	// Two entries of the spec may name the same claim, and containers refer to entries.
+	at := map[string]int{} // index in list; -1: no claim is needed
 	for i := range pod.Spec.ResourceClaims {
 		rc := &pod.Spec.ResourceClaims[i]
 		name, generated, err := claimName(pod, rc)
@@ -71,8 +70,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 			}
 		}
 	}
-	// A claim that the scheduler made for extended resources has no entry in the
-	// spec; the status has its name and the containers that use it (KEP-5004).
+	// A claim that the scheduler created for extended resources has no entry in the spec. The
+	// status has its name and the containers that use it (KEP-5004).
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
 		i := add(st.ResourceClaimName, false)
 		for _, r := range st.RequestMappings {
@@ -84,8 +83,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 	return list, nil
 }
 
-// claimName is the name of the ResourceClaim behind an entry of
-// spec.resourceClaims; "" if none is needed.
+// claimName returns the name of the ResourceClaim for an entry of spec.resourceClaims; "" if none
+// is needed.
 func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated bool, err error) {
 	switch {
 	case rc.ResourceClaimName != nil && *rc.ResourceClaimName != "":
@@ -93,8 +92,8 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	case rc.ResourceClaimTemplateName == nil:
 		return "", false, errors.New("want resourceClaimName or resourceClaimTemplateName")
 	}
-	// An entry without a name means that this pod needs no claim; a missing entry
-	// means that the claim is not generated yet.
+	// An entry without a name means that this pod needs no claim. A missing entry means that the
+	// claim is not generated yet.
 	for _, st := range pod.Status.ResourceClaimStatuses {
 		switch {
 		case st.Name != rc.Name:
@@ -107,8 +106,7 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	return "", true, fmt.Errorf("not generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
 }
 
-// containers returns the containers that can use claims: ephemeral containers have
-// no resources.
+// containers returns the containers that can use claims. Ephemeral containers have no resources.
 func containers(pod *v1.Pod) []*v1.Container {
 	var list []*v1.Container
 	for i := range pod.Spec.InitContainers {
@@ -120,9 +118,9 @@ func containers(pod *v1.Pod) []*v1.Container {
 	return list
 }
 
-// Claimed reports whether a container has an extended resource through a claim that
-// the scheduler made (KEP-5004), and not through a device plugin. A mapping for a
-// container that does not request the resource is ignored.
+// Claimed reports whether a container gets an extended resource from a claim that the scheduler
+// created (KEP-5004), instead of from a device plugin. A mapping for a container that does not
+// request the resource is ignored.
 func Claimed(pod *v1.Pod, container, resource string) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
 	if st == nil || !slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
@@ -133,7 +131,7 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	for _, c := range containers(pod) {
 		if c.Name == container {
 			asked := c.Resources.Requests[v1.ResourceName(resource)]
-			if asked.IsZero() { // a limit is a request where none is named
+			if asked.IsZero() { // without a request, the limit counts
 				asked = c.Resources.Limits[v1.ResourceName(resource)]
 			}
 			return !asked.IsZero()
@@ -142,8 +140,8 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	return false
 }
 
-// check returns why a pod may not use a claim. The scheduler has checked it; the
-// node checks again, since other programs can bind pods, too.
+// check returns an error if a pod may not use a claim. The scheduler has checked it; the node
+// checks again, since other programs can bind pods too.
 func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	switch {
 	case checkUID(c.UID) != nil:
@@ -165,7 +163,7 @@ func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// driversOf names the drivers that devices were allocated of, sorted.
+// driversOf returns the drivers of the claim's allocated devices, sorted.
 func driversOf(c *resourceapi.ResourceClaim) []string {
 	var names []string
 	for i := range c.Status.Allocation.Devices.Results {

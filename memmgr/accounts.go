@@ -7,23 +7,23 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// accounts are the used amounts of the machine's nodes in a state. Nodes that serve
-// the same blocks are one group with one account: the kernel chooses the node of
-// the group for each byte.
+// accounts are the used amounts of the machine's nodes in a state. Nodes that serve the same
+// blocks form a group with one account, since the kernel chooses the node within the group for
+// each page.
 type accounts struct {
 	taken numa.NodeSet // nodes in any group
 	of    [numa.MaxNodes]*group
 }
 
-// group is some nodes, and the amounts used on them. Each node is in one group.
+// group is a set of nodes with the amounts used on them. Each node is in one group.
 type group struct {
 	nodes numa.NodeSet
-	used  []uint64 // for each of Static.resources
-	mixed bool     // blocks within it have different nodes; nothing more is given then
+	used  []uint64 // by index in Static.resources
+	mixed bool     // its blocks have different sets of nodes; nothing more is allocated from it
 }
 
-// accounts sums up the charges of all pods. The result depends only on the
-// assignments, not on their order.
+// accounts adds up the charges of all pods. The result depends only on the assignments, not on
+// their order.
 func (p *Static) accounts(s State) *accounts {
 	a := &accounts{}
 	for _, e := range s.pods {
@@ -49,7 +49,7 @@ func (a *accounts) exactly(nodes numa.NodeSet) *group {
 }
 
 // join merges nodes and all groups that overlap them into one group. Overlaps exist only in
-// states that were rebuilt.
+// rebuilt states.
 func (a *accounts) join(nodes numa.NodeSet, resources int) *group {
 	all := &group{nodes: nodes, used: make([]uint64, resources)}
 	for _, g := range a.groups(nodes) {
@@ -66,7 +66,7 @@ func (a *accounts) join(nodes numa.NodeSet, resources int) *group {
 	return all
 }
 
-// groups returns the groups that have some of the nodes.
+// groups returns the groups that contain at least one of the nodes.
 func (a *accounts) groups(nodes numa.NodeSet) []*group {
 	var list []*group
 	for rest := a.taken & nodes; rest != 0; {
@@ -77,8 +77,8 @@ func (a *accounts) groups(nodes numa.NodeSet) []*group {
 	return list
 }
 
-// open reports whether a block on exactly these nodes keeps each node in one group:
-// none of them is in use, or all are used by blocks on the same nodes.
+// open reports whether a block can be placed on exactly these nodes: none of them is in use, or
+// all are used by blocks on the same set.
 func (a *accounts) open(nodes numa.NodeSet) bool {
 	if nodes&a.taken == 0 {
 		return nodes != 0
@@ -87,8 +87,8 @@ func (a *accounts) open(nodes numa.NodeSet) bool {
 	return g != nil && !g.mixed
 }
 
-// used returns the amount of one resource that blocks on exactly these nodes use;
-// nodes is not empty.
+// used returns the amount of one resource that blocks on exactly these nodes use. nodes is not
+// empty.
 func (a *accounts) used(nodes numa.NodeSet, resource int) uint64 {
 	if g := a.exactly(nodes); g != nil {
 		return g.used[resource]

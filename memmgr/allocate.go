@@ -6,14 +6,14 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Allocate assigns memory to a container from the hint's nodes. If they have too
-// little left, or serve other containers as part of a larger set, it uses the best
-// larger set; but if the hint is preferred, that set has to be preferred too. An
-// error is a [*PlacementError] or a [*EmptyPodSharedPoolError].
+// Allocate assigns memory to a container from the hint's nodes. If they have too little left, or
+// serve other containers as part of a larger set, Allocate uses the best larger set. If the hint
+// is preferred, that set must be preferred too. An error is a [*PlacementError] or a
+// [*EmptyPodSharedPoolError].
 //
-// Two differences from the kubelet: memory that the pod can reuse counts as free,
-// so that a pod is not rejected for memory that it holds itself; and a container
-// cannot use a single node of a larger set.
+// There are two differences from the kubelet. Memory that the pod can reuse counts as free, so
+// that a pod is not rejected because of memory that it holds itself. And a container cannot use a
+// single node of a larger set.
 func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error) {
 	if container >= 0 {
 		return p.allocateContainer(s, pod, container, hint)
@@ -49,7 +49,7 @@ func (p *Static) allocateContainer(s State, pod numa.Pod, container int, hint nu
 	return s.give(pod.UID, h), nil
 }
 
-// place chooses the nodes.
+// place chooses the nodes for a request.
 func (q question) place(hint numa.Hint) (numa.NodeSet, error) {
 	mems := hint.Nodes & q.policy.memory
 	if hint.Nodes != 0 && hint.Nodes.SubsetOf(q.policy.machine.AllNodes()) && q.fits(mems, q.policy.room(mems)) {

@@ -6,11 +6,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// charges returns the amounts that containers take from the machine together, by
-// nodes and resource: the largest amount that they hold at any moment. Init
-// containers run one after the other and end before the regular ones start, so that
-// their memory is reused. The moments are the run of each init container beside the
-// sidecars before it, and the run of all sidecars and regular containers.
+// charges returns the amounts that the containers of a pod take from the machine, by nodes and
+// resource: the largest amount that they use at the same time. Init containers run one after the
+// other and end before the regular ones start, so their memory is reused. The amounts are
+// computed for each init container together with the sidecars before it, and for all sidecars and
+// regular containers together.
 //
 // Only containers on the same nodes reuse each other's memory.
 func charges(holders []holder) []Block {
@@ -33,8 +33,8 @@ func charges(holders []holder) []Block {
 	return peaks
 }
 
-// extra returns, for each amount, the part that one more container takes from the
-// machine beyond the pod's charges.
+// extra returns how much one more container takes from the machine, in addition to the pod's
+// charges.
 func (e *entry) extra(nodes numa.NodeSet, h holder, ask []Amount) []Amount {
 	if e == nil || !slices.ContainsFunc(e.charges, func(b Block) bool { return b.Nodes == nodes }) {
 		return ask

@@ -1,9 +1,9 @@
-// Package memmgr decides from which NUMA nodes containers get their memory, and accounts
-// for the allocated memory and huge pages of each size. It neither moves nor locks memory:
-// its result is the cpuset.mems of a container.
+// Package memmgr decides from which NUMA nodes containers get their memory, and accounts for the
+// allocated memory and huge pages of each size. It neither moves nor locks memory: its result is
+// the cpuset.mems of a container.
 //
-// It is pure: it takes a [State] and returns a decision and a new State. A scheduler can
-// compute the placement of a pod and discard the result:
+// Functions have no side effects: they take a [State] and return a decision and a new State. A
+// scheduler can compute the placement of a pod and discard the result:
 //
 //	p, err := memmgr.NewStatic(memmgr.Config{Machine: machine, Reserved: reserved})
 //	...
@@ -13,31 +13,29 @@
 //
 // # Policies
 //
-// A [Policy] decides. [Static] and [None] are those of the kubelet, with its
-// results: containers of Guaranteed pods get memory of their own, on as few
-// nodes as possible, and a node that serves a container alone serves no
-// container of several nodes. Init containers leave their memory to those that
-// come after them.
+// [Static] and [None] are the kubelet's policies, with the kubelet's results. Containers of
+// Guaranteed pods get memory of their own, on as few nodes as possible. A node serves either
+// containers that use only this node, or containers that use several. Init containers leave their
+// memory to later containers. Other policies implement [Policy].
 //
 // # Guarantees
 //
 // No memory is allocated twice, and reserved memory is never allocated. A State consists of
-// assignments with exact sizes, and free memory is derived from them: a release restores the
-// exact amount, and neither the order of decisions nor a restart of the agent changes the
-// result.
+// assignments with exact sizes, from which the free memory is computed: a release restores the
+// exact amount, and neither the order of decisions nor a restart of the agent changes the result.
 //
-// State is saved per pod ([State.EncodePod]). A file that is damaged, or of another policy or
-// machine, affects its pod alone, and [Static.Rebuild] restores the assignment from the
+// State is saved per pod ([State.EncodePod]). A file that is damaged, or belongs to another
+// policy or machine, affects only its pod, and [Static.Rebuild] restores the assignment from the
 // cpusets of the pod's containers. Only an invalid configuration is an error at the start.
 //
 // # Limits
 //
-// Allocations are accounting only. Pods without allocated memory, and the page cache, can
-// still fill a NUMA node; the kernel then reclaims memory or kills. As in the kubelet, one
-// small container on a node excludes containers that span several nodes from it, and an
-// allocation neither moves nor changes its size.
+// Allocations are accounting only. Pods without allocated memory, and the page cache, can still
+// fill a NUMA node; then the kernel reclaims memory or kills processes. As in the kubelet, one
+// small container on a node excludes containers that span several nodes from it. An allocation
+// neither moves nor changes its size.
 //
-// The package imports the standard library and package numa.
+// The package imports only the standard library and package numa.
 //
 // Tier: beta.
 package memmgr

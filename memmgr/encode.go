@@ -10,12 +10,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// version is the version of the saved format. It changes whenever an older agent
-// would misread a newer file, or a newer agent an older file.
+// version is the version of the saved format. It must change when an older agent would misread a
+// newer file, or a newer agent an older one.
 const version = 1
 
-// ErrPolicy means that a pod was saved under another policy. [Static.Rebuild]
-// restores such a pod from its cgroups.
+// ErrPolicy means that a pod was saved under another policy. [Static.Rebuild] restores such a pod
+// from its cgroups.
 var ErrPolicy = errors.New("saved under another policy")
 
 type savedPod struct {
@@ -39,12 +39,11 @@ type savedBlock struct {
 	Bytes    uint64   `json:"bytes"`
 }
 
-// kinds are the saved names of numa.Kind.
+// kinds are the names of numa.Kind in files.
 var kinds = [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
 
-// EncodePod returns the saved form of a pod, marked with the name of the policy: a
-// few hundred bytes of JSON, and nil if the pod holds nothing. Equal assignments
-// give equal bytes.
+// EncodePod returns the saved form of a pod, with the name of the policy: a few hundred bytes of
+// JSON, or nil if the pod has no memory. Equal assignments give equal bytes.
 func (s State) EncodePod(uid, policy string) ([]byte, error) {
 	e := s.entry(uid)
 	if e == nil {
@@ -65,13 +64,13 @@ func saveBlocks(blocks []Block) []savedBlock {
 	return saved
 }
 
-// DecodePod returns the state with a pod as [State.EncodePod] saved it; an
-// assignment of that pod in s is replaced. With an error, which is [ErrPolicy] or
-// describes the fault in data, the returned state is s.
+// DecodePod returns s with the pod that [State.EncodePod] has saved; it replaces an assignment of
+// that pod. If it fails, it returns s, and the error is [ErrPolicy] or describes the mistake in
+// data.
 func (s State) DecodePod(uid, policy string, data []byte) (State, error) {
 	var saved savedPod
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields() // unknown fields would be lost
+	dec.DisallowUnknownFields() // they would be lost
 	if err := dec.Decode(&saved); err != nil {
 		return s, fmt.Errorf("saved memory of pod %s: %w", uid, err)
 	}

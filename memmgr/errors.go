@@ -10,20 +10,20 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The causes of a [PlacementError], for errors.Is.
+// Causes of a [PlacementError], to match with errors.Is.
 var (
 	// ErrNoRoom means that no set of nodes has enough memory left.
 	ErrNoRoom = errors.New("no NUMA nodes with enough memory")
 	// ErrNotPreferred means that only nodes outside the preferred hint have enough
 	// memory.
 	ErrNotPreferred = errors.New("only NUMA nodes that are not preferred have enough memory")
-	// ErrGroups means that nodes of the hint serve containers on other sets of
-	// nodes, and that no larger set can be used.
+	// ErrGroups means that nodes of the hint serve containers on other sets of nodes, and that no
+	// larger set can be used.
 	ErrGroups = errors.New("NUMA nodes are in use by containers on other sets of nodes")
 )
 
-// PlacementError describes why a request failed, with the figures of the nodes. The
-// kubelet reports such an error as UnexpectedAdmissionError.
+// PlacementError says why a request failed, with the amounts of each node. The kubelet reports
+// such an error as UnexpectedAdmissionError.
 type PlacementError struct {
 	// Pod is the UID, and Container the name; "" for the pod as a whole.
 	Pod, Container string
@@ -31,16 +31,16 @@ type PlacementError struct {
 	Asked []Amount
 	// Hint is the hint passed to Allocate.
 	Hint numa.Hint
-	// Nodes has the figures of all nodes.
+	// Nodes has the amounts of all nodes.
 	Nodes []NodeStats
 
 	cause error
 }
 
-// listed limits the nodes in an error's text, since an event is limited to 1024 bytes.
+// listed limits the nodes in an error's text, since an event may have 1024 bytes.
 const listed = 8
 
-// Error includes the figures of all nodes, or on large machines of those with the
+// Error returns the reason with the amounts of all nodes; on large machines, of those with the
 // most memory left.
 func (e *PlacementError) Error() string {
 	var b strings.Builder
@@ -101,15 +101,15 @@ func (e *PlacementError) free(n NodeStats) uint64 {
 // Unwrap returns [ErrNoRoom], [ErrNotPreferred] or [ErrGroups].
 func (e *PlacementError) Unwrap() error { return e.cause }
 
-// EmptyPodSharedPoolError means that containers with exclusive memory take all of a
-// pod's pod-level memory, so that another container of the pod has none.
+// EmptyPodSharedPoolError means that containers with exclusive memory use all of a pod's
+// pod-level memory, so that none is left for another container of the pod.
 type EmptyPodSharedPoolError struct {
 	// Pod is the UID, and Container the one without memory.
 	Pod, Container string
 	// Resource is the resource that is used up.
 	Resource Resource
-	// Total is the request of the pod, and Exclusive the part that its containers
-	// take, in bytes.
+	// Total is the pod-level request, and Exclusive the amount that containers have exclusively,
+	// in bytes.
 	Total, Exclusive uint64
 }
 

@@ -8,14 +8,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Give returns the state in which a container has the given blocks instead of its
-// own. With container -1 the pod has them as a whole, and its containers divide
-// them. It is for policies outside this package: it does not check that the machine
-// has that much.
+// Give returns the state in which a container has the given blocks instead of its own. With
+// container -1 the pod has them as a whole, and its containers divide them. It is for policies
+// outside this package. It does not check that the machine has that much.
 //
-// It is an error to give no blocks, a block without nodes or bytes, or two blocks
-// of a resource. It is also an error to give blocks to a container of a pod that
-// has blocks as a whole.
+// It is an error to pass no blocks, a block without nodes or bytes, or two blocks of one
+// resource, or to pass blocks for a container of a pod that has blocks as a whole.
 func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error) {
 	blocks = slices.Clone(blocks)
 	slices.SortFunc(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
@@ -36,7 +34,7 @@ func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error)
 	return s.Without(pod.UID, c.Name).give(pod.UID, holder{c.Name, container, c.Kind, blocks}), nil
 }
 
-// checkBlocks returns an error for blocks that no container can hold.
+// checkBlocks returns an error for blocks that no container can have.
 func checkBlocks(blocks []Block) error {
 	if len(blocks) == 0 {
 		return errors.New("blocks is empty; want one at least")

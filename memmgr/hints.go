@@ -6,21 +6,20 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Hints returns the sets of nodes that have enough left of every requested
-// resource. Those are preferred that are as small as possible on an idle machine.
-// One list stands for memory and huge pages alike, since a container has all of
-// them on the same nodes.
+// Hints returns the sets of nodes that have enough left of every requested resource. A set is
+// preferred if no smaller one would do on an idle machine. One list stands for memory and huge
+// pages, since a container has all of them on the same nodes.
 //
-// Pods that are not Guaranteed, and containers without a request, get no memory
-// assigned and have no preference. A container that has memory has one hint, with
-// its nodes. If its request has changed, it has no preference and keeps its memory.
+// Pods that are not Guaranteed, and containers without a request, get no memory assigned and have
+// no preference. A container that has memory has one hint, with its nodes. If its request has
+// changed, it has no preference and keeps its memory.
 //
-// For an unsatisfiable request the list is empty: the topology policies restricted
-// and single-numa-node reject the pod with TopologyAffinityError, and with the
-// others Allocate fails. The kubelet, in contrast, returns no preference, so that
-// every policy fails later with UnexpectedAdmissionError. The list is also empty,
-// as in the kubelet, for a pod with pod-level resources whose containers leave
-// nothing to those that share: Allocate returns [EmptyPodSharedPoolError].
+// If the request cannot be served, the list is empty: the topology policies restricted and
+// single-numa-node reject the pod with TopologyAffinityError, and with the others Allocate fails.
+// The kubelet returns no preference instead, so that every policy fails later with
+// UnexpectedAdmissionError. As in the kubelet, the list is also empty for a pod with pod-level
+// resources whose containers leave nothing to those that share: Allocate returns
+// [EmptyPodSharedPoolError].
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	hints := numa.Hints{Resource: string(Memory)}
 	ask := p.request(pod, container)
@@ -36,8 +35,8 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	return hints
 }
 
-// held reports whether a container or pod has an assignment, and returns its nodes
-// if it equals the request. Init containers that have ended count as assigned.
+// held reports whether a container or pod has an assignment. It returns the nodes if the
+// assignment equals the request. Init containers that have ended count as assigned.
 func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.NodeSet, bool) {
 	e := s.entry(pod.UID)
 	if e == nil {
@@ -68,8 +67,8 @@ func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.
 	return nodes, true
 }
 
-// over reports whether an init container has ended and passed its memory on: a
-// container after it holds memory.
+// over reports whether an init container has ended and left its memory: a later container has
+// memory.
 func (p *Static) over(s State, pod numa.Pod, container int) bool {
 	return pod.Containers[container].Kind == numa.Init &&
 		s.find(pod.UID, pod.Containers[container].Name).name == "" &&
@@ -91,14 +90,14 @@ func matching(blocks []Block, ask []Amount) numa.NodeSet {
 	return nodes
 }
 
-// question is one request for memory, together with the state.
+// question is one request for memory, with the state to answer it from.
 type question struct {
 	policy   *Static
 	accounts *accounts
 	entry    *entry // the pod's assignment
 	holder   holder // the container that requests
 	ask      []Amount
-	index    []int // indices of the request in Static.resources; -1 for a resource that the machine lacks
+	index    []int // indices of ask in Static.resources; -1 if the machine lacks the resource
 }
 
 func (p *Static) question(s State, pod numa.Pod, container int, ask []Amount) question {
@@ -121,7 +120,7 @@ func (q question) offers() []numa.Hint {
 		if !q.within(c.room) {
 			continue
 		}
-		fewest = min(fewest, c.size) // the first one sets it: candidates ascend by size
+		fewest = min(fewest, c.size) // candidates ascend by size, so the first one sets it
 		if q.fits(c.mems, c.room) {
 			hints = append(hints, numa.Hint{Nodes: c.nodes, Preferred: c.size == fewest})
 		}
@@ -129,7 +128,7 @@ func (q question) offers() []numa.Hint {
 	return hints
 }
 
-// within reports whether nodes would have enough on an idle machine.
+// within reports whether nodes with these amounts would be enough on an idle machine.
 func (q question) within(room []uint64) bool {
 	for i, a := range q.ask {
 		if q.index[i] < 0 || a.Bytes > room[q.index[i]] {
@@ -139,8 +138,8 @@ func (q question) within(room []uint64) bool {
 	return true
 }
 
-// fits reports whether nodes can be assigned now: they keep to the groups, and have
-// enough left, not counting memory of the pod's init containers that is reused.
+// fits reports whether the nodes can be used now: they respect the groups, and have enough left.
+// Memory of the pod's own init containers counts as free.
 func (q question) fits(mems numa.NodeSet, room []uint64) bool {
 	if !q.accounts.open(mems) {
 		return false
@@ -154,7 +153,8 @@ func (q question) fits(mems numa.NodeSet, room []uint64) bool {
 	return true
 }
 
-// best returns the best hint: preferred, then narrow, then low numbers.
+// best returns the best hint: preferred before others, then with fewer nodes, then with lower
+// numbers.
 func best(hints []numa.Hint) (numa.Hint, bool) {
 	if len(hints) == 0 {
 		return numa.Hint{}, false

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// MaxKubeletFile is the largest memory_manager_state, in bytes, that
-// [DecodeKubelet] reads: three times the file of 250 pods with 20 containers with
-// memory and huge pages. The third format contains everything twice.
+// MaxKubeletFile is the largest memory_manager_state, in bytes, that [DecodeKubelet] reads: three
+// times the file for 250 pods with 20 containers with memory and huge pages. The third format
+// contains everything twice.
 const MaxKubeletFile = 4 << 20
 
 // Assignments are the memory assignments of a kubelet, read from its
@@ -21,16 +21,15 @@ const MaxKubeletFile = 4 << 20
 // kubelet.
 type Assignments struct {
 	Policy string
-	// Pods has the blocks of containers by UID and name, memory first. The name ""
-	// stands for the pod, if it has its memory as a whole; see [State.Whole]. An
-	// init container has the blocks of [State.Shares]: a block of 0 bytes if later
-	// containers took all of it over.
+	// Pods has the blocks of containers by UID and name, memory first. The name "" stands for the
+	// pod, if it has its memory as a whole; see [State.Whole]. The blocks of init containers are
+	// those of [State.Shares]: 0 bytes if later containers took all of them over.
 	Pods map[string]map[string][]Block
 }
 
-// Nodes returns the nodes of a pod's blocks by container, as [Static.Rebuild] takes
-// them. The name "" is always present, with no nodes if the pod does not have its
-// memory as a whole. Containers that hold nothing are left out.
+// Nodes returns the nodes of a pod's blocks by container, as [Static.Rebuild] takes them. The
+// name "" is always present, without nodes if the pod does not have its memory as a whole.
+// Containers without memory are omitted.
 func (a Assignments) Nodes(pod string) map[string]numa.NodeSet {
 	nodes := map[string]numa.NodeSet{"": 0}
 	for name, blocks := range a.Pods[pod] {
@@ -43,8 +42,8 @@ func (a Assignments) Nodes(pod string) map[string]numa.NodeSet {
 	return nodes
 }
 
-// kubeletState is the assignments and the rest of the nodes in the kubelet's JSON.
-// The first format has no PodEntries.
+// kubeletState has the assignments and the free memory of the nodes, in the kubelet's JSON. The
+// first format has no PodEntries.
 type kubeletState struct {
 	PolicyName   string                               `json:"policyName"`
 	MachineState map[int]*kubeletNode                 `json:"machineState"`
@@ -52,10 +51,9 @@ type kubeletState struct {
 	PodEntries   map[string]kubeletPod                `json:"podEntries,omitempty"`
 }
 
-// kubeletFile is the JSON of memory_manager_state. The first two formats are a
-// state and its Checksum; the second includes PodEntries in both. In the third, of
-// Kubernetes 1.37, Data is a state as text, within a file of the first format for
-// older kubelets.
+// kubeletFile is the JSON of memory_manager_state. The first two formats are a state and its
+// Checksum; only the second has PodEntries, in both. In the third, of Kubernetes 1.37, Data is a
+// state as text, within a file of the first format for older kubelets.
 type kubeletFile struct {
 	kubeletState
 	Checksum     uint64 `json:"checksum"`
@@ -87,26 +85,24 @@ type kubeletPod struct {
 	Blocks []kubeletBlock `json:"memoryBlocks,omitempty"`
 }
 
-// newKubeletState returns a state with empty maps, which decoding keeps for missing
-// fields: the kubelet's checksums of an empty and a null map differ.
+// newKubeletState returns a state with empty maps, which decoding keeps if fields are missing:
+// the kubelet's checksums of an empty and a null map differ.
 func newKubeletState() kubeletState {
 	return kubeletState{
 		MachineState: map[int]*kubeletNode{}, Entries: map[string]map[string][]kubeletBlock{}, PodEntries: map[string]kubeletPod{},
 	}
 }
 
-// DecodeKubelet reads a kubelet's memory_manager_state in each of the formats of
-// Kubernetes: that of 1.21, the one with podEntries, and that of 1.37. As in the
-// kubelet, a file of the third format is never read as an older one, and the
-// checksum may be missing (0) in the first. It returns an error for a file that is
-// damaged, no such file, or larger than [MaxKubeletFile]. The assignments may
-// exceed the machine; see [Static.Validate].
+// DecodeKubelet parses a kubelet's memory_manager_state in each of the formats of Kubernetes:
+// that of 1.21, that with podEntries, and that of 1.37. As in the kubelet, a file in the third
+// format is never read as an older one, and the checksum may be missing (0) in the first. A file
+// that is damaged, of another kind, or larger than [MaxKubeletFile] is an error. The assignments
+// may exceed the machine; see [Static.Validate].
 func DecodeKubelet(b []byte) (Assignments, error) {
 	if len(b) > MaxKubeletFile {
 		return Assignments{}, fmt.Errorf("file has %d bytes; want %d at most", len(b), MaxKubeletFile)
 	}
-	// NB: the types limit the depth of nesting; encoding/json limits the depth of
-	// skipped values.
+	// NB: the types limit the depth of nesting, and encoding/json that of skipped values.
 	f := kubeletFile{kubeletState: newKubeletState()}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return Assignments{}, err
@@ -124,7 +120,7 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	return s.assignments()
 }
 
-// older reads a file of the second or the first format; the checksum decides which.
+// older parses a file in the second or the first format. The checksum decides which it is.
 func (f kubeletFile) older() (Assignments, error) {
 	if f.Checksum == f.sum(true) {
 		return f.assignments()
@@ -171,7 +167,7 @@ func (s kubeletState) assignments() (Assignments, error) {
 	return out, nil
 }
 
-// fromKubelet reads blocks, which a kubelet has in no particular order.
+// fromKubelet converts blocks, which have no particular order in a kubelet's file.
 func fromKubelet(list []kubeletBlock) ([]Block, error) {
 	var blocks []Block
 	for _, k := range list {
@@ -196,11 +192,10 @@ func fromKubelet(list []kubeletBlock) ([]Block, error) {
 	return blocks, nil
 }
 
-// EncodeKubelet returns the state as the memory_manager_state of a kubelet of
-// Kubernetes 1.37 with the same policy, which can continue from it; older kubelets
-// read the part that they know. Equal states give equal bytes. For [Static] the
-// file includes the rest of the machine's nodes: a kubelet does not start with
-// figures that differ from its own. For other policies it does not.
+// EncodeKubelet returns the state as a memory_manager_state of Kubernetes 1.37. A kubelet with
+// the same policy can continue from it; older kubelets read the part that they know. Equal states
+// give equal bytes. For [Static], the file also has the free memory of the machine's nodes, since
+// a kubelet does not start if its own amounts differ.
 func (s State) EncodeKubelet(p Policy) ([]byte, error) {
 	state := newKubeletState()
 	state.PolicyName = p.Name()
@@ -209,7 +204,7 @@ func (s State) EncodeKubelet(p Policy) ([]byte, error) {
 		shares := s.Shares(pod.uid)
 		for _, h := range pod.containers {
 			blocks := shares[h.name]
-			if pod.whole != nil { // init containers have theirs again, one after the other
+			if pod.whole != nil { // the kubelet repeats here what init containers leave to others
 				blocks = h.blocks
 			}
 			state.Entries[pod.uid][h.name] = toKubelet(blocks)
@@ -226,7 +221,7 @@ func (s State) EncodeKubelet(p Policy) ([]byte, error) {
 		return nil, err
 	}
 	f := kubeletFile{kubeletState: state, Data: string(data), DataChecksum: kubeletsum.OfText(string(data))}
-	f.PodEntries = nil // readers of this part do not know it
+	f.PodEntries = nil // the first format does not have the field
 	f.Checksum = f.sum(false)
 	return json.Marshal(f)
 }
@@ -239,10 +234,10 @@ func toKubelet(blocks []Block) []kubeletBlock {
 	return list
 }
 
-// kubeletNodes returns the machine's nodes with the amounts that blocks take. Like
-// the kubelet it counts the blocks of the pod as a whole if there are any, and
-// those of its containers otherwise. A block fills its nodes one after the other,
-// and counts as an assignment of each of them even if it has no bytes left.
+// kubeletNodes returns the machine's nodes with the amounts that blocks use. As in the kubelet,
+// the blocks of the pod as a whole count if there are any, otherwise those of its containers. A
+// block fills its nodes one after the other, and counts as an assignment of each node, even of
+// those that need not give any bytes.
 func (p *Static) kubeletNodes(s kubeletState) map[int]*kubeletNode {
 	nodes := map[int]*kubeletNode{}
 	for at, n := range p.machine.Nodes {
@@ -250,7 +245,7 @@ func (p *Static) kubeletNodes(s kubeletState) map[int]*kubeletNode {
 		for i, r := range p.resources {
 			total := capacity(n, r)
 			if size, huge := r.PageSize(); r == Memory {
-				total = n.Memory // here, with huge pages
+				total = n.Memory // Total here includes huge pages
 			} else if _, has := n.HugePages[size]; huge && !has {
 				continue
 			}
@@ -270,7 +265,7 @@ func (p *Static) kubeletNodes(s kubeletState) map[int]*kubeletNode {
 	return nodes
 }
 
-// take subtracts blocks from the free memory of nodes, as far as possible.
+// take subtracts blocks from the free memory of nodes, down to 0.
 func take(nodes map[int]*kubeletNode, blocks []kubeletBlock) {
 	for _, b := range blocks {
 		left := b.Bytes

@@ -2,11 +2,10 @@ package memmgr
 
 import "github.com/nodewright/nodewright/internal/kubeletsum"
 
-// sum returns the kubelet's checksum of a file in the first format, or with pods in
-// the second: FNV-1a over a dump of the content, with the checksum as 0. The dump
-// is the one that the kubelet's checkpoint library makes of its own type, under the
-// type's original name; it contains names of types, and distinguishes empty maps
-// and lists from null ones.
+// sum returns the kubelet's checksum of a file in the first format or, with pods, in the second:
+// FNV-1a over a dump of the content, with a checksum of 0. The dump is the one that the kubelet's
+// checkpoint library makes of its own type. It contains the names of types, and distinguishes
+// empty maps and lists from null ones.
 func (s kubeletState) sum(pods bool) uint64 {
 	d := &dump{}
 	d.Add("(*state.MemoryManagerCheckpoint){PolicyName:(string)%s MachineState:(state.NUMANodeMap)", s.PolicyName)
@@ -25,7 +24,7 @@ func (s kubeletState) sum(pods bool) uint64 {
 	return d.Sum()
 }
 
-// dump is the text of which the checksum is computed.
+// dump is the text that the checksum covers.
 type dump struct{ kubeletsum.Dump }
 
 func (d *dump) node(n *kubeletNode) {

@@ -2,8 +2,8 @@ package memmgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// allocatePod assigns all pod-level resources of a pod at once, on the same nodes,
-// and divides them among its containers.
+// allocatePod assigns all pod-level resources of a pod at once, on the same nodes, and divides
+// them among its containers.
 func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, error) {
 	ask := p.request(pod, -1)
 	if len(ask) == 0 {
@@ -29,10 +29,10 @@ func wholePod(pod numa.Pod, ask []Amount, nodes numa.NodeSet) *entry {
 	return newEntry(whole, partition(pod, whole))
 }
 
-// partition divides the pod-level resources among the containers. Containers with
-// equal requests and limits of memory and CPU get exactly their request. The others
-// share: an init container what the sidecars before it leave, the rest what all
-// sidecars and regular containers leave.
+// partition divides the pod-level resources among the containers. Containers with equal requests
+// and limits of memory and CPU get exactly their request. The others share the rest: an init
+// container what the sidecars before it leave, the others what all sidecars and regular
+// containers leave.
 func partition(pod numa.Pod, whole []Block) []holder {
 	var holders []holder
 	lasting := exclusive(pod, len(pod.Containers))
@@ -72,7 +72,7 @@ func exclusive(pod numa.Pod, n int) map[Resource]uint64 {
 	return sum
 }
 
-// sharedPool checks that containers which share have something to share.
+// sharedPool returns an error if nothing is left for a container that shares.
 func sharedPool(pod numa.Pod, total []Amount) error {
 	lasting := exclusive(pod, len(pod.Containers))
 	for i, c := range pod.Containers {

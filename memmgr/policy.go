@@ -6,30 +6,28 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Policy decides from which nodes containers get memory. It is pure: methods take a
-// state and return the next one. They may be called concurrently; the keeper of the
-// state must base each decision on the result of the one before.
+// Policy decides from which nodes containers get memory. Methods have no side effects: they take
+// a state and return the next one. They may be called concurrently. The owner of the state must
+// base each decision on the result of the previous one.
 //
-// Other policies can be added by implementing these four methods. [Static] and
-// [None] are the kubelet's.
+// Other policies can be added by implementing these four methods. [Static] and [None] are the
+// kubelet's.
 type Policy interface {
-	// Name is the name that marks saved states, see [State.EncodePod].
+	// Name returns the name of the policy, which saved states contain; see [State.EncodePod].
 	Name() string
-	// Hints returns the sets of nodes that can serve a container, by its index in
-	// the pod, or with container -1 the pod as a whole. For a request that cannot
-	// be served List is empty and Any false.
+	// Hints returns the sets of nodes that can serve a container, by its index in the pod, or
+	// with container -1 the pod as a whole. If the request cannot be served, List is empty and
+	// Any is false.
 	Hints(s State, pod numa.Pod, container int) numa.Hints
-	// Allocate assigns memory to a container, or with container -1 to all
-	// containers of the pod at once. The hint is the merged hint of all resources;
-	// without nodes it means any. An existing assignment is kept. With an error the
-	// returned state is s.
+	// Allocate assigns memory to a container, or with container -1 to all containers of the pod
+	// at once. hint is the merged hint of all resources; without nodes it means any. An existing
+	// assignment is kept. If Allocate fails, it returns s.
 	Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error)
-	// Release frees the memory of a container; without memory it does nothing.
+	// Release frees the memory of a container. If it has none, Release does nothing.
 	Release(s State, podUID, container string) State
 }
 
-// Resizer is a [Policy] that can refuse resizes of running pods. Other policies
-// allow all.
+// Resizer is a [Policy] that can reject resizes of running pods. Other policies allow all.
 type Resizer interface {
 	// Resize returns an error if the pod have cannot be resized to want. The
 	// refusal is final.
@@ -50,7 +48,7 @@ func New(name string, cfg Config) (Policy, error) {
 	case StaticName:
 		p, err := NewStatic(cfg)
 		if err != nil {
-			return nil, err // and not a Policy that holds no Static
+			return nil, err // not a Policy with a nil *Static
 		}
 		return p, nil
 	case "BestEffort":

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Problem is a fault of a state: it does not match the machine or the running
-// containers. No problem keeps an agent from starting.
+// Problem is a mismatch between a state and the machine or the running containers. A Problem does
+// not prevent an agent from starting.
 type Problem struct {
 	// Pod is the UID, and Container the name. Container is "" for a pod as a whole,
 	// and both are "" for a set of nodes.
@@ -19,7 +19,7 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
-	var placement *PlacementError // names both
+	var placement *PlacementError // its text names both
 	switch {
 	case p.Pod == "", errors.As(p.Err, &placement):
 		return p.Err.Error()
@@ -29,10 +29,10 @@ func (p Problem) String() string {
 	return fmt.Sprintf("container %s of pod %s: %v", p.Container, p.Pod, p.Err)
 }
 
-// Validate removes pods with nodes or resources that the machine does not have, and
-// reports them. It also reports nodes whose assignments exceed their memory, and
-// nodes that serve different sets of nodes. The pods of such nodes are kept;
-// nothing more is allocated from the nodes until enough of the pods are gone.
+// Validate removes pods with nodes or resources that the machine does not have, and reports them.
+// It also reports nodes whose assignments exceed their memory, and nodes that serve different
+// sets of nodes. The pods of such nodes are kept, but nothing more is allocated from these nodes
+// until enough pods are gone.
 func (p *Static) Validate(s State) (State, []Problem) {
 	s, problems := p.drop(s)
 	return s, append(problems, p.conflicts(s)...)
@@ -85,19 +85,18 @@ func (p *Static) conflicts(s State) []Problem {
 
 var errUnpinned = errors.New("runs on any node, so its memory is not accounted for")
 
-// Rebuild completes a state after a restart from the running containers. s is the
-// state read from files, possibly empty. pods are the admitted pods. running has
-// the cpuset.mems of their live containers, by UID and name: 0 for a container
-// without assigned memory (with cgroup v2 the file is empty then).
+// Rebuild completes a state after a restart from the running containers. s is the state read from
+// files, possibly empty. pods are the admitted pods. running has the cpuset.mems of their live
+// containers, by UID and name; 0 for a container without assigned memory, for which cgroup v2 has
+// an empty file.
 //
-// A live container keeps its nodes. A container that should run but does not at the
-// moment gets remaining memory, on the nodes of its pod if possible. Containers
-// whose nodes cannot be determined are reported, and not accounted for.
+// A live container keeps its nodes. A container that should be running but is not gets memory
+// from what remains, if possible on the nodes of its pod. Containers whose nodes cannot be
+// determined are reported, and not accounted for.
 //
-// running may also have the nodes that a kubelet assigned, see [Assignments.Nodes]:
-// the name "" has the nodes of the pod as a whole. NB: without that name, a pod
-// with pod-level resources counts as assigned as a whole if a container that shares
-// them has nodes.
+// running may also have the nodes that a kubelet assigned; see [Assignments.Nodes]. There, the
+// name "" has the nodes of the pod as a whole. NB: without that name, a pod with pod-level
+// resources counts as assigned as a whole if a container that shares them has nodes.
 func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
 	pods = slices.Clone(pods)
 	slices.SortFunc(pods, func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
@@ -175,7 +174,7 @@ func (p *Static) sharing(pod numa.Pod, live map[string]numa.NodeSet) numa.NodeSe
 	return nodes & p.memory
 }
 
-// resume assigns memory to a pod's containers that are about to start.
+// resume assigns memory to those containers of a pod that are about to start.
 func (p *Static) resume(s State, pod numa.Pod, live map[string]numa.NodeSet) (State, []Problem) {
 	var problems []Problem
 	for _, i := range p.missing(s, pod) {

@@ -28,7 +28,8 @@ func (p *Static) request(pod numa.Pod, container int) []Amount {
 	return sum
 }
 
-// containerRequest returns nothing for containers that share pod-level resources.
+// containerRequest returns the request of a container; nothing for a container that shares
+// pod-level resources.
 func containerRequest(pod numa.Pod, container int) []Amount {
 	c := pod.Containers[container]
 	if pod.Resources != nil && !c.Bound {

@@ -10,13 +10,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Reserved is the memory that is never assigned to a container, in bytes, by the ID
-// of a node and by resource: for the system, the agent and the eviction threshold.
+// Reserved is the memory that is never assigned to a container, in bytes, by node ID and
+// resource: for the system, the agent and the eviction threshold.
 type Reserved map[int]map[Resource]uint64
 
-// Add adds one entry of a configuration. It returns an error if the resource is
-// neither memory nor huge pages, if bytes is 0, or if the node has an entry for the
-// resource.
+// Add adds one entry of a configuration. It returns an error if the resource is neither memory
+// nor huge pages, if bytes is 0, or if the node already has an entry for the resource.
 func (r Reserved) Add(node int, resource Resource, bytes uint64) error {
 	if !resource.known() {
 		return badResource(node, resource)
@@ -53,7 +52,7 @@ func (r Reserved) sums() map[Resource]uint64 {
 	return sums
 }
 
-// check reports every entry that m cannot have.
+// check returns an error for every entry that m cannot have.
 func (r Reserved) check(m numa.Machine) error {
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(r)) {
@@ -77,10 +76,10 @@ func (r Reserved) check(m numa.Machine) error {
 	return errors.Join(errs...)
 }
 
-// ValidateReserved returns an error for everything in r that does not match the
-// machine m or the sums in total: the reservations of the whole node for the system
-// and the agent plus the hard eviction thresholds. As in the kubelet the sums must
-// be equal to the byte; a missing entry counts as 0.
+// ValidateReserved returns an error for everything in r that does not match the machine m or the
+// sums in total. total has the reservations of the whole node for the system and the agent, plus
+// the hard eviction thresholds. As in the kubelet, the sums must be equal to the byte; a missing
+// entry counts as 0.
 //
 // [Spread] returns a valid Reserved.
 func ValidateReserved(m numa.Machine, r Reserved, total map[Resource]uint64) error {
@@ -96,11 +95,10 @@ func ValidateReserved(m numa.Machine, r Reserved, total map[Resource]uint64) err
 	return errors.Join(errs...)
 }
 
-// Spread distributes the reservation of the whole node over m's nodes, in
-// proportion to their memory and in whole pages. It is for configurations without a
-// list by node. Memory is taken from the nodes with CPUs, where the system runs,
-// and from others only if those have too little. It returns an error if m has too
-// little of a resource.
+// Spread distributes the reservation of the whole node over m's nodes, in proportion to their
+// memory and in whole pages. It is for configurations without a list by node. Memory is taken
+// from the nodes with CPUs, where the system runs; from others only if those have too little. It
+// returns an error if m has too little of a resource.
 func Spread(m numa.Machine, total map[Resource]uint64) (Reserved, error) {
 	r := Reserved{}
 	var errs []error
@@ -153,7 +151,7 @@ func withCPUs(m numa.Machine) []numa.Node {
 	return nodes
 }
 
-// holders returns the nodes that have some of a resource, and their sum.
+// holders returns the nodes that have any of a resource, and their total amount.
 func holders(nodes []numa.Node, r Resource) (have []numa.Node, sum uint64) {
 	for _, n := range nodes {
 		if bytes := capacity(n, r); bytes > 0 {
@@ -164,8 +162,7 @@ func holders(nodes []numa.Node, r Resource) (have []numa.Node, sum uint64) {
 	return have, sum
 }
 
-// capacity returns the amount of a resource that a node has. Huge pages do not
-// count as memory.
+// capacity returns the amount of a resource that a node has. For memory, huge pages do not count.
 func capacity(n numa.Node, r Resource) uint64 {
 	if size, huge := r.PageSize(); huge {
 		return times(n.HugePages[size], size)

@@ -6,11 +6,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// staticResize is the detail under which the kubelet counts refused resizes.
+// staticResize is the label value under which the kubelet counts rejected resizes.
 const staticResize = "guaranteed_pod_memory_manager_static_policy"
 
-// Resize returns an [*InfeasibleError] if memory or huge pages of a Guaranteed pod
-// change, as the kubelet does: an assignment cannot change while processes use it.
+// Resize returns an [*InfeasibleError] if memory or huge pages of a Guaranteed pod change. As in
+// the kubelet, an assignment cannot change while processes use it.
 func (p *Static) Resize(_ State, have, want numa.Pod) error {
 	if !have.Guaranteed || sameRequests(have, want) {
 		return nil

@@ -62,7 +62,7 @@ func (r Resource) known() bool {
 	return r == Memory || huge
 }
 
-// compareResources puts memory first, and huge pages behind it by their size.
+// compareResources sorts memory first, then huge pages by their size.
 func compareResources(a, b Resource) int {
 	sizeA, _ := a.PageSize()
 	sizeB, _ := b.PageSize()
@@ -91,7 +91,7 @@ func amounts(r numa.Resources) []Amount {
 	return list
 }
 
-// plus adds, and returns the largest number instead of overflowing.
+// plus adds. It returns the largest number instead of overflowing.
 func plus(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64
@@ -99,5 +99,5 @@ func plus(a, b uint64) uint64 {
 	return a + b
 }
 
-// minus subtracts, and returns 0 instead of a negative number.
+// minus subtracts. It returns 0 instead of a negative number.
 func minus(a, b uint64) uint64 { return a - min(a, b) }

@@ -7,14 +7,13 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// State is the assignment of memory to pods. It is an immutable value: methods do
-// not change it, and any number of goroutines may use it. The zero State has no
-// assignments.
+// State is the assignment of memory to pods. It is an immutable value: methods do not change it,
+// and it is safe for concurrent use. The zero State has no assignments.
 //
-// It stores only assignments. The free memory of a node is computed from them each
-// time, so that it cannot drift.
+// It stores only assignments. The free memory of a node is computed from them each time, so the
+// two cannot disagree.
 type State struct {
-	pods []named // sorted; never written to once it is part of a State
+	pods []named // sorted; never modified once part of a State
 }
 
 type named struct {
@@ -30,12 +29,12 @@ type Block struct {
 
 // entry is the assignment of a pod. It is immutable.
 type entry struct {
-	whole      []Block  // of the pod as a whole, if it was given as such
+	whole      []Block  // of the pod as a whole, if it was assigned so
 	containers []holder // in the order of the pod
-	charges    []Block  // the amounts that the entry takes from the machine
+	charges    []Block  // the amounts that the pod takes from the machine
 }
 
-// holder is a container that was given something.
+// holder is a container with memory.
 type holder struct {
 	name   string
 	index  int // within the pod
@@ -61,8 +60,7 @@ func (s State) Pods() []string {
 	return uids
 }
 
-// Containers returns the names of a pod's containers with an assignment, in the
-// pod's order.
+// Containers returns the names of a pod's containers that have an assignment, in the pod's order.
 func (s State) Containers(pod string) []string {
 	var names []string
 	for _, h := range s.holders(pod) {
@@ -71,8 +69,8 @@ func (s State) Containers(pod string) []string {
 	return names
 }
 
-// Nodes returns the nodes for a container's cpuset.mems. For a container
-// without an assignment the set is empty: it may use any node.
+// Nodes returns the nodes for a container's cpuset.mems. The set is empty for a container without
+// an assignment, which may use any node.
 func (s State) Nodes(pod, container string) numa.NodeSet {
 	var nodes numa.NodeSet
 	for _, b := range s.find(pod, container).blocks {
@@ -81,15 +79,15 @@ func (s State) Nodes(pod, container string) numa.NodeSet {
 	return nodes
 }
 
-// Blocks returns the assignment of a container: a block for each resource that it
-// requests, memory first. Containers that run one after the other may have the same
-// bytes; [State.Shares] counts them once.
+// Blocks returns the assignment of a container: a block for each resource that it requests,
+// memory first. Containers that run one after the other may share bytes; [State.Shares] counts
+// these once.
 func (s State) Blocks(pod, container string) []Block {
 	return slices.Clone(s.find(pod, container).blocks)
 }
 
-// Whole returns the blocks of a pod whose memory was assigned as a whole, and that
-// its containers divide; nil if its containers got theirs one by one.
+// Whole returns the blocks of a pod whose memory was assigned as a whole and is divided by its
+// containers; nil if its containers were assigned memory one by one.
 func (s State) Whole(pod string) []Block {
 	if e := s.entry(pod); e != nil {
 		return slices.Clone(e.whole)
@@ -97,8 +95,8 @@ func (s State) Whole(pod string) []Block {
 	return nil
 }
 
-// Charges returns the amounts that a pod takes from the machine as long as all its
-// containers are kept, by nodes and resource.
+// Charges returns the amounts that a pod takes from the machine while all its containers are
+// kept, by nodes and resource.
 func (s State) Charges(pod string) []Block {
 	if e := s.entry(pod); e != nil {
 		return slices.Clone(e.charges)
@@ -106,9 +104,9 @@ func (s State) Charges(pod string) []Block {
 	return nil
 }
 
-// Shares returns the blocks of a pod's containers with every byte counted once: an
-// init container has only the bytes that no later container took over. The kubelet
-// stores and reports them as the containers' blocks.
+// Shares returns the blocks of a pod's containers with every byte counted once: an init container
+// has only the bytes that no later container took over. The kubelet stores and reports blocks in
+// this form.
 func (s State) Shares(pod string) map[string][]Block {
 	shares := map[string][]Block{}
 	holders := s.holders(pod)
@@ -133,8 +131,8 @@ func (s State) Shares(pod string) map[string][]Block {
 	return shares
 }
 
-// Without returns the state without a container's assignment. Memory of a pod as a
-// whole is released with the last of its containers.
+// Without returns the state without a container's assignment. Memory of a pod as a whole is
+// released with the last of its containers.
 func (s State) Without(pod, container string) State {
 	return s.keep(pod, func(h holder) bool { return h.name != container })
 }
@@ -144,8 +142,8 @@ func (s State) WithoutPod(pod string) State {
 	return s.keep(pod, func(holder) bool { return false })
 }
 
-// Started returns the state after the start of a container: the init containers
-// before it have ended, and lose their memory.
+// Started returns the state after the start of a container. The init containers before it have
+// ended, and lose their memory.
 func (s State) Started(pod, container string) State {
 	started := s.find(pod, container)
 	if started.name == "" {
@@ -170,7 +168,7 @@ func (s State) keep(pod string, want func(holder) bool) State {
 	return s.with(pod, newEntry(old.whole, kept))
 }
 
-// give adds a container that held nothing.
+// give adds a container that had no memory.
 func (s State) give(pod string, h holder) State {
 	old := s.entry(pod)
 	if old == nil {
@@ -179,13 +177,13 @@ func (s State) give(pod string, h holder) State {
 	return s.with(pod, newEntry(old.whole, insert(old.containers, h)))
 }
 
-// insert puts h into holders in the order of the pod.
+// insert inserts h into holders, in the order of the pod.
 func insert(holders []holder, h holder) []holder {
 	at, _ := slices.BinarySearchFunc(holders, h, func(a, b holder) int { return a.index - b.index })
 	return slices.Insert(slices.Clip(holders), at, h)
 }
 
-// with sets the entry of a pod, or removes it.
+// with sets or, if e is nil, removes the entry of a pod.
 func (s State) with(pod string, e *entry) State {
 	at, found := s.search(pod)
 	rest := s.pods[at:]

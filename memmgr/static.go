@@ -10,34 +10,33 @@ import (
 
 // Config configures [Static].
 type Config struct {
-	// Machine is the machine whose memory is assigned. It is not changed.
+	// Machine is the machine whose memory is assigned. It is not modified.
 	Machine numa.Machine
-	// Reserved is the memory that is not assigned; at least one node must have
-	// some. See [ValidateReserved] and [Spread].
+	// Reserved is the memory that is not assigned. At least one node must have some. See
+	// [ValidateReserved] and [Spread].
 	Reserved Reserved
-	// PodLevel assigns memory to pods with pod-level resources: the pod gets memory
-	// as a whole, and its containers share it (KEP-2837; in the kubelet the feature
-	// PodLevelResourceManagers). Without it such pods get none, which is the
-	// kubelet's default.
+	// PodLevel assigns memory to pods with pod-level resources: the pod gets memory as a whole,
+	// and its containers share it (KEP-2837; in the kubelet the feature
+	// PodLevelResourceManagers). Without it such pods get none, as in the kubelet by default.
 	PodLevel bool
 }
 
-// Static assigns memory to every container of a Guaranteed pod, on as few nodes as
-// possible. A node serves either containers that use only this node, or containers
-// that all use the same set of several nodes.
+// Static assigns memory to every container of a Guaranteed pod, on as few nodes as possible. A
+// node serves either containers that use only this node, or containers that all use the same set
+// of several nodes.
 //
-// It is immutable and may be used by any number of goroutines.
+// It is immutable and safe for concurrent use.
 type Static struct {
 	machine    numa.Machine
 	reserved   Reserved
 	podLevel   bool
 	memory     numa.NodeSet // nodes that have memory
 	resources  []Resource   // of the machine
-	give       [][]uint64   // assignable amount of each of machine.Nodes, by index in resources
+	give       [][]uint64   // assignable amount, by index in machine.Nodes and in resources
 	candidates []candidate
 }
 
-// candidate is a set of nodes that may become a hint.
+// candidate is a set of nodes for a hint.
 type candidate struct {
 	nodes numa.NodeSet
 	size  int
@@ -45,7 +44,7 @@ type candidate struct {
 	room  []uint64     // their assignable amount, by index in Static.resources
 }
 
-// NewStatic checks cfg and returns the policy. The error names every fault.
+// NewStatic validates cfg and returns the policy. The error has all mistakes.
 func NewStatic(cfg Config) (*Static, error) {
 	if err := cfg.Machine.Validate(); err != nil {
 		return nil, err

@@ -2,29 +2,28 @@ package memmgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// NodeStats are the figures of a node.
+// NodeStats are the amounts of a node.
 type NodeStats struct {
 	ID int
-	// Group is the set of NUMA nodes over which the containers of this node are
-	// spread; the node alone if each is on it alone.
+	// Group is the set of nodes over which the containers on this node are spread. It is the node
+	// alone if each container uses only this node.
 	Group numa.NodeSet
 	// Assignments is the number of blocks that the node serves.
 	Assignments int
 	Resources   []ResourceStats
 }
 
-// ResourceStats are the figures of one resource on one node, in bytes. Allocatable
-// is Total without Reserved and, for memory, without huge pages. It is the sum of
-// Used and Free.
+// ResourceStats are the amounts of one resource on one node, in bytes. Allocatable is Total
+// without Reserved and, for memory, without huge pages. It is the sum of Used and Free.
 //
-// NB: within a group of nodes only the sums over the group are meaningful; the
-// nodes are shown as if they were filled one after the other.
+// NB: for a group of nodes, only the sums over the group are meaningful; the nodes are shown as
+// if they were filled one after the other.
 type ResourceStats struct {
 	Resource                                 Resource
 	Total, Reserved, Allocatable, Used, Free uint64
 }
 
-// Stats returns the figures of all nodes, in the order of their IDs.
+// Stats returns the amounts of all nodes, in the order of their IDs.
 func (p *Static) Stats(s State) []NodeStats {
 	a := p.accounts(s)
 	stats := make([]NodeStats, len(p.machine.Nodes))
@@ -41,7 +40,7 @@ func (p *Static) Stats(s State) []NodeStats {
 			}
 			if g != nil {
 				f.Used = min(f.Allocatable, g.used[j])
-				g.used[j] -= f.Used // the rest is on the next nodes
+				g.used[j] -= f.Used // the remaining nodes get the rest
 			}
 			f.Free = f.Allocatable - f.Used
 			stats[i].Resources = append(stats[i].Resources, f)
