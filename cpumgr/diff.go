@@ -7,31 +7,30 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Step is one change of a container's cpuset.
+// Step is one change of one cpuset.
 type Step struct {
-	// Pod is the UID and Container the name. Both are "" for all containers of the
-	// shared pool.
+	// Pod is the UID and Container the name. Both are "" for all containers that use the shared
+	// pool.
 	Pod, Container string
-	// CPUs is the new cpuset. It is empty if strict reservation leaves the shared
-	// pool no CPU: the kernel has no empty cpuset for tasks, so that those
-	// containers have to be stopped.
+	// CPUs is the new cpuset. It is empty if strict reservation leaves no CPU to the shared pool.
+	// The kernel does not accept an empty cpuset for tasks, so these containers have to be
+	// stopped.
 	CPUs numa.CPUSet
 }
 
-// Diff returns the cpuset changes of running containers between two states. Their
-// order keeps CPUs exclusive: first all cpusets that lose CPUs shrink, then those
-// that get CPUs grow, and containers that move completely do so in between. Only if
-// several containers move at once, which no method of this package causes, may two
-// share a CPU for a moment.
+// Diff returns the cpuset changes of running containers between two states. Their order keeps
+// CPUs exclusive: first all cpusets that lose CPUs shrink, then containers that move completely
+// do so, then cpusets that gain CPUs grow. Two containers may share a CPU for a moment only if
+// several move at once, which no method of this package causes.
 //
-// A container may need two steps: to leave CPUs first, and to enter others later. A
-// container whose CPUs were released joins the shared pool. Containers that do not
-// run need no step; they start with [State.Wanted] after the steps. Diff compares
-// states only: the caller has to know whether the current cpusets match from.
+// A container may need two steps: first to leave CPUs, later to enter others. A container whose
+// CPUs were released joins the shared pool. Containers that are not running need no step; they
+// are started with [State.Wanted] after the steps. Diff compares only the states: the caller has
+// to know whether the current cpusets match from.
 func Diff(from, to State) []Step {
 	type ranked struct {
 		Step
-		rank int // 0 the shared pool shrinks, 1 others shrink, 2 moves, 3 growth
+		rank int // 0: the shared pool shrinks; 1: others shrink; 2: moves; 3: growth
 	}
 	var all []ranked
 	add := func(pod, container string, a, b numa.CPUSet) {
@@ -43,12 +42,12 @@ func Diff(from, to State) []Step {
 		if pod == "" {
 			first = 0
 		}
-		// No CPU is kept; the container leaves as early as those that shrink.
+		// No CPU is kept; the container leaves its CPUs together with those that shrink.
 		if b.Empty() {
 			all = append(all, ranked{Step{pod, container, b}, first})
 			return
 		}
-		// A kernel takes no empty cpuset, so that there is no step in between.
+		// The kernel does not accept an empty cpuset, so there is no step in between.
 		if kept.Empty() {
 			all = append(all, ranked{Step{pod, container, b}, 2})
 			return
@@ -64,8 +63,7 @@ func Diff(from, to State) []Step {
 	for uid, name := range containersOf(from, to) {
 		add(uid, name, from.Wanted(uid, name), to.Wanted(uid, name))
 	}
-	// Stable: within a rank the order is that of UIDs and names, and the same each
-	// time.
+	// A stable sort keeps the order of UIDs and names within a rank.
 	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
 	steps := make([]Step, len(all))
 	for i, r := range all {

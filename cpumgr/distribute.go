@@ -9,30 +9,28 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// maxExact is the number of nodes with free CPUs up to which the search for an even
-// distribution tries all sets of nodes: 3^8 = 6561 cases at most. With more nodes
-// it tries only those with the most free CPUs. The kubelet tries all sets, at a
-// cost that grows exponentially with the nodes.
+// maxExact is the number of nodes with free CPUs up to which the search for an even distribution
+// tries all sets of nodes: 3^8 = 6561 cases at most. With more nodes, it tries only those with
+// the most free CPUs. The kubelet tries all sets, at a cost that grows exponentially with the
+// number of nodes.
 const maxExact = 8
 
-// distribute takes n CPUs evenly from as few nodes as possible, in groups that are
-// not split between nodes. Among several ways it takes the one that leaves the
-// nodes most alike. Without an even distribution it packs. It is the kubelet's
-// algorithm for distribute-cpus-across-numa.
+// distribute takes n CPUs evenly from as few nodes as possible, in groups that are not split
+// between nodes. Among several ways it takes the one that leaves the most similar numbers of free
+// CPUs on the nodes. Without an even distribution it packs. This is the kubelet's algorithm for
+// distribute-cpus-across-numa.
 func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.CPUSet, error) {
 	if n%group != 0 || n == 0 || n > free.Len() {
 		return l.pack(free, n, spread, false)
 	}
-	// The counts are of free CPUs before anything is taken; the division is made
-	// of them, and carried out once.
+	// The division is computed from the free CPUs before any are taken, and then executed once.
 	r := run{l: l, free: free, need: n}
 	d := division{need: n, group: group}
 	nodes := r.nodes()
 	for _, i := range nodes {
 		d.free = append(d.free, free.IntersectLen(l.nodes[i].cpus))
 	}
-	// The first number of nodes with any solution wins, however uneven it is:
-	// fewer nodes matter more.
+	// The smallest number of nodes with any solution wins, however uneven the solution is.
 	for k := l.fewestNodes(n, group); k <= min(n/group, len(nodes)); k++ {
 		best, ok := d.among(k)
 		if !ok {
@@ -57,9 +55,9 @@ func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.C
 	return l.pack(free, n, spread, false)
 }
 
-// fewestNodes returns the number of nodes that hold n CPUs in groups if all CPUs
-// are free. Like the kubelet it ignores the used CPUs: on a busy machine the search
-// starts with fewer nodes than needed.
+// fewestNodes returns the number of nodes that n CPUs in groups need if all CPUs are free. Like
+// the kubelet, it ignores that CPUs are in use: on a busy machine, the search starts with fewer
+// nodes than needed.
 func (l *layout) fewestNodes(n, group int) int {
 	groups := make([]int, len(l.nodes))
 	for i, u := range l.nodes {
@@ -76,26 +74,25 @@ func (l *layout) fewestNodes(n, group int) int {
 // division searches for the most even way to take a number of CPUs from nodes.
 // Nodes are identified by their index in free.
 type division struct {
-	free        []int // by node, in order
+	free        []int // free CPUs by node, in order
 	need, group int
 }
 
-// portion is a distribution: share CPUs from each of some nodes, and one more group
-// from each node in extra, which may name a node more than once.
+// portion is a distribution: share CPUs from each of the nodes, and one more group from each node
+// in extra, which may contain a node more than once.
 type portion struct {
 	nodes, extra []int
 	share        int
 	score        float64
 }
 
-// among finds the best distribution over k nodes; of equal ones the first.
+// among returns the best distribution over k nodes; of equally good ones, the first.
 func (d division) among(k int) (best portion, found bool) {
-	// The share is rounded down to whole groups; the groups that are left over go
-	// to some of the nodes.
+	// The share is rounded down to whole groups. Some of the nodes give the remaining groups.
 	share := d.need / k / d.group * d.group
 	rest := d.need - share*k
-	// Strictly lower wins, so that of equal ways the first is kept. A score of 0
-	// cannot be beaten.
+	// Strictly lower is better, so that the first of equal ways is kept. 0 is the best possible
+	// score.
 	better := func(nodes, extra, after []int) (done bool) {
 		if score := deviation(after); !found || score < best.score {
 			best, found = portion{slices.Clone(nodes), extra, share, score}, true
@@ -119,11 +116,11 @@ func (d division) among(k int) (best portion, found bool) {
 			}
 			continue
 		}
-		// Over as many nodes as possible first: the more nodes share the rest, the
-		// evener it mostly is.
+		// With as many nodes as possible first: the more nodes give a remaining group, the more
+		// even the result usually is.
 		for size := len(candidates); size > 0; size-- {
 			for some := range d.choices(candidates, size) {
-				// dealOut changes it.
+				// A copy, since dealOut modifies it.
 				left := slices.Clone(after)
 				if extra, ok := d.dealOut(rest, some, left); ok && better(nodes, extra, left) {
 					return best, true
@@ -134,8 +131,8 @@ func (d division) among(k int) (best portion, found bool) {
 	return best, found
 }
 
-// holds reports whether each node has share free CPUs, and all together have
-// enough. Parts of groups do not count, since a group is not split.
+// holds reports whether each node has share free CPUs, and all together have enough. Parts of
+// groups do not count, since a group is not split.
 func (d division) holds(nodes []int, share int) bool {
 	sum := 0
 	for _, i := range nodes {
@@ -147,8 +144,8 @@ func (d division) holds(nodes []int, share int) bool {
 	return sum >= d.need
 }
 
-// dealOut takes the remaining CPUs from some nodes, one group from each in turn. It
-// returns false if no node has a group left. It changes left.
+// dealOut takes the remaining CPUs from some nodes, one group from each in turn. It returns false
+// if no node has a group left. It modifies left.
 func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	for rest > 0 {
 		before := rest
@@ -166,8 +163,8 @@ func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	return extra, true
 }
 
-// choices yields the sets of k of some nodes in lexicographic order, or beyond
-// [maxExact] nodes the one set of nodes with the most free CPUs.
+// choices yields the sets of k of the nodes in lexicographic order. With more than [maxExact]
+// nodes, it yields one set: the nodes with the most free CPUs.
 func (d division) choices(of []int, k int) iter.Seq[[]int] {
 	if len(d.free) <= maxExact {
 		return combinations(of, k)
@@ -184,9 +181,9 @@ func (d division) choices(of []int, k int) iter.Seq[[]int] {
 	}
 }
 
-// combinations yields the sets of k elements, in lexicographic order. A yielded
-// slice is valid until the next one. None are computed in advance: there can be
-// many, and the search often ends early.
+// combinations yields the sets of k elements, in lexicographic order. A yielded slice is valid
+// until the next one. Sets are computed one at a time, since there can be many and the search
+// often ends early.
 func combinations(of []int, k int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		if k > len(of) {
@@ -214,9 +211,9 @@ func combinations(of []int, k int) iter.Seq[[]int] {
 	}
 }
 
-// deviation returns the standard deviation of some counts. As in the kubelet, the
-// deviation and the mean are rounded to three digits, so that distributions tie as
-// they do there. All nodes with free CPUs count, those that give nothing included.
+// deviation returns the standard deviation of some counts. As in the kubelet, deviation and mean
+// are rounded to three digits, so that distributions tie as they do there. All nodes with free
+// CPUs count, including those that give none.
 func deviation(counts []int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	sum := 0

@@ -1,8 +1,8 @@
 // Package cpumgr decides which containers get exclusive CPUs, and which CPUs.
 //
-// It is pure: functions take a [State] and a pod, and return a decision and a new
+// Functions have no side effects: they take a [State] and a pod, and return a decision and a new
 // State. They read, write, start and lock nothing. A scheduler can compute whether
-// and where a pod fits; an NRI plugin can use [Take] alone; an agent stores the
+// and where a pod fits; an NRI plugin can use [Take] alone; an agent stores the State.
 //
 //	static, err := cpumgr.NewStatic(machine, cpumgr.Reservation{MilliCPU: 500}, cpumgr.Options{})
 //	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// encodingVersion is the version of EncodePod's format. DecodePod refuses others;
-// [Rebuild] handles pods whose file cannot be read.
+// encodingVersion is the version of EncodePod's format. DecodePod rejects others. [Rebuild]
+// handles pods whose file cannot be read.
 const encodingVersion = 1
 
 // encodedPod is the stored form of a pod, as JSON. Names of fields and kinds are
@@ -30,15 +30,14 @@ type encodedContainer struct {
 	Pooled bool        `json:"pooled,omitempty"`
 }
 
-// kindNames returns the names of kinds in files. They do not depend on the order of the
+// kindNames returns the names of kinds in files, which do not depend on the order of the
 // constants.
 func kindNames() [3]string {
 	return [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
 }
 
-// EncodePod returns the CPUs of a pod as a line of JSON, for [DecodePod] and
-// [Rebuild]. Equal pods give equal bytes. It returns an error if the pod has no
-// CPUs.
+// EncodePod returns the CPUs of a pod as a line of JSON, for [DecodePod] and [Rebuild]. Equal
+// pods give equal bytes. It is an error if the pod has no CPUs.
 func (s State) EncodePod(uid string) ([]byte, error) {
 	p, ok := s.pods[uid]
 	if !ok {
@@ -55,16 +54,15 @@ func (s State) EncodePod(uid string) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-// DecodePod reads the output of [State.EncodePod]. It refuses everything that
-// EncodePod cannot have written; [Rebuild] checks whether the CPUs exist and are
-// free.
+// DecodePod parses the output of [State.EncodePod]. It rejects everything that EncodePod cannot
+// have written. [Rebuild] checks whether the CPUs exist and are free.
 func DecodePod(data []byte) (PodCPUs, error) {
 	var e encodedPod
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&e); err != nil {
 		return PodCPUs{}, fmt.Errorf("CPUs of a pod: %w", err)
 	}
-	// Two lines in one file are a sign of a failed write.
+	// Two lines in one file mean that a write has failed.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return PodCPUs{}, errors.New("CPUs of a pod: there is more behind the end")
 	}
@@ -80,7 +78,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 		if err != nil {
 			return PodCPUs{}, fmt.Errorf("CPUs of pod %s, container %q: %w", e.UID, c.Name, err)
 		}
-		// This also rules out two containers of one name.
+		// This also excludes two containers with the same name.
 		if i > 0 && c.Name <= e.Containers[i-1].Name {
 			return PodCPUs{}, fmt.Errorf("CPUs of pod %s: container %q after %q; want ascending names", e.UID, c.Name, e.Containers[i-1].Name)
 		}
@@ -89,7 +87,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 	return p, nil
 }
 
-// decode checks a container by itself and against the pool of its pod.
+// decode validates a container, and checks it against the pod's pool.
 func (c encodedContainer) decode(pool numa.CPUSet) (ContainerCPUs, error) {
 	kind := -1
 	for k, name := range kindNames() {

@@ -7,10 +7,10 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// NodeCPUs counts CPUs of a NUMA node.
+// NodeCPUs is a number of CPUs on a NUMA node.
 type NodeCPUs struct{ Node, CPUs int }
 
-// InsufficientError reports that fewer CPUs are free than a container requests.
+// InsufficientError means that fewer CPUs are free than a container requests.
 type InsufficientError struct {
 	Requested int
 	Free      int        // CPUs
@@ -34,7 +34,7 @@ func (e *InsufficientError) Error() string {
 	return fmt.Sprintf("%d CPUs requested, but %d are free (%s; %d whole cores)", e.Requested, e.Free, perNode(e.Nodes), e.Cores)
 }
 
-// perNode formats counts in the order of the nodes.
+// perNode formats the numbers of CPUs per node.
 func perNode(nodes []NodeCPUs) string {
 	parts := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -43,21 +43,20 @@ func perNode(nodes []NodeCPUs) string {
 	return strings.Join(parts, ", ")
 }
 
-// SMTAlignmentError reports that a request cannot be served with whole cores, which
-// [Options].FullPCPUsOnly demands.
+// SMTAlignmentError means that a request cannot be served with whole cores, as
+// [Options].FullPCPUsOnly requires.
 type SMTAlignmentError struct {
 	Requested int // CPUs
 	// PerCore is the number of threads of a core; the smallest, if cores differ.
 	PerCore int
-	// Physical reports that the request is a multiple of PerCore, but too few whole
-	// cores are free: Available CPUs, of which Nodes has the number by node.
+	// Physical reports that the request is a multiple of PerCore, but too few whole cores are
+	// free. Available is the number of CPUs in free cores; Nodes has that number by node.
 	Physical  bool
 	Available int
 	Nodes     []NodeCPUs
 }
 
-// misaligned returns the error for a request of n CPUs, with the number of CPUs in
-// free cores.
+// misaligned returns the error for a request of n CPUs. whole has the CPUs in free cores.
 func (l *layout) misaligned(whole numa.CPUSet, n int) error {
 	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
 }
@@ -72,8 +71,8 @@ func (e *SMTAlignmentError) Error() string {
 	return fmt.Sprintf("%d CPUs requested; want a multiple of %d, the CPUs of a core", e.Requested, e.PerCore)
 }
 
-// EmptyPodSharedPoolError reports that containers of a pod with pod-level CPUs take
-// all of them exclusively, so that no CPU is left for Container.
+// EmptyPodSharedPoolError means that containers of a pod with pod-level CPUs use all of them
+// exclusively, so that no CPU is left for Container.
 type EmptyPodSharedPoolError struct {
 	Container string
 	Total     int // CPUs of the pod
@@ -89,8 +88,8 @@ func (e *EmptyPodSharedPoolError) Error() string {
 		e.Container, e.Total, e.Exclusive)
 }
 
-// ResizeError reports that a resize is refused and the container keeps its CPUs.
-// The request will not succeed later either.
+// ResizeError means that a resize is rejected and the container keeps its CPUs. The request will
+// not succeed later either.
 type ResizeError struct {
 	Container string
 	From, To  int64 // thousandths of a CPU

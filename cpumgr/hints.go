@@ -2,24 +2,24 @@ package cpumgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// resource is the name of CPUs among hints.
+// resource is the name of the resource in hints.
 const resource = "cpu"
 
-// anyHints returns hints without a preference, for a container without exclusive
-// CPUs. An empty list, in contrast, means that the request cannot be served.
+// anyHints returns hints without a preference, for a container without exclusive CPUs. It differs
+// from an empty list, which means that the request cannot be served.
 func anyHints() numa.Hints { return numa.Hints{Resource: resource, Any: true} }
 
-// candidate is a set of nodes for hints, with the numbers that do not depend on the
-// state: they are computed once per machine.
+// candidate is a set of nodes for a hint, with numbers that do not depend on the state and are
+// computed once per machine.
 type candidate struct {
 	nodes   numa.NodeSet
-	places  []int // of the nodes in the layout
-	cpus    int   // that the nodes have, reserved and assigned ones included
-	sockets int   // that they lie in
+	places  []int // indices of the nodes in the layout
+	cpus    int   // all CPUs of the nodes, including reserved and assigned ones
+	sockets int   // sockets that the nodes are in
 }
 
-// candidates returns the machine's sets of nodes in which each node has CPUs,
-// smallest first. A node with only memory would make a set look larger than it is.
+// candidates returns the sets of nodes in which each node has CPUs, smallest first. A node with
+// only memory would make a set look larger than it is.
 func (l *layout) candidates() []candidate {
 	place := map[int]int{}
 	for i, n := range l.nodes {
@@ -47,10 +47,10 @@ sets:
 	return all
 }
 
-// Hints returns the sets of nodes that can serve a container or, with [WholePod], a
-// pod. As in the kubelet, a hint is preferred if it has as few nodes as an idle
-// machine would need: on a busy machine there may be hints but no preferred ones.
-// The cost grows with the number of candidates.
+// Hints returns the sets of nodes that can serve a container or, with [WholePod], a pod. As in
+// the kubelet, a hint is preferred if it has as few nodes as an idle machine would need: on a
+// busy machine there may be hints, but no preferred ones. The cost grows with the number of
+// candidates.
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	if container == WholePod {
 		return p.podHints(s, pod)
@@ -63,15 +63,14 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	if n == 0 {
 		return anyHints()
 	}
-	// A repeated request, as after a restart, gets the CPUs that were allocated
-	// before.
+	// A repeated request, for example after a restart, gets the CPUs that were allocated before.
 	if own, ok := s.pods[pod.UID].container(c.Name); ok {
 		return p.again(own.CPUs, n)
 	}
 	return p.hints(p.free(s, pod.UID), s.Reusable(pod.UID), n)
 }
 
-// podHints returns which nodes can serve all containers of a pod together, or its
+// podHints returns the sets of nodes that can serve all containers of a pod together, or its
 // pool.
 func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if pod.Resources != nil {
@@ -81,9 +80,9 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 			return anyHints()
 		case !has.Pool.Empty():
 			return p.again(has.Pool, n)
-		case known: // its containers have theirs, one by one
+		case known: // its containers got CPUs one by one
 			return p.again(has.held(), has.held().Len())
-		case p.checkPodShares(pod, n) != nil: // as in the kubelet, no nodes would do
+		case p.checkPodShares(pod, n) != nil: // as in the kubelet, no set of nodes would do
 			return numa.Hints{Resource: resource}
 		default:
 			return p.hints(p.free(s, pod.UID), numa.CPUSet{}, n)
@@ -99,7 +98,7 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 		own, ok := s.pods[pod.UID].container(c.Name)
 		switch wants := p.wants(pod, c); {
 		case ok && own.CPUs.Len() != wants:
-			return numa.Hints{Resource: resource} // the container has another number of CPUs than it requests
+			return numa.Hints{Resource: resource} // the container has a different number of CPUs than it requests
 		case ok:
 			assigned = assigned.Union(own.CPUs)
 		case wants > 0:
@@ -109,15 +108,15 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if complete {
 		return p.hints(assigned, assigned, min(n, assigned.Len()))
 	}
-	// The nodes of CPUs that containers of the pod have already must be in every
-	// hint: containers do not move.
+	// Every hint must include the nodes whose CPUs containers of the pod have already, since
+	// containers do not move.
 	must := s.Reusable(pod.UID).Union(assigned)
 	return p.hints(p.free(s, pod.UID).Union(assigned), must, n)
 }
 
-// total returns the largest number of exclusive CPUs that containers of a pod use
-// at the same time: those that run side by side, or an init container and the
-// sidecars started before it.
+// total returns the largest number of exclusive CPUs that containers of a pod use at the same
+// time: the sidecars and regular containers together, or an init container and the sidecars that
+// start before it.
 func (p *Static) total(pod numa.Pod) int {
 	staying, sidecars, most := 0, 0, 0
 	for _, c := range pod.Containers {
@@ -135,8 +134,8 @@ func (p *Static) total(pod numa.Pod) int {
 	return max(most, staying)
 }
 
-// again returns the hints for a container or pod that has CPUs already; none if it
-// requests another number.
+// again returns the hints for a container or pod that already has CPUs; none if it requests a
+// different number.
 func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	if has.Len() != n {
 		return numa.Hints{Resource: resource}
@@ -144,7 +143,7 @@ func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	return p.hints(has, has, n)
 }
 
-// hints returns all sets of nodes with n free CPUs that include the nodes of must.
+// hints returns all sets of nodes that have n free CPUs and include the nodes of must.
 func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 	counts := make([]int, len(p.l.nodes))
 	var mustNodes numa.NodeSet
@@ -172,8 +171,8 @@ func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 	return h
 }
 
-// fewestNodes returns the size of the smallest candidate with at least n CPUs, free or not; the
-// number of all nodes if there is none.
+// fewestNodes returns the size of the smallest candidate with at least n CPUs, free or not;
+// without one, the number of all nodes.
 func (p *Static) fewestNodes(n int) int {
 	for _, c := range p.candidates {
 		if c.cpus >= n {
@@ -183,8 +182,8 @@ func (p *Static) fewestNodes(n int) int {
 	return len(p.l.nodes)
 }
 
-// fillsSockets reports whether a candidate lies in the smallest number of sockets
-// that can hold some number of nodes.
+// fillsSockets reports whether a candidate is in the smallest number of sockets that can contain
+// the given number of nodes.
 func (p *Static) fillsSockets(c candidate, nodes int) bool {
 	perSocket := len(p.l.nodes) / len(p.l.sockets)
 	return c.sockets == (nodes+perSocket-1)/perSocket

@@ -33,10 +33,9 @@ type kubeletPod struct {
 	CPUSet numa.CPUSet `json:"cpuSet"`
 }
 
-// checksum returns the kubelet's checksum: FNV-1a over a dump of the file's
-// content. The dump is the one that the kubelet's checkpoint library makes of its
-// own type, with the checksum as 0; it contains names of types and, with pools, the
-// field of the pod-level managers.
+// checksum returns the kubelet's checksum: FNV-1a over a dump of the file's content. The dump is
+// the one that the kubelet's checkpoint library makes of its own type, with a checksum of 0. It
+// contains names of types and, with pools, the field of the pod-level managers.
 func (f kubeletFile) checksum(pools bool) uint64 {
 	d := &kubeletsum.Dump{}
 	d.Add("(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)", f.PolicyName, f.DefaultCPUSet)
@@ -59,7 +58,7 @@ func (f kubeletFile) checksum(pools bool) uint64 {
 	return d.Sum()
 }
 
-// orEmpty replaces a nil map: the kubelet's own maps are never nil in a dump.
+// orEmpty replaces a nil map, since the kubelet's own maps are never nil in a dump.
 func orEmpty[V any](m map[string]V) map[string]V {
 	if m == nil {
 		return map[string]V{}
@@ -67,15 +66,15 @@ func orEmpty[V any](m map[string]V) map[string]V {
 	return m
 }
 
-// DecodeKubelet reads a kubelet's cpu_manager_state in the formats of Kubernetes
-// 1.18 and later. It returns an error for a file that is damaged or no such file.
+// DecodeKubelet parses a kubelet's cpu_manager_state in the formats of Kubernetes 1.18 and later.
+// A file that is damaged or of another kind is an error.
 func DecodeKubelet(b []byte) (Assignments, error) {
 	var f kubeletFile
 	if err := json.Unmarshal(b, &f); err != nil {
 		return Assignments{}, err
 	}
-	// Files of a kubelet without pod-level managers are not summed over pods, and
-	// their sum may be missing.
+	// The checksum of a kubelet without pod-level managers does not cover pods, and may be
+	// missing.
 	if short := f.checksum(false); f.Checksum != f.checksum(true) && (len(f.PodEntries) > 0 || f.Checksum != short && f.Checksum != 0) {
 		return Assignments{}, fmt.Errorf("checksum is %d; want %d", f.Checksum, short)
 	}
@@ -85,8 +84,8 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	}
 	out := Assignments{Policy: f.PolicyName, Shared: shared, Pods: map[string]map[string]numa.CPUSet{}}
 	for uid, containers := range f.Entries {
-		// The empty set under "" says that the pod has no pool; without the entry,
-		// Rebuild would guess.
+		// The empty set under "" means that the pod has no pool. Without the entry, Rebuild would
+		// guess.
 		has := map[string]numa.CPUSet{"": f.PodEntries[uid].CPUSet}
 		for name, list := range containers {
 			if name == "" {
@@ -107,9 +106,9 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	return out, nil
 }
 
-// EncodeKubelet returns the state as the cpu_manager_state of a kubelet with that
-// policy, which can continue from it. Equal states give equal bytes. Kinds of
-// containers are not included: the kubelet takes them from the pods.
+// EncodeKubelet returns the state as the cpu_manager_state of a kubelet with that policy, which
+// can continue from it. Equal states give equal bytes. Kinds of containers are not included,
+// since the kubelet takes them from the pods.
 func (s State) EncodeKubelet(policy string) ([]byte, error) {
 	f := kubeletFile{PolicyName: policy, DefaultCPUSet: s.shared.String(), Entries: map[string]map[string]string{}, PodEntries: map[string]kubeletPod{}}
 	for uid, pod := range s.pods {

@@ -14,27 +14,26 @@ type unit struct {
 	size int
 }
 
-// layout is a machine, arranged for the search: its units with their CPUs, and
-// which lie in which. It is never changed after it was made.
+// layout is a machine, arranged for the search: its units with their CPUs, and which units
+// contain which. It is immutable.
 type layout struct {
 	m                             numa.Machine
 	all                           numa.CPUSet
 	cores, caches, sockets, nodes []unit // in ascending order of ID
 
-	// Numbers here are places in the tables above.
+	// Numbers here are indices of the tables above.
 	socketNodes, socketCores             [][]int
 	nodeSockets, nodeCores, nodeCaches   [][]int
 	cacheCores                           [][]int
-	coreOf, cacheOf, socketOf, nodePlace []int // by CPU ID; -1 for a CPU that is not there
+	coreOf, cacheOf, socketOf, nodePlace []int // by CPU ID; -1 for an ID without a CPU
 
-	// nodesFirst reports that NUMA nodes hold sockets, and not the reverse.
+	// nodesFirst reports whether NUMA nodes contain sockets, instead of the reverse.
 	nodesFirst bool
-	// threads is the number of CPUs that most cores have, minThreads the
-	// smallest that one has.
+	// threads is the most common number of CPUs of a core, and minThreads the smallest.
 	threads, minThreads int
 }
 
-// newLayout arranges a valid machine. A policy makes one layout and keeps it.
+// newLayout arranges a valid machine. A policy creates one layout and keeps it.
 func newLayout(m numa.Machine) *layout {
 	l := &layout{m: m, all: m.AllCPUs()}
 	l.cores, l.coreOf = units(m, func(c numa.CPU) int { return c.Core })
@@ -47,16 +46,16 @@ func newLayout(m numa.Machine) *layout {
 	l.nodeSockets = l.inside(l.nodes, l.socketOf)
 	l.nodeCores = l.inside(l.nodes, l.coreOf)
 	l.nodeCaches = l.inside(l.nodes, l.cacheOf)
-	// As in the kubelet, numbers decide: a machine has either several nodes in a
-	// socket or several sockets in a node.
+	// As in the kubelet, the numbers decide: either a socket has several nodes, or a node has
+	// several sockets.
 	l.nodesFirst = len(l.sockets) >= len(l.nodes)
-	count := make([]int, len(m.CPUs)+1) // of cores, by size
+	count := make([]int, len(m.CPUs)+1) // number of cores, by size
 	l.minThreads = len(m.CPUs)
 	for _, c := range l.cores {
 		count[c.size]++
 		l.minThreads = min(l.minThreads, c.size)
 	}
-	// Of sizes that are as common, the larger one.
+	// If two sizes are equally common, the larger one counts.
 	for size, n := range count {
 		if n > 0 && n >= count[l.threads] {
 			l.threads = size
@@ -65,8 +64,8 @@ func newLayout(m numa.Machine) *layout {
 	return l
 }
 
-// units groups a machine's CPUs by one of their numbers. It returns the groups
-// and the place of each CPU's group.
+// units groups a machine's CPUs by one of their numbers. It returns the groups, and the index of
+// each CPU's group.
 func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	if len(m.CPUs) == 0 {
 		return nil, nil
@@ -77,7 +76,7 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	// CPUs are in ascending order of ID: the last one bounds the table.
+	// CPUs are in ascending order of ID, so the last one determines the length.
 	place = slices.Repeat([]int{-1}, m.CPUs[len(m.CPUs)-1].ID+1)
 	table = make([]unit, len(ids))
 	for _, c := range m.CPUs {
@@ -85,7 +84,7 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 		place[c.ID] = i
 		table[i].size++
 	}
-	// Units lie one behind the other in one slice, each from its own start.
+	// All units share one slice; each has its own part of it.
 	members, next := make([]int, len(m.CPUs)), make([]int, len(ids))
 	for i := 1; i < len(ids); i++ {
 		next[i] = next[i-1] + table[i-1].size
@@ -102,11 +101,11 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	return table, place
 }
 
-// inside lists for each parent the places of the units that its CPUs belong to,
-// in ascending order. A unit may lie in several parents.
+// inside returns, for each parent, the indices of the units that its CPUs belong to, in ascending
+// order. A unit may be in several parents.
 func (l *layout) inside(parents []unit, childOf []int) [][]int {
 	lists := make([][]int, len(parents))
-	met := make([]int, l.m.CPUs[len(l.m.CPUs)-1].ID+1) // the last parent that a child was met in, from 1
+	met := make([]int, l.m.CPUs[len(l.m.CPUs)-1].ID+1) // the last parent in which a child was found, from 1
 	for i, p := range parents {
 		for cpu := range p.cpus.All() {
 			if child := childOf[cpu]; met[child] != i+1 {
@@ -119,7 +118,7 @@ func (l *layout) inside(parents []unit, childOf []int) [][]int {
 	return lists
 }
 
-// wholeCores returns the CPUs of the cores that are completely in set.
+// wholeCores returns the CPUs of those cores whose CPUs are all in set.
 func (l *layout) wholeCores(set numa.CPUSet) numa.CPUSet {
 	var ids []int
 	for _, c := range l.cores {
@@ -150,8 +149,8 @@ func (l *layout) whole(set numa.CPUSet) bool {
 	return true
 }
 
-// freeByNode counts the CPUs of a set on each node that has CPUs. Nodes without
-// a free one are listed with 0.
+// freeByNode counts the CPUs of a set on each node that has CPUs. Nodes without a free CPU are
+// listed with 0.
 func (l *layout) freeByNode(set numa.CPUSet) []NodeCPUs {
 	counts := make([]NodeCPUs, len(l.nodes))
 	for i, n := range l.nodes {

@@ -9,32 +9,28 @@ import (
 	"strings"
 )
 
-// Options configures the static policy. The zero value is the kubelet's default.
-// Fields up to PreferUncoreCache are cpuManagerPolicyOptions; their comments give
-// the kubelet's names.
+// Options configures the static policy. The zero value has the kubelet's defaults. Fields up to
+// PreferUncoreCache are cpuManagerPolicyOptions, with the kubelet's names in their comments.
 type Options struct {
 	// FullPCPUsOnly ("full-pcpus-only") allocates only whole cores.
 	FullPCPUsOnly bool
-	// DistributeAcrossNUMA ("distribute-cpus-across-numa") takes the same number of
-	// CPUs from each node if one node has too few.
+	// DistributeAcrossNUMA ("distribute-cpus-across-numa") takes the same number of CPUs from
+	// each node, if one node does not have enough.
 	DistributeAcrossNUMA bool
-	// AlignBySocket ("align-by-socket") prefers CPUs of one socket, even of several
-	// nodes.
+	// AlignBySocket ("align-by-socket") prefers CPUs of one socket, even from several nodes.
 	AlignBySocket bool
-	// DistributeAcrossCores ("distribute-cpus-across-cores") takes CPUs of
-	// different cores.
+	// DistributeAcrossCores ("distribute-cpus-across-cores") takes CPUs from different cores.
 	DistributeAcrossCores bool
-	// StrictReservation ("strict-cpu-reservation") keeps the containers of the
-	// shared pool off the reserved CPUs.
+	// StrictReservation ("strict-cpu-reservation") excludes the reserved CPUs from the shared
+	// pool.
 	StrictReservation bool
 	// PreferUncoreCache ("prefer-align-cpus-by-uncorecache") tries to use few
 	// last-level caches.
 	PreferUncoreCache bool
 
-	// PodLevel gives exclusive CPUs to pods with pod-level resources: containers
-	// get their exclusive CPUs from them and share the rest (the kubelet's feature
-	// gate PodLevelResourceManagers, alpha). Without it, such pods use the shared
-	// pool.
+	// PodLevel gives exclusive CPUs to pods with pod-level resources: some containers get
+	// exclusive CPUs from the pod's, and the others share the rest (the kubelet's feature gate
+	// PodLevelResourceManagers, alpha). Without it, such pods use the shared pool.
 	PodLevel bool
 	// ResizeExclusive allows containers with exclusive CPUs to be resized (the
 	// feature gate InPlacePodVerticalScalingExclusiveCPUs, alpha).
@@ -66,9 +62,8 @@ func knownOptions() map[string]option {
 	}
 }
 
-// ParseOptions reads cpuManagerPolicyOptions of a KubeletConfiguration: the
-// kubelet's names, with values that [strconv.ParseBool] accepts. The error names
-// every mistake.
+// ParseOptions parses cpuManagerPolicyOptions of a KubeletConfiguration: the kubelet's names,
+// with values that [strconv.ParseBool] accepts. The error has all mistakes.
 func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 	known := knownOptions()
 	var o Options
@@ -97,9 +92,8 @@ func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 	return o, errors.Join(append(errs, o.validate())...)
 }
 
-// validate returns an error for options that exclude each other. Spreading over
-// cores contradicts the options that keep CPUs together, and the search for caches
-// does not distribute evenly.
+// validate returns an error for options that exclude each other. Spreading over cores contradicts
+// options that keep CPUs together, and the search for caches does not distribute evenly.
 func (o Options) validate() error {
 	var errs []error
 	for _, pair := range []struct {
@@ -118,9 +112,8 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// Conflicts returns an error if an option contradicts a topology policy, given by
-// the kubelet's name: CPUs of a socket may lie in several NUMA nodes, which
-// single-numa-node forbids.
+// Conflicts returns an error if an option contradicts a topology policy, given by the kubelet's
+// name: the CPUs of a socket may be in several NUMA nodes, which single-numa-node does not allow.
 func (o Options) Conflicts(topologyPolicy string) error {
 	if o.AlignBySocket && topologyPolicy == "single-numa-node" {
 		return fmt.Errorf("CPU manager policy option %q and topology manager policy %q exclude each other", "align-by-socket", topologyPolicy)

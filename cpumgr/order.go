@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// The order of units is the same on every level: fewest free CPUs first, and lower
-// ID first among equals. Inner units follow the order of the outer ones in which
-// they lie. Units without a free CPU are left out.
+// The order of units, which is the same on every level: fewest free CPUs first, and lower ID
+// first among equals. Inner units follow the order of their outer units. Units without a free CPU
+// are omitted.
 
-// nodes returns the nodes with free CPUs, in the order described above; sockets,
-// cores and caches do the same.
+// nodes returns the nodes with free CPUs, in this order. sockets, cores and caches do the same.
 func (r *run) nodes() []int {
 	if r.l.nodesFirst {
 		return r.rank(nil, r.l.nodes, every(len(r.l.nodes)))
@@ -34,8 +33,8 @@ func (r *run) cores() []int {
 
 func (r *run) caches() []int { return r.within(r.nodes(), r.l.nodeCaches, r.l.caches) }
 
-// within ranks the units inside each of some others, and returns each once: a
-// socket in two nodes, for example, at the first.
+// within ranks the units inside each outer unit, and returns each once: for example, a socket in
+// two nodes counts with the first.
 func (r *run) within(outer []int, inside [][]int, table []unit) []int {
 	order := make([]int, 0, len(table))
 	met := make([]bool, len(table))

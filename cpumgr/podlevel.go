@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// allocatePod gives all containers of a pod their CPUs, or none. If one container cannot be
+// allocatePod assigns CPUs to all containers of a pod, or to none: if one container cannot be
 // served, the state is unchanged.
 func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, error) {
 	if pod.Resources == nil {
@@ -20,11 +20,11 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 		return next, nil
 	}
 	n := p.wantsWhole(pod)
-	// A pod that has CPUs keeps them, whichever way it got them.
+	// A pod that has CPUs keeps them, however it got them.
 	if _, has := s.pods[pod.UID]; has || n == 0 {
 		return s, nil
 	}
-	// Before anything is chosen: the error says more than one of too few CPUs.
+	// Checked first, since its error says more than one about too few CPUs.
 	if err := p.checkPodShares(pod, n); err != nil {
 		return s, err
 	}
@@ -39,10 +39,9 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 	return s.WithPod(PodCPUs{UID: pod.UID, Pool: pool, Containers: containers}), nil
 }
 
-// checkPodShares returns an error if a container that shares its pod's CPUs would
-// have none, because other containers have all of them exclusively. Init containers
-// that share run beside the sidecars started before them; regular ones run beside
-// all sidecars and regular containers.
+// checkPodShares returns an error if a container that shares its pod's CPUs would have none,
+// because other containers have all of them exclusively. An init container that shares runs at
+// the same time as the sidecars before it; a regular one, as all sidecars and regular containers.
 func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 	sidecars, staying := 0, 0
 	var sharing []string
@@ -67,11 +66,11 @@ func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 	return nil
 }
 
-// partition divides a pod's pool among its containers, in the order of their
-// starts. Sidecars and regular containers get exclusive CPUs; init containers use
-// the CPUs that sidecars before them leave; containers that share get the rest.
+// partition divides a pod's pool among its containers, in the order of their start. Sidecars and
+// regular containers get exclusive CPUs. Init containers use the CPUs that sidecars before them
+// leave. Containers that share get the rest.
 func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, error) {
-	left := pool // without the CPUs of sidecars and regular containers
+	left := pool // the pool without the CPUs of sidecars and regular containers
 	all := make([]ContainerCPUs, 0, len(pod.Containers))
 	for _, c := range pod.Containers {
 		own := ContainerCPUs{Name: c.Name, Kind: c.Kind}
@@ -79,11 +78,11 @@ func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, err
 		var err error
 		switch {
 		case n == 0:
-			own.CPUs, own.Pooled = left, true // of sidecars and regular containers, see below
+			own.CPUs, own.Pooled = left, true // sidecars and regular containers that share; see below
 		case n > left.Len():
 			err = p.l.insufficient(left, n)
 		default:
-			// Only the pod is guaranteed whole cores: its containers may share one.
+			// Whole cores are guaranteed to the pod, so its containers may share a core.
 			o := p.o
 			o.FullPCPUsOnly = false
 			own.CPUs, err = p.l.take(left, n, 0, o)
@@ -91,14 +90,13 @@ func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, err
 		if err != nil {
 			return nil, fmt.Errorf("container %q, of the pod's %d CPUs: %w", c.Name, pool.Len(), err)
 		}
-		// An init container has ended before the next container starts, and leaves
-		// its CPUs to that.
+		// An init container ends before the next container starts, so its CPUs remain available.
 		if n > 0 && c.Kind != numa.Init {
 			left = left.Minus(own.CPUs)
 		}
 		all = append(all, own)
 	}
-	// Only now the rest is known that sidecars and regular containers leave.
+	// Only now it is known what sidecars and regular containers leave.
 	for i := range all {
 		if all[i].Pooled && all[i].Kind != numa.Init {
 			all[i].CPUs = left

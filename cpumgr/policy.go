@@ -10,37 +10,35 @@ import (
 // topology manager's scope "pod".
 const WholePod = -1
 
-// Policy decides which containers get exclusive CPUs. Methods change nothing: for a
-// dry run, discard the returned state.
+// Policy decides which containers get exclusive CPUs. Methods have no side effects: for a dry
+// run, discard the returned state.
 //
-// Containers are named by their index in [numa.Pod].Containers, in whose order
-// they are to be placed, or by [WholePod]. Methods may be called from any
-// goroutine, and do not block.
+// container is an index of [numa.Pod].Containers, in whose order containers are placed, or
+// [WholePod]. Methods may be called concurrently, and do not block.
 type Policy interface {
 	// Start returns the state without assignments.
 	Start() State
 	// Hints returns the sets of NUMA nodes that can serve a container or a pod.
 	Hints(s State, pod numa.Pod, container int) numa.Hints
-	// Allocate assigns CPUs to a container, from the nodes of the hint if they have
-	// enough. A container that has to share gets none, and one that has CPUs keeps
-	// them. An error may have a method Reason that returns the kubelet's reason.
+	// Allocate assigns CPUs to a container, from the nodes of the hint if they have enough. A
+	// container that has to share gets none, and a container that has CPUs keeps them. An error
+	// may have a method Reason that returns the kubelet's reason.
 	Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error)
 	// Resize changes the CPUs of a container to a new request, in thousandths.
 	Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error)
-	// Release frees the CPUs of a container, or of a whole pod if the name is "".
-	// Without CPUs it does nothing.
+	// Release frees the CPUs of a container, or of a whole pod if the name is "". If there are
+	// none, it does nothing.
 	Release(s State, podUID, container string) State
-	// Adopt records the existing CPUs of containers of a pod, by name; the name ""
-	// stands for the pod's pool. It keeps exactly these CPUs, and reports those
-	// that cannot be kept.
+	// Adopt records the CPUs that containers of a pod already have, by name; the name "" stands
+	// for the pod's pool. It keeps exactly these CPUs, and reports those that cannot be kept.
 	Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem)
 }
 
 // none is the policy none.
 type none struct{}
 
-// NewNone returns the policy in which all containers run on all CPUs. The policy
-// has no options: any option is an error.
+// NewNone returns the policy none, in which all containers run on all CPUs. Any option is an
+// error.
 func NewNone(o Options) (Policy, error) {
 	if o != (Options{}) {
 		return nil, errors.New("CPU manager policy none has no options")
@@ -59,8 +57,8 @@ func (none) Resize(s State, _ numa.Pod, _ int, _ int64) (State, error) { return 
 
 func (none) Release(s State, podUID, container string) State { return s.Without(podUID, container) }
 
-// Adopt reports CPUs that another policy assigned. Cpusets of another size than the
-// container's request are no such assignment, and are ignored.
+// Adopt reports CPUs that another policy assigned. It ignores a cpuset whose size differs from
+// the container's request, since no policy assigned it.
 func (none) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem) {
 	var problems []Problem
 	for _, c := range pod.Containers {

@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Problem describes existing CPUs that a container cannot keep. It is a report and
-// no failure: the returned state is valid.
+// Problem describes CPUs that a container has but cannot keep. It is only a report: the returned
+// state is valid.
 type Problem struct {
 	// Pod is the UID and Container the name, which is "" for the whole pod. Both
 	// are "" for the shared pool.
@@ -35,23 +35,22 @@ func (p Problem) Error() string {
 // Unwrap returns Err.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Rebuild builds a state from the existing CPUs of pods: the cpusets of their live
-// cgroups, or stored ones ([PodCPUs.ByContainer]), by UID and container name. The
-// name "" has the pod's pool, and no CPUs if it has none; without that name, the
-// pool is derived from the CPUs of its containers.
+// Rebuild builds a state from the CPUs that pods already have, by UID and container name: the
+// cpusets of their live cgroups, or stored CPUs ([PodCPUs.ByContainer]). The name "" has the
+// pod's pool, or the empty set if it has none. Without that name, the pool is derived from the
+// CPUs of its containers.
 //
-// Containers that are entitled to exclusive CPUs keep exactly those they have.
-// Exceptions are reported, and share the pool: CPUs that are offline, reserved or
-// taken, and numbers that differ from the request. If two pods have the same CPU,
-// the earlier one in pods keeps it: put pods with a file before those with only a
-// cpuset. The state is valid whatever the problems. pods must include terminating
-// pods: the CPUs of missing pods are free.
+// Containers that are entitled to exclusive CPUs keep exactly those they have. Otherwise the
+// problem is reported and the container shares: if CPUs are offline, reserved or taken, or if
+// their number differs from the request. If two pods have the same CPU, the earlier one in pods
+// keeps it, so put pods with a file before those with only a cpuset. The state is valid whatever
+// the problems. pods must include terminating pods, since the CPUs of missing pods are free.
 func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (State, []Problem) {
 	s := p.Start()
 	var problems []Problem
 	known := map[string]bool{}
 	for _, pod := range pods {
-		// A pod that is listed twice counts once, where it stands first.
+		// A pod that is listed twice counts once, at its first position.
 		if known[pod.UID] {
 			continue
 		}
@@ -77,10 +76,10 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 	return s, problems
 }
 
-// Adopt records existing CPUs of a pod's containers. See [Policy] and [Rebuild].
+// Adopt records the CPUs that a pod's containers already have. See [Policy] and [Rebuild].
 //
-// FullPCPUsOnly and the NUMA nodes of the CPUs are not checked: they matter for new
-// allocations, and are no reason to take CPUs from a running container.
+// FullPCPUsOnly and the NUMA nodes of the CPUs are not checked: they matter for new allocations,
+// but are no reason to take CPUs from a running container.
 func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem) {
 	if n := p.wantsWhole(pod); n > 0 {
 		if next, problems, ok := p.adoptPool(s, pod, has, n); ok {
@@ -106,12 +105,12 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 	return s, problems
 }
 
-// adoptPool records the existing pool of a pod. It returns false if there is none:
-// its containers may have exclusive CPUs nevertheless.
+// adoptPool records the pool that a pod already has. It returns false if there is none;
+// containers may have exclusive CPUs even so.
 func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n int) (State, []Problem, bool) {
 	pool, named := has[""]
-	// Cgroups do not show a pool. If the containers together have exactly as many
-	// CPUs as the pod requests, these are the pool.
+	// Cgroups do not show a pool. If the containers together have exactly as many CPUs as the pod
+	// requests, these are the pool.
 	if !named {
 		for _, c := range pod.Containers {
 			pool = pool.Union(has[c.Name])
@@ -121,7 +120,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	if !named || pool.Empty() {
 		return s, nil, false
 	}
-	// Without its pool, the whole pod shares: parts of a pool cannot be kept.
+	// A pool cannot be kept in parts, so the whole pod shares.
 	if err := p.adoptable(s, pod.UID, numa.Regular, pool, n); err != nil {
 		return s, []Problem{{pod.UID, "", pool, err}}, true
 	}
@@ -155,8 +154,8 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	return s.WithPod(rec), problems, true
 }
 
-// adoptable returns the reason why a container cannot keep CPUs, or nil. Reasons
-// that do not depend on other pods are checked first.
+// adoptable returns the reason why a container cannot keep CPUs, or nil. Reasons that do not
+// depend on other pods are checked first.
 func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPUSet, n int) error {
 	if offline := cpus.Minus(p.l.all); !offline.Empty() {
 		return fmt.Errorf("CPUs %s are offline", offline)
@@ -169,7 +168,7 @@ func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPU
 	}
 	free := p.free(s, podUID)
 	if kind == numa.Init {
-		// A sidecar that grew since may have some of them.
+		// A sidecar that was resized may have some of them.
 		free = free.Union(s.pods[podUID].held())
 	}
 	if taken := cpus.Minus(free); !taken.Empty() {
@@ -178,7 +177,7 @@ func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPU
 	return nil
 }
 
-// ownerOf names the first pod that holds some of the CPUs.
+// ownerOf describes the first pod that has some of the CPUs.
 func (s State) ownerOf(cpus numa.CPUSet) string {
 	for _, uid := range s.Pods() {
 		if s.pods[uid].held().IntersectLen(cpus) > 0 {
@@ -197,8 +196,8 @@ func (p PodCPUs) ByContainer() map[string]numa.CPUSet {
 	return has
 }
 
-// Validate returns the faults of a state of unknown origin; none if it is valid.
-// States returned by p are valid.
+// Validate returns the problems of a state of unknown origin; none if it is valid. States
+// returned by p are valid.
 func (p *Static) Validate(s State) []Problem {
 	var problems []Problem
 	report := func(pod, container string, cpus numa.CPUSet, why string) {
@@ -235,7 +234,7 @@ func (p *Static) Validate(s State) []Problem {
 			}
 		}
 	}
-	// Unassigned CPUs outside the shared pool would never be allocated again.
+	// Unassigned CPUs outside of the shared pool would never be allocated again.
 	report("", "", p.pool().Minus(s.shared).Minus(assigned), "assigned to no container and not shared")
 	return problems
 }

@@ -6,20 +6,19 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Resize returns the state in which a container has the CPUs of a new request, in
-// thousandths of a CPU. pod has the old request.
+// Resize returns the state in which a container has CPUs for a new request, in thousandths of a
+// CPU. pod has the old request.
 //
-// As in the kubelet, a Guaranteed pod cannot change its CPU requests: the error is
-// a [*ResizeError]. With Options.ResizeExclusive the container keeps as many of its
-// CPUs as possible: it grows by CPUs near to them, or shrinks to some of them. A
-// pod with pod-level CPUs is refused even then. After an error the state is
-// unchanged.
+// As in the kubelet, a Guaranteed pod cannot change its CPU requests: the error is a
+// [*ResizeError]. With Options.ResizeExclusive it can, and the container keeps as many of its
+// CPUs as possible: it grows by near CPUs, or shrinks to a part of its own. A pod with pod-level
+// CPUs is rejected even then. After an error the state is unchanged.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
 		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
 	}
 	c := pod.Containers[container]
-	// Pods of other classes have no CPUs of their own, before or after.
+	// Pods of other QoS classes have no exclusive CPUs, neither before nor after.
 	if !pod.Guaranteed || c.MilliCPU == milliCPU {
 		return s, nil
 	}
@@ -36,7 +35,7 @@ func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (S
 	resized := c
 	resized.MilliCPU = milliCPU
 	n := p.wants(pod, resized)
-	// The new request is not a whole number: the container shares from now on.
+	// The new request is not a whole number, so the container shares from now on.
 	if n == 0 {
 		return s.Without(pod.UID, c.Name), nil
 	}
@@ -56,7 +55,7 @@ func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (S
 	return s.with(pod.UID, own), nil
 }
 
-// shrink chooses n of the CPUs that a container has, by the rules for new ones.
+// shrink chooses n of a container's CPUs, by the rules for an allocation.
 func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
 		if err := p.checkSMT(n, has); err != nil {
@@ -66,8 +65,7 @@ func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
 	return p.l.take(has, n, 0, p.o)
 }
 
-// grow adds free CPUs to those of a container until there are n, first from the
-// same nodes.
+// grow adds free CPUs to a container's until there are n, first from the same nodes.
 func (p *Static) grow(s State, podUID string, has numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
 		if err := p.checkSMT(n, s.shared.Minus(p.siblings).Union(s.Reusable(podUID)).Union(has)); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// State is the assignment of CPUs to containers. It is an immutable value: methods
-// return new states, which share unchanged parts, and any number of goroutines may
-// use one. The zero value has no CPUs; a policy's Start makes the first state.
+// State is the assignment of CPUs to containers. It is an immutable value: methods return new
+// states, which share unchanged parts. It is safe for concurrent use. The zero value has no CPUs;
+// a policy's Start returns the first state.
 type State struct {
 	shared numa.CPUSet
 	pods   map[string]PodCPUs // by UID
@@ -19,8 +19,8 @@ type State struct {
 // PodCPUs are the CPUs of one pod.
 type PodCPUs struct {
 	UID string
-	// Pool is the CPUs of the pod as a whole (KEP-5526, pod-level resource
-	// managers); empty if it has none.
+	// Pool has the CPUs of the pod as a whole (KEP-5526, pod-level resource managers); empty if
+	// it has none.
 	Pool numa.CPUSet
 	// Containers are the containers with CPUs, in ascending order of name. The
 	// slice is shared and read-only.
@@ -37,13 +37,13 @@ type ContainerCPUs struct {
 	Pooled bool
 }
 
-// NewState returns the state of a machine without assignments, where all containers
-// share some CPUs. It is for policies outside this package.
+// NewState returns the state of a machine without assignments, in which all containers use the
+// shared CPUs. It is for policies outside this package.
 func NewState(shared numa.CPUSet) State { return State{shared: shared} }
 
-// Shared returns the CPUs of all containers without exclusive CPUs. The empty set
-// means that such containers may use all CPUs (policy none), or that no CPU is left
-// for them (possible only with strict reservation).
+// Shared returns the CPUs of all containers without exclusive CPUs. The empty set means that
+// these containers may use all CPUs (policy none), or that no CPU is left for them (only with
+// strict reservation).
 func (s State) Shared() numa.CPUSet { return s.shared }
 
 // Pods returns the UIDs of pods that have CPUs, in ascending order.
@@ -55,7 +55,7 @@ func (s State) Pod(uid string) (PodCPUs, bool) {
 	return p, ok
 }
 
-// Exclusive returns the exclusive CPUs of a container; none if it shares.
+// Exclusive returns the exclusive CPUs of a container; empty if it shares.
 func (s State) Exclusive(podUID, container string) numa.CPUSet {
 	if c, ok := s.pods[podUID].container(container); ok && !c.Pooled {
 		return c.CPUs
@@ -72,9 +72,9 @@ func (s State) Wanted(podUID, container string) numa.CPUSet {
 	return s.shared
 }
 
-// Reusable returns the CPUs of a pod's init containers that later containers of the
-// pod may take: those that no sidecar or regular container has. A pod with a pool
-// has none: its pool is divided when it is allocated.
+// Reusable returns the CPUs of a pod's init containers that its later containers may use: those
+// that no sidecar or regular container has. A pod with a pool has none, since its pool is divided
+// at the allocation.
 func (s State) Reusable(podUID string) numa.CPUSet {
 	p := s.pods[podUID]
 	if !p.Pool.Empty() {
@@ -91,19 +91,19 @@ func (s State) Reusable(podUID string) numa.CPUSet {
 	return init.Minus(staying)
 }
 
-// Isolation says with which containers a container shares its CPUs.
+// Isolation says with whom a container shares its CPUs.
 type Isolation int
 
-// Containers share CPUs with the machine, share them with their pod, or have
-// exclusive CPUs. Exclusive CPUs need no CFS quota, which would only throttle (the
-// kubelet's DisableCPUQuotaWithExclusiveCPUs).
+// Containers share CPUs with the whole machine, share them with their pod, or have exclusive
+// CPUs. Exclusive CPUs need no CFS quota, which would only throttle (the kubelet's
+// DisableCPUQuotaWithExclusiveCPUs).
 const (
 	SharesHost Isolation = iota
 	SharesPod
 	OwnCPUs
 )
 
-// Isolation returns with which containers a container shares its CPUs.
+// Isolation says with whom a container shares its CPUs.
 func (s State) Isolation(podUID, container string) Isolation {
 	switch c, ok := s.pods[podUID].container(container); {
 	case !ok:
@@ -115,9 +115,8 @@ func (s State) Isolation(podUID, container string) Isolation {
 	}
 }
 
-// WithPod returns s with the CPUs of a pod replaced. CPUs that the pod lost return
-// to the shared pool; CPUs that it gained leave it. A pod without containers is
-// removed. s is not changed; maps and slices that differ are copied.
+// WithPod returns s with the CPUs of a pod replaced. CPUs that the pod no longer has return to
+// the shared pool; its new CPUs leave it. A pod without containers is removed. s is not modified.
 func (s State) WithPod(p PodCPUs) State {
 	if len(p.Containers) == 0 {
 		p.Pool = numa.CPUSet{}
@@ -143,10 +142,9 @@ func (s State) with(podUID string, c ContainerCPUs) State {
 	return s.WithPod(p)
 }
 
-// Without returns s with the CPUs of a container back in the shared pool; with the
-// name "", those of all containers of the pod. CPUs that other containers of the
-// pod also have stay assigned, and a pod's pool stays until its last container is
-// removed.
+// Without returns s with the CPUs of a container returned to the shared pool; with the name "",
+// those of all containers of the pod. CPUs that other containers of the pod also have remain
+// assigned, and a pod's pool remains until its last container is removed.
 func (s State) Without(podUID, container string) State {
 	p, ok := s.pods[podUID]
 	if !ok {
@@ -192,7 +190,7 @@ func (p PodCPUs) container(name string) (ContainerCPUs, bool) {
 	return ContainerCPUs{}, false
 }
 
-// without returns p without a container; its slice is a new one.
+// without returns p without a container. The returned slice is new.
 func (p PodCPUs) without(name string) PodCPUs {
 	kept := make([]ContainerCPUs, 0, len(p.Containers)+1)
 	for _, c := range p.Containers {

@@ -7,34 +7,33 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Reservation is the CPUs that are reserved for the system and never assigned to a
-// container exclusively.
+// Reservation has the CPUs that are reserved for the system and never assigned to a container
+// exclusively.
 type Reservation struct {
-	// MilliCPU is the reserved amount in thousandths of a CPU: the sum of
-	// systemReserved, kubeReserved and the hard eviction threshold. It is rounded
-	// up to whole CPUs, which are chosen like those of a container.
+	// MilliCPU is the reserved amount in thousandths of a CPU: the sum of systemReserved,
+	// kubeReserved and the hard eviction threshold. It is rounded up to whole CPUs, which are
+	// chosen like those of a container.
 	MilliCPU int64
-	// CPUs lists the reserved CPUs (the kubelet's reservedSystemCPUs); empty lets
-	// the policy choose. If MilliCPU is not 0, their number must match it.
+	// CPUs lists the reserved CPUs (the kubelet's reservedSystemCPUs). If it is empty, the policy
+	// chooses them. If MilliCPU is not 0, the number of CPUs must match it.
 	CPUs numa.CPUSet
 }
 
-// Static is the kubelet's policy static: a container of a Guaranteed pod that
-// requests a whole number of CPUs gets them exclusively; all other containers share
-// the rest. It is immutable and may be used by any number of goroutines.
+// Static is the kubelet's policy static. A container of a Guaranteed pod that requests a whole
+// number of CPUs gets them exclusively; all other containers share the rest. It is immutable and
+// safe for concurrent use.
 type Static struct {
 	l        *layout
 	o        Options
 	reserved numa.CPUSet
-	// siblings are the CPUs of all cores with a reserved CPU. They are excluded
-	// where only whole cores are allocated.
+	// siblings are the CPUs of all cores that have a reserved CPU. They are excluded if only
+	// whole cores are allocated.
 	siblings numa.CPUSet
-	// candidates are computed once, for all hints.
+	// candidates are the sets of nodes for hints, computed once.
 	candidates []candidate
 }
 
-// NewStatic checks its arguments and returns the policy. The error names every
-// fault.
+// NewStatic validates its arguments and returns the policy. The error has all mistakes.
 func NewStatic(m numa.Machine, r Reservation, o Options) (*Static, error) {
 	errs := []error{m.Validate(), o.validate()}
 	if errors.Join(errs...) != nil {
@@ -59,9 +58,8 @@ func NewStatic(m numa.Machine, r Reservation, o Options) (*Static, error) {
 	return p, nil
 }
 
-// reserve chooses the reserved CPUs, or checks the configured ones. The same
-// machine and reservation give the same CPUs after each restart, so that no file
-// has to store them.
+// reserve chooses the reserved CPUs, or validates the configured ones. Equal arguments give the
+// same CPUs after each restart, so they need not be stored.
 func (p *Static) reserve(r Reservation) (numa.CPUSet, error) {
 	if unknown := r.CPUs.Minus(p.l.all); !unknown.Empty() {
 		return numa.CPUSet{}, fmt.Errorf("reserved CPUs %s: the machine has no CPU %s; want some of %s", r.CPUs, unknown, p.l.all)
@@ -72,8 +70,8 @@ func (p *Static) reserve(r Reservation) (numa.CPUSet, error) {
 	count := int((r.MilliCPU + 999) / 1000)
 	switch {
 	case r.CPUs.Empty():
-		// Whole cores for the system are better, but must not be the reason
-		// for which an agent does not start.
+		// Whole cores are better for the system, but their lack must not prevent the agent from
+		// starting.
 		o := p.o
 		o.FullPCPUsOnly = false
 		cpus, err := p.l.take(p.l.all, count, 0, o)
@@ -87,7 +85,7 @@ func (p *Static) reserve(r Reservation) (numa.CPUSet, error) {
 	return r.CPUs, nil
 }
 
-// Start returns the state in which all containers share.
+// Start returns the state in which all containers share the CPUs.
 func (p *Static) Start() State { return NewState(p.pool()) }
 
 // pool returns the shared CPUs of a machine without assignments.
@@ -104,15 +102,15 @@ func (p *Static) Reserved() numa.CPUSet { return p.reserved }
 // Allocatable returns the CPUs that are not reserved.
 func (p *Static) Allocatable() numa.CPUSet { return p.l.all.Minus(p.reserved) }
 
-// free returns the CPUs that can be assigned to containers of a pod, with those
-// that an init container of the pod leaves.
+// free returns the CPUs that can be assigned to containers of a pod, including those that an init
+// container of the pod leaves.
 func (p *Static) free(s State, podUID string) numa.CPUSet {
 	return s.shared.Minus(p.reserved).Union(s.Reusable(podUID))
 }
 
-// wants returns the number of exclusive CPUs that a container gets; 0 for none. In
-// a pod with pod-level resources, only a container with equal requests and limits
-// of CPU and memory gets CPUs, as in the kubelet.
+// wants returns the number of exclusive CPUs that a container gets; 0 for none. As in the
+// kubelet, a container of a pod with pod-level resources gets CPUs only if its requests of CPU
+// and memory equal its limits.
 func (p *Static) wants(pod numa.Pod, c numa.Container) int {
 	if !pod.Guaranteed || pod.Resources != nil && (!p.o.PodLevel || !c.Bound) {
 		return 0
@@ -131,9 +129,9 @@ func (p *Static) wantsWhole(pod numa.Pod) int {
 
 // Allocate assigns CPUs to a container. See [Policy].
 //
-// With [WholePod], a pod with pod-level resources gets a pool (if Options.PodLevel
-// is set), from which its containers get theirs. In other pods either all
-// containers get their CPUs or none does.
+// With [WholePod] and Options.PodLevel, a pod with pod-level resources gets a pool, from which
+// its containers get their CPUs. In other pods, either all containers get their CPUs or none
+// does.
 func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error) {
 	if container == WholePod {
 		return p.allocatePod(s, pod, hint)
@@ -148,7 +146,7 @@ func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) 
 	}
 	has := s.pods[pod.UID]
 	if _, ok := has.container(c.Name); ok || !has.Pool.Empty() {
-		return s, nil // a pool was divided when it was given
+		return s, nil // the pool was divided when it was allocated
 	}
 	cpus, err := p.take(s, pod.UID, n, hint)
 	if err != nil {
@@ -157,12 +155,11 @@ func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) 
 	return s.with(pod.UID, ContainerCPUs{Name: c.Name, Kind: c.Kind, CPUs: cpus}), nil
 }
 
-// take chooses n CPUs for a pod or for a container of it. The reusable CPUs
-// count: they are the pod's already.
+// take chooses n CPUs for a pod or one of its containers. Reusable CPUs of the pod count as free.
 func (p *Static) take(s State, podUID string, n int, hint numa.Hint) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
-		// Siblings of reserved CPUs do not count: taking one would leave half
-		// of a core to the system.
+		// Siblings of reserved CPUs do not count, since taking one would leave the system with
+		// half of a core.
 		countable := s.shared.Minus(p.siblings).Union(s.Reusable(podUID))
 		if err := p.checkSMT(n, countable); err != nil {
 			return numa.CPUSet{}, err
@@ -171,8 +168,8 @@ func (p *Static) take(s State, podUID string, n int, hint numa.Hint) (numa.CPUSe
 	return p.l.take(p.free(s, podUID), n, hint.Nodes, p.o)
 }
 
-// checkSMT returns an error if n CPUs cannot be given as whole cores: by their
-// number, or because too few of the countable ones are whole.
+// checkSMT returns an error if n CPUs cannot be allocated as whole cores: because of their
+// number, or because too few of the countable CPUs are in whole cores.
 func (p *Static) checkSMT(n int, countable numa.CPUSet) error {
 	if n%p.l.minThreads != 0 {
 		return &SMTAlignmentError{Requested: n, PerCore: p.l.minThreads}

@@ -2,23 +2,23 @@ package cpumgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// Stats are the figures of a state for the kubelet's metrics.
+// Stats are numbers about a state, for the kubelet's metrics.
 type Stats struct {
 	// SharedMilliCPU is the size of the shared pool without the reserved CPUs, in
 	// thousandths of a CPU (cpu_manager_shared_pool_size_millicores).
 	SharedMilliCPU int64
-	// Exclusive is the number of CPUs outside the shared pool
-	// (cpu_manager_exclusive_cpu_allocation_count), and Nodes their number on each
-	// node that has CPUs, 0 included (cpu_manager_allocation_per_numa).
+	// Exclusive is the number of CPUs outside of the shared pool
+	// (cpu_manager_exclusive_cpu_allocation_count). Nodes has that number for each node with
+	// CPUs, even if it is 0 (cpu_manager_allocation_per_numa).
 	Exclusive int
 	Nodes     []NodeCPUs
-	// Containers is the number of containers with exclusive CPUs. The other three
-	// count those among them whose CPUs are whole cores, within one last-level
-	// cache, and on one NUMA node: see Alignment.
+	// Containers is the number of containers with exclusive CPUs. AlignedCores counts those with
+	// whole cores only, AlignedCache those within one last-level cache, and AlignedNode those on
+	// one NUMA node. See Alignment.
 	Containers, AlignedCores, AlignedCache, AlignedNode int
 }
 
-// Stats returns the figures of a state.
+// Stats returns the numbers about a state.
 func (p *Static) Stats(s State) Stats {
 	st := Stats{SharedMilliCPU: int64(s.shared.Minus(p.reserved).Len()) * 1000}
 	var assigned numa.CPUSet
@@ -56,9 +56,8 @@ type Alignment struct {
 	Node  bool // numa_node: one NUMA node
 }
 
-// Alignment returns the alignment of a set of CPUs. A single CPU, like none, is
-// within one cache and one node; a CPU that the machine does not have is within
-// none.
+// Alignment returns the alignment of a set of CPUs. A single CPU, or none, is within one cache
+// and one node. A CPU that the machine does not have is within none.
 func (p *Static) Alignment(cpus numa.CPUSet) Alignment {
 	if !cpus.SubsetOf(p.l.all) {
 		one := cpus.Len() <= 1

@@ -9,18 +9,17 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Take chooses n of some free CPUs of a machine, like the static policy but without
-// a state. It uses the options that affect the choice: FullPCPUsOnly,
-// DistributeAcrossNUMA, DistributeAcrossCores and PreferUncoreCache. The same
-// arguments give the same CPUs.
+// Take chooses n of the free CPUs of a machine, like the static policy but without a state. It
+// uses the options that affect the choice: FullPCPUsOnly, DistributeAcrossNUMA,
+// DistributeAcrossCores and PreferUncoreCache. The same arguments give the same CPUs.
 //
-// Without options it packs: whole NUMA nodes and sockets, then whole cores, then
-// single CPUs of cores that are partly used; among units of a kind, the one with
-// the fewest free CPUs first, and then the lowest number.
+// Without options it packs: first whole NUMA nodes and sockets, then whole cores, then single
+// CPUs of partly used cores. Among units of one kind, the one with the fewest free CPUs comes
+// first, then the lowest number.
 //
-// The error is an [*InsufficientError] if fewer than n CPUs are free, and an
-// [*SMTAlignmentError] if FullPCPUsOnly cannot be satisfied. Take computes the
-// machine's layout at each call; a [Static] computes it once.
+// The error is an [*InsufficientError] if fewer than n CPUs are free, and an [*SMTAlignmentError]
+// if FullPCPUsOnly cannot be satisfied. Take computes the machine's layout at each call; a
+// [Static] computes it once.
 func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
 	if err := errors.Join(m.Validate(), o.validate()); err != nil {
 		return numa.CPUSet{}, err
@@ -29,8 +28,7 @@ func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, erro
 	return l.take(free.Intersect(l.all), n, 0, o)
 }
 
-// take chooses n CPUs, first from the nodes near and then from all; an empty near
-// means any.
+// take chooses n CPUs, first from the nodes in near, then from all. An empty near means any.
 func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
 	if n < 0 {
 		return numa.CPUSet{}, fmt.Errorf("%d CPUs requested; want 0 or more", n)
@@ -38,13 +36,12 @@ func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (nu
 	if n > free.Len() {
 		return numa.CPUSet{}, l.insufficient(free, n)
 	}
-	// The first try is over all free CPUs, as in the kubelet, and mostly gives
-	// whole cores.
+	// As in the kubelet, the first attempt uses all free CPUs, and usually gives whole cores.
 	got, err := l.takeNear(free, n, near, o)
 	if err != nil || !o.FullPCPUsOnly || l.whole(got) {
 		return got, err
 	}
-	// There are halves of cores among the free CPUs: leave them out.
+	// The result has parts of cores; try again without partly free cores.
 	whole := l.wholeCores(free)
 	if n <= whole.Len() {
 		if got, err = l.takeNear(whole, n, near, o); err != nil || l.whole(got) {
@@ -57,7 +54,7 @@ func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (nu
 	return numa.CPUSet{}, l.misaligned(whole, n)
 }
 
-// takeNear chooses n CPUs: from some nodes first, as many as there are.
+// takeNear chooses n CPUs: first as many as possible from the nodes in near.
 func (l *layout) takeNear(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
 	if near == 0 {
 		return l.choose(free, n, o)
@@ -71,7 +68,7 @@ func (l *layout) takeNear(free numa.CPUSet, n int, near numa.NodeSet, o Options)
 	return got.Union(rest), err
 }
 
-// cpusNear returns the CPUs of some nodes, or with bySocket of their sockets.
+// cpusNear returns the CPUs of some nodes or, with bySocket, of their sockets.
 func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
 	var cpus numa.CPUSet
 	for i, n := range l.nodes {
@@ -88,9 +85,9 @@ func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
 	return cpus
 }
 
-// takeCores chooses whole cores for n CPUs, the largest first: where cores differ
-// in size, this finds an answer that packing may miss. It may fail even so,
-// where no set of cores adds up to n.
+// takeCores chooses whole cores for n CPUs, the largest cores first. If cores differ in size,
+// this finds a solution that packing may miss. It fails if no set of cores adds up to n, and may
+// fail otherwise.
 func (l *layout) takeCores(free numa.CPUSet, n int) (numa.CPUSet, bool) {
 	r := run{l: l, free: free, need: n}
 	cores := r.cores()
@@ -111,9 +108,9 @@ func (l *layout) choose(free numa.CPUSet, n int, o Options) (numa.CPUSet, error)
 	return l.pack(free, n, o.DistributeAcrossCores, o.PreferUncoreCache)
 }
 
-// pack takes whole units from large to small, and single CPUs last. With spread it
-// takes no whole cores, and single CPUs of different cores. With uncore it tries,
-// after the large units, to use few last-level caches.
+// pack takes whole units from large to small, and single CPUs last. With spread it takes no whole
+// cores, but single CPUs of different cores. With uncore, after the large units, it tries to use
+// few last-level caches.
 func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet, error) {
 	if n > free.Len() {
 		return numa.CPUSet{}, l.insufficient(free, n)
@@ -132,7 +129,7 @@ func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet
 	return r.got, nil
 }
 
-// run is one computation of pack. It is used by one goroutine.
+// run is one computation of pack, in one goroutine.
 type run struct {
 	l    *layout
 	free numa.CPUSet
@@ -158,9 +155,9 @@ func (r *run) takeLarge() {
 	}
 }
 
-// takeWhole walks over units and takes those that are completely free and not
-// larger than the need. Units of a table do not overlap, and order names each once.
-// A unit that is too large is skipped; a later one may fit.
+// takeWhole takes those units that are completely free and not larger than the need. Units of a
+// table do not overlap, and order has each once. A unit that is too large is skipped, since a
+// later one may fit.
 func (r *run) takeWhole(table []unit, order []int) {
 	var ids []int
 	need := r.need
@@ -173,10 +170,9 @@ func (r *run) takeWhole(table []unit, order []int) {
 	r.take(numa.CPUs(ids...))
 }
 
-// takeSingles takes single CPUs until there are enough. In the order of cores,
-// partly used cores come first, since they have the fewest free CPUs. With spread
-// it goes socket by socket in ascending order, which on most machines gives CPUs of
-// different cores.
+// takeSingles takes single CPUs until there are enough. In the order of cores, partly used cores
+// come first, since they have the fewest free CPUs. With spread it goes through each socket in
+// ascending order of CPUs, which on most machines gives CPUs of different cores.
 func (r *run) takeSingles(spread bool) {
 	table, order := r.l.cores, r.cores
 	if spread {

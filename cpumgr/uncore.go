@@ -6,12 +6,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// takeCaches tries to use few last-level caches: it takes whole free caches that
-// fit, and for the rest a part of one cache, if that part fits exactly. pack takes
-// the CPUs that are still missing, without regard to caches.
+// takeCaches tries to use few last-level caches: it takes whole free caches that fit, and for the
+// rest a part of one cache, if the part fits exactly. pack takes the CPUs that are still missing,
+// from any cache.
 func (r *run) takeCaches() {
 	for _, i := range r.caches() {
-		// In each round, because the need has become less, and the order another.
+		// Repeated, since each round changes the need and the order of caches.
 		r.takeWhole(r.l.caches, r.caches())
 		if r.need == 0 {
 			return
@@ -23,10 +23,9 @@ func (r *run) takeCaches() {
 	}
 }
 
-// takePart takes all needed CPUs from one cache, or none. It checks the free CPUs
-// of as many cores as needed, lowest numbers first: they have to be exactly the
-// needed number, or one more for half a core. Other parts are not taken, which is
-// the kubelet's rule.
+// takePart takes all needed CPUs from one cache, or none. It checks the free CPUs of as many
+// cores as needed, lowest numbers first: they must have exactly the needed number, or one more
+// for half a core. As in the kubelet, other parts are not taken.
 func (r *run) takePart(cache int) {
 	cores := (r.need + r.l.threads - 1) / r.l.threads
 	var ids []int
