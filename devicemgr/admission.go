@@ -14,53 +14,51 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// Admission is a choice of devices for a pod before it is committed. It is an
-// immutable value and a [topology.Provider]: no device is allocated before Commit,
-// and an Admission may simply be dropped. All fields but released are set before it
-// is returned; only Commit changes them, so that it must be the last call.
+// Admission is a choice of devices for a pod before it is committed. It is an immutable value and
+// a [topology.Provider]: no device is allocated before Commit, and an Admission may simply be
+// dropped. Commit must be the last call: it is the only one that changes fields after Begin has
+// returned.
 type Admission struct {
 	m      *Manager
 	ctx    context.Context // of calls to plugins
 	pod    *v1.Pod
 	slots  []slot          // containers, in the order of numa.Pod.Containers
-	views  map[string]view // of resources, as Begin saw them
-	held   [][]choice      // by slot
-	before *record         // the pod's earlier record; nil if none
-	live   bool            // something of the pod may run: before is kept as it is
+	views  map[string]view // of resources, at the time of Begin
+	held   [][]choice      // choices, by slot
+	before *record         // the pod's earlier record; nil if it has none
+	live   bool            // a container of the pod may be running, so before is kept as it is
 
-	// Guarded by Manager.mu, used while this Admission is committed. Release sets
-	// it; Commit reads it once the record is on disk, and frees the devices if it
-	// is set.
+	// Guarded by Manager.mu. Release sets it during a Commit. Commit reads it once the record is
+	// on disk, and frees the devices if it is set.
 	released bool
 }
 
 var _ topology.Provider = (*Admission)(nil)
 
-// slot is a container. Its index is the number of a container in all calls of
-// package topology.
+// slot is a container. Its index is the container's number in all calls of package topology.
 type slot struct {
 	name  string
 	kind  numa.Kind
 	wants []ask // sorted by resource
-	// spared reports that the container runs with devices that are not known.
+	// spared reports that the container is running with devices that are not known.
 	spared bool
 }
 
-// ask is a container's request of a resource. The count is positive.
+// ask is a container's request for a resource. The count is positive.
 type ask struct {
 	resource string
 	count    int
 }
 
-// view is a copy of a resource for an Admission, made under Manager.mu. The choice
-// needs no lock, and all containers of the pod see the same state. Commit compares
-// the view with the resource's current state.
+// view is a copy of a resource for an Admission, made under Manager.mu, so that all containers of
+// the pod see the same state and the choice needs no lock. Commit compares the view with the
+// resource's current state.
 type view struct {
 	devices []Device
-	// A copy: devices themselves are replaced and never changed, so that their list
-	// is shared.
+	// A copy. The list of devices need not be copied, since devices are replaced and never
+	// modified.
 	taken map[string]types.UID
-	// Nil while the resource has no plugin: nothing is chosen of it then.
+	// Nil while the resource has no plugin. Then none of its devices is chosen.
 	session *session
 	options Options
 }
@@ -72,22 +70,22 @@ type choice struct {
 	fresh bool // the plugin has not allocated it yet
 }
 
-// slotsOf returns the containers of a pod with their requests of devices that
-// Config.Claimed does not cover. Limits count, as in the kubelet. It reads only the
-// pod and needs no lock; ephemeral containers cannot have devices.
+// slotsOf returns the containers of a pod with their requests for devices that Config.Claimed
+// does not cover. As in the kubelet, limits count. It reads only the pod and needs no lock.
+// Ephemeral containers cannot have devices.
 func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 	var slots []slot
 	add := func(c *v1.Container, kind numa.Kind) {
-		// Names that cannot be an extended resource, such as cpu and hugepages, are
-		// left out here; names that no plugin has ever offered only in Begin.
+		// This omits names that cannot be an extended resource, such as cpu and hugepages. Begin
+		// omits names that no plugin has ever offered.
 		s := slot{name: c.Name, kind: kind}
 		for name, q := range c.Resources.Limits {
 			if n := q.Value(); n > 0 && checkResource(string(name)) == nil && !m.cfg.Claimed(pod, c.Name, string(name)) {
 				s.wants = append(s.wants, ask{string(name), int(n)})
 			}
 		}
-		// Limits are a map: without an order, two runs could make different
-		// choices, and which of two errors a pod is rejected with would be chance.
+		// Sorted, since limits are a map: without an order, two runs could choose different
+		// devices, or reject the pod with different errors.
 		slices.SortFunc(s.wants, func(a, b ask) int {
 			if a.resource < b.resource {
 				return -1
@@ -97,8 +95,7 @@ func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 		slots = append(slots, s)
 	}
 	for i := range pod.Spec.InitContainers {
-		// A sidecar keeps its devices while the others run, so that they cannot
-		// reuse them.
+		// A sidecar keeps its devices while later containers run, so these cannot reuse them.
 		kind := numa.Init
 		if podmeta.IsSidecar(&pod.Spec.InitContainers[i]) {
 			kind = numa.Sidecar
@@ -123,39 +120,37 @@ func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// One time and one critical section for all resources, so that the views show
-	// the same moment.
+	// All resources are read at one time in one critical section, so that the views are
+	// consistent.
 	rec := m.pods[pod.UID]
 	a.before, a.live = rec, rec != nil && rec.live
 	m.look(pod, a.slots)
 	for i := range a.slots {
 		s := &a.slots[i]
-		// From here on every resource in wants has an entry in m.resources, which
-		// is never removed.
+		// From here on, every resource in wants has an entry in m.resources, which is never
+		// removed.
 		s.wants = slices.DeleteFunc(s.wants, func(w ask) bool { return m.resources[w.resource] == nil })
 		s.spared = m.blind[pod.UID].has(s.name)
 		for _, w := range s.wants {
-			// A running container keeps its devices without a call to the plugin,
-			// which may be gone. The record of a pod that does not run is only a
-			// preference: see choose.
+			// A running container keeps its devices without a call to the plugin, which may have
+			// gone. For a pod that is not running, the record is only a preference; see choose.
 			h, has := rec.holding(s.name, w.resource)
 			if has && a.live {
 				a.held[i] = append(a.held[i], choice{Holding: h})
 				continue
 			}
-			// Its devices are not known. Other devices would have no effect on a
+			// The container's devices are not known. Other devices would have no effect on its
 			// running process.
 			if s.spared {
 				continue
 			}
-			// A missing plugin ends the admission here, before anything is chosen
-			// of the other resources.
+			// A missing plugin ends the admission here, before devices of other resources are
+			// chosen.
 			r := m.resources[w.resource]
 			if err := m.ready(r, now); err != nil {
 				return nil, err
 			}
-			// All containers share one view: two of them must not see different
-			// lists.
+			// All containers of the pod use the same view.
 			if _, seen := a.views[r.name]; !seen {
 				a.views[r.name] = r.view()
 			}
@@ -171,17 +166,17 @@ func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 	return a, nil
 }
 
-// look derives from a pod's spec the devices that it may have, if its record was
-// damaged. Manager.mu is held. The damaged record does not name the resources; the
-// spec limits "all resources" to those that the pod requests, so that other pods
-// need not wait. look is called again whenever a container ends.
+// look determines, from a pod's spec, the resources of which the pod may have devices, if its
+// record was damaged. Manager.mu is held. Without look, the pod could have devices of any
+// resource, and other pods would have to wait for all of them. It is called again whenever a
+// container ends.
 func (m *Manager) look(pod *v1.Pod, slots []slot) {
 	b := m.blind[pod.UID]
 	if b == nil {
 		return
 	}
 	b.pod = pod.Namespace + "/" + pod.Name
-	if b.unknown == nil { // all that can have any
+	if b.unknown == nil { // all containers that can have devices
 		b.unknown = map[string]bool{}
 		for _, s := range slots {
 			b.unknown[s.name] = len(s.wants) > 0
@@ -198,13 +193,13 @@ func (m *Manager) look(pod *v1.Pod, slots []slot) {
 	}
 }
 
-// has reports whether a container runs with devices that are not known. A nil b is
+// has reports whether a container is running with devices that are not known. A nil b stands for
 // a pod with an intact record.
 func (b *blind) has(container string) bool {
 	return b != nil && (b.unknown == nil || b.unknown[container])
 }
 
-// view returns a copy of the values that may change. Manager.mu is held.
+// view returns a copy of those values that may change. Manager.mu is held.
 func (r *resource) view() view {
 	v := view{devices: r.devices, session: r.session, taken: make(map[string]types.UID, len(r.taken))}
 	for id, uid := range r.taken {
@@ -216,10 +211,9 @@ func (r *resource) view() view {
 	return v
 }
 
-// mine returns the devices that containers of the pod have so far, and reusable
-// those among them that the init containers before a slot pass on to it. The
-// devices of an init container are free again when the next container starts, until
-// a sidecar or regular container takes them.
+// mine returns the devices that containers of the pod have so far. reusable are those among them
+// that init containers before a slot leave to it: the devices of an init container are free again
+// when the next container starts, until a sidecar or regular container takes them.
 func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusable []string) {
 	mine = map[string]bool{}
 	left := map[string]bool{}
@@ -232,7 +226,7 @@ func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusa
 				mine[d.ID] = true
 				switch {
 				case i >= slot || a.slots[i].kind != numa.Init:
-					// False is final: if two containers have a device, the one that
+					// Once false, it stays false: if two containers have a device, the one that
 					// does not end decides.
 					left[d.ID] = false // a later container or a sidecar has it
 				default:
@@ -248,15 +242,14 @@ func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusa
 			reusable = append(reusable, id)
 		}
 	}
-	// The order of a map must not decide which device a container has.
+	// Sorted, since the order of a map must not decide which device a container gets.
 	slices.Sort(reusable)
 	return mine, reusable
 }
 
-// Hints returns the NUMA nodes from which a container can get its devices, or with
-// [topology.WholePod] the pod. Nil means that no devices are requested; Hints with
-// an empty list mean that the request cannot be served. It calls no plugin and does
-// not block.
+// Hints returns the NUMA nodes from which a container or, with [topology.WholePod], the pod can
+// get its devices. Nil means that no devices are requested; Hints with an empty list mean that
+// the request cannot be served. It calls no plugin and does not block.
 func (a *Admission) Hints(container int) []numa.Hints {
 	if container == topology.WholePod {
 		return a.podHints()
@@ -268,14 +261,12 @@ func (a *Admission) Hints(container int) []numa.Hints {
 	for _, w := range a.slots[container].wants {
 		q := a.question(w.resource, w.count)
 		if has, ok := a.has(container, w.resource); ok {
-			// The limit has changed since. An empty list has the pod rejected, with
-			// the same outcome as choose.
+			// The limit has changed. With an empty list the pod is rejected, as choose would do.
 			if len(has.Devices) != w.count {
 				out = append(out, numa.Hints{Resource: w.resource})
 				continue
 			}
-			// A container that has its devices already fits only the nodes of these
-			// devices.
+			// A container that already has devices fits only the nodes of these devices.
 			q.only(has.ids())
 		} else {
 			mine, reusable := a.mine(w.resource, container)
@@ -300,9 +291,9 @@ func (q *question) only(ids []string) {
 	q.free = func(id string) bool { return slices.Contains(ids, id) }
 }
 
-// free returns which healthy devices no other pod has, and none of mine. Devices that
-// an earlier record gave to the same pod count as free for it. An ID that the
-// plugin no longer lists is not free.
+// free returns a function that reports whether a device is healthy and no other pod has it, and
+// it is not in mine. Devices that an earlier record gave to the same pod count as free for it. An
+// ID that the plugin no longer lists is not free.
 func (a *Admission) free(resource string, mine map[string]bool) func(string) bool {
 	v := a.views[resource]
 	return func(id string) bool {
@@ -312,8 +303,7 @@ func (a *Admission) free(resource string, mine map[string]bool) func(string) boo
 	}
 }
 
-// has returns the choice that a container has made of a resource, or kept from
-// before.
+// has returns the choice for a container and a resource: a new one, or one kept from before.
 func (a *Admission) has(container int, resource string) (choice, bool) {
 	for _, h := range a.held[container] {
 		if h.Resource == resource {
@@ -323,11 +313,10 @@ func (a *Admission) has(container int, resource string) (choice, bool) {
 	return choice{}, false
 }
 
-// podHints returns hints for the devices that containers of the pod use at the same
-// time, at most: those that run side by side, or an init container and the sidecars
-// before it. The count is that of the pod's effective request: the devices of an
-// init container are freed before the regular containers start, so that the larger
-// of the two sums counts.
+// podHints returns hints for the largest number of devices that containers of the pod use at the
+// same time: sidecars and regular containers together, or an init container and the sidecars
+// before it. This is the pod's effective request: the devices of an init container are freed
+// before the regular containers start.
 func (a *Admission) podHints() []numa.Hints {
 	type sum struct{ staying, sidecars, most int }
 	sums := map[string]*sum{}
@@ -340,8 +329,8 @@ func (a *Admission) podHints() []numa.Hints {
 				sums[w.resource] = t
 				names = append(names, w.resource)
 			}
-			// Slots are in the order of starts, so that the sidecars counted so far
-			// run beside an init container.
+			// Slots are in the order of starts, so the sidecars counted so far are those before
+			// an init container.
 			switch s.kind {
 			case numa.Init:
 				t.most = max(t.most, t.sidecars+w.count)
@@ -353,7 +342,7 @@ func (a *Admission) podHints() []numa.Hints {
 			}
 		}
 	}
-	// One resource after the other by name: merging hints must not depend on a map.
+	// Sorted, since the merge of hints must not depend on the order of a map.
 	slices.Sort(names)
 	out := make([]numa.Hints, 0, len(names))
 	for _, name := range names {
@@ -361,13 +350,13 @@ func (a *Admission) podHints() []numa.Hints {
 		q := a.question(name, n)
 		mine, _ := a.mine(name, 0)
 		q.free = a.free(name, mine)
-		if len(mine) > 0 { // it keeps its devices
+		if len(mine) > 0 { // the pod keeps its devices
 			ids := make([]string, 0, len(mine))
 			for id := range mine {
 				ids = append(ids, id)
 			}
-			// A pod that has some devices, but another number than it requests,
-			// cannot be placed.
+			// The pod has some devices, but not the number that it requests, so it cannot be
+			// placed.
 			if len(ids) != n {
 				out = append(out, numa.Hints{Resource: name})
 				continue
@@ -379,9 +368,9 @@ func (a *Admission) podHints() []numa.Hints {
 	return out
 }
 
-// Settled reports that no device has to be chosen: the pod requests none, or each
-// container has its devices or a choice. Then Hints, Allocate and Choose call no
-// plugin, so that a caller that must not block can use them.
+// Settled reports that no device has to be chosen: the pod requests none, or each container has
+// its devices or a choice. Then Hints, Allocate and Choose call no plugin, so that they can be
+// called where blocking is not allowed.
 func (a *Admission) Settled() bool {
 	for i, s := range a.slots {
 		for _, w := range s.wants {
@@ -411,14 +400,13 @@ func (a *Admission) Chosen(container int) map[string][]string {
 	return out
 }
 
-// Allocate chooses the devices of a container, or with [topology.WholePod] of all
-// containers, near the nodes of the hint if it names any. It asks plugins with the
-// option Prefer for their preference. Nothing is allocated and the receiver does
-// not change: the result has the choice, so that package topology can try several
-// hints from one state. It blocks on plugins. Errors are those of Choose.
+// Allocate chooses the devices of a container or, with [topology.WholePod], of all containers,
+// near the nodes of the hint if it has any. It asks plugins with the option Prefer for their
+// preference, and blocks on them. Nothing is allocated and the receiver does not change: the
+// result contains the choice, so that package topology can try several hints from one state.
+// Errors are those of Choose.
 func (a *Admission) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
-	// A nil *Admission in the interface would not be nil: errors return before the
-	// conversion.
+	// A nil *Admission in the interface would not be a nil interface.
 	next, err := a.Choose(container, hint)
 	if err != nil {
 		return nil, err
@@ -435,8 +423,7 @@ func (a *Admission) Choose(container int, hint numa.Hint) (*Admission, error) {
 	if container == topology.WholePod {
 		first, last = 0, len(a.slots)-1
 	}
-	// In order, because a container may reuse the devices of the init containers
-	// before it.
+	// In order, because a container may reuse the devices of earlier init containers.
 	for i := max(first, 0); i <= last && i < len(a.slots); i++ {
 		for _, w := range a.slots[i].wants {
 			if err := next.choose(i, w, hint.Nodes); err != nil {
@@ -447,13 +434,12 @@ func (a *Admission) Choose(container int, hint numa.Hint) (*Admission, error) {
 	return next, nil
 }
 
-// choose adds the choice of one resource for slot i. It changes a.held, so that it
-// is called on a fresh copy only.
+// choose adds the choice of one resource for slot i. It changes a.held, so it must be called on a
+// new copy.
 func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 	s := a.slots[i]
 	if has, ok := a.has(i, w.resource); ok {
-		// Devices cannot be added to a container that may run: the API has no call
-		// for that.
+		// The API has no call to add devices to a container that may be running.
 		if len(has.Devices) != w.count {
 			return &RequestError{Container: s.name, Resource: w.resource, Requested: w.count, Has: len(has.Devices)}
 		}
@@ -462,8 +448,7 @@ func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 	if s.spared {
 		return nil
 	}
-	// From the view, not from the manager: the choice is checked against the
-	// present in reserve.
+	// Uses the view, not the manager's state; reserve compares the choice with the current state.
 	v := a.views[w.resource]
 	mine, reusable := a.mine(w.resource, i)
 	free := a.free(w.resource, mine)
@@ -471,13 +456,13 @@ func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 		resource: w.resource, count: w.count, devices: v.devices, reusable: reusable, hint: hint,
 		taken: func(id string) bool { return !free(id) },
 	}
-	// After a reboot the pod gets its former devices if all of them are free and
-	// listed. Then only they are offered, and the plugin is not called.
+	// After a reboot, the pod gets its former devices if all of them are free and listed. Then
+	// only these are offered, and the plugin is not asked.
 	if old, ok := a.before.holding(s.name, w.resource); ok && len(old.Devices) == w.count && !slices.ContainsFunc(old.ids(), q.taken) {
-		q.devices = only(v.devices, old.ids()) // the same again
+		q.devices = only(v.devices, old.ids()) // offer only its former devices
 	} else if v.options.Prefer {
-		// Each call has a deadline of its own. A failed call ends the choice, as in
-		// the kubelet: otherwise a pod could be placed against a plugin's rules.
+		// Each call has its own deadline. As in the kubelet, a failed call ends the choice:
+		// otherwise the pod could be placed against the plugin's rules.
 		q.prefer = func(available, must []string, size int) ([]string, error) {
 			ctx, done := context.WithTimeout(a.ctx, a.m.cfg.Timeout)
 			defer done()
@@ -488,26 +473,26 @@ func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 			return ids, err
 		}
 	}
-	// The plugin may be called now; no lock is held.
+	// This may call the plugin. No lock is held.
 	ids, err := pick(q)
 	if err != nil {
 		return err
 	}
 	h := Holding{Container: s.name, Resource: w.resource, PreStart: v.options.PreStart}
-	// The nodes are stored with the device: after a restart they are known before
-	// the plugin sends its list.
+	// The nodes are stored with the device, so that they are known after a restart before the
+	// plugin sends its list.
 	for _, id := range ids {
 		d, _ := find(v.devices, id)
 		h.Devices = append(h.Devices, HeldDevice{ID: id, Nodes: d.Nodes})
 	}
-	// The backing array may be shared with the admission that this one was copied
+	// Clipped, since the backing array may be shared with the admission that this one was copied
 	// from.
 	a.held[i] = append(slices.Clip(a.held[i]), choice{Holding: h, fresh: true})
 	return nil
 }
 
-// only cuts a list down. IDs that are not in it are left out; the result has the
-// order of ids.
+// only returns the devices with the given IDs, in the order of ids. It skips IDs that are not in
+// the list.
 func only(list []Device, ids []string) []Device {
 	out := make([]Device, 0, len(ids))
 	for _, id := range ids {
@@ -518,12 +503,11 @@ func only(list []Device, ids []string) []Device {
 	return out
 }
 
-// Admit chooses and allocates the devices of a pod, without regard to NUMA nodes:
-// it is for agents without a topology manager. A pod that has its devices already
-// keeps them. It blocks on plugins and on the store. Errors are those of Begin,
-// Choose and Commit.
+// Admit chooses and allocates the devices of a pod, without regard to NUMA nodes, for agents
+// without a topology manager. A pod that already has its devices keeps them. It blocks on plugins
+// and on the store. Errors are those of Begin, Choose and Commit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
-	const attempts = 3 // devices change between the choice and the deed
+	const attempts = 3 // devices may change between choice and allocation
 	var err error
 	for range attempts {
 		if err = m.admit(ctx, pod); !errors.Is(err, ErrChanged) {

@@ -7,19 +7,18 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
-// shapes are the answers of plugins that have nested messages. Their number is
-// counted before anything is decoded: an empty message is two bytes on the wire and
-// a hundred in memory. Numbers are field numbers of the device plugin API's
-// api.proto.
+// shapes are the answers of plugins with nested messages. Messages are counted before anything is
+// decoded, since an empty message has two bytes on the wire and a hundred in memory. The numbers
+// are field numbers of the device plugin API's api.proto.
 var shapes = map[protoreflect.Name]wirecount.Shape{
 	"ListAndWatchResponse":        {1: device},
 	"PreferredAllocationResponse": {1: {}},
 	"AllocateResponse":            {1: {1: {}, 2: {}, 3: {}, 4: {}, 5: {}}},
 }
 
-// device has a topology, and that has nodes.
+// device describes a device: its field 3 is a topology, whose field 1 has the nodes.
 var device = wirecount.Shape{3: {1: {}}}
 
-// codec decodes the answers of a plugin that have not too many fields. It is used
-// for all calls to plugins; an answer with too many fields is an error of the call.
+// codec decodes plugins' answers, for all calls. A call whose answer has more than maxFields
+// fields fails.
 var codec = wirecodec.Codec{Fields: maxFields, Shapes: shapes}

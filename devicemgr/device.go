@@ -9,18 +9,16 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The values of the package: devices as plugins list them, and their additions to
-// containers. Nothing here has a lock.
+// The values of this package: devices as plugins list them, and their additions to containers.
+// They have no locks.
 
 // Device is one device that a plugin offers.
 type Device struct {
 	// ID is unique among the devices of its resource.
 	ID string
-	// Only the health string "Healthy" of the API counts; anything else is
-	// unhealthy.
+	// Healthy is true only for the health string "Healthy" of the API.
 	Healthy bool
-	// Nodes are the NUMA nodes it is near to; 0 if it is near none in
-	// particular.
+	// Nodes are the NUMA nodes near the device; 0 if it is near none in particular.
 	Nodes numa.NodeSet
 }
 
@@ -32,15 +30,14 @@ const (
 	maxID = 1 << 10
 )
 
-// normal sorts a list by ID, so that equal sets of devices give equal lists. Left out are
-// devices without an ID, those with an ID of more than maxID bytes, all but the last of
-// several with one ID, and those beyond maxDevices. dropped is the number of devices left
-// out. list is not changed.
+// normal sorts a list by ID, so that equal sets of devices give equal lists. It removes devices
+// without an ID, devices with an ID of more than maxID bytes, duplicate IDs except the last, and
+// devices beyond maxDevices. dropped is the number of removed devices. list is not modified.
 func normal(list []Device) (sorted []Device, dropped int) {
 	byID := func(a, b Device) int { return strings.Compare(a.ID, b.ID) }
 	sorted = slices.Clone(list)
-	// Stable, so that of several entries with one ID the last of the plugin's own
-	// order counts.
+	// A stable sort, so that the last of several entries with one ID, in the plugin's order, is
+	// kept.
 	slices.SortStableFunc(sorted, byID)
 	kept := sorted[:0]
 	for i, d := range sorted {
@@ -49,9 +46,9 @@ func normal(list []Device) (sorted []Device, dropped int) {
 		}
 	}
 	if len(kept) < len(sorted)/2 {
-		kept = slices.Clone(kept) // frees the memory of the dropped ones
+		kept = slices.Clone(kept) // frees the memory of removed devices
 	} else {
-		// The rest of the array would keep IDs of dropped devices alive.
+		// Otherwise the end of the array would keep the IDs of removed devices in memory.
 		clear(sorted[len(kept):])
 	}
 	return kept, len(list) - len(kept)
@@ -72,9 +69,9 @@ func anyNear(list []Device) bool {
 	return slices.ContainsFunc(list, func(d Device) bool { return d.Nodes != 0 })
 }
 
-// Attachment is the additions of devices to a container. Lists are sorted by their
-// unique keys: variable names, paths in the container, CDI names. The answer of one
-// plugin may repeat a path; merge resolves conflicts between resources.
+// Attachment has the additions of devices to a container. Lists are sorted by their unique keys:
+// variable names, paths in the container, CDI names. The answer of one plugin may contain a path
+// twice. merge resolves conflicts between resources.
 type Attachment struct {
 	Env         []v1.EnvVar       `json:"env,omitempty"` // literal values
 	Mounts      []Mount           `json:"mounts,omitempty"`
@@ -83,15 +80,15 @@ type Attachment struct {
 	CDI         []string          `json:"cdi,omitempty"` // fully qualified names
 }
 
-// Mount is a path of the host that is mounted in the container. The path comes from
-// the plugin; only the runtime checks it.
+// Mount is a path of the host to mount in the container. The path comes from the plugin; only the
+// runtime checks it.
 type Mount struct {
 	ContainerPath string `json:"containerPath"`
 	HostPath      string `json:"hostPath"`
 	ReadOnly      bool   `json:"readOnly,omitempty"`
 }
 
-// DeviceNode is a device file of the host that is created in the container.
+// DeviceNode is a device file of the host to create in the container.
 type DeviceNode struct {
 	ContainerPath string `json:"containerPath"`
 	HostPath      string `json:"hostPath"`
@@ -99,15 +96,15 @@ type DeviceNode struct {
 	Permissions string `json:"permissions,omitempty"`
 }
 
-// merge adds the additions of another resource to a container. Existing entries are
-// kept; conflicts lists the entries that were left out. The first resource wins and
-// conflicts are no error, as in the kubelet.
+// merge adds the additions of another resource to a container. Existing entries are kept;
+// conflicts lists the entries that were dropped. As in the kubelet, the first resource wins, and
+// a conflict is not an error.
 func (a *Attachment) merge(b Attachment) (conflicts []string) {
 	for _, e := range b.Env {
 		switch i := slices.IndexFunc(a.Env, func(x v1.EnvVar) bool { return x.Name == e.Name }); {
 		case i < 0:
 			a.Env = append(a.Env, e)
-		// The same variable with the same value from two plugins is no conflict.
+		// The same variable with the same value from two plugins is not a conflict.
 		case a.Env[i].Value != e.Value:
 			conflicts = append(conflicts, "variable "+e.Name)
 		}
@@ -129,7 +126,7 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 		}
 	}
 	for k, v := range b.Annotations {
-		// A new map: b's belongs to a shared record.
+		// A new map, since b's belongs to a shared record.
 		if a.Annotations == nil {
 			a.Annotations = map[string]string{}
 		}
@@ -140,8 +137,8 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 			conflicts = append(conflicts, "annotation "+k)
 		}
 	}
-	// A CDI name stands for the same edits whichever plugin gave it; duplicates are
-	// dropped, as in the kubelet.
+	// A CDI name means the same edits whichever plugin returned it. As in the kubelet, duplicates
+	// are dropped.
 	for _, name := range b.CDI {
 		if !slices.Contains(a.CDI, name) {
 			a.CDI = append(a.CDI, name)
@@ -152,8 +149,8 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 	return conflicts
 }
 
-// sort makes the order independent of the plugin's maps: equal answers become equal
-// records.
+// sort makes the order independent of maps in the plugin's answer, so that equal answers become
+// equal records.
 func (a *Attachment) sort() {
 	slices.SortFunc(a.Env, func(x, y v1.EnvVar) int { return strings.Compare(x.Name, y.Name) })
 	slices.SortFunc(a.Mounts, func(x, y Mount) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })

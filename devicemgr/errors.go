@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// "Wait" and "reject" are different types of errors, so that callers do not compare
-// texts. The text of InsufficientError is the kubelet's: tools search for it.
+// Errors that mean "wait" or "reject" have different types, so that callers need not compare
+// texts. The text of InsufficientError is the kubelet's, since tools search for it.
 
 // ErrChanged means that devices chosen by an [Admission] were allocated or became
 // unhealthy before Commit. Call Begin again.
@@ -17,18 +17,18 @@ var ErrChanged = errors.New("devices changed while the pod was admitted")
 // its end.
 var ErrNotRunning = errors.New("the device manager is not running")
 
-// ErrAway is returned by a [Plugin] that went away during a call. The pod of the
-// call waits once for it to return.
+// ErrAway is the error of a [Plugin] that went away during a call. The pod waits once for it to
+// return.
 var ErrAway = errors.New("the plugin has gone away")
 
 // NotYetError means that the requested devices may become available: admit the pod
 // again when [Manager.Subscribe] reports the resource, or at Until.
 type NotYetError struct {
 	Resource string
-	// Why describes for people why the pod waits.
+	// Why says why the pod waits, for people.
 	Why string
-	// Until is the time at which the result changes even without a plugin, usually
-	// to a GoneError.
+	// Until is the time at which the result changes even without the plugin, usually to a
+	// GoneError.
 	Until time.Time
 }
 
@@ -36,9 +36,8 @@ func (e *NotYetError) Error() string {
 	return fmt.Sprintf("waiting for devices of %s until %s: %s", e.Resource, e.Until.Format(time.TimeOnly), e.Why)
 }
 
-// InsufficientError means that too few devices are healthy and free. Available
-// includes those that init containers pass on to the container. The pod is
-// rejected, as in the kubelet.
+// InsufficientError means that too few devices are healthy and free. Available includes those
+// that init containers leave to the container. The pod is rejected, as in the kubelet.
 type InsufficientError struct {
 	Resource             string
 	Requested, Available int
@@ -48,8 +47,8 @@ func (e *InsufficientError) Error() string {
 	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", e.Resource, e.Requested, e.Available)
 }
 
-// GoneError means that no plugin offers the resource, and that the wait of a
-// NotYetError has ended.
+// GoneError means that no plugin offers the resource, and that the waiting time of a NotYetError
+// has passed.
 type GoneError struct {
 	Resource, Why string
 }
@@ -58,9 +57,8 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("no healthy devices of %s: %s", e.Resource, e.Why)
 }
 
-// RequestError means that a container requests another number of devices than it
-// has. That happens only if the pod's spec changed, which the API server does not
-// allow for devices.
+// RequestError means that a container requests a different number of devices than it has. This
+// happens only if the pod's spec has changed, which the API server does not allow for devices.
 type RequestError struct {
 	Container, Resource string
 	Requested, Has      int

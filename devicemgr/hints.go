@@ -6,30 +6,28 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// question is a request for n devices of a resource, for which hints returns the
-// possible NUMA nodes to package topology.
+// question is a request for n devices of a resource. hints answers it for package topology.
 type question struct {
 	resource string
-	devices  []Device             // all there are, sorted
-	free     func(id string) bool // whether a device is free; those in must count as free
-	must     []string             // devices that must be among them
+	devices  []Device             // all devices of the resource, sorted
+	free     func(id string) bool // whether a device is free; devices in must count as free
+	must     []string             // devices that must be included
 	n        int
 }
 
-// hints returns the sets of nodes that can serve the request. Those are preferred
-// that have as few nodes as an idle machine needs, as in the kubelet. On machines
-// of up to 8 nodes only nodes with devices are considered; on larger ones,
-// numa.Candidates. Any means that the resource has no preference; an empty list
-// means that no set can serve it. It does not modify the question.
+// hints returns the sets of nodes that can serve the request. As in the kubelet, a set is
+// preferred if it has as few nodes as an idle machine needs. On machines of up to 8 nodes only
+// sets of nodes with devices are considered; on larger ones, numa.Candidates. Any means that the
+// resource has no preference. An empty list means that no set can serve the request. The question
+// is not modified.
 func (q question) hints(m numa.Machine) numa.Hints {
 	h := numa.Hints{Resource: q.resource}
 	if !anyNear(q.devices) || len(m.Nodes) == 0 {
 		h.Any = true
 		return h
 	}
-	// Devices of the same nodes are alike: only their number matters. A machine may
-	// list thousands of devices, and the loop over candidates below runs 255 times
-	// on 8 nodes.
+	// Devices with the same nodes are equal here, so they are counted. A machine may list
+	// thousands of devices, and the loop over candidates below runs 255 times on 8 nodes.
 	type count struct{ installed, free int }
 	kinds := map[numa.NodeSet]*count{}
 	var with, must numa.NodeSet
@@ -41,8 +39,8 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if usable {
 			free++
 		}
-		// A device without nodes counts as available, but matches no set of nodes, as
-		// in the kubelet.
+		// As in the kubelet, a device without nodes counts as available but is in no set of
+		// nodes.
 		if d.Nodes == 0 {
 			continue
 		}
@@ -56,8 +54,8 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if usable {
 			k.free++
 		}
-		// Only nodes that add a condition are kept: a few forced devices on the
-		// same nodes are one test.
+		// Only distinct nodes are kept, so that forced devices on the same nodes are checked
+		// once.
 		if forced && !d.Nodes.SubsetOf(must) {
 			must |= d.Nodes
 			musts = append(musts, d.Nodes)
@@ -67,14 +65,12 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		return h
 	}
 	all := m.AllNodes()
-	// Plugins may name nodes that the machine does not have. They are ignored; a
-	// device without others has no node.
+	// Nodes that the machine does not have are ignored. A device with no other node has none.
 	if with &= all; with == 0 {
 		with = all
 	}
-	// The preference is measured against all installed devices, not the free ones:
-	// a pod on a busy machine gets a hint that is not preferred, rather than a
-	// promise that it is the best.
+	// The preference is compared with all installed devices, not only the free ones: on a busy
+	// machine a pod gets a hint that is not preferred.
 	fewest := all.Len()
 	type found struct {
 		nodes numa.NodeSet
@@ -95,19 +91,19 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if sum.installed >= q.n {
 			fewest = min(fewest, nodes.Len())
 		}
-		// Devices that the pod reuses cannot be left behind on another node.
+		// Devices that the pod reuses must be within the set.
 		outside := slices.ContainsFunc(musts, func(near numa.NodeSet) bool { return near&nodes == 0 })
 		if sum.free >= q.n && !outside {
 			candidates = append(candidates, found{nodes, sum.free})
 		}
 	}
-	// fewest is final only now. Candidates are in a fixed order, and so are hints.
+	// fewest is known only after the loop. Candidates, and therefore hints, have a fixed order.
 	for _, c := range candidates {
 		h.List = append(h.List, numa.Hint{Nodes: c.nodes, Preferred: c.nodes.Len() == fewest})
 	}
 	return h
 }
 
-// maxAllSubsets is the number of nodes up to which numa.Candidates has every set of
-// them. It is the kubelet's limit of NUMA nodes for its topology manager.
+// maxAllSubsets is the number of nodes up to which numa.Candidates returns every set. It is the
+// kubelet's limit for its topology manager.
 const maxAllSubsets = 8

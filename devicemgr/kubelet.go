@@ -23,18 +23,18 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Takeover from a kubelet, and back. Pods keep their devices meanwhile, so the allocations are
-// read from and written to the checkpoint of the kubelet's device manager, with its checksum.
+// Taking over a node from a kubelet, and back. Pods keep their devices: allocations are read
+// from, and written to, the checkpoint of the kubelet's device manager.
 
 const (
 	// kubeletFile is the kubelet's checkpoint, in the directory of the sockets.
 	kubeletFile = "kubelet_internal_checkpoint"
 	// maxKubeletFile is the largest file that is read, in bytes.
 	maxKubeletFile = 16 << 20
-	// kubeletKey is the key of the checksum that the kubelet's checkpoint had when
+	// kubeletKey is the key in the store of a checksum: that of the kubelet's checkpoint when
 	// this agent wrote it last.
 	kubeletKey = "kubelet"
-	// nowhere is the kubelet's number of a node for devices that are near to none.
+	// nowhere is the kubelet's node number for devices that are near no node.
 	nowhere = -1
 )
 
@@ -44,26 +44,25 @@ type kubeletFormat struct {
 	Checksum uint64
 }
 
-// kubeletData is the part that the checksum covers.
+// kubeletData is the part of the file that the checksum covers.
 type kubeletData struct {
 	PodDeviceEntries  []kubeletEntry
-	RegisteredDevices map[string][]string // IDs of the healthy ones
+	RegisteredDevices map[string][]string // IDs of healthy devices, by resource
 }
 
-// kubeletEntry is the devices of one resource that one container has. A device near
-// several nodes is listed under each.
+// kubeletEntry has the devices of one resource that one container has. A device near several
+// nodes is listed under each of them.
 type kubeletEntry struct {
 	PodUID        string
 	ContainerName string
 	ResourceName  string
 	DeviceIDs     map[int64][]string // by NUMA node
-	AllocResp     []byte             // a ContainerAllocateResponse
+	AllocResp     []byte             // an encoded ContainerAllocateResponse
 }
 
-// checksum is the kubelet's: FNV-1a over a dump of the data. The dump is the text
-// of the Go types as the kubelet's spew configuration prints them (package, type
-// and field names, sorted keys), which is why the words below must not be touched.
-// Nil and empty are different in it.
+// checksum returns the kubelet's checksum: FNV-1a over a dump of the data. The dump is the text
+// of the Go types as the kubelet's spew configuration prints them (package, type and field names,
+// sorted keys), so the strings below must not be changed. The dump distinguishes nil from empty.
 func (d kubeletData) checksum() uint64 {
 	b := &kubeletsum.Dump{}
 	ids := func(list []string) { kubeletsum.List(b, list, func(id string) { b.Add("%s", id) }) }
@@ -85,8 +84,8 @@ func (d kubeletData) checksum() uint64 {
 	return b.Sum()
 }
 
-// parseKubelet returns the contents of a checkpoint. One whose checksum is wrong is
-// refused as a whole: half of it could give a device to two pods.
+// parseKubelet parses a checkpoint. If the checksum is wrong, it rejects the whole file, since a
+// part of it could assign a device to two pods.
 func parseKubelet(b []byte) (kubeletFormat, error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -98,8 +97,8 @@ func parseKubelet(b []byte) (kubeletFormat, error) {
 	return f, nil
 }
 
-// records returns the entries by pod. Invalid entries are left out and reported in
-// problems. Namespace and name may be missing: they are only for people.
+// records returns the entries by pod. Invalid entries are omitted and reported in problems.
+// Namespace and name may be missing, since they are only for people.
 func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 	all = map[types.UID]*record{}
 	for i, e := range d.PodDeviceEntries {
@@ -107,8 +106,7 @@ func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 		uid := types.UID(e.PodUID)
 		if err == nil {
 			r := &record{Version: recordVersion, UID: uid}
-			// A copy, since an entry that makes the record invalid must not change
-			// the valid part.
+			// A copy, since an invalid entry must not change the valid part.
 			if all[uid] != nil {
 				r.Held = slices.Clone(all[uid].Held)
 			}
@@ -124,27 +122,24 @@ func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 	return all, problems
 }
 
-// holding converts the entry. It returns an error if the plugin's answer in it
-// cannot be decoded or is too big.
+// holding converts the entry. It returns an error if the plugin's answer in it cannot be decoded
+// or is too large.
 func (e kubeletEntry) holding() (Holding, error) {
 	h := Holding{Container: e.ContainerName, Resource: e.ResourceName}
 	for _, node := range slices.Sorted(maps.Keys(e.DeviceIDs)) {
 		for _, id := range e.DeviceIDs[node] {
-			// A device under several nodes is one device; records need a sorted
-			// list.
+			// A device listed under several nodes is one device. Records need a sorted list.
 			i, found := slices.BinarySearchFunc(h.Devices, id, func(d HeldDevice, id string) int { return cmp.Compare(d.ID, id) })
 			if !found {
 				h.Devices = slices.Insert(h.Devices, i, HeldDevice{ID: id})
 			}
-			// -1 is nowhere; other numbers out of range are ignored, as they are in
-			// plugins' lists.
+			// -1 means no node. Other invalid numbers are ignored, as in plugins' lists.
 			if node >= 0 && node < numa.MaxNodes {
 				h.Devices[i].Nodes = h.Devices[i].Nodes.With(int(node))
 			}
 		}
 	}
-	// Plugins can write to the directory of the file, so that it is trusted no more
-	// than their answers.
+	// Plugins can write to the file's directory, so the file is checked like their answers.
 	if err := wirecount.Check(e.AllocResp, shapes["AllocateResponse"][1], maxFields); err != nil {
 		return Holding{}, err
 	}
@@ -157,8 +152,7 @@ func (e kubeletEntry) holding() (Holding, error) {
 	return h, nil
 }
 
-// entries returns the devices of pods in the kubelet's format. It is deterministic,
-// so that an unchanged state has an unchanged checksum.
+// entries returns the devices of pods in the kubelet's format. Equal states give equal checksums.
 func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
 	all := []kubeletEntry{}
 	for _, uid := range slices.Sorted(maps.Keys(pods)) {
@@ -182,8 +176,7 @@ func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
 	return all, nil
 }
 
-// answer returns the plugin's answer from which the Attachment was made, the
-// inverse of attachment.
+// answer returns the plugin's answer that gives this Attachment. It is the inverse of attachment.
 func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 	c := &pluginapi.ContainerAllocateResponse{Annotations: a.Annotations}
 	for _, e := range a.Env {
@@ -204,22 +197,21 @@ func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 	return c
 }
 
-// fromKubelet replaces the records of running pods by the entries of a kubelet's
-// checkpoint, if the kubelet wrote it after this agent. If such a file exists, the
-// agent keeps it up to date, so that a kubelet can continue from it. running has
-// the running containers by pod, nil if they are not known. Failures are logged:
-// without the file, the agent's own records count. Restore calls it without
+// fromKubelet replaces the records of running pods by the entries of a kubelet's checkpoint, if a
+// kubelet wrote it after this agent. If the file exists, the agent keeps it up to date, so that a
+// kubelet can continue from it. running has the running containers by pod; nil if they are
+// unknown. Failures are logged, and then the agent's own records count. Restore calls it without
 // Manager.mu.
 func (m *Manager) fromKubelet(records []*record, known *names, running map[types.UID][]string) []*record {
 	if m.cfg.SocketDir == "" {
 		return records
 	}
 	b, err := safefile.ReadFile(filepath.Join(m.cfg.SocketDir, kubeletFile), maxKubeletFile)
-	// No kubelet has ever been here, and the file is not made.
+	// No kubelet has run on this node, and the file is not created.
 	if errors.Is(err, fs.ErrNotExist) {
 		return records
 	}
-	// Also if the file cannot be read: a readable one replaces it.
+	// The file is kept up to date even if it cannot be read: a readable one replaces it.
 	m.mu.Lock()
 	m.shared = true
 	m.mu.Unlock()
@@ -231,8 +223,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 		m.cfg.Log.Warn("ignored kubelet's device checkpoint", zap.Error(err))
 		return records
 	}
-	// The checksum is that of this agent's last write: the file is not newer than
-	// the agent's own records.
+	// The file has the checksum of this agent's last write, so it is not newer than the agent's
+	// own records.
 	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(f.Checksum, 10) {
 		return records
 	}
@@ -240,7 +232,7 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	for _, err := range problems {
 		m.cfg.Log.Warn("ignored entry of kubelet's device checkpoint", zap.Error(err))
 	}
-	// Only names are used, as in the kubelet: plugins list their devices again.
+	// As in the kubelet, only the names are used: plugins list their devices again.
 	for name := range f.Data.RegisteredDevices {
 		if !slices.Contains(known.Resources, name) {
 			known.Resources = append(known.Resources, name)
@@ -248,14 +240,14 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	}
 	adopted := 0
 	for _, uid := range slices.Sorted(maps.Keys(theirs)) {
-		// A pod without running containers gets devices again by admission.
+		// A pod without running containers gets devices again when it is admitted.
 		if running != nil && len(running[uid]) == 0 {
 			continue
 		}
 		r := theirs[uid]
 		r.live = true
-		// Written at once: as soon as this agent has written the kubelet's file
-		// itself, the next start reads the agent's own records only.
+		// Written at once, since after this agent has written the kubelet's file, the next start
+		// reads only the agent's own records.
 		if err := m.write(r); err != nil {
 			m.cfg.Log.Error("failed to write the device record of a kubelet's pod", zap.String("uid", string(uid)), zap.Error(err))
 		}
@@ -266,8 +258,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	return records
 }
 
-// tell requests a write of the kubelet's checkpoint. It does not block. Several
-// requests before the write are one write. It may be called with Manager.mu held.
+// tell requests a write of the kubelet's checkpoint. It does not block. Several requests may lead
+// to one write. It may be called with Manager.mu held.
 func (m *Manager) tell() {
 	select {
 	case m.told <- struct{}{}:
@@ -275,8 +267,8 @@ func (m *Manager) tell() {
 	}
 }
 
-// keepTold keeps the kubelet's checkpoint up to date until ctx ends, and writes it
-// a last time then. It has a goroutine of its own, as the disk may hang.
+// keepTold keeps the kubelet's checkpoint up to date until ctx ends, and then writes it once
+// more. It has its own goroutine, since the disk may hang.
 func (m *Manager) keepTold(ctx context.Context) {
 	for {
 		select {
@@ -293,11 +285,10 @@ func (m *Manager) keepTold(ctx context.Context) {
 	}
 }
 
-// tellKubelet writes the present state to the kubelet's checkpoint. A failure is
-// logged; the next change tries again.
+// tellKubelet writes the current state to the kubelet's checkpoint. A failure is logged; the next
+// change leads to another attempt.
 func (m *Manager) tellKubelet() {
-	// A snapshot: records are never changed, and the write happens without the
-	// lock.
+	// A snapshot: records are never modified, and the write needs no lock.
 	m.mu.Lock()
 	shared, pods := m.shared, maps.Clone(m.pods)
 	d := kubeletData{RegisteredDevices: map[string][]string{}}
@@ -322,15 +313,15 @@ func (m *Manager) tellKubelet() {
 	}
 }
 
-// writeKubelet replaces the file, then stores its checksum. After a crash between
-// the two, the next start reads its own state back, which does no harm.
+// writeKubelet replaces the file, then stores its checksum. After a crash between the two, the
+// next start reads its own state from the file, which is harmless.
 func (m *Manager) writeKubelet(d kubeletData) error {
 	f := kubeletFormat{Data: d, Checksum: d.checksum()}
 	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
-	dir, err := safefile.OpenDir(m.cfg.SocketDir, ".") // plugins write to it
+	dir, err := safefile.OpenDir(m.cfg.SocketDir, ".") // plugins can write to it
 	if err != nil {
 		return err
 	}

@@ -8,17 +8,16 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics use the kubelet's names where it has the same metrics. They also count
-// without a registry. The number of resource_name labels is limited by
-// maxResources.
+// metrics use the kubelet's names where the kubelet has the same metric. maxResources limits the
+// values of the label resource_name.
 type metrics struct {
 	registrations *prometheus.CounterVec
 	allocate      *prometheus.HistogramVec
 	damaged       prometheus.Counter
 }
 
-// newMetrics registers the metrics with reg, if it is not nil. Another manager on
-// the same registry shares them.
+// newMetrics creates the metrics and registers them with reg, unless it is nil. Managers with the
+// same registry share them.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{

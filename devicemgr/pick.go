@@ -7,30 +7,30 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// want is a request for devices of one resource with all values that affect the
-// choice. It is a pure value: pick can be tested without plugins.
+// want is a request for devices of one resource, with all values that affect the choice, so that
+// pick can be tested without plugins.
 type want struct {
 	resource string
 	count    int
-	devices  []Device             // all there are, sorted
-	taken    func(id string) bool // whether a device is not free; those in reusable count as free
-	reusable []string             // of the pod's init containers that end before
-	hint     numa.NodeSet         // the nodes to be near to; 0 means any
-	// prefer asks the plugin which of the available devices it prefers: size devices,
-	// those in must included. Nil: the plugin has no preference.
+	devices  []Device             // all devices of the resource, sorted
+	taken    func(id string) bool // whether a device is in use; devices in reusable count as free
+	reusable []string             // devices of the pod's init containers that end before
+	hint     numa.NodeSet         // preferred NUMA nodes; 0 means any
+	// prefer returns the plugin's preferred size devices among the available ones; they must
+	// include those in must. Nil: the plugin has no preference.
 	prefer func(available, must []string, size int) ([]string, error)
 }
 
-// pick chooses the devices. It reads only w, and calls w.prefer at most once.
-// Reusable devices of init containers are first, then those near the hint, then
-// those preferred by the plugin, then those near other nodes, then those near no
-// node; each group is sorted by ID, so that the result is deterministic. The order
-// of the groups is the kubelet's, where the order within a group is random.
+// pick chooses the devices. It reads only w, and calls w.prefer at most once. It takes, in this
+// order: reusable devices of init containers, devices near the hint, devices that the plugin
+// prefers, devices near other nodes, devices near no node. The order of these groups is the
+// kubelet's. Each group is sorted by ID, so that the result is deterministic; in the kubelet the
+// order within a group is random.
 func pick(w want) ([]string, error) {
 	var got []string
 	chosen := map[string]bool{}
-	// take adds devices until there are enough. A device that was chosen already is
-	// skipped, so that the lists below may overlap.
+	// take adds devices until there are enough. It skips devices that were already chosen, so the
+	// lists below may overlap.
 	take := func(ids []string) {
 		for _, id := range ids {
 			if len(got) < w.count && !chosen[id] {
@@ -54,13 +54,13 @@ func pick(w want) ([]string, error) {
 	if len(got)+len(free) < w.count {
 		return nil, &InsufficientError{Resource: w.resource, Requested: w.count, Available: len(got) + len(free)}
 	}
-	// ask calls the plugin. Only offered IDs count: a plugin cannot choose other
-	// devices, or more than requested.
+	// ask calls the plugin. It ignores IDs that were not offered, so that a plugin can choose
+	// neither other devices nor more than requested.
 	ask := func(available []string) ([]string, error) {
 		if w.prefer == nil || len(got) == w.count {
 			return nil, nil
 		}
-		// Copies: the plugin gets lists that it may keep.
+		// A copy, since the plugin may keep the list.
 		must := slices.Clone(got)
 		slices.Sort(must)
 		all := append(slices.Clone(must), available...)
@@ -72,8 +72,8 @@ func pick(w want) ([]string, error) {
 		}
 		return slices.DeleteFunc(wish, func(id string) bool { return !offered[id] }), err
 	}
-	// If enough devices are near the hint, the plugin chooses among them; otherwise
-	// all of them are needed, and it chooses the rest.
+	// If enough devices are near the hint, the plugin chooses among them. Otherwise all of them
+	// are taken, and the plugin chooses the rest.
 	near, far, nowhere := split(free, w.hint)
 	offered := near
 	if w.count-len(got) >= len(near) {
@@ -84,7 +84,7 @@ func pick(w want) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The plugin may have named fewer devices; the rest follow in the fixed order.
+	// The plugin may have returned fewer devices; others follow in the fixed order.
 	take(wish)
 	take(near)
 	take(far)
@@ -92,11 +92,10 @@ func pick(w want) ([]string, error) {
 	return got, nil
 }
 
-// split divides free devices by their nodes. A device of several nodes counts for
-// the first in this order: the hint's nodes before others, nodes with fewer free
-// devices first. Nodes with many free devices are kept for larger requests that
-// way. Without a hint, or without any device near a node, all are in nowhere. Each
-// device is in one list.
+// split divides free devices by their nodes. Each device is in one list. A device near several
+// nodes counts for one of them: one of the hint's if possible, then the one with the fewest free
+// devices. That keeps nodes with many free devices for larger requests. Without a hint, or if no
+// device is near a node, all devices are in nowhere.
 func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
 	perNode := map[int][]string{}
 	for _, d := range free {
@@ -121,7 +120,7 @@ func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
 	slices.SortFunc(nodes, func(a, b int) int {
 		return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(len(perNode[a]), len(perNode[b])), cmp.Compare(a, b))
 	})
-	// A device of several nodes is in the list of each.
+	// A device near several nodes is in the list of each.
 	seen := map[string]bool{}
 	for _, node := range nodes {
 		for _, id := range perNode[node] {

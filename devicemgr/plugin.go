@@ -2,35 +2,33 @@ package devicemgr
 
 import "context"
 
-// Plugin offers the devices of one resource. A program that registers at the socket
-// is wrapped as a Plugin; [Manager.Offer] adds one of this process. Calls may
-// overlap and must return when their ctx ends. After an error that is ErrAway the
-// pod waits once for the plugin to return; after any other the pod is rejected. The
-// manager limits each call but Watch by Config.Timeout, and never holds a lock
+// Plugin offers the devices of one resource. The manager wraps a program that registers at the
+// socket as a Plugin; [Manager.Offer] adds one of this process. Calls may overlap and must return
+// when their ctx ends. After an ErrAway, the pod waits once for the plugin to return; after any
+// other error the pod is rejected. Config.Timeout limits each call except Watch. No lock is held
 // during a call.
 type Plugin interface {
-	// Options returns the optional calls that the plugin implements. It is the
-	// first call, and is repeated before each Watch but the first.
+	// Options returns the optional calls that the plugin implements. It is the first call, and is
+	// repeated before each further Watch.
 	Options(ctx context.Context) (Options, error)
-	// Watch calls list with all devices, now and at each change, until ctx ends or
-	// the plugin goes away. The manager owns the list afterwards. list may block
-	// for a moment, and must not be called after Watch has returned. Whenever Watch
-	// returns, even nil, the manager calls it again after a pause.
+	// Watch calls list with all devices, first at once and then at each change, until ctx ends or
+	// the plugin goes away. The manager owns each list that it gets. list may block for a moment,
+	// and must not be called after Watch has returned. Whenever Watch returns, even nil, the
+	// manager calls it again after a pause.
 	Watch(ctx context.Context, list func([]Device)) error
 	// Prefer chooses size of the available devices, including those in must. It is
 	// called only if Options has Prefer. The manager ignores IDs that are not
 	// available.
 	Prefer(ctx context.Context, available, must []string, size int) ([]string, error)
-	// Allocate returns the additions that a container needs to use some devices. It
-	// may be called twice for the same devices, after a failed admission or a lost
-	// record; there is no call that undoes it.
+	// Allocate returns the additions that a container needs to use some devices. It may be called
+	// twice for the same devices, after a failed admission or the loss of a record. No call
+	// undoes it.
 	Allocate(ctx context.Context, ids []string) (Attachment, error)
-	// PreStart prepares devices for a container that is about to start. It is
-	// called only if Options has PreStart, before every start, restarts included.
-	// An error prevents the start.
+	// PreStart prepares devices for a container that is about to start. It is called before every
+	// start, including restarts, if Options has PreStart. An error prevents the start.
 	PreStart(ctx context.Context, ids []string) error
-	// Close is the last call. Watch has returned; calls for pods may still run and
-	// may fail then.
+	// Close is the last call. Watch has returned; calls for pods may still be running and may
+	// then fail.
 	Close() error
 }
 

@@ -30,10 +30,9 @@ const (
 	defaultBurst = 10
 )
 
-// PodLister lists the pods that hold resources.
+// PodLister lists the pods that have resources.
 type PodLister interface {
-	// ActivePods returns the pods that have not ended. The caller does not change
-	// them.
+	// ActivePods returns the pods that have not ended. The caller does not modify them.
 	ActivePods() []*v1.Pod
 }
 
@@ -58,16 +57,15 @@ type AssignedMemory interface {
 	Allocatable() []MemoryBlock
 }
 
-// PodCPUs is an [AssignedCPUs] with pod-level CPUs (KEP-5526, pod-level resource
-// managers). OfPod returns the CPUs of the whole pod, those of its containers
-// included.
+// PodCPUs is an [AssignedCPUs] with pod-level CPUs (KEP-5526, pod-level resource managers). OfPod
+// returns the CPUs of the whole pod, including those of its containers.
 type PodCPUs interface {
 	AssignedCPUs
 	OfPod(uid types.UID) numa.CPUSet
 }
 
-// PodMemory is an [AssignedMemory] with pod-level memory. BlocksOfPod returns the
-// memory of the whole pod, that of its containers included.
+// PodMemory is an [AssignedMemory] with pod-level memory. BlocksOfPod returns the memory of the
+// whole pod, including that of its containers.
 type PodMemory interface {
 	AssignedMemory
 	BlocksOfPod(uid types.UID) []MemoryBlock
@@ -80,8 +78,8 @@ type MemoryBlock struct {
 	Nodes numa.NodeSet
 }
 
-// PreparedClaims returns the devices that containers have through dynamic resource
-// allocation. The caller may change the result.
+// PreparedClaims returns the devices that containers have through dynamic resource allocation.
+// The caller may modify the result.
 type PreparedClaims interface {
 	Dynamic(pod *v1.Pod, container string) []*api.DynamicResource
 }
@@ -97,19 +95,17 @@ type PodResourcesConfig struct {
 	Memory  AssignedMemory  // no memory
 	Claims  PreparedClaims  // no claims
 
-	// Ready delays each call until it is closed or the call's context ends. The
-	// socket exists before, so that early clients are not refused; nil: no call
-	// waits.
+	// Ready delays each call until it is closed or the call's context ends. The socket exists
+	// before, so that early clients can connect. Nil: no call waits.
 	Ready <-chan struct{}
 
-	QPS, Burst int // calls a second, and burst; 100 and 10
+	QPS, Burst int // calls per second, and burst; 100 and 10
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// PodResources serves the podresources API. Its methods may be called from any
-// goroutine.
+// PodResources serves the podresources API. It is safe for concurrent use.
 type PodResources struct {
 	api.UnimplementedPodResourcesListerServer
 	cfg   PodResourcesConfig
@@ -117,7 +113,7 @@ type PodResources struct {
 	limit *rate.Limiter
 }
 
-// NewPodResources checks cfg and returns a server, which Run starts.
+// NewPodResources validates cfg and returns a server; call Run to start it.
 func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxSocketPath {
@@ -165,7 +161,7 @@ func (s *PodResources) serve(ctx context.Context) error {
 		return err
 	}
 	if info, err := os.Lstat(s.cfg.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
-		_ = os.Remove(s.cfg.Socket) // listening reports
+		_ = os.Remove(s.cfg.Socket) // listening returns the error
 	}
 	l, err := net.Listen("unix", s.cfg.Socket)
 	if err != nil {

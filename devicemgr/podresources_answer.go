@@ -62,8 +62,8 @@ func (s *PodResources) GetAllocatableResources(context.Context, *api.Allocatable
 	return resp, nil
 }
 
-// pod leaves out init containers that end, and ephemeral ones, as the kubelet
-// does.
+// pod returns the resources of a pod. As in the kubelet, it omits init containers that end, and
+// ephemeral containers.
 func (s *PodResources) pod(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	if c, ok := s.cfg.CPUs.(PodCPUs); ok {
@@ -84,8 +84,8 @@ func (s *PodResources) pod(pod *v1.Pod) *api.PodResources {
 	return out
 }
 
-// container returns the resources of a container. With pooled its pod has pod-level
-// memory: containers without limits of their own share the pod's.
+// container returns the resources of a container. pooled means that its pod has pod-level memory,
+// which containers without limits of their own share.
 func (s *PodResources) container(pod *v1.Pod, c *v1.Container, pooled bool) *api.ContainerResources {
 	name := c.Name
 	out := &api.ContainerResources{Name: name}
@@ -110,12 +110,12 @@ func (s *PodResources) container(pod *v1.Pod, c *v1.Container, pooled bool) *api
 	return out
 }
 
-// groups are the IDs of devices, by the nodes they are near to.
+// groups has the IDs of devices, by the NUMA nodes near them.
 type groups map[numa.NodeSet][]string
 
 func (g groups) add(id string, nodes numa.NodeSet) { g[nodes] = append(g[nodes], id) }
 
-// entries returns the groups; the one without nodes is first.
+// entries returns one entry for each group; the group without nodes is first.
 func (g groups) entries(resource string) []*api.ContainerDevices {
 	out := make([]*api.ContainerDevices, 0, len(g))
 	for _, nodes := range slices.Sorted(maps.Keys(g)) {

@@ -10,11 +10,11 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// podResourcesMetrics are the kubelet's, by its names.
+// podResourcesMetrics has the kubelet's metrics, under the kubelet's names.
 type podResourcesMetrics struct {
 	list, get, allocatable counts
-	// oldest creates its series with the first call: an unused series of v1alpha1
-	// would be a second element of queries without labels.
+	// oldest creates its series at the first call: an unused series of v1alpha1 would be a second
+	// result of queries without labels.
 	oldest func() counts
 }
 

@@ -14,8 +14,7 @@ type oldest struct {
 	s *PodResources
 }
 
-// List returns one entry for each resource of a container, whatever the NUMA nodes
-// of its devices.
+// List returns one entry for each resource of a container, for all NUMA nodes together.
 func (o oldest) List(ctx context.Context, _ *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
 	all, err := o.s.List(ctx, &api.ListPodResourcesRequest{})
 	if err != nil {

@@ -12,40 +12,37 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The format of records. Stored records are checked like foreign input: a wrong one
-// could assign a device to two pods.
+// The format of records. Stored records are checked like untrusted input, since a wrong one could
+// assign a device to two pods.
 
-// Keys of the store. They are names of files in a checkpoint.Store.
+// Keys in the store, which are file names in a checkpoint.Store.
 const (
 	podPrefix = "pod."
 	namesKey  = "resources"
 )
 
-// recordVersion is the version of stored values. A value of another version counts
-// as damaged.
+// recordVersion is the version of stored values. A value with another version counts as damaged.
 const recordVersion = 1
 
-// record is the devices of a pod. It is stored under the pod's UID. A record in
-// Manager.pods is never changed, so that readers need the lock only for the map.
+// record has the devices of a pod. It is stored under the pod's UID. A record in Manager.pods is
+// never modified, so readers need the lock only for the map.
 type record struct {
 	Version int       `json:"version"`
 	UID     types.UID `json:"uid"`
-	// Namespace and Name are for people; a pod taken over from a kubelet has
-	// neither.
+	// Namespace and Name are for people. A pod that was taken over from a kubelet has neither.
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Held      []Holding `json:"held,omitempty"`
-	Lost      bool      `json:"lost,omitempty"` // the pod has devices, but the record was damaged
-	// Not stored: a restart determines it again.
-	live bool // something of the pod may run
+	Lost      bool      `json:"lost,omitempty"` // the pod has further devices that were in a damaged record
+	// Not stored, since a restart determines it again.
+	live bool // a container of the pod may be running
 }
 
-// Holding is the devices of one resource that a container has. It is shared and
-// read-only.
+// Holding has the devices of one resource that a container has. It is shared and read-only.
 type Holding struct {
 	Container string `json:"container"`
 	Resource  string `json:"resource"`
-	// Devices are sorted by ID, with the nodes that they were near at allocation.
+	// Devices are sorted by ID. Their nodes are those at the allocation.
 	Devices []HeldDevice `json:"devices"`
 	// Attachment is the plugin's answer: the additions to the container.
 	Attachment Attachment `json:"attachment"`
@@ -56,11 +53,11 @@ type Holding struct {
 // HeldDevice is an allocated device of a container.
 type HeldDevice struct {
 	ID string `json:"id"`
-	// Nodes are the NUMA nodes near it at allocation; 0 for none.
+	// Nodes are the NUMA nodes near the device at the allocation; 0 for none.
 	Nodes numa.NodeSet `json:"nodes,omitempty"`
 }
 
-// ids returns the IDs of the devices, in ascending order. The list is the caller's.
+// ids returns the IDs of the devices, in ascending order. The caller owns the list.
 func (h Holding) ids() []string {
 	ids := make([]string, len(h.Devices))
 	for i, d := range h.Devices {
@@ -69,8 +66,8 @@ func (h Holding) ids() []string {
 	return ids
 }
 
-// holding returns the devices of a resource that a container has. r may be nil: a
-// pod without devices.
+// holding returns the devices of a resource that a container has. A nil r is a pod without
+// devices.
 func (r *record) holding(container, resource string) (Holding, bool) {
 	if r != nil {
 		for _, h := range r.Held {
@@ -82,8 +79,8 @@ func (r *record) holding(container, resource string) (Holding, bool) {
 	return Holding{}, false
 }
 
-// parseRecord reads a pod's stored record. It refuses everything that cannot have
-// been written, and returns all faults.
+// parseRecord parses a pod's stored record. It rejects everything that cannot have been written,
+// and returns all mistakes.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	if err := strict(value, &r); err != nil {
@@ -95,7 +92,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	return &r, nil
 }
 
-// check returns all faults of a pod's record. Other code relies on each rule.
+// check returns all mistakes in a pod's record. Other code relies on each of these rules.
 func (r *record) check(uid types.UID) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -118,7 +115,7 @@ func (r *record) check(uid types.UID) error {
 			bad("held[%d].devices is empty; want some", i)
 		}
 		for j, d := range h.Devices {
-			// Ascending means unique as well.
+			// Ascending, and therefore unique.
 			if d.ID == "" || j > 0 && h.Devices[j-1].ID >= d.ID {
 				bad("held[%d].devices[%d].id is %q; want IDs in ascending order", i, j, d.ID)
 			}
@@ -130,8 +127,8 @@ func (r *record) check(uid types.UID) error {
 	return nil
 }
 
-// strict reads one JSON value and nothing after it. Unknown fields are refused:
-// they mean another version, or a file of something else.
+// strict decodes one JSON value with nothing after it. It rejects unknown fields, which mean
+// another version or another kind of file.
 func strict(value []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
@@ -144,9 +141,9 @@ func strict(value []byte, into any) error {
 	return nil
 }
 
-// checkResource returns an error if a plugin cannot offer a resource of that name:
-// it must be an extended resource. The rules are those of IsExtendedResourceName in
-// Kubernetes: with a native name a plugin could offer CPUs.
+// checkResource returns an error if a plugin must not offer a resource with that name: it must be
+// an extended resource. The rules are those of IsExtendedResourceName in Kubernetes. With a
+// native name, a plugin could offer CPUs.
 func checkResource(name string) error {
 	domain, rest, ok := strings.Cut(name, "/")
 	good := ok && len(domain) <= maxDomain && !strings.HasPrefix(name, "requests.") && !strings.HasSuffix(domain, "kubernetes.io") &&
@@ -161,21 +158,20 @@ func checkResource(name string) error {
 	return nil
 }
 
-// Lengths of the parts of a qualified name; the domain has to leave room for
-// the prefix "requests." of quotas.
+// Maximum lengths of the parts of a qualified name. The domain leaves space for the prefix
+// "requests." of quotas.
 const (
 	maxDomain = 253 - len("requests.")
 	maxName   = 63
 )
 
-// qualified reports whether s is a DNS label or, with more, the name part of a
-// qualified name.
+// qualified reports whether s is a DNS label or, with more, the name part of a qualified name.
 func qualified(s string, limit int, more bool) bool {
 	if s == "" || len(s) > limit {
 		return false
 	}
 	for i, c := range []byte(s) {
-		// The first and last bytes must be letters or digits (RFC 1123).
+		// The first and last byte must be a letter or digit (RFC 1123).
 		inner := i > 0 && i < len(s)-1
 		switch {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':

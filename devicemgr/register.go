@@ -23,9 +23,9 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The registration service of the device plugin API, and the checks of its callers.
-// Any program that can write to the directory can register: the number of calls and
-// connections and the size of texts are limited.
+// The registration service of the device plugin API. Any program that can write to the directory
+// can register, so callers are checked, and the number of calls and connections and the size of
+// texts are limited.
 
 const (
 	// socketName is the socket in Config.SocketDir at which plugins register (KubeletSocket of
@@ -37,14 +37,14 @@ const (
 	maxCalls = 64
 	// maxConns limits connections to the registration socket.
 	maxConns = 256
-	// maxVersions limits the versions of a plugin in an error.
+	// maxVersions limits the versions of a plugin that an error lists.
 	maxVersions = 8
-	// otherResource stands for resources in metrics beyond maxResources.
+	// otherResource is the label in metrics for resources beyond maxResources.
 	otherResource = "<other>"
 )
 
-// Healthy returns why plugins cannot register, or nil if they can. The kubelet has
-// the health check "device-plugin" for it. Registered plugins are not affected.
+// Healthy returns the reason why plugins cannot register, or nil if they can. It corresponds to
+// the kubelet's health check "device-plugin". Registered plugins are not affected.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *Manager) Healthy() error {
 }
 
 // serve runs the registration service until ctx ends. If the socket directory cannot be used, it
-// tries again with back-off; the kubelet needs a restart.
+// tries again with back-off; a kubelet would need a restart.
 func (m *Manager) serve(ctx context.Context) {
 	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
@@ -63,13 +63,13 @@ func (m *Manager) serve(ctx context.Context) {
 		}
 		m.setServing(err)
 		m.cfg.Log.Error("failed to serve registrations of device plugins", zap.String("dir", m.cfg.SocketDir), zap.Error(err))
-		// A service that ran for long starts with short pauses again.
+		// After a long time of service, pauses are short again.
 		pause.Recovered(time.Since(started))
 		pause.Wait(ctx)
 	}
 }
 
-// setServing notes why plugins cannot register now; nil means that they can.
+// setServing records why plugins cannot register now; nil means that they can.
 func (m *Manager) setServing(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,8 +86,8 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	s := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.MaxRecvMsgSize(64<<10), grpc.MaxHeaderListSize(maxHeader),
 		grpc.ConnectionTimeout(m.cfg.Timeout), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}))
 	pluginapi.RegisterRegistrationServer(s, &registry{m: m, calls: make(chan struct{}, maxCalls)})
-	// A plugin's request has a few names: 64 KiB are plenty. Idle connections are
-	// closed since plugins need none after registering.
+	// 64 KiB are enough for a request, which has a few names. Idle connections are closed, since
+	// plugins need none after registering.
 	m.setServing(nil)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
@@ -97,13 +97,12 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	return errors.New("the service ended")
 }
 
-// maxSockets limits how many names in the socket directory are checked.
+// maxSockets limits how many entries of the socket directory are checked.
 const maxSockets = 10_000
 
-// listen prepares the directory: it removes the sockets in it, from which plugins
-// detect that the agent has started. Other files are kept, such as a kubelet's
-// checkpoint. A socket that cannot be removed is only logged, as its plugin may
-// still register by itself.
+// listen prepares the directory: it removes the sockets in it, by which plugins notice that the
+// agent has started. Other files are kept, such as a kubelet's checkpoint. A socket that cannot
+// be removed is only logged, since its plugin may register anyway.
 func (m *Manager) listen() (net.Listener, error) {
 	if err := os.MkdirAll(m.cfg.SocketDir, 0o750); err != nil {
 		return nil, err
@@ -112,12 +111,12 @@ func (m *Manager) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := dir.Entries(maxSockets) // plugins write to it
+	entries, err := dir.Entries(maxSockets) // plugins can write to it
 	if err = errors.Join(err, dir.Close()); err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return nil, err
 	}
-	// With more than maxSockets names only the first ones are checked: the plugins
-	// of the others do not detect the start, but all can register.
+	// Beyond maxSockets, entries are not checked: their plugins do not notice the start, but they
+	// can register.
 	for _, e := range entries {
 		if e.Type()&fs.ModeSocket == 0 {
 			continue
@@ -126,23 +125,23 @@ func (m *Manager) listen() (net.Listener, error) {
 			m.cfg.Log.Warn("failed to remove old socket", zap.Error(err))
 		}
 	}
-	// The sockets are removed before the listener exists: a plugin that detects the
-	// removal retries until it can register.
+	// The sockets are removed before the listener exists. A plugin that notices the removal
+	// retries until it can register.
 	return net.Listen("unix", filepath.Join(m.cfg.SocketDir, socketName))
 }
 
-// registry is the service that plugins register at. It is used by one server; gRPC
-// calls Register from a goroutine for each request.
+// registry is the service at which plugins register. It belongs to one server. gRPC calls
+// Register on a goroutine for each request.
 type registry struct {
 	pluginapi.UnimplementedRegistrationServer
 	m *Manager
-	// Bounded over all connections: the server's own limit counts per connection.
-	calls chan struct{} // one for each call
+	// Limited for all connections together; the server's own limit is per connection.
+	calls chan struct{} // has an element for each running call
 }
 
-// Register connects to a plugin. It returns after the plugin has answered its first
-// call: plugins serve before they register. It blocks for Config.Timeout at most,
-// and on the store. The plugin has to handle an error.
+// Register connects to a plugin. It returns after the plugin has answered its first call, since
+// plugins serve before they register. It blocks at most for Config.Timeout, and on the store. The
+// plugin has to handle an error.
 func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	select {
 	case r.calls <- struct{}{}:
@@ -158,29 +157,28 @@ func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 	return &pluginapi.Empty{}, err
 }
 
-// register checks a request and connects. Like the kubelet it ignores the options
-// in the request and asks the plugin for them.
+// register checks a request and connects. Like the kubelet, it ignores the options in the request
+// and asks the plugin for them.
 func (r *registry) register(ctx context.Context, req *pluginapi.RegisterRequest) error {
 	if err := checkResource(req.GetResourceName()); err != nil {
 		return err
 	}
-	// Counted before the version is checked, as the kubelet does.
+	// Counted before the version is checked, as in the kubelet.
 	r.m.countRegistration(req.GetResourceName())
 	if err := checkVersions([]string{req.GetVersion()}); err != nil {
 		return err
 	}
 	name := req.GetEndpoint()
-	// An endpoint is a file's name in the API. A path would let a plugin have the
-	// agent connect to any socket of the node.
+	// In the API an endpoint is a file name. With a path, a plugin could make the agent connect
+	// to any socket of the node.
 	if name == "" || name != filepath.Base(name) || name == "." || name == ".." || name == socketName {
 		return fmt.Errorf("endpoint %.128q: want the name of the plugin's socket in %s", name, r.m.cfg.SocketDir)
 	}
 	return r.m.connect(ctx, req.GetResourceName(), filepath.Join(r.m.cfg.SocketDir, name))
 }
 
-// countRegistration counts an attempt, under the names of as many resources as are
-// kept. A program that registers made-up names must not fill the registry of
-// metrics.
+// countRegistration counts an attempt. The number of resource names in the metric is limited, so
+// that a program that registers invented names cannot fill the registry.
 func (m *Manager) countRegistration(name string) {
 	m.mu.Lock()
 	if !m.named(name) {
@@ -190,9 +188,8 @@ func (m *Manager) countRegistration(name string) {
 	m.met.registrations.WithLabelValues(name).Inc()
 }
 
-// named reports whether a resource may have a series in metrics. Manager.mu is
-// held. Only the first maxResources names may, since series of counters are not
-// removed.
+// named reports whether a resource may have a series in metrics. Manager.mu is held. Only the
+// first maxResources names may, since series are never removed.
 func (m *Manager) named(name string) bool {
 	if !m.counted[name] && len(m.counted) < maxResources {
 		m.counted[name] = true
@@ -200,8 +197,8 @@ func (m *Manager) named(name string) bool {
 	return m.counted[name]
 }
 
-// fewConns is a listener that closes connections beyond its limit. gRPC has no such
-// limit, and each connection costs goroutines and buffers.
+// fewConns is a listener that closes connections above its limit. gRPC has no such limit, and
+// each connection costs goroutines and buffers.
 type fewConns struct {
 	net.Listener
 	places chan struct{}
@@ -215,8 +212,7 @@ func (l *fewConns) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		select {
-		// The place is given back once, though gRPC may close a connection more
-		// than once.
+		// The slot is released once, although gRPC may close a connection twice.
 		case l.places <- struct{}{}:
 			return &placed{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
 		default:
@@ -225,7 +221,7 @@ func (l *fewConns) Accept() (net.Conn, error) {
 	}
 }
 
-// placed is a connection that has a place.
+// placed is a connection that occupies a slot.
 type placed struct {
 	net.Conn
 	leave func()
@@ -237,8 +233,7 @@ func (c *placed) Close() error {
 	return c.Conn.Close()
 }
 
-// checkVersions returns an error if none of the versions is the one of the API that
-// this package speaks.
+// checkVersions returns an error if none of the versions is the supported one.
 func checkVersions(versions []string) error {
 	if !slices.Contains(versions, pluginapi.Version) {
 		return fmt.Errorf("API version %.64q is not supported; want %s", versions[:min(len(versions), maxVersions)], pluginapi.Version)
@@ -246,7 +241,7 @@ func checkVersions(versions []string) error {
 	return nil
 }
 
-// connect connects to the plugin at a socket and makes the first call. Links are refused, since
+// connect connects to the plugin at a socket and makes the first call. It rejects links, since
 // they may lead out of the directory.
 func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	if err := checkResource(resource); err != nil {
@@ -259,7 +254,7 @@ func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("endpoint %s is %s; want a socket, and no link to one", socket, info.Mode().Type())
 	}
-	// dial does not wait for a connection; offer closes p if it fails.
+	// dial does not connect yet. If offer fails, it closes p.
 	p, err := dial(socket, m.cfg.Log)
 	if err != nil {
 		return err
@@ -267,23 +262,22 @@ func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	return m.offer(ctx, resource, socket, p)
 }
 
-// Registrar adds plugins that another package finds, such as package pluginmgr for
-// the type DevicePlugin in its directory. It matches that package's handler
-// interface without importing it.
+// Registrar adds plugins that another package discovers, such as package pluginmgr with its type
+// DevicePlugin. It implements that package's handler interface without importing the package.
 type Registrar struct{ m *Manager }
 
 // Registrar returns a Registrar for this manager.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate returns an error if a plugin would be refused. It does not check the
-// endpoint, and does not block.
+// Validate returns an error if a plugin would be rejected. It does not check the endpoint, and
+// does not block.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(checkResource(name), checkVersions(versions))
 }
 
-// Register adds the plugin that serves at a socket. endpoint is the absolute path of
-// the socket, in any directory. (At the registration socket it is a name in the
-// directory of that socket.)
+// Register adds the plugin that serves at a socket. endpoint is the absolute path of the socket,
+// in any directory. (At the registration socket, an endpoint is a name in that socket's
+// directory.)
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	if err := r.Validate(name, endpoint, versions); err != nil {
 		return err
@@ -292,6 +286,6 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	return r.m.connect(ctx, name, endpoint)
 }
 
-// Deregister removes a plugin if it still serves its resource. The endpoint
-// distinguishes it from a plugin that has replaced it.
+// Deregister removes a plugin if it still serves its resource. The endpoint distinguishes it from
+// a plugin that has replaced it.
 func (r Registrar) Deregister(name, endpoint string) { r.m.withdraw(name, endpoint) }

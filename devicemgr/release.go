@@ -5,54 +5,51 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Release frees all devices of a pod at once. The caller guarantees that no
-// container of the pod runs or will run. The record is deleted in the background
-// while [Manager.Run] runs, since a disk may hang. A record that could not be
-// deleted is recognized after a restart, because nothing of the pod runs. Release
-// may be called again, and for a pod without devices.
+// Release frees all devices of a pod at once. The caller guarantees that no container of the pod
+// is running or will run. The record is deleted in the background while [Manager.Run] runs, since
+// a disk may hang. If a record was not deleted, Restore recognizes after a restart that nothing
+// of the pod is running. Release may be called again, and for a pod without devices.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	had := m.pods[uid] != nil
 	if a := m.pending[uid]; a != nil {
-		a.released = true // Commit sees to the rest
+		a.released = true // Commit handles the rest
 	}
-	// Memory first, disk afterwards: the next pod need not wait for a disk.
+	// First the memory, then the disk, so that the next pod does not wait for the disk.
 	m.drop(uid)
 	m.tell()
-	// The group is added to with the lock held and only while Run runs, so that its
-	// Wait has not been passed.
+	// wg.Add is called with the lock held and only before Run waits for the group.
 	background := had && m.ctx != nil && m.ctx.Err() == nil
 	if background {
 		m.wg.Go(func() { m.correct(uid) })
 	}
 	m.mu.Unlock()
 	if had && !background {
-		// Without Run nothing waits for a goroutine: the caller waits for the disk.
+		// Without Run no one waits for a goroutine, so the caller waits for the disk.
 		m.correct(uid)
 	}
 }
 
-// correct writes or deletes the pod's stored record. Retain repeats failed
-// corrections. It blocks on the store, and reports whether the record is now right.
+// correct writes or deletes the pod's stored record. It blocks on the store, and reports whether
+// the record is correct now. Retain repeats failed corrections.
 func (m *Manager) correct(uid types.UID) (ok bool) {
 	defer m.enter(uid)()
 	return m.amend(uid)
 }
 
-// amend is correct with the pod's turn held. It writes the current state of the pod, or deletes
-// the record of a released pod. Since it reads the state now, the last of several corrections
-// wins.
+// amend is correct, called with the pod's turn held. It writes the current state of the pod, or
+// deletes the record of a released pod. It reads the state itself, so the last of several
+// corrections wins.
 func (m *Manager) amend(uid types.UID) (ok bool) {
 	m.mu.Lock()
 	r := m.pods[uid]
 	wrong := m.inexact[uid]
-	// Before the write, so that a failure during it is recorded.
+	// Removed before the write, so that a failure during the write is recorded.
 	delete(m.inexact, uid)
 	m.mu.Unlock()
 	var err error
 	switch {
-	// Also without a known fault: Release calls amend for every record that it
-	// drops.
+	// Even without a known failure, since Release calls amend for every record that it drops.
 	case r == nil:
 		err = m.cfg.Store.Delete(podPrefix + string(uid))
 	case wrong:
@@ -60,7 +57,7 @@ func (m *Manager) amend(uid types.UID) (ok bool) {
 	}
 	if err != nil {
 		m.cfg.Log.Warn("failed to correct the device record of a pod", zap.String("uid", string(uid)), zap.Error(err))
-		// Retain tries again.
+		// Retain will try again.
 		m.mu.Lock()
 		m.inexact[uid] = true
 		m.mu.Unlock()
@@ -68,18 +65,17 @@ func (m *Manager) amend(uid types.UID) (ok bool) {
 	return err == nil
 }
 
-// turn orders the writes and deletions of one pod's record. It is held during a
-// call of the store, so that only calls for the same pod wait. A pod may be
-// released and admitted again within a moment: without the order, the old deletion
-// could remove the new record.
+// turn orders the writes and deletions of one pod's record. It is held during calls to the store,
+// so that only calls for the same pod wait. A pod may be released and admitted again at once:
+// without the order, the old deletion could remove the new record.
 type turn struct {
 	held  chan struct{} // has a value while the turn is held
 	users int           // guarded by Manager.mu
 }
 
-// enter waits for the turn of a pod's record, and returns a function that ends it.
-// It must not be called with Manager.mu held, nor twice by one goroutine. It has no
-// deadline: the store has one.
+// enter waits for the turn of a pod's record, and returns a function that releases it. It must
+// not be called with Manager.mu held, nor twice by one goroutine. It has no deadline, but the
+// store has.
 func (m *Manager) enter(uid types.UID) (leave func()) {
 	m.mu.Lock()
 	t := m.turns[uid]
@@ -89,8 +85,7 @@ func (m *Manager) enter(uid types.UID) (leave func()) {
 	}
 	t.users++
 	m.mu.Unlock()
-	// users was counted under the lock, so that the entry is not removed before the
-	// turn is held.
+	// users was increased under the lock, so the entry still exists when the turn is taken.
 	t.held <- struct{}{}
 	return func() {
 		<-t.held

@@ -14,44 +14,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The start of a process on a node whose pods have devices. In doubt, a device that
-// may be in use is not given to other pods.
+// The start on a node whose pods already have devices. In case of doubt, a device that may be in
+// use is not given to other pods.
 
-// errRestored is returned by a second call of Restore.
+// errRestored is the error of a second Restore.
 var errRestored = errors.New("devices of before the restart were read already")
 
-// blind is a running pod with devices that are not known, because its record was
-// damaged: they cannot be told from free devices. Manager.mu guards it. It is
-// removed with the pod, or when all affected containers have ended.
+// blind is a running pod whose devices are not known, because its record was damaged: any device
+// may be one of them. Manager.mu guards it. It is removed with the pod, or when all affected
+// containers have ended.
 type blind struct {
 	pod string // for people
-	// since is the time of the agent's start: pods that request a hidden resource
-	// wait for Config.Grace from then on.
+	// since is the time of the agent's start. From then on, pods that request a hidden resource
+	// wait for Config.Grace.
 	since     time.Time
-	resources map[string]bool // nil: any
-	unknown   map[string]bool // containers that run; nil: any
+	resources map[string]bool // resources that it may have devices of; nil: any
+	unknown   map[string]bool // running containers; nil: any
 }
 
 // hides reports whether the pod may have unknown devices of a resource.
 func (b *blind) hides(resource string) bool { return b.resources == nil || b.resources[resource] }
 
-// names is the value stored under namesKey: the known resources. Without it, after
-// a restart, a pod would be admitted without the devices of a plugin that has not
-// registered yet.
+// names is the value stored under namesKey: the known resources. Without it, after a restart, a
+// pod could be admitted without the devices of a plugin that has not registered yet.
 type names struct {
 	Version   int      `json:"version"`
 	Resources []string `json:"resources"` // sorted
 }
 
-// Restore reads the stored records after a restart. Call it before Run. running
-// names the running containers by pod: they keep their devices, whatever their
-// plugins list. Nil means that they are not known, and that every container may
-// run. An error means that nothing could be read: call Restore again, since devices
-// of pods look free until then. After a success every other call returns an error.
+// Restore reads the stored records after a restart. Call it before Run. running has the names of
+// the running containers by pod. These containers keep their devices, whatever their plugins
+// list. Nil means that they are unknown, so that every container may be running.
 //
-// A damaged record is ignored if the pod does not run. If it runs, its devices are
-// not known, and no device of its resources (until the pod is admitted: of any
-// resource) is given to others until the pod has ended. It blocks on the store.
+// An error means that nothing could be read. Call Restore again, since until then devices of pods
+// look free. After a success, every further call returns an error.
+//
+// A damaged record is ignored if the pod is not running. If it is running, its devices are not
+// known. Then no device of its resources (before the pod is admitted: of any resource) is given
+// to others until the pod has ended. Restore blocks on the store.
 func (m *Manager) Restore(running map[types.UID][]string) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
@@ -62,9 +62,9 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	if err != nil {
 		return fmt.Errorf("devicemgr: %w", err)
 	}
-	// From here on a single record that cannot be read is a damaged one.
+	// From here on, a record that cannot be read counts as damaged.
 	m.restored = true
-	// Kept for later: a blind pod's containers are compared with it.
+	// Kept, since a blind pod's containers are compared with it later.
 	m.mu.Lock()
 	for uid, list := range running {
 		m.running[uid] = map[string]bool{}
@@ -80,26 +80,25 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		uid, isPod := strings.CutPrefix(key, podPrefix)
 		switch {
 		case isPod:
-			// Reads happen without Manager.mu: other calls may read the capacity
-			// meanwhile.
+			// Read without Manager.mu, so that other calls can read the capacity meanwhile.
 			if r := m.read(types.UID(uid), running); r != nil {
 				records = append(records, r)
 			}
 		case key == namesKey:
 			if value, err := m.cfg.Store.Read(key); err != nil {
 				m.cfg.Log.Error("failed to read names of resources", zap.Error(err))
-				// Lost names cost no running pod its devices, since records name
-				// resources too.
+				// If the names are lost, no running pod loses its devices, since records have the
+				// names of their resources.
 			} else if err := strict(value, &known); err != nil || known.Version != recordVersion {
 				m.cfg.Log.Error("failed to read names of resources", zap.Error(err), zap.Int("version", known.Version))
 				known = names{}
 			}
 		}
 	}
-	// After the agent's own records, which newer ones of a kubelet replace.
+	// Called after the agent's own records are read, since newer ones of a kubelet replace them.
 	records = m.fromKubelet(records, &known, running)
-	// Running pods are first: of two records with the same device, the other one
-	// belongs to a pod that ended and whose record could not be deleted.
+	// Running pods come first. If two records have the same device, the other one is the record
+	// of an ended pod that could not be deleted.
 	slices.SortStableFunc(records, func(a, b *record) int {
 		switch {
 		case a.live == b.live:
@@ -112,11 +111,11 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// All at once under the lock, so that no device looks free in between.
+	// Adopted at once under the lock, so that no device looks free in between.
 	const why = "its plugin has not registered since the restart of the agent"
 	for _, n := range known.Resources {
-		// Names of another version's rules, or too many, are dropped silently: they
-		// are written anew with the next plugin.
+		// Names that are invalid today, or too many, are dropped silently. They are stored again
+		// when their plugin registers.
 		if checkResource(n) == nil && len(m.resources) < maxResources {
 			m.resource(n, why)
 		}
@@ -127,9 +126,8 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	return nil
 }
 
-// read reads the record of one pod. Nil means that it has none. Called without
-// Manager.mu. A record that cannot be read counts as damaged, be it for its
-// contents or for the disk.
+// read reads the record of one pod; nil if it has none. Manager.mu must not be held. A record
+// that cannot be read counts as damaged, whether its content or the disk is the reason.
 func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 	live := running == nil || len(running[uid]) > 0
 	value, err := m.cfg.Store.Read(podPrefix + string(uid))
@@ -141,11 +139,10 @@ func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 		r.live = live
 		return r
 	}
-	// For an administrator: this node may hold devices back.
+	// For administrators: this node may be withholding devices.
 	m.met.damaged.Inc()
 	m.cfg.Log.Error("found damaged device record of pod", zap.String("uid", string(uid)), zap.Bool("running", live), zap.Error(err))
-	// Nothing runs, nothing is in use: the pod gets devices by admission if it
-	// starts again.
+	// If nothing of the pod is running, it gets devices by admission if it starts again.
 	if !live {
 		if err := m.cfg.Store.Delete(podPrefix + string(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			m.cfg.Log.Warn("failed to remove damaged record", zap.String("uid", string(uid)), zap.Error(err))
@@ -175,8 +172,8 @@ func (m *Manager) adopt(r *record, why string) {
 					continue
 				}
 			}
-			// Two running pods with one device both keep their records: neither can
-			// be taken from a process that runs.
+			// If two running pods have the same device, both keep their records: a device cannot
+			// be taken from a running process.
 			if _, taken := res.taken[d.ID]; !taken {
 				res.taken[d.ID] = r.UID
 			}
@@ -185,8 +182,8 @@ func (m *Manager) adopt(r *record, why string) {
 	m.pods[r.UID] = r
 }
 
-// write stores a record under its pod's key. It blocks on the store; the caller
-// holds the pod's turn, or is Restore.
+// write stores a record under its pod's key. It blocks on the store. The caller holds the pod's
+// turn, or is Restore.
 func (m *Manager) write(r *record) error {
 	value, err := json.Marshal(r)
 	if err != nil {
@@ -200,8 +197,8 @@ func (m *Manager) write(r *record) error {
 func (m *Manager) saveNames() error {
 	m.storing.Lock()
 	defer m.storing.Unlock()
-	// The names are read with storing held: a later call cannot be overtaken by an
-	// earlier one with fewer names.
+	// Read with storing held, so that an earlier call with fewer names cannot write after this
+	// one.
 	m.mu.Lock()
 	n := names{Version: recordVersion}
 	for name := range m.resources {
@@ -219,17 +216,16 @@ func (m *Manager) saveNames() error {
 	return m.cfg.Store.Write(namesKey, value)
 }
 
-// Retain releases every pod for which known returns false, and corrects records
-// that could not be written or deleted before. Call it from time to time, once all
-// pods of the node are known. A pod that is admitted meanwhile is not affected:
-// only pods that had devices before are checked. It blocks on the store while it
-// corrects records.
+// Retain releases every pod for which known returns false, and corrects records that could not be
+// written or deleted. Call it from time to time, once all pods of the node are known. It does not
+// affect pods that are admitted meanwhile, since it checks only those that had devices before. It
+// blocks on the store while it corrects records.
 func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
 	have := slices.Collect(maps.Keys(m.pods))
 	m.mu.Unlock()
 	slices.Sort(have)
-	// known is called without the lock, as it may take locks of its own.
+	// known is called without the lock, since it may take its own locks.
 	for _, uid := range have {
 		if !known(uid) {
 			m.Release(uid)
@@ -240,13 +236,13 @@ func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Unlock()
 	for _, uid := range left {
 		if !m.correct(uid) {
-			return // the disk does not work yet
+			return // the disk still fails
 		}
 	}
 }
 
-// drop removes a pod's record from memory and informs the subscribers. Manager.mu
-// is held. The caller removes it from the store.
+// drop removes a pod's record from memory and notifies the subscribers. Manager.mu is held. The
+// caller removes the record from the store.
 func (m *Manager) drop(uid types.UID) {
 	r := m.pods[uid]
 	delete(m.pods, uid)
@@ -255,7 +251,7 @@ func (m *Manager) drop(uid types.UID) {
 	var freed []string
 	if m.blind[uid] != nil {
 		delete(m.blind, uid)
-		// A blind pod may have hidden any of them.
+		// A blind pod may have had devices of any of them.
 		for name := range m.resources {
 			freed = append(freed, name)
 		}
@@ -271,8 +267,7 @@ func (m *Manager) drop(uid types.UID) {
 	}
 }
 
-// free frees devices. Manager.mu is held. Devices that another pod has by now are
-// not changed.
+// free frees devices. Manager.mu is held. Devices that another pod has meanwhile are not changed.
 func (m *Manager) free(h Holding, uid types.UID) {
 	res := m.resources[h.Resource]
 	for _, d := range h.Devices {

@@ -13,24 +13,24 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// A session is the use of one plugin: its watch, its retries, its end. A new plugin
-// for a resource gets a new session at once; late events of the old one are
-// recognized by their session and ignored.
+// A session is the use of one plugin: watching it, calling it again, and its end. A new plugin
+// for a resource gets a new session at once. Late events of the old plugin belong to the old
+// session and are ignored.
 
-// Pauses before watching a plugin again that went away and did not register again.
+// Pauses before a plugin that went away and did not register again is watched again.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// session is the use of one plugin for one resource, until it is replaced,
-// withdrawn or gone for good.
+// session is the use of one plugin for one resource, until the plugin is replaced, withdrawn or
+// given up.
 type session struct {
 	resource string
-	endpoint string // for people, and to be withdrawn by
+	endpoint string // identifies the plugin for withdraw
 	plugin   Plugin
-	// ctx ends with Run, with a successor or with Withdraw. Calls for pods do not
-	// use it: they may still end well.
+	// ctx ends when Run ends, or when the plugin is replaced or withdrawn. Calls for pods do not
+	// use it, since they may still succeed.
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -41,10 +41,10 @@ type session struct {
 	listed bool // in the current watch
 }
 
-// Offer adds a plugin of this process for a resource. It replaces the resource's
-// former plugin; pods keep their devices. It blocks on the plugin's Options and on
-// the store. The manager owns p, and closes it also if Offer fails. The error is
-// [ErrNotRunning], a [*PluginError], or names an invalid resource.
+// Offer adds a plugin of this process for a resource. It replaces the resource's former plugin;
+// pods keep their devices. It blocks on the plugin's Options and on the store. The manager owns
+// p, and closes it even if Offer fails. The error is [ErrNotRunning], a [*PluginError], or names
+// an invalid resource.
 func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
 	return m.offer(ctx, resource, "in this process", p)
 }
@@ -61,8 +61,8 @@ func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) er
 		_ = p.Close()
 		return err
 	}
-	// Not an error of the plugin's: it can be used, and only a restart before the
-	// next registration would not expect it.
+	// Not an error for the plugin, which can be used. Only a restart before its next registration
+	// would not expect the resource.
 	if err := m.saveNames(); err != nil {
 		m.cfg.Log.Warn("failed to store name of resource", zap.String("resource", name), zap.Error(err))
 	}
@@ -70,8 +70,8 @@ func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) er
 	return nil
 }
 
-// open makes the first call and, if it succeeds, starts the session. A plugin whose first call
-// fails does not replace a working one.
+// open makes the first call and, if that succeeds, starts the session. If it fails, a working
+// plugin is not replaced.
 func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*session, error) {
 	if err := checkResource(name); err != nil {
 		return nil, err
@@ -80,9 +80,9 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	defer done()
 	o, err := p.Options(call)
 	if err != nil {
-		return nil, fmt.Errorf("failed to get device plugin options: %w", &PluginError{name, "GetDevicePluginOptions", err}) // the suite's words
+		return nil, fmt.Errorf("failed to get device plugin options: %w", &PluginError{name, "GetDevicePluginOptions", err}) // Kubernetes' test suite expects these words
 	}
-	// The call was made without the lock. Run may have ended meanwhile.
+	// The call was made without the lock, so Run may have ended meanwhile.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx == nil || m.ctx.Err() != nil {
@@ -94,8 +94,8 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	r := m.resource(name, "its plugin has not listed any yet")
 	s := &session{resource: name, endpoint: endpoint, plugin: p, options: o, since: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
-	// The old list is kept until the new plugin sends one: an update of a plugin
-	// changes neither capacity nor the health in pods' statuses.
+	// The old list is kept until the new plugin sends one, so that an update of a plugin changes
+	// neither capacity nor the health in pods' statuses.
 	if old := r.session; old != nil {
 		if old.endpoint != endpoint {
 			m.cfg.Log.Warn("another plugin takes over the resource", zap.String("resource", name),
@@ -103,15 +103,15 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 		}
 		old.cancel()
 	}
-	// In one step with the end of the old one, so that ended and list of the old
-	// session find that it is not theirs any more.
+	// Set together with the end of the old session, whose ended and list then find that it is no
+	// longer the resource's.
 	r.session = s
 	m.wg.Go(func() { m.attend(s) })
 	return s, nil
 }
 
-// withdraw ends the session of an endpoint, if that is the resource's. A plugin
-// that has been replaced is not harmed by the old one's withdrawal.
+// withdraw ends the session of an endpoint, if it is the resource's. The withdrawal of a replaced
+// plugin has no effect on its successor.
 func (m *Manager) withdraw(name, endpoint string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +124,8 @@ func (m *Manager) withdraw(name, endpoint string) {
 	m.lose(r, "its plugin was withdrawn")
 }
 
-// attend watches a plugin until the session ends. It is the session's only
-// goroutine, and closes the plugin at its end.
+// attend watches a plugin until the session ends, and then closes the plugin. It is the session's
+// only goroutine.
 func (m *Manager) attend(s *session) {
 	defer func() { _ = s.plugin.Close() }()
 	defer s.cancel()
@@ -136,9 +136,9 @@ func (m *Manager) attend(s *session) {
 		if !m.ended(s, err) {
 			return
 		}
-		// A plugin that worked for a while starts with short pauses. One that fails
-		// at once waits longer each time, also if it lists devices before: each
-		// such change makes the waiting pods try again.
+		// If the plugin worked for a while, the pause is short. If it fails at once, the pauses
+		// grow, even if it listed devices before: each such change makes the waiting pods try
+		// again.
 		pause.Recovered(time.Since(began))
 		if !pause.Wait(s.ctx) {
 			return
@@ -147,9 +147,9 @@ func (m *Manager) attend(s *session) {
 	}
 }
 
-// watch watches the plugin once, and returns why the watch ended, never nil. It
-// ends if no list arrives in time. After the first list there is no deadline: a
-// plugin may be silent while nothing changes.
+// watch watches the plugin once, and returns why the watch ended; never nil. It ends if the first
+// list does not arrive in time. After that there is no deadline, since a plugin sends nothing
+// while nothing changes.
 func (m *Manager) watch(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -162,7 +162,7 @@ func (m *Manager) watch(s *session) error {
 		late.Stop()
 		m.list(s, list)
 	})
-	// "No list within 30s" says more than the plugin's "canceled".
+	// "no list within 30s" says more than the plugin's "canceled".
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
@@ -172,35 +172,35 @@ func (m *Manager) watch(s *session) error {
 	return err
 }
 
-// renew reads the options again: the program behind the socket may be new. A
-// failure is ignored: the following watch fails too, and its error is logged.
+// renew reads the options again, since the program behind the socket may be a new one. A failure
+// is ignored: the following watch fails too, and its error is logged.
 func (m *Manager) renew(s *session) {
 	ctx, done := context.WithTimeout(s.ctx, m.cfg.Timeout)
 	defer done()
 	o, err := s.plugin.Options(ctx)
 	if err != nil {
-		return // the watch reports
+		return // the watch will return the error
 	}
 	m.mu.Lock()
 	s.options = o
 	m.mu.Unlock()
 }
 
-// ended records the end of a watch, and reports whether to try again. A plugin that
-// ended its watch with an error of its own is not called again until it registers,
-// as Kubernetes' end-to-end suite demands; one that went away is, until the grace
-// period of its resource ends.
+// ended records the end of a watch, and reports whether to try again. A plugin that ended its
+// watch with its own error is not called again until it registers, as Kubernetes' end-to-end
+// suite requires. A plugin that went away is called again until the grace period of its resource
+// ends.
 func (m *Manager) ended(s *session, err error) (again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resources[s.resource]
-	// Replaced or withdrawn: its end is not reported.
+	// The plugin was replaced or withdrawn, so its end is not reported.
 	if r.session != s || s.ctx.Err() != nil {
 		return false
 	}
 	listed := s.listed
 	s.listed = false
-	// One line for each loss, and none for the attempts that follow it.
+	// Each loss is logged once; failed attempts after it are not logged.
 	if !r.lost || listed {
 		m.cfg.Log.Warn("device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
 	}
@@ -213,8 +213,8 @@ func (m *Manager) ended(s *session, err error) (again bool) {
 	return true
 }
 
-// lose records that a resource's plugin is gone. Manager.mu is held. Only the first loss sets
-// the time, so that retries do not extend Config.Grace.
+// lose records that a resource's plugin is gone. Manager.mu is held. Only the first loss sets the
+// time, so that retries do not extend Config.Grace.
 func (m *Manager) lose(r *resource, why string) {
 	r.why = why
 	if r.lost {
@@ -222,12 +222,12 @@ func (m *Manager) lose(r *resource, why string) {
 	}
 	r.lost, r.lostAt = true, time.Now()
 	m.expire(r)
-	// Pods with its devices are named, because their health is unknown now.
+	// The pods with its devices are included, because their health is unknown now.
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: r.owners(nil)})
 }
 
-// list applies a new list of devices. The session's goroutine calls it. Without a change it
-// writes and sends nothing.
+// list applies a new list of devices. The session's goroutine calls it. If nothing changed, it
+// writes and publishes nothing.
 func (m *Manager) list(s *session, raw []Device) {
 	list, dropped := normal(raw)
 	m.mu.Lock()
@@ -236,22 +236,22 @@ func (m *Manager) list(s *session, raw []Device) {
 	if r.session != s || s.ctx.Err() != nil {
 		return
 	}
-	// Once for each watch: a plugin may send the same list every second.
+	// Logged once for each watch, since a plugin may send the same list every second.
 	if dropped > 0 && !s.listed {
 		m.cfg.Log.Warn("ignored devices without ID, with a long or repeated ID, or beyond the limit",
 			zap.String("resource", s.resource), zap.Int("devices", dropped))
 	}
 	back := r.lost
 	same := slices.Equal(list, r.devices)
-	// The first list of a new session is reported even if it is equal: pods that
-	// wait for the plugin may be admitted.
+	// The first list of a new session is published even if it is equal, since pods that wait for
+	// the plugin may be admitted.
 	news := back || !s.listed || !same
 	s.listed = true
 	if !news {
 		return
 	}
-	// An added or removed device counts as changed health; the kubelet does not
-	// report removed ones.
+	// An added or removed device counts as a change of its health. The kubelet does not report
+	// removed ones.
 	changed := func(id string) bool {
 		before, was := find(r.devices, id)
 		now, is := find(list, id)
@@ -265,7 +265,7 @@ func (m *Manager) list(s *session, raw []Device) {
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: owners})
 }
 
-// owners returns the pods with a device for which fits returns true, sorted; a nil fits selects
+// owners returns the pods with a device for which fits returns true, sorted. A nil fits selects
 // all. Manager.mu is held.
 func (r *resource) owners(fits func(id string) bool) []types.UID {
 	var uids []types.UID
@@ -278,10 +278,9 @@ func (r *resource) owners(fits func(id string) bool) []types.UID {
 	return slices.Compact(uids)
 }
 
-// ready returns nil if devices of a resource can be allocated at time now.
-// Manager.mu is held. Otherwise it returns a [*NotYetError] with the end of the
-// wait, or a [*GoneError] after it. The result depends only on the time, so that it
-// changes without an event: see expire.
+// ready returns nil if devices of a resource can be allocated at the time now. Manager.mu is
+// held. Otherwise it returns a [*NotYetError] with the end of the wait, or a [*GoneError] after
+// it. The result may change with the time alone, without an event; see expire.
 func (m *Manager) ready(r *resource, now time.Time) error {
 	notYet := func(until time.Time, why string) error {
 		if now.Before(until) {
@@ -289,8 +288,7 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 		}
 		return &GoneError{Resource: r.name, Why: why}
 	}
-	// A blind pod blocks all new choices of its resources, since its devices are
-	// not known.
+	// A blind pod blocks all new choices of its resources, since its devices are not known.
 	for _, b := range m.blind {
 		if b.hides(r.name) {
 			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("which devices the running pod %s has is not known, for its record was damaged; it has to end first", b.pod))
@@ -299,16 +297,15 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 	switch s := r.session; {
 	case s != nil && s.listed && !r.lost:
 		return nil
-	// A plugin that has just registered has Config.Timeout for its first list, even
-	// if the grace of the old one is over.
+	// A plugin that has just registered has Config.Timeout for its first list, even if the old
+	// one's grace period is over.
 	case s != nil && r.lost:
 		until := r.lostAt.Add(m.cfg.Grace)
 		if first := s.since.Add(m.cfg.Timeout); first.After(until) {
 			until = first
 		}
 		return notYet(until, r.why)
-	// The plugin was replaced: the old list is known, but the new plugin has not
-	// sent one.
+	// The plugin was replaced. The old list is known, but the new plugin has not sent one yet.
 	case s != nil:
 		return notYet(s.since.Add(m.cfg.Timeout), "its new plugin has not listed any yet")
 	default:

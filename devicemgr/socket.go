@@ -22,46 +22,44 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Plugins in other processes. Their messages are counted and cut before they cost
-// memory: a plugin must not bring the agent down.
+// Plugins in other processes. Their messages are limited and counted before they cost memory, so
+// that a plugin cannot exhaust the agent's.
 
-// Limits of the cost of a plugin.
+// Limits of what a plugin may cost.
 const (
-	// maxMessage is the largest message taken: lists of 10,000 devices are
-	// about 1 MB. The kubelet takes 4 MiB.
+	// maxMessage is the largest message that is accepted, in bytes: a list of 10,000 devices has
+	// about 1 MB. The kubelet accepts 4 MiB.
 	maxMessage = 16 << 20
-	// maxFields limits the fields of a message, nested messages included: eight for
-	// each of maxDevices devices.
+	// maxFields limits the fields of a message, including nested messages: eight for each of
+	// maxDevices devices.
 	maxFields = 8 * maxDevices
-	// maxHeader limits the headers of an answer, which contain errors, in bytes.
+	// maxHeader limits the bytes of an answer's headers, which contain errors.
 	maxHeader = 64 << 10
-	// maxText limits a plugin's text in errors, in bytes.
+	// maxText limits the bytes of a plugin's text in errors.
 	maxText = 1 << 10
-	// maxAttachment limits the bytes that a plugin may add to a container: they are
-	// stored with the pod and passed to the runtime.
+	// maxAttachment limits the bytes that a plugin may add to a container: they are stored with
+	// the pod and passed to the runtime.
 	maxAttachment = 1 << 20
-	// listBytesPerSecond is the speed at which a plugin's lists are read, and
-	// listPause the shortest time between two lists. A plugin that sends more
-	// blocks on its full socket buffer.
+	// listBytesPerSecond limits the rate at which a plugin's lists are read, and listPause is the
+	// shortest time between two lists. A plugin that sends more blocks on its full socket buffer.
 	listBytesPerSecond = 8 << 20
 	listPause          = 50 * time.Millisecond
 )
 
-// remote is the Plugin behind a unix socket. Its errors have plain texts. It
-// connects at the first call, and again after a disconnect.
+// remote is the Plugin behind a unix socket. Its errors do not have gRPC's wording. It connects
+// at the first call, and again after a disconnect.
 type remote struct {
 	conn   *grpc.ClientConn
 	client pluginapi.DevicePluginClient
 	log    *zap.Logger
 }
 
-// dial returns the plugin behind a socket without connecting to it. The error is
-// one of gRPC's configuration.
+// dial returns the plugin behind a socket without connecting to it. An error is about gRPC's
+// configuration.
 func dial(socket string, log *zap.Logger) (*remote, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// Some servers refuse a socket's path as authority; the kubelet sends the
-		// same name.
+		// Some servers reject a socket's path as authority. The kubelet sends the same name.
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
@@ -70,7 +68,7 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 		// Errors of a plugin are in headers, which maxMessage does not limit.
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
-		grpc.WithIdleTimeout(0), // the watch keeps it in use anyway
+		grpc.WithIdleTimeout(0), // the watch uses it permanently
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
 			MinConnectTimeout: lastRetry,
@@ -85,14 +83,13 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 // Close closes the connection and ends all its calls.
 func (r *remote) Close() error { return r.conn.Close() }
 
-// resignedError is an error with which a plugin itself ended its list. The plugin is reachable
-// and will not continue. Status codes that gRPC generates are no resignedErrors, since they may
-// come from a broken connection.
+// resignedError is an error with which a plugin itself ended its list: it can be reached, but
+// will not continue. Status codes that gRPC generates are not resignedErrors, since a broken
+// connection may cause them.
 type resignedError struct{ error }
 
-// plain returns an error without gRPC's wording. Unavailable becomes ErrAway: the
-// plugin may return. The plugin's text is cut, since it ends in statuses and events
-// of pods.
+// plain returns an error without gRPC's wording. Unavailable becomes ErrAway, since the plugin
+// may return. The plugin's text is cut, since statuses and events of pods contain it.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -107,8 +104,8 @@ func plain(err error) error {
 		return fmt.Errorf("%w: %s", ErrAway, text)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
-	// The code of an error that a plugin written in Go returns as it is: "Unknown"
-	// would only confuse.
+	// A plugin written in Go that returns an ordinary error has this code. "Unknown" would only
+	// confuse.
 	case codes.Unknown:
 		return errors.New(text)
 	default:
@@ -116,7 +113,7 @@ func plain(err error) error {
 	}
 }
 
-// shorten cuts words of a plugin. The cut does not leave half a character.
+// shorten cuts a plugin's text at a character boundary.
 func shorten(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -130,8 +127,8 @@ func (r *remote) Options(ctx context.Context) (Options, error) {
 	return Options{Prefer: o.GetGetPreferredAllocationAvailable(), PreStart: o.GetPreStartRequired()}, plain(err)
 }
 
-// Watch reads lists until the stream or ctx ends. It reads no faster than the
-// limits above: a plugin that floods blocks on its own socket buffer.
+// Watch reads lists until the stream or ctx ends. It reads no faster than the limits above, so
+// that a plugin that sends more blocks on its own socket buffer.
 func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	stream, err := r.client.ListAndWatch(ctx, &pluginapi.Empty{})
 	if err != nil {
@@ -139,8 +136,8 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	}
 	for {
 		msg, err := stream.Recv()
-		// io.EOF is a stream that the plugin ended without an error, as it does
-		// when it exits; its code is Unknown too.
+		// io.EOF means that the plugin ended the stream without an error, as it does when it
+		// exits. Its code is Unknown too.
 		if status.Code(err) == codes.Unknown && !errors.Is(err, io.EOF) {
 			return &resignedError{plain(err)}
 		}
@@ -148,7 +145,7 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 			return plain(err)
 		}
 		list(r.devices(msg))
-		// The pause follows the list, so that a single change is never late.
+		// The pause comes after the list, so that a single change is never delayed.
 		pause := time.NewTimer(max(listPause, time.Duration(proto.Size(msg))*time.Second/listBytesPerSecond))
 		select {
 		case <-ctx.Done():
@@ -158,8 +155,8 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	}
 }
 
-// devices reads a list. Nodes that cannot be are left out. A plugin's mistake in a
-// node's number costs the placement and not the device.
+// devices converts a list. Invalid node numbers are dropped: the device then has no NUMA node,
+// but can be used.
 func (r *remote) devices(msg *pluginapi.ListAndWatchResponse) []Device {
 	list := make([]Device, 0, len(msg.GetDevices()))
 	impossible := 0
@@ -193,8 +190,7 @@ func (r *remote) Prefer(ctx context.Context, available, must []string, size int)
 	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
-// Allocate sends one container per request, as the kubelet does: plugins rely on
-// it.
+// Allocate sends one container per request, as the kubelet does; plugins rely on it.
 func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error) {
 	resp, err := r.client.Allocate(ctx, &pluginapi.AllocateRequest{
 		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
@@ -213,8 +209,8 @@ func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error)
 	return attachment(c), nil
 }
 
-// attachment converts a plugin's answer. Lists are in the order of the answer, and
-// of its maps in none: see Attachment.sort.
+// attachment converts a plugin's answer. Lists keep the answer's order; entries of maps have none
+// until Attachment.sort.
 func attachment(c *pluginapi.ContainerAllocateResponse) Attachment {
 	a := Attachment{Annotations: c.GetAnnotations()}
 	for k, v := range c.GetEnvs() {

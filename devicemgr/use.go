@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Holdings returns the devices that a container has, sorted by resource, or nil.
-// The holdings are shared: do not change them.
+// Holdings returns the devices that a container has, sorted by resource, or nil. They are shared;
+// do not modify them.
 func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	m.mu.Lock()
 	r := m.pods[uid]
-	// The record is never changed: the lock is needed for the map alone.
+	// A record is never modified, so the lock is needed only for the map.
 	m.mu.Unlock()
 	var out []Holding
 	if r != nil {
@@ -28,10 +28,10 @@ func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	return out
 }
 
-// Attachment returns the additions of a container's devices. If two resources
-// conflict, the one whose name sorts first wins, and the conflict is logged. The
-// error is [ErrNotAllocated] if the container has not got the devices that it
-// requests: it must not start. It neither blocks nor calls a plugin.
+// Attachment returns the additions of a container's devices. If two resources conflict, the one
+// whose name sorts first wins, and the conflict is logged. If the container does not have the
+// devices that it requests, the error is [ErrNotAllocated] and the container must not start.
+// Attachment neither blocks nor calls a plugin.
 func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) {
 	if err := m.missing(pod, container); err != nil {
 		return Attachment{}, err
@@ -46,8 +46,8 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) 
 	return all, nil
 }
 
-// missing returns ErrNotAllocated if a container has not got a device that it
-// requests. Resources that no plugin ever offered are ignored.
+// missing returns ErrNotAllocated if a container does not have a device that it requests.
+// Resources that no plugin has ever offered are ignored.
 func (m *Manager) missing(pod *v1.Pod, container string) error {
 	for _, s := range m.slotsOf(pod) {
 		if s.name != container {
@@ -55,7 +55,7 @@ func (m *Manager) missing(pod *v1.Pod, container string) error {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		// Names of containers are unique in a pod, so that the lock is taken once.
+		// Names of containers are unique in a pod, so the lock is taken once.
 		for _, w := range s.wants {
 			if _, has := m.pods[pod.UID].holding(container, w.resource); !has && m.resources[w.resource] != nil {
 				return fmt.Errorf("container %s of pod %s/%s asks for %s and has not been given any: %w",
@@ -66,19 +66,19 @@ func (m *Manager) missing(pod *v1.Pod, container string) error {
 	return nil
 }
 
-// ErrNotAllocated means that a container has not got the devices that it requests:
-// its pod was not admitted, or its devices are not known.
+// ErrNotAllocated means that a container does not have the devices that it requests: its pod was
+// not admitted, or its devices are not known.
 var ErrNotAllocated = errors.New("no devices allocated")
 
-// PreStart calls the plugins before each start of a container; the container must
-// not run. Only plugins with the option PreStart are called. If such a plugin is
-// away, the error is a [*NotYetError]: try the start again. A container whose
-// devices were not known gets new ones. Other errors are those of Admit, and a
-// [*PluginError]. It blocks on plugins, and on the store where it allocates.
+// PreStart calls the plugins before each start of a container; the container must not be running.
+// Only plugins with the option PreStart are called. If such a plugin is away, the error is a
+// [*NotYetError]: try the start again. A container whose devices were not known gets new ones.
+// Other errors are those of Admit, and a [*PluginError]. It blocks on plugins, and on the store
+// if it allocates.
 func (m *Manager) PreStart(ctx context.Context, pod *v1.Pod, container string) error {
 	if err := m.missing(pod, container); err != nil {
-		// The container does not run and has lost its unknown devices: they no
-		// longer hide others.
+		// The container is not running, so its unknown devices are free: they no longer hide
+		// others.
 		m.stopped(pod, container)
 		if err := m.Admit(ctx, pod); err != nil {
 			return err
@@ -92,14 +92,13 @@ func (m *Manager) PreStart(ctx context.Context, pod *v1.Pod, container string) e
 	return nil
 }
 
-// stopped records that a container does not run. If it was the last container with devices of a
-// pod with a damaged record, the resources can be allocated again.
+// stopped records that a container is not running. If it was the last container with unknown
+// devices of a pod, the pod's resources can be allocated again.
 func (m *Manager) stopped(pod *v1.Pod, container string) {
 	slots := m.slotsOf(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// look computes the set of affected containers if it is not known yet; the
-	// second call uses it.
+	// look computes the set of affected containers at its first call; the second call uses it.
 	m.look(pod, slots)
 	b := m.blind[pod.UID]
 	if b == nil {
@@ -112,20 +111,19 @@ func (m *Manager) stopped(pod *v1.Pod, container string) {
 	}
 }
 
-// preStart calls the plugin of one holding to prepare the devices, if it has the
-// option PreStart.
+// preStart calls the plugin of one holding to prepare the devices, if it has the option PreStart.
 func (m *Manager) preStart(ctx context.Context, h Holding) error {
 	m.mu.Lock()
 	r := m.resources[h.Resource]
 	s := r.session
 	wanted := h.PreStart
 	if s != nil && s.listed {
-		wanted = s.options.PreStart // a new version may not
-		// A start without the call could run on a device in the state that its last
-		// user left.
+		wanted = s.options.PreStart // a new version may not have it
+		// Without the call, the container could start with a device in the state in which its
+		// last user left it.
 	} else if wanted {
 		why, until := r.why, r.lostAt.Add(m.cfg.Grace)
-		if s != nil && !r.lost { // a takeover
+		if s != nil && !r.lost { // the plugin was replaced
 			why, until = "its new plugin has not listed any yet", s.since.Add(m.cfg.Timeout)
 		}
 		err := &NotYetError{Resource: h.Resource, Why: "a container that restarts: " + why, Until: until}
@@ -144,9 +142,9 @@ func (m *Manager) preStart(ctx context.Context, h Holding) error {
 	return nil
 }
 
-// Health returns the health of a container's devices for its status (KEP-4680). It
-// is unknown while the plugin is away, and for devices that the plugin no longer
-// lists. The list is in the order of Holdings; the caller may change it.
+// Health returns the health of a container's devices for its status (KEP-4680). It is unknown
+// while the plugin is away, and for devices that the plugin no longer lists. The list has the
+// order of Holdings; the caller may modify it.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	var out []v1.ResourceStatus
 	for _, h := range m.Holdings(uid, container) {
@@ -156,8 +154,8 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 		list, lost := r.devices, r.lost
 		m.mu.Unlock()
 		for _, held := range h.Devices {
-			// The kubelet shows a device that is no longer listed as healthy, which
-			// misleads.
+			// The kubelet shows a device that is no longer listed as healthy, which is
+			// misleading.
 			health := v1.ResourceHealthStatusUnknown
 			if d, ok := find(list, held.ID); ok && !lost {
 				health = v1.ResourceHealthStatusUnhealthy

@@ -10,14 +10,14 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// Admit decides whether a pod may run on the node beside others: it makes the checks of
-// [Node.Admit], and places the pod by [Node.Placement] and [Node.Devices]. The Rejection is
-// nil if the pod may run; otherwise it has the kubelet's reason and message.
+// Admit decides whether a pod may run on the node beside others. It makes the checks of
+// [Node.Admit], and places the pod by [Node.Placement] and [Node.Devices]. The Rejection is nil
+// if the pod may run; otherwise it has the kubelet's reason and message.
 //
-// Nothing is taken: [Node.After] is the node with the pod on it, which is then one of the
-// others, and [Node.Without] the node after the pod has ended. The order is the kubelet's: a
-// pod that the node cannot take for another reason is never placed. Errors of placement
-// become Rejections too.
+// Nothing is taken: [Node.After] returns the node with the pod, which from then on is one of the
+// others; [Node.Without] returns the node after the pod has ended. The order is the kubelet's: a
+// pod that is rejected for another reason is not placed. Errors of the placement become
+// Rejections too.
 func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 	if r := n.Admit(pod, others); r != nil {
 		return Result{}, r
@@ -35,8 +35,7 @@ func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 	if err != nil {
 		return result, RejectionOf(err)
 	}
-	// Providers come back in the order in which they were passed in, and this is the only
-	// one.
+	// Providers are returned in the order in which they were passed. There is only one.
 	d := result.Others[0].(devices)
 	result.Devices, result.given = d.left(), d.given
 	return result, nil

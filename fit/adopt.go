@@ -7,11 +7,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Running has the CPUs and memory nodes of a pod's running containers, by name: those that
-// the kernel shows, or the recorded ones.
+// Running has the CPUs and memory nodes of a pod's running containers, by name, from the kernel
+// or from records.
 type Running struct {
 	CPUs  map[string]numa.CPUSet  // see cpumgr.Rebuild
-	Nodes map[string]numa.NodeSet // see memmgr.Static.Rebuild; of live containers alone
+	Nodes map[string]numa.NodeSet // see memmgr.Static.Rebuild; only of live containers
 }
 
 // rebuilder is a memory policy that can compute its state from running containers. Policy
@@ -20,9 +20,9 @@ type rebuilder interface {
 	Rebuild(s memmgr.State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (memmgr.State, []memmgr.Problem)
 }
 
-// Adopt returns the state after adding pods that run already, with what their containers
-// have (running, by UID of the pod). If two pods have the same CPU, the first one in pods
-// keeps it. The errors name the containers that could not keep theirs: they use the shared
+// Adopt returns the state after adding pods that are already running, with the CPUs and nodes of
+// their containers (running, by UID of the pod). If two pods have the same CPU, the first one in
+// pods keeps it. The errors name the containers that could not keep theirs; they use the shared
 // CPUs.
 func (n Placement) Adopt(pods []numa.Pod, running map[string]Running) (State, []error) {
 	s := n.State
@@ -36,8 +36,7 @@ func (n Placement) Adopt(pods []numa.Pod, running map[string]Running) (State, []
 		if len(r.CPUs) == 0 {
 			continue
 		}
-		// CPU policies take one pod after the other, which is how the first of pods comes
-		// first.
+		// Pods are adopted one after the other, so that the first ones take precedence.
 		next, more := n.CPU.Adopt(s.CPU, pod, r.CPUs)
 		s.CPU = next
 		for _, p := range more {

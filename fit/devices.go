@@ -17,10 +17,10 @@ const NoNUMANode = -1
 type DeviceCount struct{ Total, Free int }
 
 // Devices has the numbers of devices by the name of the extended resource and by NUMA node, or
-// [NoNUMANode]. It is for programs that know only these numbers, as schedulers do; an agent
-// uses its device manager, which knows each device.
+// [NoNUMANode]. It is for programs that know only these numbers, as schedulers do. An agent uses
+// its device manager, which knows each device.
 //
-// A Devices must not be changed.
+// A Devices must not be modified.
 type Devices map[string]map[int]DeviceCount
 
 // Provider returns the devices that a pod can take on a machine. A container takes devices
@@ -30,20 +30,20 @@ func (d Devices) Provider(m numa.Machine, pod numa.Pod) topology.Provider {
 	return devices{all: d, candidates: numa.Candidates(m), pod: pod}
 }
 
-// devices is what a pod can take, and what it has taken so far. It is a value, as
-// topology expects of providers: Allocate returns another one, so that an attempt that
-// fails leaves nothing behind.
+// devices has the devices that a pod can take, and those that it has taken so far. It is a value,
+// as topology expects of providers: Allocate returns another one, so that a failed attempt leaves
+// nothing behind.
 type devices struct {
 	all        Devices
 	candidates []numa.NodeSet
 	pod        numa.Pod
-	// Both are by resource and NUMA node. Allocate changes copies of them.
-	given map[string]map[int]int // how many this pod has taken
-	spare map[string]map[int]int // of these, those that the next container may use
+	// Both are by resource and NUMA node. Allocate modifies copies of them.
+	given map[string]map[int]int // number of devices that this pod has taken
+	spare map[string]map[int]int // number of these that the next container may reuse
 }
 
-// Hints implements topology.Provider. The resources are sorted, for the same answer to
-// the same question.
+// Hints implements topology.Provider. Resources are sorted, so that equal calls give equal
+// answers.
 func (d devices) Hints(container int) []numa.Hints {
 	wants := d.wants(container)
 	out := make([]numa.Hints, 0, len(wants))
@@ -53,8 +53,8 @@ func (d devices) Hints(container int) []numa.Hints {
 	return out
 }
 
-// wants returns the numbers of devices that a container requests, by resource. For the
-// whole pod, they are those that its containers use at the same time, at most.
+// wants returns the numbers of devices that a container requests, by resource. For the whole pod,
+// it returns the largest numbers that its containers use at the same time.
 func (d devices) wants(container int) map[string]int {
 	wants := map[string]int{}
 	if container != topology.WholePod {
@@ -65,8 +65,8 @@ func (d devices) wants(container int) map[string]int {
 		}
 		return wants
 	}
-	// Init containers give their devices back before the next container starts; those of
-	// sidecars and of regular containers stay.
+	// Init containers return their devices before the next container starts. Sidecars and regular
+	// containers keep theirs.
 	staying := map[string]int{}
 	for _, c := range d.pod.Containers { // init containers and sidecars come first
 		for name, n := range c.Extended {
@@ -90,13 +90,13 @@ func (d devices) free(name string, node int) int {
 	return d.all[name][node].Free - d.given[name][node] + d.spare[name][node]
 }
 
-// hints returns the sets of nodes with enough free devices of a resource. Preferred are
-// those with as few nodes as an idle machine would need: on a busy machine there may be no
+// hints returns the sets of nodes with enough free devices of a resource. A set is preferred if
+// it has as few nodes as an idle machine would need, so on a busy machine there may be no
 // preferred one.
 func (d devices) hints(name string, want int) numa.Hints {
 	h := numa.Hints{Resource: name}
 	nodes := d.all[name]
-	// Devices without a NUMA node are as near to one node as to any other.
+	// Devices without a NUMA node are equally near to all nodes.
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(nodes)), func(n int) bool { return n != NoNUMANode }) {
 		h.Any = true
 		return h
@@ -123,11 +123,11 @@ func (d devices) hints(name string, want int) numa.Hints {
 	return h
 }
 
-// Allocate implements topology.Provider. Of a node's devices, those that an init
-// container of the pod has had are used first: they cost the node nothing more.
+// Allocate implements topology.Provider. Devices that an init container of the pod had are used
+// first, since they cost the node nothing.
 func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
 	wants := d.wants(container)
-	// d is a copy already, but its maps are shared with the provider before.
+	// d is a copy, but its maps are shared with the previous provider.
 	d.given, d.spare = clone(d.given), clone(d.spare)
 	isInit := container != topology.WholePod && d.pod.Containers[container].Kind == numa.Init
 	for _, name := range slices.Sorted(maps.Keys(wants)) {
@@ -173,7 +173,7 @@ func (d Devices) less(given map[string]map[int]int, times int) Devices {
 	return out
 }
 
-// nearness orders nodes: those of the hint, those of no node, all others.
+// nearness sorts nodes: first those of the hint, then no node, then all others.
 func nearness(hint numa.Hint, node int) int {
 	switch {
 	case node == NoNUMANode:
@@ -193,7 +193,7 @@ func clone(m map[string]map[int]int) map[string]map[int]int {
 	return out
 }
 
-// add adds n to a node's number of a resource, making the maps that are missing.
+// add adds n to a node's number of a resource. It creates missing maps.
 func add(m map[string]map[int]int, name string, node, n int) {
 	if m[name] == nil {
 		m[name] = map[int]int{}

@@ -12,53 +12,52 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Node has the facts about a node that the admission of pods needs. Functions must not
-// block, and may be nil. The zero value has no CPU and no memory for pods.
+// Node has the facts about a node that admission needs. Its functions must not block, and may be
+// nil. With the zero value there are no CPUs and no memory for pods.
 type Node struct {
 	Name string
-	// Labels are matched against selectors. LiveLabels, which may return nil, override
-	// them.
+	// Labels are matched against selectors. LiveLabels overrides them; it may return nil.
 	Labels     map[string]string
 	LiveLabels func() map[string]string
-	// Allocatable limits the requests of pods. Resources that are not in it have no
-	// limit, except CPU and memory, whose limit is 0 then.
+	// Allocatable limits the requests of pods. A resource that is not in it has no limit, except
+	// CPU and memory, whose limit is then 0.
 	Allocatable v1.ResourceList
-	// Extended counts the resources that plugins offer; nil where there are no
+	// Extended returns the numbers of the resources that plugins offer; nil if there are no
 	// plugins.
 	Extended func() map[v1.ResourceName]Count
-	// Declared returns extended resources in the Node's status that other programs have
-	// set. Those that no plugin offers count for pods of the API server.
+	// Declared returns the extended resources that other programs have set in the Node's status.
+	// For pods from an API server, they count if no plugin offers them.
 	Declared func() v1.ResourceList
-	// UnsafeSysctls are those that pods may set beside the safe ones: whole
-	// names, or prefixes with a * (allowedUnsafeSysctls).
+	// UnsafeSysctls are sysctls that pods may set in addition to the safe ones: full names, or
+	// prefixes with a * (allowedUnsafeSysctls).
 	UnsafeSysctls []string
 	// AppArmor reports whether the kernel enforces AppArmor profiles; nil: not checked.
 	AppArmor func() bool
-	// GroupsPolicy reports whether the runtime obeys supplementalGroupsPolicy, if that
-	// is known; nil: not checked.
+	// GroupsPolicy reports whether the runtime supports supplementalGroupsPolicy, and whether
+	// that is known; nil: not checked.
 	GroupsPolicy func() (supported, known bool)
 	// Taints returns the node's current taints; nil: there are none.
 	Taints func() []v1.Taint
-	// Features are the features that the node declares (KEP-5328): a pod that needs
-	// another one is rejected. Nil: not checked.
+	// Features are the features that the node declares (KEP-5328). A pod that needs another one
+	// is rejected. Nil: not checked.
 	Features []string
 
 	// Placement places CPUs, memory and huge pages for [Admit]; nil places none.
 	Placement *Placement
-	// Devices are placed with them, on the Machine's NUMA nodes. If it is empty, devices are
-	// not checked.
+	// Devices are placed too, on the Machine's NUMA nodes. If it is empty, devices are not
+	// checked.
 	Devices Devices
 	Machine numa.Machine
 
-	taken map[types.UID]map[string]map[int]int // of Devices, by pod; see After
+	taken map[types.UID]map[string]map[int]int // part of Devices, by pod; see After
 }
 
-// Admit returns nil, or the first reason why pod may not run beside others, in the order
-// of the kubelet: names and words, operating system, resources (a pod that requests more
-// than is allocatable does not fit, whatever its QoS class), node name, selectors and
-// affinity, taints, host ports, groups, AppArmor, sysctls, features. Where CPUs, memory
-// and devices would come from is a question for the function [Admit]. The checks do not
-// depend on each other; the order decides which reason is reported of several.
+// Admit returns nil, or the first reason why pod may not run beside others. The checks are, in
+// the kubelet's order: names and enumerations, operating system, resources (whatever its QoS
+// class, a pod may not request more than is allocatable), node name, selectors and affinity,
+// taints, host ports, groups, AppArmor, sysctls, features. The function [Admit] also decides
+// which CPUs, memory and devices the pod gets. The checks are independent; their order only
+// decides which of several reasons is reported.
 func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	for _, check := range []func(*v1.Pod, []*v1.Pod) *Rejection{
 		p.valid, p.operatingSystem, p.Fits, p.name, p.selector, p.taints, p.ports, p.groups, p.appArmor, p.sysctls, p.features,
@@ -70,8 +69,8 @@ func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	return nil
 }
 
-// NodeLabels returns the current labels of the node. Do not change the map: without live
-// labels it is Labels itself.
+// NodeLabels returns the current labels of the node. Do not modify the map, which may be Labels
+// itself.
 func (p *Node) NodeLabels() map[string]string {
 	if p.LiveLabels == nil {
 		return p.Labels
@@ -80,7 +79,7 @@ func (p *Node) NodeLabels() map[string]string {
 	if len(now) == 0 {
 		return p.Labels
 	}
-	all := make(map[string]string, len(p.Labels)+len(now)) // a clone of no labels would be nil
+	all := make(map[string]string, len(p.Labels)+len(now)) // cloning nil labels would return nil
 	maps.Copy(all, p.Labels)
 	maps.Copy(all, now)
 	return all
@@ -99,7 +98,7 @@ func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// name rejects pods that are bound to another node. A pod that names none is for any.
+// name rejects pods that are bound to another node. A pod without a node name is not.
 func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != p.Name {
 		return &Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.Name)}
@@ -107,7 +106,7 @@ func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// nodeAffinity is the scheduler's sentence, which the kubelet repeats.
+// nodeAffinity is the scheduler's message, which the kubelet repeats.
 const nodeAffinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
 
 // selector rejects pods whose node selector, or required node affinity, does not match
@@ -126,17 +125,16 @@ func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 }
 
-// hostPort is one port of the node that a pod takes. An empty ip stands for all
-// addresses.
+// hostPort is one port of the node that a pod uses. An empty ip stands for all addresses.
 type hostPort struct {
 	ip       string
 	protocol v1.Protocol
 	port     int32
 }
 
-// hostPorts returns the ports of the node that a pod takes, those of sidecars included.
-// Plain init containers do not count: they have ended before others listen, as in the
-// kubelet. In the host's network every container port is one of the node's.
+// hostPorts returns the ports of the node that a pod uses, including those of sidecars. As in the
+// kubelet, init containers do not count, since they end before others listen. With the host's
+// network, every container port is a port of the node.
 func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
 	add := func(cs []v1.Container) {
@@ -150,7 +148,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 					continue
 				}
 				proto := p.Protocol
-				// The API server's default, for pods that did not pass it.
+				// The API server's default, for pods that did not pass through one.
 				if proto == "" {
 					proto = v1.ProtocolTCP
 				}
@@ -167,11 +165,11 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
-// portTable has the host ports of a pod, indexed to find clashes fast: a pod may have many
+// portTable has the host ports of a pod, indexed to find conflicts fast: a pod may have many
 // ports, and a node many pods.
 type portTable struct {
-	exact map[hostPort]bool // with an address, or without one for all of them
-	any   map[hostPort]bool // all ports, without their addresses
+	exact map[hostPort]bool // ports with their address; "" for all addresses
+	any   map[hostPort]bool // ports without their address
 }
 
 // tableOf returns a table of ports.
@@ -192,7 +190,7 @@ func (h hostPort) normal() hostPort {
 	return h
 }
 
-// everywhere returns the port without its address.
+// everywhere returns the port with all addresses.
 func (h hostPort) everywhere() hostPort { return hostPort{"", h.protocol, h.port} }
 
 // clashes reports whether a port conflicts with one of the table.
@@ -203,8 +201,8 @@ func (t portTable) clashes(h hostPort) bool {
 	return t.exact[h] || t.exact[h.everywhere()]
 }
 
-// ports rejects pods with host ports that other pods have. A port that a process of the
-// node has is found out only when the container starts.
+// ports rejects pods with host ports that other pods use. A port that a process of the node uses
+// is noticed only when the container starts.
 func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	ports := hostPorts(pod)
 	if len(ports) == 0 {

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// appArmor rejects pods that request an AppArmor profile on a machine without AppArmor, and
-// pods with a localhost profile without a name. Whether the profile is loaded is found out
-// when the runtime applies it.
+// appArmor rejects pods that request an AppArmor profile on a machine without AppArmor, and pods
+// with a localhost profile without a name. Only the runtime finds out whether the profile is
+// loaded.
 func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.AppArmor == nil || !wantsAppArmor(pod) {
 		return nil
@@ -24,8 +24,8 @@ func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// wantsAppArmor reports whether a pod requests a profile, by a field or by the older
-// annotations (KEP-24). An unconfined pod does not: it runs without AppArmor, too.
+// wantsAppArmor reports whether a pod requests a profile, by a field or by the older annotations
+// (KEP-24). An unconfined pod does not, since it also runs without AppArmor.
 func wantsAppArmor(pod *v1.Pod) bool {
 	for profile := range appArmorProfiles(pod) {
 		if profile.Type != v1.AppArmorProfileTypeUnconfined {
@@ -40,8 +40,7 @@ func wantsAppArmor(pod *v1.Pod) bool {
 	return false
 }
 
-// appArmorProfiles yields the profiles in the fields of a pod, ephemeral containers
-// included.
+// appArmorProfiles yields the profiles in the fields of a pod, including ephemeral containers.
 func appArmorProfiles(pod *v1.Pod) func(yield func(*v1.AppArmorProfile) bool) {
 	return func(yield func(*v1.AppArmorProfile) bool) {
 		if sc := pod.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil && !yield(sc.AppArmorProfile) {

@@ -10,11 +10,11 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// firstOffer is how long a pod waits for a plugin that has never registered on this node:
-// at the first boot of a machine, pods may start before plugins.
+// firstOffer is how long a pod waits for a plugin that has never registered on this node: when a
+// machine boots for the first time, pods may start before plugins.
 const firstOffer = 5 * time.Minute
 
-// extended reports whether plugins may offer a resource of that name: it has a domain, and
+// extended reports whether plugins may offer a resource with that name: it has a domain, which is
 // not one of Kubernetes.
 func extended(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
@@ -31,8 +31,8 @@ type Count struct {
 	Away bool
 }
 
-// offered returns the counts of the plugins' resources, or nil if none of the requested
-// resources can be one: most pods cause no call of the device manager.
+// offered returns the counts of the plugins' resources, or nil if none of the requested resources
+// can be one. So most pods cause no call to the device manager.
 func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
 	if p.Extended == nil {
 		return nil
@@ -45,9 +45,9 @@ func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
 	return nil
 }
 
-// isScheduled reports whether a scheduler has bound the pod to the node. Resources that no
-// plugin offers belong to the whole cluster then, or come from a claim (KEP-5004), and the
-// scheduler has checked them. The kubelet does the same.
+// isScheduled reports whether a scheduler has bound the pod to the node. As in the kubelet,
+// resources that no plugin offers are then not checked: they belong to the whole cluster or come
+// from a claim (KEP-5004), and the scheduler has checked them.
 func isScheduled(pod *v1.Pod) bool {
 	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
 }

@@ -4,8 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// groups rejects pods with supplementalGroupsPolicy Strict if the runtime does not support
-// it (KEP-3619). As long as that is not known, they are not rejected.
+// groups rejects pods with supplementalGroupsPolicy Strict if the runtime does not support it
+// (KEP-3619). While that is unknown, they are not rejected.
 func (p *Node) groups(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	sc := pod.Spec.SecurityContext
 	if p.GroupsPolicy == nil || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {

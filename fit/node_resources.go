@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Fits checks only resources: the requests of pod and others against those of the node. The
-// Rejection names the first resource of which there is too little. The text is the
+// Fits checks only resources: the requests of pod and others against the allocatable resources of
+// the node. The Rejection names the first resource of which there is too little. The text is the
 // kubelet's, since controllers and tools search for it.
 func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	short, r := p.short(pod, others, true)
@@ -31,7 +31,7 @@ func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 		s.name, amount(s.name, s.asked), amount(s.name, s.used), amount(s.name, s.have))}
 }
 
-// amount converts a quantity for the kubelet's messages: CPUs in thousandths.
+// amount returns a quantity as a number for the kubelet's messages; CPUs in thousandths.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -39,9 +39,9 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// Missing returns the amounts, by resource, that have to be freed so that pod fits beside
-// others; each pod counts as 1 of the resource "pods". It is empty if the pod fits, or if
-// it waits for a plugin. It is for preemption.
+// Missing returns the amounts, by resource, that have to be freed so that pod fits beside others.
+// Each pod counts as 1 of the resource "pods". It is empty if the pod fits, or if it waits for a
+// plugin. Preemption uses it.
 func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	short, r := p.short(pod, others, false)
 	if r != nil {
@@ -57,25 +57,24 @@ func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	return out
 }
 
-// shortage is a resource of which the node has too little: asked is the pod's request, used
-// the requests of the others, and have the amount for all pods.
+// shortage is a resource of which the node has too little. asked is the pod's request, used the
+// requests of the others, and have the amount for all pods.
 type shortage struct {
 	name              v1.ResourceName
 	asked, used, have resource.Quantity
 }
 
-// short returns the resources of which there is too little, "pods" first and then by name;
-// only the first one if first is true. The Rejection is for a resource for which the pod
-// has to wait.
+// short returns the resources of which there is too little, first "pods" and then by name; with
+// first, only the first one. The Rejection is about a resource for which the pod has to wait.
 func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *Rejection) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
-	// Every pod counts as one, whatever it requests.
+	// Every pod counts as one.
 	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && int64(len(others))+1 > limit.Value() {
 		list = append(list, shortage{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()})
 	}
 	want := podmeta.Requests(pod)
 	offered := p.offered(want)
-	for _, name := range slices.Sorted(maps.Keys(want)) { // the first one that is short is the one reported
+	for _, name := range slices.Sorted(maps.Keys(want)) { // sorted, so that the same one is reported each time
 		if first && len(list) > 0 {
 			break
 		}
@@ -100,16 +99,16 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage
 	return list, nil
 }
 
-// bound returns the limit of a resource for all pods together; bounded is false without a
-// limit. The Rejection is for a resource that a plugin may offer later.
+// bound returns the limit of a resource for all pods together; bounded is false if there is none.
+// The Rejection is about a resource that a plugin may offer later.
 func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]Count) (have resource.Quantity, bounded bool, r *Rejection) {
 	have, known := p.Allocatable[name]
 	if c, ok := offered[name]; ok {
 		if c.Away {
 			return have, false, nil // the device manager decides whether the pod waits
 		}
-		// Free and used devices, not the allocatable ones: a device that became unhealthy in
-		// use still belongs to its pod, which is one of the others.
+		// Free and used devices count, not the allocatable ones: a device that became unhealthy
+		// in use still belongs to its pod, which is one of the others.
 		have, known = *resource.NewQuantity(int64(c.Free+c.Used), resource.DecimalSI), true
 	} else if !known && extended(name) && isScheduled(pod) {
 		if have, known = p.declared(name); !known {
@@ -118,16 +117,16 @@ func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity,
 	} else if r := p.notOffered(name, known); r != nil && !asked.IsZero() {
 		return have, false, r
 	}
-	// A resource that the node does not list is not bounded if its name has no domain, such
-	// as ephemeral-storage, but for CPU and memory.
+	// A resource without a domain that the node does not list, such as ephemeral-storage, has no
+	// limit. CPU and memory are exceptions.
 	if asked.IsZero() || (!known && !strings.Contains(string(name), "/") && name != v1.ResourceCPU && name != v1.ResourceMemory) {
 		return have, false, nil
 	}
 	return have, true, nil
 }
 
-// Shortages says of each resource that is short what pod wants and what is free, such as
-// "wants 64 CPUs, and 1.5 are free".
+// Shortages says for each resource of which there is too little what pod wants and what is free,
+// such as "wants 64 CPUs, and 1.5 are free".
 func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
 	short, _ := p.short(pod, others, false)
 	var out []string
@@ -151,12 +150,12 @@ func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
 	return out
 }
 
-// inCores is an amount of CPUs as people read it.
+// inCores formats an amount of CPUs for people.
 func inCores(q resource.Quantity) string {
 	return strconv.FormatFloat(float64(q.MilliValue())/1000, 'f', -1, 64)
 }
 
-// binary is an amount of bytes with a unit that leaves a short number.
+// binary formats an amount of bytes with a unit that gives a short number.
 func binary(q resource.Quantity) string {
 	n, unit := float64(q.Value()), ""
 	for _, next := range []string{"Ki", "Mi", "Gi", "Ti"} {

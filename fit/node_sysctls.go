@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// safeSysctls are the sysctls that every pod may set: the kernel has them per namespace, so
-// that they do not affect other pods (Kubernetes' page "Using sysctls in a Kubernetes
-// Cluster"). All kernels that the agent supports have them per namespace, or refuse them.
+// safeSysctls are the sysctls that every pod may set. The kernel has them per namespace, so they
+// do not affect other pods (Kubernetes' page "Using sysctls in a Kubernetes Cluster"). Kernels
+// that do not have them per namespace reject them.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced",
 	"net.ipv4.ip_local_port_range",
@@ -28,9 +28,9 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// sysctls rejects pods that set sysctls which are neither safe nor allowed. Sysctls of a
-// namespace that the pod shares with the host are refused even if they are safe: they would
-// change the host.
+// sysctls rejects pods with sysctls that are neither safe nor allowed. A sysctl of a namespace
+// that the pod shares with the host is rejected even if it is safe, since it would change the
+// host.
 func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -48,8 +48,8 @@ func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// allowsSysctl reports whether an entry of a configuration, net.core.somaxconn or
-// kernel.shm*, is about a sysctl.
+// allowsSysctl reports whether a configured entry, such as net.core.somaxconn or kernel.shm*,
+// matches a sysctl.
 func allowsSysctl(allowed, name string) bool {
 	allowed = podmeta.SysctlName(allowed)
 	if prefix, ok := strings.CutSuffix(allowed, "*"); ok {

@@ -33,7 +33,7 @@ func tolerates(o *v1.Toleration, t *v1.Taint) bool {
 	case v1.TolerationOpExists:
 		return true
 	case v1.TolerationOpEqual, "":
-		return o.Key != "" && o.Value == t.Value // without a key only Exists is for all
+		return o.Key != "" && o.Value == t.Value // an empty key needs the operator Exists
 	}
 	return false
 }

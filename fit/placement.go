@@ -12,15 +12,14 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// The names of CPU policies, as in the kubelet's configuration
-// (cpuManagerPolicy).
+// Names of CPU policies, as in the kubelet's configuration (cpuManagerPolicy).
 const (
 	CPUNone   = "none"
 	CPUStatic = "static"
 )
 
-// PlacementConfig defines how a machine's resources are placed. With the zero value,
-// containers may use all CPUs and memory. NewPlacement checks it.
+// PlacementConfig defines how a machine's resources are placed. With the zero value, containers
+// may use all CPUs and memory. NewPlacement validates it.
 type PlacementConfig struct {
 	// Machine has the CPUs and memory of the machine. It is required by every policy
 	// except none.
@@ -28,18 +27,18 @@ type PlacementConfig struct {
 
 	CPUPolicy  string // CPUNone
 	CPUOptions cpumgr.Options
-	// ReservedCPUs are kept for the system. Policy static needs some.
+	// ReservedCPUs are reserved for the system. Policy static needs some.
 	ReservedCPUs cpumgr.Reservation
 
 	MemoryPolicy string // memmgr.NoneName
-	// ReservedMemory is kept for the system, by node. Policy Static needs some.
+	// ReservedMemory is reserved for the system, by node. Policy Static needs some.
 	ReservedMemory memmgr.Reserved
 
 	TopologyPolicy  string         // topology.NameNone
 	TopologyScope   topology.Scope // topology.ContainerScope
 	TopologyOptions topology.Options
 
-	// PodLevel places pods with pod-level resources, too (the kubelet's feature gate
+	// PodLevel also places pods with pod-level resources (the kubelet's feature gate
 	// PodLevelResourceManagers, alpha).
 	PodLevel bool
 }
@@ -62,9 +61,9 @@ type State struct {
 	Memory memmgr.State
 }
 
-// Placement is a machine with its policies and the State of its assignments. The policies that
-// [NewPlacement] makes may be replaced by others. It is passed by value: a decision returns a
-// new State, which the caller stores.
+// Placement is a machine with its policies and the State of its assignments. Other policies may
+// replace those of [NewPlacement]. It is passed by value: a decision returns a new State, which
+// the caller stores.
 type Placement struct {
 	CPU      cpumgr.Policy
 	Memory   memmgr.Policy
@@ -72,13 +71,13 @@ type Placement struct {
 	State    State
 }
 
-// NewPlacement returns a Placement without pods. The error names every mistake in cfg.
+// NewPlacement returns a Placement without pods. The error has all mistakes in cfg.
 func NewPlacement(cfg PlacementConfig) (Placement, error) {
 	var n Placement
 	var errs [3]error
 	cfg.CPUOptions.PodLevel = cfg.CPUOptions.PodLevel || cfg.PodLevel
 	switch cfg.CPUPolicy {
-	// Policy none assigns no CPUs, so that PodLevel has no effect on it.
+	// Policy none assigns no CPUs, so PodLevel has no effect on it.
 	case "", CPUNone:
 		cfg.CPUOptions.PodLevel = false
 		n.CPU, errs[0] = cpumgr.NewNone(cfg.CPUOptions)
@@ -96,7 +95,7 @@ func NewPlacement(cfg PlacementConfig) (Placement, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return Placement{}, err
 	}
-	// The zero memmgr.State has no pods; the first state of the CPUs depends on the reserved
+	// The zero memmgr.State has no pods. The first state of the CPUs depends on the reserved
 	// ones.
 	n.State.CPU = n.CPU.Start()
 	return n, nil
@@ -128,47 +127,45 @@ func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 // Container is the placement of one container.
 type Container struct {
 	Name string
-	// CPUs are the CPUs on which it may run; empty means all. Own means that they are
+	// CPUs are the CPUs on which it may run; empty means all. Own reports whether they are
 	// exclusive.
 	CPUs numa.CPUSet
 	Own  bool
-	// Nodes are the NUMA nodes of its memory; 0 means any. Memory has the amounts that
-	// it was assigned there.
+	// Nodes are the NUMA nodes of its memory; 0 means any. Memory has the amounts that it is
+	// assigned there.
 	Nodes  numa.NodeSet
 	Memory []memmgr.Block
-	// Hint is the topology hint by which it was placed.
+	// Hint is the topology hint that was used.
 	Hint numa.Hint
 }
 
 // Result is the placement of a pod.
 type Result struct {
-	// Containers are in the order of numa.Pod.Containers; none if the pod does
-	// not fit.
+	// Containers have the order of numa.Pod.Containers; none if the pod does not fit.
 	Containers []Container
-	// Others are the passed providers after the allocations for the pod.
+	// Others are the providers that were passed, after the allocations for the pod.
 	Others []topology.Provider
 	// Steps are the steps of the decision; see topology.Decision.
 	Steps []topology.Step
-	// State is the state with the pod; the Placement's own if the pod does not fit.
+	// State is the state with the pod. If the pod does not fit, it is the Placement's own.
 	State State
-	// Devices are those of the Node without those that the pod takes; of [Admit] alone.
+	// Devices are the Node's devices without those that the pod takes. Only [Admit] sets it.
 	Devices Devices
 
 	given map[string]map[int]int // how many of them the pod takes, by resource and NUMA node
 }
 
 // Fit returns the placement that a pod would get. The error is a *topology.Rejection that says
-// why it does not fit, or nil. Providers of other resources, such as devices, are
-// asked first. Nothing is taken. It may be called from any goroutine, and does not block.
+// why it does not fit, or nil. Providers of other resources, such as devices, are called first.
+// Nothing is taken. It is safe for concurrent use, and does not block.
 func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
 	return p.Place(Pod(pod), more...)
 }
 
-// Place is [Fit] for a pod in numbers. A pod that has its resources already
-// keeps them.
+// Place is [Fit] for a pod of package numa. A pod that already has its resources keeps them.
 func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
-	// The bounded slice keeps append from writing into the caller's array. CPUs and memory
-	// come last: their places are known from the end of more.
+	// The bounded slice prevents append from writing into the caller's array. CPUs and memory
+	// come last, after the providers in more.
 	providers := append(more[:len(more):len(more)], cpus{n.CPU, n.State.CPU, pod}, memory{n.Memory, n.State.Memory, pod})
 	d, err := n.Topology.Admit(pod, providers)
 	if err != nil {
@@ -193,8 +190,8 @@ func (n Placement) Without(podUID string) State {
 	return State{CPU: n.CPU.Release(n.State.CPU, podUID, ""), Memory: n.State.Memory.WithoutPod(podUID)}
 }
 
-// cpus is a topology.Provider for a CPU policy. It is a value: Allocate returns another one
-// with the new state.
+// cpus is a topology.Provider for a CPU policy. It is a value: Allocate returns another one with
+// the new state.
 type cpus struct {
 	policy cpumgr.Policy
 	state  cpumgr.State

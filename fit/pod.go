@@ -12,9 +12,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Pod converts a pod for package numa: its init containers and sidecars in their order, then
-// the regular containers, with their requests and limits. A missing request equals the
-// limit. The pod is not changed.
+// Pod converts a pod for package numa: its init containers and sidecars in order, then the
+// regular containers, with their requests and limits. A missing request equals the limit. The pod
+// is not modified.
 func Pod(pod *v1.Pod) numa.Pod {
 	out := numa.Pod{UID: string(pod.UID), Guaranteed: podmeta.QOS(pod) == v1.PodQOSGuaranteed}
 	for i := range pod.Spec.InitContainers {
@@ -36,9 +36,9 @@ func Pod(pod *v1.Pod) numa.Pod {
 	return out
 }
 
-// Resources returns requests and limits in numbers: thousandths of a CPU, bytes, and
-// numbers of devices. Bound means that cpu and memory have limits equal to their
-// requests, which exclusive CPUs and memory of one's own require.
+// Resources returns requests and limits as numbers: thousandths of a CPU, bytes, and numbers of
+// devices. Bound means that the limits of cpu and memory equal the requests, which exclusive CPUs
+// and exclusive memory require.
 func Resources(r v1.ResourceRequirements) numa.Resources {
 	request := func(name v1.ResourceName) resource.Quantity {
 		if q, ok := r.Requests[name]; ok {
@@ -74,7 +74,7 @@ func Resources(r v1.ResourceRequirements) numa.Resources {
 				if out.HugePages == nil {
 					out.HugePages = map[uint64]uint64{}
 				}
-				// Summed: hugepages-2Mi and hugepages-2048Ki are pages of one size.
+				// Added, since hugepages-2Mi and hugepages-2048Ki are pages of one size.
 				out.HugePages[uint64(page.Value())] += n
 			}
 		}

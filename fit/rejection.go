@@ -7,22 +7,20 @@ import "time"
 type Rejection struct {
 	Reason  string
 	Message string
-	// RetryUntil, if not zero, lets the pod wait: it stays Pending with this reason and
-	// message, its admission is repeated whenever resources were released, and it is
-	// rejected at that time. Of several values for the same reason the first is used.
-	// A pod that would fit without the pods that are terminating waits without
-	// RetryUntil.
+	// RetryUntil, if not zero, lets the pod wait: it stays Pending with this reason and message,
+	// its admission is repeated whenever resources were released, and at that time it is
+	// rejected. If a reason is reported several times, the first RetryUntil is used. A pod that
+	// would fit without the terminating pods waits without RetryUntil.
 	RetryUntil time.Time
-	// Outside means that the pod waits for something other than the node's pods, such
-	// as a plugin. Then the last RetryUntil is used, not the first.
+	// Outside means that the pod waits for something other than the node's pods, such as a
+	// plugin. Then the last RetryUntil is used, not the first.
 	Outside bool
-	// Final means that free resources would not help: the pod does not wait for pods
-	// that are terminating.
+	// Final means that free resources would not help: the pod does not wait for terminating pods.
 	Final bool
 }
 
 // Error returns "Reason: Message".
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
-// Waits reports whether the pod is to wait. A nil Rejection does not wait.
+// Waits reports whether the pod has to wait. A nil Rejection means that it is admitted.
 func (r *Rejection) Waits() bool { return r != nil && !r.RetryUntil.IsZero() }
