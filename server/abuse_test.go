@@ -218,7 +218,7 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// What net/http would answer by itself is behind the same door.
+// What net/http would answer by itself passes the same limits.
 func TestOptionsOfTheServer(t *testing.T) {
 	c := whole(t)
 	c.Authenticator = auth.FirstOf()

@@ -19,65 +19,64 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// maxCA is how large a file of certificates, or a key, may be, in bytes: some hundred
-// certificates.
+// maxCA limits the size of a file of certificates, or of a key, in bytes. It is enough for some
+// hundred certificates.
 const maxCA = 1 << 20
 
-// ErrNoCertificate is the error of a handshake while there is no certificate.
+// ErrNoCertificate is the error of a TLS handshake while the server has no certificate.
 var ErrNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// CertsConfig configures the source of certificates. One of Certificate, CertFile
-// with KeyFile, and CertDir is required; the first of them that is set is used.
-// Files are PEM.
+// CertsConfig configures the source of certificates. Certificate, CertFile with KeyFile, or
+// CertDir is required; the first of them that is set is used. Files are PEM.
 type CertsConfig struct {
-	// Certificate is called at each handshake; nil means that there is none yet.
+	// Certificate is called at each handshake. It returns nil if there is no certificate yet.
 	Certificate       func() *tls.Certificate
 	CertFile, KeyFile string
-	CertDir           string // directory of a self-signed pair, which is created if needed
-	Host              string // host name of the self-signed pair
+	CertDir           string // directory of a self-signed pair, which is created if it is missing
+	Host              string // host name in the self-signed certificate
 	IPs               []net.IP
 
 	ClientCAFile string // PEM; "": no client certificates are accepted
 	Options      TLSOptions
 
-	// Recheck is the interval of checks for changes that events do not report.
+	// Recheck is the interval at which files are checked for changes that cause no event.
 	Recheck time.Duration // 1m
 	Log     *zap.Logger   // silent
 }
 
-// Certs has the serving certificate of a node's HTTPS API, and the authorities of
-// its clients' certificates.
+// Certs has the serving certificate of a node's HTTPS API, and the authorities for its clients'
+// certificates.
 //
-// The certificate is, in this order: the result of a function at each handshake (a
-// certificate manager's); a pair of files; kubelet.crt and kubelet.key in CertDir,
-// which are created and self-signed if they cannot be read. Files are read again
-// when they change, also by renaming them or their directory (like mounted
-// Secrets). A faulty file is logged, and the former content used.
+// The certificate is one of these, in this order: the result of a function at each handshake (for
+// example a certificate manager's); a pair of files; kubelet.crt and kubelet.key in CertDir,
+// which are created and self-signed if they cannot be read. Files are read again when they
+// change, even if they or their directory are renamed (as in mounted Secrets). An invalid file is
+// logged, and the former content is used.
 //
 //	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: "node-1"})
 //	...
 //	go certs.Run(ctx)
 //	l = tls.NewListener(l, certs.TLS())
 //
-// A client certificate is requested and not required: the authenticator decides,
-// see [Certs.ClientCAs].
+// A client certificate is requested but not required: the authenticator decides; see
+// [Certs.ClientCAs].
 //
-// Its methods may be called from any goroutine.
+// Certs is safe for concurrent use.
 type Certs struct {
 	cfg CertsConfig
-	// conf does not change after NewCerts; TLS returns copies of it.
+	// conf does not change after NewCerts. TLS returns copies of it.
 	conf *tls.Config
-	// pair and cas are read at each handshake, without a lock.
+	// Each handshake reads pair and cas, without a lock.
 	pair atomic.Pointer[tls.Certificate]
 	cas  atomic.Pointer[x509.CertPool]
-	// files are the contents of pair and cas, compared to avoid parsing keys after
-	// changes of other files. Only New and Run use it.
+	// files has the contents of pair and cas, so that keys are not parsed again when other files
+	// change. Only NewCerts and Run use it.
 	files struct{ cert, key, ca []byte }
 }
 
-// NewCerts reads the files, and creates a pair in CertDir if none can be read. A
-// pair or a file of authorities that cannot be read is an error here; Run only logs
-// it. It starts no goroutine.
+// NewCerts reads the files, and creates a pair in CertDir if there is none that can be read. It
+// returns an error if a pair or a file of authorities cannot be read; Run only logs that. It
+// starts no goroutine.
 func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -85,7 +84,7 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Recheck == 0 {
 		cfg.Recheck = time.Minute
 	}
-	// HTTP/2 as well: a server without it takes the second.
+	// With HTTP/2. A server without it uses the second.
 	c := &Certs{cfg: cfg, conf: &tls.Config{NextProtos: []string{"h2", "http/1.1"}}}
 	var errs []error
 	switch {
@@ -104,7 +103,7 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
-	// The kubelet starts with such options, too.
+	// Only logged: the kubelet also starts with such options.
 	for _, w := range warnings {
 		cfg.Log.Warn("found weak or ineffective TLS option", zap.String("option", w))
 	}
@@ -118,24 +117,23 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	}
 	if cfg.ClientCAFile != "" {
 		errs = append(errs, c.loadCAs())
-		// Requested and not verified by the handshake: a client with a bearer token
-		// may have no certificate, and an invalid one should cause a 401.
+		// The handshake requests a certificate but does not verify it: a client with a bearer
+		// token may have none, and an invalid one should cause a 401.
 		c.conf.ClientAuth = tls.RequestClientCert
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
-	// A function in place of the pair, so that a new one counts from the next handshake
-	// on.
+	// A function instead of the pair, so that a new pair is used from the next handshake on.
 	c.conf.GetCertificate = c.certificate
 	return c, nil
 }
 
-// TLS returns the configuration for a server, which always uses the newest
-// certificate. The caller may change the copy.
+// TLS returns the configuration for a server, which always uses the newest certificate. The
+// caller may modify it.
 func (c *Certs) TLS() *tls.Config { return c.conf.Clone() }
 
-// ClientCAs returns the authorities of clients' certificates; nil means none.
+// ClientCAs returns the authorities for clients' certificates; nil if there are none.
 func (c *Certs) ClientCAs() *x509.CertPool { return c.cas.Load() }
 
 // certificate is tls.Config.GetCertificate. The requested name is ignored: a node
@@ -151,13 +149,13 @@ func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// loadPair reads the pair, and uses it if it has changed. After an error the former
-// is kept.
+// loadPair reads the pair, and uses it if it has changed. After an error, the former pair is
+// kept.
 func (c *Certs) loadPair() error {
 	cert, err := safefile.ReadLinked(c.cfg.CertFile, maxCA)
 	var key []byte
-	// Both files are read before either is used: a writer may be between the two, and
-	// then they do not fit.
+	// Both files are read before either is used. They may not match if a writer has replaced only
+	// one of them.
 	if err == nil {
 		key, err = safefile.ReadLinked(c.cfg.KeyFile, maxCA)
 	}
@@ -172,15 +170,15 @@ func (c *Certs) loadPair() error {
 		return fmt.Errorf("certificate %s with key %s: %w", c.cfg.CertFile, c.cfg.KeyFile, err)
 	}
 	c.files.cert, c.files.key = cert, key
-	// An unchanged pair that was written again is not reported.
+	// An unchanged pair that was written again is not logged.
 	if old := c.pair.Load(); old == nil || !slices.EqualFunc(old.Certificate, pair.Certificate, slices.Equal[[]byte]) {
 		c.pair.Store(&pair)
 	}
 	return nil
 }
 
-// loadCAs reads the authorities, and uses them if they have changed. After an error
-// the former are kept.
+// loadCAs reads the authorities, and uses them if they have changed. After an error, the former
+// ones are kept.
 func (c *Certs) loadCAs() error {
 	b, err := safefile.ReadLinked(c.cfg.ClientCAFile, maxCA)
 	if err != nil {
@@ -193,7 +191,7 @@ func (c *Certs) loadCAs() error {
 	if !pool.AppendCertsFromPEM(b) {
 		return fmt.Errorf("client authorities %s: the file has no certificate", c.cfg.ClientCAFile)
 	}
-	// A different order or different comments are no change.
+	// A different order or different comments are not a change.
 	if old := c.cas.Load(); old == nil || !old.Equal(pool) {
 		c.cas.Store(pool)
 	}
@@ -218,23 +216,22 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 	var events <-chan fsnotify.Event
 	var errs <-chan error
-	// Without a watch, for example if no inotify instances are left, the ticker is
+	// Without a watch, for example if no inotify instances are available, only the ticker is
 	// used.
 	if w, err := fsnotify.NewWatcher(); err == nil {
 		defer func() { _ = w.Close() }()
-		// Files are renamed into place by their writers: so the directory is
-		// watched.
+		// The directory is watched, since writers rename files into place.
 		events, errs = w.Events, w.Errors
 		watch(w, files)
-		loads = append(loads, func() error { watch(w, files); return nil }) // a directory may be a new one
+		loads = append(loads, func() error { watch(w, files); return nil }) // the directory may have been replaced
 	}
-	// Also with a watch: file systems of servers and some overlays report no events.
+	// Also used with a watch, since network file systems and some overlays report no events.
 	tick := time.NewTicker(c.cfg.Recheck)
 	defer tick.Stop()
-	// The last error of each, so that a faulty file is logged once.
+	// The last error of each load, so that an invalid file is logged once.
 	last := make([]string, len(loads))
 	for {
-		// Before the first wait as well: files may have changed since NewCerts.
+		// Load before the first wait, since files may have changed since NewCerts.
 		for i, load := range loads {
 			now := ""
 			if err := load(); err != nil {
@@ -254,7 +251,7 @@ func (c *Certs) Run(ctx context.Context) error {
 			case ev := <-events:
 				told = concerns(ev, files, names)
 			case err := <-errs:
-				_ = err // events may have been lost: check
+				_ = err // events may have been lost, so check the files
 				told = true
 			case <-tick.C:
 				told = true
@@ -263,11 +260,11 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 }
 
-// concerns reports whether an event may change the content of files: it creates or
-// removes a name in the directory of a file (or of its link target), or of that
-// directory. Kubernetes' mounts replace a link in the directory (..data), so that
-// any name there counts. Writes count only for the files and their targets: the
-// directory may also have a log that is written all the time.
+// concerns reports whether an event may have changed the content of files. It may if a name is
+// created or removed in the directory of a file or of its link target, or if that directory
+// itself is. In Kubernetes' mounts, any name counts, since they replace a link in the directory
+// (..data). Writes count only if they are to the files or their targets: the directory may also
+// contain a log that is written all the time.
 func concerns(ev fsnotify.Event, files, names []string) bool {
 	if !ev.Has(fsnotify.Create) && !ev.Has(fsnotify.Remove) && !ev.Has(fsnotify.Rename) {
 		return slices.Contains(names, ev.Name)
@@ -278,8 +275,8 @@ func concerns(ev fsnotify.Event, files, names []string) bool {
 	})
 }
 
-// targets are the names by which files may be written: their own, and where links lead
-// from there.
+// targets returns the names by which files may be written: their own, and those that links lead
+// to.
 func targets(files []string) []string {
 	names := make([]string, 0, 2*len(files))
 	for _, f := range files {
@@ -291,9 +288,9 @@ func targets(files []string) []string {
 	return names
 }
 
-// watch watches the directories of files and their parents, whose renaming changes
-// the files as well. A directory that is watched already is no error; a missing one
-// is tried again at the next check.
+// watch watches the directories of files and their parents, since renaming a directory changes
+// the files too. Watching a directory again is not an error. A missing directory is tried again
+// at the next check.
 func watch(w *fsnotify.Watcher, files []string) {
 	for _, f := range files {
 		_ = w.Add(filepath.Dir(f))

@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// TLSOptions are TLS settings by name. The zero value uses Go's defaults, with TLS
-// 1.2 as the oldest version. The names are those of the fields tlsCipherSuites,
-// tlsMinVersion and tlsCurvePreferences of a KubeletConfiguration.
+// TLSOptions has TLS settings by name. The zero value uses Go's defaults and TLS 1.2 as the
+// oldest version. The names are those of the fields tlsCipherSuites, tlsMinVersion and
+// tlsCurvePreferences of a KubeletConfiguration.
 type TLSOptions struct {
-	// CipherSuites are the names of Go and IANA, such as
-	// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. TLS 1.3 has no choice.
+	// CipherSuites are names from IANA, as in Go, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+	// They have no effect on TLS 1.3.
 	CipherSuites []string
 	// MinVersion is VersionTLS10 to VersionTLS13.
 	MinVersion string
-	// Curves are key exchanges by number (tls.CurveID, which are IANA's), such as
-	// 29 for X25519.
+	// Curves are key exchanges by their IANA number (tls.CurveID), such as 29 for X25519.
 	Curves []int32
 }
 
-// versions are the names that the kubelet's configuration has for tlsMinVersion.
+// versions has the values of tlsMinVersion in the kubelet's configuration.
 var versions = map[string]uint16{
 	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11,
 	"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
@@ -31,11 +30,11 @@ var versions = map[string]uint16{
 // curves are the key exchanges that Go supports.
 var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.X25519MLKEM768}
 
-// apply sets conf. warnings name choices that are insecure or without effect. The
-// error names every fault.
+// apply sets conf. warnings are about choices that are insecure or have no effect. The error has
+// all mistakes.
 func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 	var errs []error
-	// The kubelet's default, and Go's.
+	// The default of the kubelet and of Go.
 	conf.MinVersion = tls.VersionTLS12
 	if o.MinVersion != "" {
 		v, ok := versions[o.MinVersion]
@@ -62,11 +61,11 @@ func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 			errs = append(errs, fmt.Errorf("tlsCipherSuites has %q; want some of %s", n, names(safe)))
 		}
 	}
-	// TLS 1.3 has its own suites, which Go does not let choose.
+	// TLS 1.3 has its own suites, which cannot be configured in Go.
 	if len(o.CipherSuites) > 0 && conf.MinVersion == tls.VersionTLS13 {
 		warnings = append(warnings, "tlsCipherSuites has no effect with tlsMinVersion VersionTLS13")
 	}
-	// Their order does not matter: Go has its own preference.
+	// Their order has no effect: Go has its own preference.
 	for _, n := range o.Curves {
 		i := slices.IndexFunc(curves, func(c tls.CurveID) bool { return int32(c) == n })
 		if i < 0 {
@@ -78,7 +77,7 @@ func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// names lists the keys of a map for a message, in order.
+// names lists the keys of a map for a message, sorted.
 func names[V any](m map[string]V) string {
 	var out []string
 	for n := range m {

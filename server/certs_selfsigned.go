@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// The pair that is made when none is given, as the kubelet names it.
+// File names of the self-signed pair, as in the kubelet.
 const (
 	ownCert = "kubelet.crt"
 	ownKey  = "kubelet.key"
 )
 
-// selfSigned makes sure that dir has a pair, and returns its paths. A readable pair
-// is kept, so that clients that trust it continue to do so. A damaged one is
-// replaced.
+// selfSigned makes sure that dir has a pair, and returns its paths. A readable pair is kept, so
+// that clients that trust it continue to do so. A damaged one is replaced.
 func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, ownCert), filepath.Join(dir, ownKey)
 	// Expiry is not checked, as in the kubelet.
@@ -38,7 +37,7 @@ func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err e
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // certificates are public; the key is 0600
 		return "", "", err
 	}
-	// The key first: a certificate without its key is the worse half.
+	// The key is written first: a certificate without its key would be worse than the reverse.
 	if err := replace(keyFile, key, 0o600); err != nil {
 		return "", "", err
 	}
@@ -48,31 +47,31 @@ func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err e
 	return certFile, keyFile, nil
 }
 
-// makePair creates a self-signed certificate for a host, valid for a year like the
-// kubelet's. It is no authority.
+// makePair creates a self-signed certificate for a host, valid for one year like the kubelet's.
+// It is not a certificate authority.
 func makePair(host string, ips []net.IP, now time.Time) (cert, key []byte, err error) {
-	// P-256: all clients support it, and it is fast.
+	// P-256 is fast, and all clients support it.
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
-	// 127 bits: positive, and far more than the 64 bits of chance that a serial should
-	// have.
+	// 127 bits: a positive number, with far more than the 64 random bits that a serial number
+	// should have.
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// The time makes certificates of one host distinguishable in a list.
+		// With the time, several certificates of one host can be told apart in a list.
 		Subject:     pkix.Name{CommonName: fmt.Sprintf("%s@%d", host, now.Unix())},
-		NotBefore:   now.Add(-time.Hour), // for clients whose clocks are late
+		NotBefore:   now.Add(-time.Hour), // for clients whose clocks are slow
 		NotAfter:    now.AddDate(1, 0, 0),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: ips, BasicConstraintsValid: true,
 	}
-	// A name that is an address has to be among the addresses: clients compare by type.
+	// If the name is an IP address, it must be among the addresses: clients compare by type.
 	if ip := net.ParseIP(host); ip != nil {
 		template.IPAddresses = append(template.IPAddresses, ip)
 	} else {
@@ -90,20 +89,20 @@ func makePair(host string, ips []net.IP, now time.Time) (cert, key []byte, err e
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
 }
 
-// replace puts a whole file in another's place. A crash leaves the old file or the new
-// one. The directory is not synced: a lost pair is made again.
+// replace replaces a file atomically: a crash leaves the old or the new content. The directory is
+// not synced, since a lost pair is created again.
 func replace(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	// After the rename there is nothing of that name, and this does nothing.
+	// After the rename the name no longer exists, and Remove does nothing.
 	defer func() { _ = os.Remove(f.Name()) }()
 	if _, err := f.Write(data); err != nil {
 		_ = f.Close()
 		return err
 	}
-	// Before the rename: the key must never be readable for others.
+	// Set before the rename, since others must never be able to read the key.
 	if err := f.Chmod(mode); err != nil {
 		_ = f.Close()
 		return err

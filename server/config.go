@@ -15,44 +15,42 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// Config configures a [Server]. Node and Pods are required, and at least one
-// listener or port. With a main listener TLS, Authenticator and Authorizer are
-// required, too. Any other nil field disables its endpoints.
+// Config configures a [Server]. Node, Pods, and at least one listener or port are required. A
+// main listener also requires TLS, Authenticator and Authorizer. Any other nil field disables its
+// endpoints.
 type Config struct {
-	Node string // the node's name, for authorization
-	// Version is the Kubernetes version of the node for /statusz; none.
+	Node string // name of the node, for authorization
+	// Version is the Kubernetes version of the node, for /statusz. Default: not shown.
 	Version string
 
-	// A listener is given open, or by an address and a port; port 0 means none. Run
-	// closes the given listeners. Main has all endpoints, with TLS and
-	// authorization; ReadOnly has the basic ones and Healthz only /healthz, both
-	// without TLS and authorization.
+	// Each server has an open listener, or an address and a port to listen at; port 0 means none.
+	// Run closes the listeners. Main has all endpoints, with TLS and authorization. ReadOnly has
+	// the basic endpoints and Healthz only /healthz, both without TLS and authorization.
 	Main, ReadOnly, Healthz         net.Listener
 	Port, ReadOnlyPort, HealthzPort int
 	Address                         string // of the main and the read-only port; 0.0.0.0
 	HealthzAddress                  string // 127.0.0.1
 
 	TLS *tls.Config // see [Certs]
-	// Authenticator determines the user of a request on the main port, and
-	// Authorizer whether the user may make it.
+	// Authenticator determines the user of a request on the main port. Authorizer decides whether
+	// the user may make it.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
-	// Inner is for a Handler behind another server that authenticates requests:
-	// requests are not authenticated. Listeners, TLS and Authenticator are not
-	// required.
+	// Inner is for a Handler behind another server that authenticates requests. It turns off
+	// authentication; listeners, TLS and Authenticator are not required.
 	Inner bool
-	// DisableHTTP2 is for clients and proxies with problems; the kubelet has an
-	// environment variable.
+	// DisableHTTP2 is for clients and proxies that have problems with it. The kubelet has an
+	// environment variable for this.
 	DisableHTTP2 bool
 
-	// EnableDebuggingHandlers and the following fields are the kubelet's fields of
-	// these names. In the kubelet all but EnableSystemLogQuery are true by default.
-	// Without EnableDebuggingHandlers there are no exec, attach, portForward, run,
-	// logs and profiles, whatever the others are.
+	// EnableDebuggingHandlers and the following fields are the kubelet's fields with these names.
+	// In the kubelet all but EnableSystemLogQuery are true by default. Without
+	// EnableDebuggingHandlers there are no exec, attach, portForward, run, logs and profiles,
+	// whatever the other fields are.
 	EnableDebuggingHandlers bool
 	EnableProfilingHandler  bool
 	EnableSystemLogHandler  bool
-	EnableSystemLogQuery    bool // needs EnableSystemLogHandler
+	EnableSystemLogQuery    bool // requires EnableSystemLogHandler
 	EnableDebugFlagsHandler bool
 
 	// The kubelet's feature gates.
@@ -68,29 +66,29 @@ type Config struct {
 	Stats      Stats
 	Gatherers  map[string]prometheus.Gatherer // by path: /metrics, /metrics/cadvisor ...
 	Configz    func() any                     // a KubeletConfiguration of v1beta1
-	Flags      func() map[string]string       // the program's flags, at /flagz
+	Flags      func() map[string]string       // the program's flags, for /flagz
 	LogLevel   LogLevel
-	Health     []Check // in addition to "ping"
+	Health     []Check // checks in addition to "ping"
 
-	PodLogsDir    string // logs outside of it are refused; /var/log/pods
+	PodLogsDir    string // directory that logs must be in; /var/log/pods
 	SystemLogDir  string // /var/log
 	CheckpointDir string // <root>/checkpoints
 
 	Timeout  time.Duration // of a request without streaming; 30s
-	Grace    time.Duration // for running requests when Run ends; 10s
+	Grace    time.Duration // time for running requests after the end of Run's ctx; 10s
 	Heavy    int           // limit of concurrent requests to each expensive endpoint; 8
 	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; 1000
-	Requests int           // limit of all others, for each port; 400. On the main port only authorized ones count.
+	Requests int           // limit of concurrent other requests, per port; 400. On the main port only authorized ones count.
 	// One user may have at most seven eighths of each of these limits.
 
-	// One client host may have twice as many connections to a port as the sum of
-	// Requests and Streams; all hosts together eight times as many.
+	// One client host may have twice as many connections to a port as the sum of Requests and
+	// Streams. All hosts together may have eight times as many.
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// withDefaults returns a copy with the zero values replaced that have a default.
+// withDefaults returns a copy with defaults in place of zero values.
 func (c Config) withDefaults() Config {
 	for _, s := range []struct {
 		field *string
@@ -127,7 +125,7 @@ func (c Config) withDefaults() Config {
 // hasMain reports whether there is a listener with authentication.
 func (c Config) hasMain() bool { return c.Main != nil || c.Port != 0 }
 
-// validate returns all faults, each with its field, value, and allowed values.
+// validate returns all mistakes, each with its field, value, and allowed values.
 func (c Config) validate() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -135,12 +133,12 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	// Authorizers decide about a named node.
+	// Authorizers decide about a node by its name.
 	must(c.Node != "", "Config.Node is required")
 	must(c.Pods != nil, "Config.Pods is required")
 	must(c.Inner || c.hasMain() || c.ReadOnly != nil || c.ReadOnlyPort != 0 || c.Healthz != nil || c.HealthzPort != 0,
 		"Config has no listener and no port; want at least one")
-	// 0 is no port here, not any free one.
+	// 0 means no port, not any free port.
 	for _, p := range []struct {
 		name string
 		port int
@@ -150,7 +148,7 @@ func (c Config) validate() error {
 	for _, a := range []struct{ name, addr string }{{"Address", c.Address}, {"HealthzAddress", c.HealthzAddress}} {
 		must(net.ParseIP(a.addr) != nil, "Config.%s is %q; want an IP address", a.name, a.addr)
 	}
-	// Inner disables authentication, which must not happen on port 10250.
+	// Inner turns off authentication, which must not happen on port 10250.
 	must(!c.Inner || !c.hasMain(), "Config.Inner is set beside a main listener or port, which would be served without authentication")
 	if c.hasMain() {
 		must(c.TLS != nil, "Config.TLS is required for the main port")
@@ -158,7 +156,7 @@ func (c Config) validate() error {
 		must(c.Authorizer != nil, "Config.Authorizer is required for the main port")
 	}
 	must(!c.EnableSystemLogQuery || c.EnableSystemLogHandler, "Config.EnableSystemLogQuery needs EnableSystemLogHandler")
-	// With a runtime, the containers of a path must be found.
+	// With a runtime, the containers named by paths have to be found.
 	must(c.Runtime == nil || c.Instances != nil, "Config.Runtime needs Instances")
 	must(c.Checkpoint == nil || c.Instances != nil && c.CheckpointDir != "", "Config.Checkpoint needs Instances and CheckpointDir")
 	for _, d := range []struct{ name, dir string }{
@@ -166,8 +164,7 @@ func (c Config) validate() error {
 	} {
 		must(d.dir == "" || filepath.IsAbs(d.dir), "Config.%s is %q; want an absolute path", d.name, d.dir)
 	}
-	// A pattern of ServeMux in a path, or a path of several elements, would shadow
-	// other endpoints.
+	// A path that is a ServeMux pattern, or has several elements, would hide other endpoints.
 	for path, g := range c.Gatherers {
 		ok := path == "/metrics" || strings.HasPrefix(path, "/metrics/") && !strings.ContainsAny(path[len("/metrics/"):], "/{}")
 		must(ok && g != nil, "Config.Gatherers has %q; want /metrics or /metrics/<name> and a Gatherer", path)
@@ -176,7 +173,7 @@ func (c Config) validate() error {
 	for i, h := range c.Health {
 		must(h.Name != "" && !strings.ContainsAny(h.Name, "/{} ") && h.Check != nil, "Config.Health[%d] is named %q; want a word and a function", i, h.Name)
 	}
-	// Negative values would end every request at once, or let none in.
+	// Negative values would end every request at once, or reject all.
 	must(c.Timeout > 0 && c.Grace > 0, "Config.Timeout is %v and Grace %v; want positive durations", c.Timeout, c.Grace)
 	must(c.Heavy > 0 && c.Streams > 0 && c.Requests > 0, "Config.Heavy is %d, Streams %d, Requests %d; want positive numbers", c.Heavy, c.Streams, c.Requests)
 	return errors.Join(errs...)

@@ -10,20 +10,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// checks returns all health checks; "ping" always passes.
+// checks returns all health checks. "ping" always passes.
 func (s *Server) checks() []Check {
 	ping := Check{Name: "ping", Check: func(*http.Request) error { return nil }}
-	// A log that fails cannot be detected: zap does not return its errors. The
-	// check exists because the kubelet has one of that name.
+	// This check always passes, since zap does not return errors of writing. It exists because
+	// the kubelet has a check with this name.
 	log := Check{Name: "log", Check: func(*http.Request) error { return nil }}
 	out := []Check{ping}
-	// A program's own check of its log replaces it.
+	// A check of the program with the same name replaces it.
 	if !slices.ContainsFunc(s.cfg.Health, func(c Check) bool { return c.Name == "log" }) {
 		out = append(out, log)
 	}
 	for _, c := range s.cfg.Health {
-		// A check of that name would make the endpoint say something else than it
-		// always does.
+		// "ping" cannot be replaced.
 		if c.Name != "ping" {
 			out = append(out, c)
 		}
@@ -31,8 +30,8 @@ func (s *Server) checks() []Check {
 	return out
 }
 
-// healthRoutes are /healthz with one path for each check, /livez and /readyz. The
-// last two have all checks as well: a node agent has no separate start-up.
+// healthRoutes returns /healthz with one path for each check, /livez and /readyz. All three have
+// all checks, since a node agent does not start up in phases.
 func (s *Server) healthRoutes() []route {
 	all := s.checks()
 	rs := []route{
@@ -46,20 +45,20 @@ func (s *Server) healthRoutes() []route {
 	return rs
 }
 
-// healthz answers "ok", or with the list of checks and their results. The reason of
-// a failure is only logged.
+// healthz answers "ok", or the list of checks and their results. The reason of a failure is only
+// logged.
 func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		// The list is built in any case: whether it is needed shows only at the end.
+		// Always built, since it is known only at the end whether the list is needed.
 		var list strings.Builder
 		var failed []string
 		for _, c := range checks {
-			// Excluded checks are not called at all: one of them may hang.
+			// An excluded check is not called at all, since it may hang.
 			if slices.Contains(r.URL.Query()["exclude"], c.Name) {
 				fmt.Fprintf(&list, "[+]%s excluded: ok\n", c.Name)
 				continue
 			}
-			// One after the other, within the deadline of the request.
+			// Checks run one after the other, within the deadline of the request.
 			err := c.Check(r)
 			s.slis.saw(c.Name, name, err)
 			if err == nil {
@@ -71,10 +70,10 @@ func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 			s.cfg.Log.Info("health check failed", zap.String("check", c.Name), zap.Error(err))
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		// A browser must not interpret a check's name.
+		// A browser must not interpret the name of a check.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		switch _, verbose := r.URL.Query()["verbose"]; {
-		// A failure returns the list in any case.
+		// A failure always returns the list.
 		case len(failed) > 0:
 			http.Error(w, list.String()+name+" check failed", http.StatusInternalServerError)
 		case verbose:
@@ -85,15 +84,15 @@ func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 	}
 }
 
-// slis are the results of health checks, as all components of Kubernetes export
-// them at /metrics/slis, labelled with the check and the endpoint.
+// slis has the results of health checks for /metrics/slis, by check and endpoint, like all
+// components of Kubernetes.
 type slis struct {
 	reg   *prometheus.Registry
 	now   *prometheus.GaugeVec
 	total *prometheus.CounterVec
 }
 
-// newSLIs makes the metrics (KEP-3466), which have a path of their own.
+// newSLIs creates the metrics (KEP-3466).
 func newSLIs() *slis {
 	s := &slis{
 		reg: prometheus.NewRegistry(),
@@ -108,7 +107,7 @@ func newSLIs() *slis {
 	return s
 }
 
-// saw records the result of one check; kind is the endpoint.
+// saw records the result of one check. kind is the endpoint.
 func (s *slis) saw(check, kind string, err error) {
 	status, value := "success", 1.0
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
-// logOptions are the options of a container's log: the API's PodLogOptions in a
-// query. nil means no limit; tail is in lines, limit in bytes.
+// logOptions are the options for a container's log: the API's PodLogOptions in a query. nil means
+// no limit; tail is in lines, limit in bytes.
 type logOptions struct {
-	// previous requests the log of the instance before the current one.
+	// previous requests the log of the previous instance of the container.
 	follow, previous, timestamps bool
 	tail, limit, sinceSeconds    *int64
 	sinceTime                    time.Time
@@ -29,8 +29,8 @@ const (
 	streamStderr = "Stderr"
 )
 
-// parseLogOptions parses a query. The older parameter tail is a number or "all".
-// Unknown parameters are ignored, as by API servers. The error names every fault.
+// parseLogOptions parses a query. The older parameter tail is a number or "all". Unknown
+// parameters are ignored, as in API servers. The error has all mistakes.
 func parseLogOptions(q url.Values) (logOptions, error) {
 	o := logOptions{
 		follow: queryBool(q, "follow"), previous: queryBool(q, "previous"), timestamps: queryBool(q, "timestamps"),
@@ -39,7 +39,7 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 	if v := q.Get("stream"); v != "" {
 		o.stream = v
 	}
-	// The older name wins, as with the kubelet.
+	// As in the kubelet, the older name takes precedence.
 	tail := "tailLines"
 	if q.Get("tail") != "" {
 		tail = "tail"
@@ -58,10 +58,10 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 			errs = append(errs, fmt.Errorf("%s is %q; want a number", n.name, v))
 			continue
 		}
-		// A variable of this round: the pointers are kept.
+		// A new variable in each iteration, since the pointers are kept.
 		*n.dst = &i
 	}
-	// Some clients write a missing time so.
+	// Some clients send "null" for a missing time.
 	if v := q.Get("sinceTime"); v != "" && v != "null" {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
@@ -72,15 +72,15 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 	return o, errors.Join(errs...)
 }
 
-// queryBool reads a parameter as the API does: it is true if it is there,
-// unless it says false or 0.
+// queryBool parses a boolean parameter like the API: it is true if it is present, unless its
+// value is false or 0.
 func queryBool(q url.Values, name string) bool {
 	v, ok := q[name]
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validate returns all contradictions, by the rules of the API server, which a
-// direct client of the node has bypassed.
+// validate returns all contradictions, by the rules of the API server. Direct clients of the node
+// bypass that server.
 func (o *logOptions) validate() error {
 	var errs []error
 	if o.tail != nil && *o.tail < 0 {
@@ -92,7 +92,7 @@ func (o *logOptions) validate() error {
 	if o.sinceSeconds != nil && *o.sinceSeconds < 1 {
 		errs = append(errs, fmt.Errorf("sinceSeconds is %d; want 1 or more", *o.sinceSeconds))
 	}
-	// Both at once would leave it open which of them counts.
+	// It would be unclear which of the two counts.
 	if o.sinceSeconds != nil && !o.sinceTime.IsZero() {
 		errs = append(errs, errors.New("sinceSeconds and sinceTime exclude each other; want at most one of them"))
 	}
@@ -110,7 +110,7 @@ func (o *logOptions) validate() error {
 
 // reader returns the options for reading the file.
 func (o *logOptions) reader(now time.Time) crilog.Options {
-	// -1 is the whole log; 0 lines are a valid wish.
+	// -1 means the whole log; 0 lines are a valid request.
 	out := crilog.Options{Tail: -1, Follow: o.follow, Timestamps: o.timestamps, Since: o.sinceTime}
 	if o.tail != nil {
 		out.Tail = *o.tail
@@ -119,8 +119,7 @@ func (o *logOptions) reader(now time.Time) crilog.Options {
 		out.Limit = *o.limit
 	}
 	if o.sinceSeconds != nil {
-		// A number of seconds beyond a Duration's range is cut, and does not wrap
-		// around.
+		// A number of seconds beyond the range of a Duration is limited and does not overflow.
 		out.Since = now.Add(-seconds.Of(*o.sinceSeconds))
 	}
 	switch o.stream {

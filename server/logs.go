@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/cri/crilog"
 )
 
-// logRoutes is one endpoint, and an answer for paths with too few elements.
+// logRoutes returns the log endpoint, and an answer for paths with too few elements.
 func (s *Server) logRoutes() []route {
 	if s.cfg.Logs == nil {
 		return nil
@@ -26,13 +26,13 @@ func (s *Server) logRoutes() []route {
 	}
 }
 
-// containerLogs copies a container's log. The order of the checks is the kubelet's, and
-// decides which code a request with several mistakes gets.
+// containerLogs sends a container's log. The order of the checks is the kubelet's; it decides
+// which status code a request with several mistakes gets.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	o, err := parseLogOptions(r.URL.Query())
-	// KEP-3288: without the gate the parameter is refused and not ignored, since
-	// the answer would have more than requested.
+	// Without the feature gate of KEP-3288 the parameter is rejected, not ignored: the answer
+	// would have more than was requested.
 	if err == nil && o.stream != streamAll && !s.cfg.SplitLogStreams {
 		err = fmt.Errorf("stream is %q; want All: this node does not tell streams apart (PodLogsQuerySplitStreams)", o.stream)
 	}
@@ -44,7 +44,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, oneLine(err), http.StatusUnprocessableEntity)
 		return
 	}
-	// The path has no UID: the newest pod of that name is meant.
+	// The path has no UID, so the newest pod with that name is meant.
 	pod := s.pod(namespace, name, "")
 	if pod == nil {
 		http.Error(w, fmt.Sprintf("pod %q does not exist", name), http.StatusNotFound)
@@ -62,8 +62,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	s.copyLog(w, r, id, o.reader(time.Now()))
 }
 
-// copyLog streams the log of the container id. It ends with the request, with the log,
-// or when the client reads nothing.
+// copyLog streams the log of the container id. It ends with the request, at the end of the log,
+// or if the client reads nothing.
 func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o crilog.Options) {
 	path, _, err := s.logFile(r.Context(), id)
 	if err != nil {
@@ -73,19 +73,19 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 	rc := http.NewResponseController(w)
 	out := &patient{w: w, rc: rc}
 	o.Root = s.cfg.PodLogsDir
-	// With follow, a client waits for the head before there is a line.
+	// With follow, a client waits for the response header even if there is no line yet.
 	o.Flush = func() {
 		out.extend()
-		if rc.Flush() == nil { // the head goes out before there is any line
+		if rc.Flush() == nil { // send the header before the first line
 			out.begun = true
 		}
 	}
 	var asked time.Time
-	// Called at the end of the file; the runtime is called at most once a second.
-	// Another path means that the log was rotated.
+	// Called at the end of the file. It calls the runtime at most once a second. If the path has
+	// changed, the log was rotated.
 	o.Ended = func() bool {
-		// Between calls of the runtime the log counts as open, which delays the end
-		// by a second.
+		// Between calls to the runtime the log counts as open, which delays the end by up to a
+		// second.
 		if time.Since(asked) < time.Second {
 			return false
 		}
@@ -97,14 +97,14 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 	switch err := crilog.Copy(r.Context(), out, path, o); {
 	case err == nil:
 	case out.begun:
-		panic(http.ErrAbortHandler) // or the error would pass for a part of the log
+		panic(http.ErrAbortHandler) // otherwise the error would look like a part of the log
 	default:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 }
 
-// logFile returns the path of a log, with a deadline of its own: the request may
-// follow the log for days.
+// logFile returns the path of a log. It has its own deadline, since the request may follow the
+// log for days.
 func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
@@ -115,9 +115,8 @@ func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	return path, open, err
 }
 
-// patient sets a write deadline for each piece, however long the whole takes: a
-// client that does not read is disconnected. The deadline is extended with each
-// piece, to three times late.
+// patient sets a write deadline for each piece, however long the whole takes: a client that does
+// not read is disconnected. Each piece extends the deadline to three times late.
 type patient struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -125,11 +124,11 @@ type patient struct {
 	begun bool
 }
 
-// extend moves the deadline for writing, at most once a second and not for each line.
+// extend extends the write deadline, at most once a second.
 func (p *patient) extend() {
 	if now := time.Now(); now.Sub(p.last) > time.Second {
 		p.last = now
-		_ = p.rc.SetWriteDeadline(now.Add(3 * late)) // a recorder has none
+		_ = p.rc.SetWriteDeadline(now.Add(3 * late)) // fails in tests with a recorder
 	}
 }
 
@@ -140,8 +139,8 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// logOf returns the container whose log is requested, from its pod's status: the id
-// is the runtime's. Only the status knows which container is the previous one.
+// logOf returns the ID of the container whose log is requested, as the runtime knows it. It comes
+// from the pod's status, since only the status knows which container is the previous one.
 func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, error) {
 	cs := statusOf(st, container)
 	if cs == nil {
@@ -158,19 +157,19 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 			return "", fmt.Errorf("previous terminated container %q in pod %q not found", container, pod)
 		}
 		id = last
-	// The current container comes first.
+	// The current container takes precedence.
 	case cs.State.Running != nil:
 		id = cs.ContainerID
 	case cs.State.Terminated != nil && cs.State.Terminated.ContainerID != "":
 		id = cs.State.Terminated.ContainerID
 	case cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil:
-		// The next one did not start: the previous one shows why.
+		// The new container did not start, and the previous one's log shows why.
 		if last == "" {
 			return "", fmt.Errorf("container %q in pod %q is terminated", container, pod)
 		}
 		id = last
 	case cs.State.Waiting != nil:
-		// Texts of the kubelet, which people search for.
+		// The kubelet's texts, which people search for.
 		why := cs.State.Waiting.Reason
 		switch why {
 		case "ErrImagePull":
@@ -183,14 +182,14 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 	if id == "" {
 		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod)
 	}
-	// Statuses have IDs with the runtime's name, as in containerd://0123.
+	// IDs in a status have the runtime's name as a prefix, as in containerd://0123.
 	if _, own, ok := strings.Cut(id, "://"); ok {
 		id = own
 	}
 	return id, nil
 }
 
-// statusOf finds the status of a container of any kind, or nil.
+// statusOf returns the status of a container of any kind, or nil.
 func statusOf(st *v1.PodStatus, container string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
 		for i := range list {
@@ -202,7 +201,7 @@ func statusOf(st *v1.PodStatus, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// oneLine writes several errors into one line.
+// oneLine joins several errors on one line.
 func oneLine(err error) string {
 	var list interface{ Unwrap() []error }
 	if !errors.As(err, &list) {

@@ -13,11 +13,11 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// zapError is the field of an error, for files that need nothing else of zap.
+// zapError returns a zap field, so that other files need not import zap.
 func zapError(err error) zap.Field { return zap.Error(err) }
 
-// metrics are the kubelet's, and the number of refused requests. Names and labels
-// of the first four and of provider are the kubelet's: dashboards use them.
+// metrics has the kubelet's metrics of requests, and one of refused requests. Names and labels of
+// the first four and of provider are the kubelet's, since dashboards use them.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
@@ -27,8 +27,8 @@ type metrics struct {
 	provider   *prometheus.GaugeVec
 }
 
-// newMetrics returns the metrics, registered with reg unless that is nil. Several
-// servers may share a registerer.
+// newMetrics creates the metrics and registers them with reg, unless it is nil. Several servers
+// may share a registerer.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	m := &metrics{
@@ -51,23 +51,23 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_metrics_provider", Help: "1 for the source of the list of containers.",
 		}, []string{"provider"}),
 	}
-	// It never changes while the process runs.
-	m.provider.WithLabelValues("cri").Set(1) // the kubelet's other one is cadvisor
+	// Constant while the process runs.
+	m.provider.WithLabelValues("cri").Set(1) // the kubelet's other value is cadvisor
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	// All are tried, so that the error names each that clashes.
+	// All are tried, so that the error names each metric that clashes.
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused, m.provider} {
 		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
 }
 
-// observe counts a request; the returned function is called at its end.
+// observe counts a request. The caller calls the returned function when the request ends.
 func (m *metrics) observe(labels []string) func() {
 	began := time.Now()
-	// Counted at the beginning, as the kubelet does: a stream shows while it runs.
+	// Counted at the start, as in the kubelet, so that a running stream is visible.
 	m.requests.WithLabelValues(labels...).Inc()
 	inflight := m.inflight.WithLabelValues(labels...)
 	inflight.Inc()
@@ -77,14 +77,14 @@ func (m *metrics) observe(labels []string) func() {
 	}
 }
 
-// labels returns the metric labels of requests. Unknown paths and methods have one common
-// label, so that clients cannot create time series.
+// labels returns the metric labels of requests. All unknown paths and methods share one label, so
+// that clients cannot create time series.
 type labels struct {
 	server string
 	paths  map[string]bool
 }
 
-// newLabels takes the paths of all routes of a server, whose name is a label as well.
+// newLabels takes the routes of a server, and the server's name for a label.
 func newLabels(server string, rs []route) *labels {
 	l := &labels{server: server, paths: map[string]bool{}}
 	for _, r := range rs {
@@ -95,7 +95,7 @@ func newLabels(server string, rs []route) *labels {
 
 // of returns the values of method, path, server_type and long_running.
 func (l *labels) of(r *http.Request) []string {
-	// Methods are the client's text, too.
+	// The method is text from the client, like the path.
 	method := r.Method
 	switch method {
 	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
@@ -103,7 +103,7 @@ func (l *labels) of(r *http.Request) []string {
 	default:
 		method = "other"
 	}
-	// The path of the request and not of the route: it is known before routing.
+	// The path of the request, not of the route, since it is known before routing.
 	path := pathLabel(r.URL.Path)
 	if !l.paths[path] {
 		path = "other"
@@ -111,8 +111,8 @@ func (l *labels) of(r *http.Request) []string {
 	return []string{method, path, l.server, strconv.FormatBool(longRunning(path))}
 }
 
-// longRunning reports whether the kubelet counts a path as long-running, and port
-// forwarding, which it intends to. path is a label.
+// longRunning reports whether a path counts as long-running in the kubelet. It includes port
+// forwarding, which the kubelet intends to count. path is a label.
 func longRunning(path string) bool {
 	switch path {
 	case "exec", "attach", "portForward", "debug":
@@ -128,7 +128,7 @@ func firstElement(path string) string {
 	return first
 }
 
-// pathLabel is the first element of a path; of metrics the second, too.
+// pathLabel returns the first element of a path; for metrics, also the second.
 func pathLabel(path string) string {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if first == "metrics" && rest != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// summary returns the whole summary or, with only_cpu_and_memory=true given once,
-// the part for the metrics server. POST with a form is allowed, as in the kubelet.
+// summary sends the whole summary or, if the request has one only_cpu_and_memory=true, the part
+// for the metrics server. As in the kubelet, POST with a form is allowed.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	// The parameter may be in the query or in the body.
 	if err := r.ParseForm(); err != nil {
@@ -25,7 +25,8 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, sum)
 }
 
-// writeJSON writes a value as a whole, so that an error of encoding can still be a 500.
+// writeJSON encodes a value completely before it sends it, so that an encoding error can still be
+// a 500.
 func writeJSON(w http.ResponseWriter, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -36,15 +37,15 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b) // an error means that the client has gone
 }
 
-// metricRoutes are the gatherers at their paths. They are heavy: a scrape may call
-// the runtime and walk through cgroups.
+// metricRoutes returns the gatherers at their paths. They count as expensive, since a scrape may
+// call the runtime and read many cgroups.
 func (s *Server) metricRoutes() []route {
 	serve := func(g prometheus.Gatherer) http.HandlerFunc {
 		// One broken collector must not hide the values of all others.
 		return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP
 	}
 	rs := []route{}
-	// A gatherer of that path takes the place of our own.
+	// A configured gatherer for this path replaces the built-in one.
 	if _, ok := s.cfg.Gatherers["/metrics/slis"]; !ok {
 		rs = append(rs, route{pattern: "/metrics/slis", methods: get, basic: true, serve: serve(s.slis.reg)})
 	}

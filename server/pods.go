@@ -13,12 +13,12 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// pods returns the desired pods.
+// pods sends the desired pods.
 func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 	writePods(w, s.cfg.Pods.Pods())
 }
 
-// runningPods returns the runtime's running pods.
+// runningPods sends the runtime's running pods.
 func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	pods, err := s.cfg.Running.RunningPods(r.Context())
 	if err != nil {
@@ -28,18 +28,17 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	writePods(w, pods)
 }
 
-// writePods writes a PodList pod by pod, so that a node full of pods costs the
-// memory of one.
+// writePods sends a PodList pod by pod, so that it needs the memory for one pod only.
 func writePods(w http.ResponseWriter, pods []*v1.Pod) {
 	w.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriterSize(w, 16<<10)
 	err := encodePods(out, pods)
 	if err == nil {
-		// A list of a few pods goes out in one piece.
+		// A short list is sent in one piece.
 		err = out.Flush()
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // or half a list would pass for all of it
+		panic(http.ErrAbortHandler) // otherwise an incomplete list would look complete
 	}
 }
 
@@ -48,7 +47,8 @@ func encodePods(out io.Writer, pods []*v1.Pod) error {
 	if _, err := io.WriteString(out, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`); err != nil {
 		return err
 	}
-	// Field by field in the order of encoding/json: the shared pods are not copied.
+	// Written field by field, in the order of encoding/json, so that the shared pods are not
+	// copied.
 	enc := json.NewEncoder(out)
 	for i, p := range pods {
 		if i > 0 {
@@ -64,9 +64,8 @@ func encodePods(out io.Writer, pods []*v1.Pod) error {
 	return err
 }
 
-// pod finds the pod that a path names. Without uid the newest pod of that name is
-// meant. With a uid that no pod has, a pod of that name is returned: callers compare,
-// and name the UID in their answer.
+// pod returns the pod that a path names. Without uid it is the newest pod with that name. If no
+// pod has the uid, it is a pod with that name: callers compare, and name the UID in their answer.
 func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
 	var found *v1.Pod
 	for _, p := range s.cfg.Pods.Pods() {
@@ -81,7 +80,7 @@ func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
 	return found
 }
 
-// hasContainer reports whether a pod has a container of that name, of any kind.
+// hasContainer reports whether a pod has a container of any kind with that name.
 func hasContainer(pod *v1.Pod, name string) bool {
 	_, ok := terminalOf(pod, name)
 	return ok

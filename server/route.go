@@ -17,18 +17,18 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// route is one endpoint. A nil methods lets all pass.
+// route is one endpoint. With nil methods, all methods are allowed.
 type route struct {
-	pattern string // of http.ServeMux, without a method
+	pattern string // pattern of http.ServeMux, without a method
 	methods []string
 	serve   http.HandlerFunc
 
-	basic  bool          // on the read-only port, too
-	health bool          // on the healthz port, too
-	stream bool          // the client ends it: no timeout
+	basic  bool          // also on the read-only port
+	health bool          // also on the healthz port
+	stream bool          // ended by the client: no timeout
 	heavy  bool          // expensive: few at a time
-	body   bool          // it has a body, which is read before the request takes a slot of a heavy endpoint or a stream
-	budget time.Duration // instead of Config.Timeout
+	body   bool          // the body is read before the request takes a slot of an expensive endpoint or a stream
+	budget time.Duration // replaces Config.Timeout
 }
 
 var (
@@ -37,8 +37,8 @@ var (
 	getPost = []string{http.MethodGet, http.MethodPost}
 )
 
-// routes returns every endpoint of the main server. It has no effects: statusz
-// calls it again.
+// routes returns every endpoint of the main server. It has no side effects, since statusz calls
+// it again.
 func (s *Server) routes() []route {
 	rs := s.healthRoutes()
 	rs = append(rs, route{pattern: "/pods", methods: get, basic: true, serve: s.pods},
@@ -47,7 +47,7 @@ func (s *Server) routes() []route {
 		rs = append(rs, route{pattern: "/stats/summary", methods: getPost, basic: true, heavy: true, body: true, serve: s.summary})
 	}
 	rs = append(rs, s.metricRoutes()...)
-	// These paths answer, so that they do not look like typing errors.
+	// Disabled endpoints answer, so that they do not look like mistyped paths.
 	if !s.cfg.EnableDebuggingHandlers {
 		for _, p := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
 			rs = append(rs, route{pattern: p, serve: disabled("Debug endpoints are disabled.")})
@@ -73,8 +73,8 @@ func only(rs []route, keep func(route) bool) []route {
 	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
 }
 
-// allows returns the methods of an endpoint: GET includes HEAD, whose answer
-// net/http sends without the body, except for streams and profiles.
+// allows returns the methods of an endpoint. GET includes HEAD, except for streams and profiles;
+// net/http then omits the body.
 func (r route) allows() []string {
 	if !slices.Contains(r.methods, http.MethodGet) || r.stream || strings.HasPrefix(r.pattern, "/debug/") {
 		return r.methods
@@ -82,17 +82,17 @@ func (r route) allows() []string {
 	return append(slices.Clone(r.methods), http.MethodHead)
 }
 
-// mux dispatches, with each endpoint's methods and limits. A tree is served at
-// its root, too, to which ServeMux would redirect.
+// mux dispatches requests to the routes, with each route's methods and limits. A tree is also
+// served at its root, where ServeMux would redirect.
 func (s *Server) mux(rs []route) *http.ServeMux {
 	m := http.NewServeMux()
-	// A route that has the root for itself is not overridden by a tree.
+	// A tree does not override a route for its root.
 	var have []string
 	for _, r := range rs {
 		have = append(have, r.pattern)
 	}
 	for _, r := range rs {
-		// One handler for both patterns, so that they share the limits.
+		// One handler for both patterns, so that they share limits.
 		serve := s.limited(r)
 		m.HandleFunc(r.pattern, serve)
 		if root, tree := strings.CutSuffix(r.pattern, "/"); tree && !slices.Contains(have, root) {
@@ -103,24 +103,23 @@ func (s *Server) mux(rs []route) *http.ServeMux {
 }
 
 const (
-	// maxBody limits the bytes of a request's body, and bodyTime the time in which it
-	// comes.
+	// maxBody limits the bytes of a request's body, and bodyTime the time to receive it.
 	maxBody  = 1 << 20
 	bodyTime = 10 * time.Second
-	// maxBodies limits the bytes of all bodies. A user may have a quarter of them.
+	// maxBodies limits the bytes of all bodies together. One user may have a quarter.
 	maxBodies = 64 << 20
 )
 
-// tooMany asks a client to try again. The second in Retry-After is a guess.
+// tooMany asks a client to try again. One second in Retry-After is a guess.
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "too many requests of this kind at a time", http.StatusTooManyRequests)
 }
 
-// limited adds the limits of a route to its handler. It is called once for each
-// route and server; all requests share the counters.
+// limited adds the limits of a route to its handler. It is called once for each route and server;
+// all requests of the route share the counters.
 func (s *Server) limited(r route) http.HandlerFunc {
-	// of counts the requests of this route alone.
+	// of counts the requests of this route.
 	of, kind, methods := newInFlight(s.cfg.Heavy), s.kind(r), r.allows()
 	budget := s.cfg.Timeout
 	if r.budget > 0 {
@@ -142,7 +141,7 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			}
 		}
 		if r.heavy {
-			// Refused and not queued: scrapers try again anyway.
+			// Refused, not queued, since scrapers try again anyway.
 			if !of.enter(user) {
 				tooMany(w)
 				return
@@ -154,12 +153,12 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			defer cancel()
 			s.within(w, budget)
 			req = req.WithContext(ctx)
-			// Streams have no limit: their bodies are input.
+			// The body of a stream is its input, which has no limit.
 			req.Body = http.MaxBytesReader(w, req.Body, maxBody)
 			r.serve(w, req)
 			return
 		}
-		// A stream has a place of its kind and one of all streams.
+		// A stream needs a slot for its kind, and one for all streams.
 		if !kind.enter("") {
 			tooMany(w)
 			return
@@ -170,56 +169,57 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			return
 		}
 		defer s.streams.leave(user)
-		// From here on it is a stream, and the place of an ordinary request is free.
+		// From here on the request counts as a stream, so its slot for ordinary requests is
+		// freed.
 		if leave, ok := req.Context().Value(leaveKey{}).(func()); ok {
 			leave()
 		}
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
-		// Shutdown of net/http does not track hijacked connections: this ends them.
+		// net/http's Shutdown does not track hijacked connections, so end them here.
 		defer context.AfterFunc(s.ending, cancel)()
-		// A stream may be idle for hours; the runtime has the limit for that.
+		// A stream may be idle for hours. The runtime limits that.
 		s.within(w, 0)
 		r.serve(w, req.WithContext(ctx))
 	}
 }
 
-// kind returns the counter of one kind of streams, such as port forwards, limited
-// to three quarters of all streams: the rest is for other kinds.
+// kind returns the counter for one kind of streams, such as port forwards. It is limited to three
+// quarters of all streams, so that other kinds remain possible.
 func (s *Server) kind(r route) *inFlight {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.pattern, "/"), "/")
 	if s.kinds[name] == nil {
-		// Made by New alone, hence no lock; requests only count.
+		// Only New writes to the map, so no lock is needed.
 		s.kinds[name] = newInFlight(s.cfg.Streams - s.cfg.Streams/4)
 	}
 	return s.kinds[name]
 }
 
-// leaveKey is the context key of a function that frees the request's slot of normal
-// requests. A stream calls it and takes a slot of its own kind. The value is a
-// func() that may be called more than once.
+// leaveKey is the context key of a function that frees the request's slot for ordinary requests.
+// A stream calls it after taking its own slot. The value is a func() that may be called more than
+// once.
 type leaveKey struct{}
 
-// late is the time in which a client has to read the answer, after the deadline of the
-// endpoint; at most Config.Timeout.
+// late is the time that a client has to read the answer after the deadline of the endpoint; at
+// most Config.Timeout.
 const late = 10 * time.Second
 
-// within sets the deadlines for reading the request's body and writing the answer.
-// 0 means none. They replace earlier ones.
+// within sets the deadlines for reading the request's body and writing the answer. They replace
+// earlier ones. 0 means none.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
 	var at time.Time
 	if budget > 0 {
-		// The answer may be ready at the last moment and has to be sent yet.
+		// The answer may be ready just before the deadline, and still has to be sent.
 		at = time.Now().Add(budget + min(late, s.cfg.Timeout))
 	}
-	// A test's recorder has no deadlines, and needs none.
+	// A recorder in tests has no deadlines, and needs none.
 	_ = rc.SetReadDeadline(at)
 	_ = rc.SetWriteDeadline(at)
 }
 
-// outermost measures requests, and sets the deadlines in which they have to be read and
-// answered. server is the label of metrics: readwrite or readonly.
+// outermost measures requests, and sets the deadlines for reading and answering them. server is a
+// label of metrics: readwrite or readonly.
 func (s *Server) outermost(server string, rs []route, next http.Handler) http.Handler {
 	label := newLabels(server, rs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -229,7 +229,7 @@ func (s *Server) outermost(server string, rs []route, next http.Handler) http.Ha
 	})
 }
 
-// placed limits the requests of one port. Those beyond the limit get a 429 at once.
+// placed limits the requests of one port. Requests above the limit get a 429 at once.
 func (s *Server) placed(next http.Handler) http.Handler {
 	places := newInFlight(s.cfg.Requests)
 	s.plain = append(s.plain, places)
@@ -239,7 +239,7 @@ func (s *Server) placed(next http.Handler) http.Handler {
 			tooMany(w)
 			return
 		}
-		// A stream leaves early, and this end must not give back a second place.
+		// A stream frees the slot early; it must not be freed twice.
 		leave := sync.OnceFunc(func() { places.leave(user) })
 		defer leave()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaveKey{}, leave)))
@@ -249,16 +249,16 @@ func (s *Server) placed(next http.Handler) http.Handler {
 // userKey is the context key of the name of a request's user.
 type userKey struct{}
 
-// userOf returns the name of a request's user; "" if nobody is asked for it.
+// userOf returns the name of a request's user; "" without authentication.
 func userOf(r *http.Request) string {
 	name, _ := r.Context().Value(userKey{}).(string)
 	return name
 }
 
-// arrive reads the body of a request, and reports whether it succeeded; otherwise it
-// answers the request. taken is the number of bytes that it took from s.bodies.
+// arrive reads the body of a request, and reports whether it succeeded; if not, it has answered
+// the request. taken is the number of bytes that it took from s.bodies.
 func (s *Server) arrive(w http.ResponseWriter, r *http.Request, budget time.Duration) (taken int64, ok bool) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // a recorder has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // fails in tests with a recorder
 	data, err := httpbound.Body(w, r, maxBody, func(n int) bool {
 		took := s.bodies.Take(httpbound.Client{Name: userOf(r)}, int64(n))
 		if took {
@@ -292,13 +292,12 @@ func cleanPaths(next http.Handler) http.Handler {
 	})
 }
 
-// strangers limits requests that are not yet authorized. An [auth.AccessConfig] has
-// a lower limit for those that wait, so that they do not affect others; this one is
-// for other Authenticators and Authorizers.
+// strangers limits requests that are not yet authorized. An [auth.AccessConfig] has a lower limit
+// for requests that wait; this limit is for other Authenticators and Authorizers.
 const strangers = 2048
 
-// guard passes requests that are authenticated and authorized, whatever their
-// paths. Until then they have no slot of served requests.
+// guard passes on requests that are authenticated and authorized, whatever their paths. Until
+// then they take no slot for ordinary requests.
 func (s *Server) guard(next http.Handler) http.Handler {
 	arriving := newInFlight(strangers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -307,8 +306,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		user, passed := s.passes(w, r)
-		// Before the request is served: its slot is for requests that are not yet
-		// authorized.
+		// The slot for unauthorized requests is freed before the request is served.
 		arriving.leave("")
 		if passed {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
@@ -316,16 +314,16 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// passes returns the user of a request, and whether it is authenticated and authorized;
-// otherwise it answers it.
+// passes returns the user of a request, and whether the request is authenticated and authorized;
+// if not, it has answered the request.
 func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
-	// Webhooks have deadlines of their own; this is for other implementations.
+	// Webhooks have their own deadlines; this one is for other implementations.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	defer cancel()
 	r = r.WithContext(ctx)
-	// A nil user without an error is a request that says nothing of its sender.
+	// A nil user without an error means that the request has no credentials.
 	user, err := s.cfg.Authenticator.Authenticate(r)
-	// 429 and not 401: under load a valid token must not look like an invalid one.
+	// 429, not 401: under load, a valid token must not look like an invalid one.
 	if errors.Is(err, auth.ErrBusy) {
 		s.met.refused.WithLabelValues("authentication").Inc()
 		tooMany(w)
@@ -340,15 +338,14 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		return "", false
 	}
-	// After authentication, so that strangers learn nothing about paths.
+	// Checked after authentication, so that unauthenticated clients learn nothing about paths.
 	if !clean(r.URL.Path) {
 		http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
 		return "", false
 	}
 	asked := auth.Of(user, r, s.cfg.Node)
 	var tried []string
-	// A path may be covered by a fine-grained subresource and by proxy (KEP-2862): one
-	// of them is enough.
+	// A path may need a fine-grained subresource or proxy (KEP-2862); one of them is enough.
 	for _, a := range asked {
 		ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
 		if errors.Is(err, auth.ErrBusy) {
@@ -356,7 +353,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 			tooMany(w)
 			return "", false
 		}
-		// An authorizer that cannot decide is an error, and never a yes.
+		// If an authorizer cannot decide, the request fails; it is never allowed.
 		if err != nil {
 			s.met.refused.WithLabelValues("authorization_error").Inc()
 			s.cfg.Log.Warn("authorization failed", zapError(err))
@@ -374,9 +371,8 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 	return "", false
 }
 
-// clean reports whether a path has no empty elements and no dots, so that
-// authorization and routing see the same path, without redirects. A trailing slash
-// is allowed, as in /pods/.
+// clean reports whether a path has neither empty elements nor dots, so that authorization and
+// routing see the same path. A trailing slash is allowed, as in /pods/.
 func clean(p string) bool {
 	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
 }

@@ -16,29 +16,29 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// Server serves a node's HTTP API. Its methods may be called from any goroutine.
-// Fields set by New are constant; others have their own locks.
+// Server serves a node's HTTP API. It is safe for concurrent use. Fields that New sets are
+// constant; others have their own locks.
 type Server struct {
 	cfg   Config
 	met   *metrics
 	slis  *slis
 	began time.Time
-	// The handlers of the three ports. Each has counters of its own.
+	// The handlers of the three ports, each with its own counters.
 	main   http.Handler
 	basic  http.Handler
 	health http.Handler
 
-	plain   []*inFlight          // requests without streaming, of each port
+	plain   []*inFlight          // ordinary requests, by port
 	streams *inFlight            // streams
-	bodies  *httpbound.Pool      // bytes of bodies that are there
-	kinds   map[string]*inFlight // streams of each kind, by the first element of their paths
-	ending  context.Context      // ends when streams have to end
-	// end is called once by Run, after the requests have ended.
+	bodies  *httpbound.Pool      // bytes of bodies in memory
+	kinds   map[string]*inFlight // streams by kind, the first element of their path
+	ending  context.Context      // canceled when streams have to end
+	// end cancels ending. Run calls it once, after the requests have ended.
 	end context.CancelFunc
 }
 
-// New checks cfg and returns a Server, which Run starts. It opens nothing and
-// starts no goroutine.
+// New validates cfg and returns a Server; call Run to start it. New opens nothing and starts no
+// goroutine.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -56,12 +56,12 @@ func New(cfg Config) (*Server, error) {
 	s.ending, s.end = context.WithCancel(context.Background())
 	routes := s.routes()
 	guard := s.guard
-	// guard checks paths as well; without it that is still needed.
+	// guard checks paths too; without guard it is still needed.
 	if cfg.Inner {
 		guard = cleanPaths
 	}
-	// From the outside in: measured, authorized, counted, routed. An unauthorized
-	// request takes no slot.
+	// From the outside inwards: measured, authorized, counted, routed. So an unauthorized request
+	// takes no slot.
 	s.main = s.outermost("readwrite", routes, guard(s.placed(s.mux(routes))))
 	// The other two ports have no authentication, and fewer endpoints.
 	basic := only(routes, func(r route) bool { return r.basic })
@@ -71,24 +71,24 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the main server's handler: all endpoints, behind authentication
-// and authorization, unless Config.Inner is set. It is for programs with their own
-// listener; it needs no Run.
+// Handler returns the main server's handler: all endpoints, behind authentication and
+// authorization unless Config.Inner is set. It is for programs with their own listener, and does
+// not need Run.
 func (s *Server) Handler() http.Handler { return s.main }
 
-// Run listens and serves until ctx ends, completes running requests, ends streams
-// last, and returns nil. A port that cannot be opened, or fails later, is an error.
-// Run may be called once.
+// Run listens and serves until ctx ends. Then it completes running requests, ends streams last,
+// and returns nil. If a port cannot be opened, or fails later, Run returns an error. It may be
+// called once.
 func (s *Server) Run(ctx context.Context) error {
-	// door is one port.
-	type door struct {
+	// listening is an open port with its server.
+	type listening struct {
 		srv *httpbound.Server
 		l   net.Listener
 	}
-	var doors []door
-	// Listeners that were given are closed as well: Run has taken them over.
+	var ports []listening
+	// Run owns the configured listeners, so it closes them too.
 	closeAll := func() {
-		for _, d := range doors {
+		for _, d := range ports {
 			_ = d.l.Close()
 		}
 	}
@@ -104,8 +104,8 @@ func (s *Server) Run(ctx context.Context) error {
 		{"read-only", s.cfg.ReadOnly, s.cfg.Address, s.cfg.ReadOnlyPort, s.basic, nil},
 		{"healthz", s.cfg.Healthz, s.cfg.HealthzAddress, s.cfg.HealthzPort, s.health, nil},
 	} {
-		// A port that cannot be opened ends Run before any other answers: a node that
-		// answers in part is worse.
+		// If a port cannot be opened, Run ends before any other port serves: a node that answers
+		// on some ports only would be worse.
 		l := d.given
 		if l == nil {
 			if d.port == 0 {
@@ -122,15 +122,15 @@ func (s *Server) Run(ctx context.Context) error {
 		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
 			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
 		}
-		doors = append(doors, door{s.httpServer(d.handler, d.tls), l})
+		ports = append(ports, listening{s.httpServer(d.handler, d.tls), l})
 	}
-	// Buffered for each, so that no goroutine stays behind.
-	failed := make(chan error, len(doors))
-	// Each port has a goroutine; Run waits for all of them at its end.
+	// Buffered for all ports, so that no goroutine blocks.
+	failed := make(chan error, len(ports))
+	// Each port has a goroutine; at its end, Run waits for all of them.
 	var serving sync.WaitGroup
-	for _, d := range doors {
+	for _, d := range ports {
 		serving.Go(func() {
-			// The error after Shutdown is no failure.
+			// ErrServerClosed follows Shutdown and is not a failure.
 			if err := d.srv.Serve(d.l); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
@@ -139,44 +139,41 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-	// If one port fails, all end, and the program decides.
+	// If one port fails, all end, and the program decides what to do.
 	case err = <-failed:
 		err = fmt.Errorf("server: %w", err)
 	}
-	// No more requests are accepted; running requests may end; then streams are
-	// ended; the rest is cut off. ctx has ended already; the grace period begins
-	// now.
+	// In this order: no more requests are accepted, running requests complete, streams are ended,
+	// everything else is cut off. ctx has ended, so the grace period begins now.
 	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
 	defer cancel()
 	var down sync.WaitGroup
-	for _, d := range doors {
-		// All ports at the same time: the grace is for the sum of them.
+	for _, d := range ports {
+		// All ports in parallel, since they share the grace period.
 		down.Go(func() { _ = d.srv.Shutdown(graced) })
 	}
 	// Requests end by themselves, within their deadlines; streams would not.
 	for _, p := range s.plain {
 		p.wait(graced)
 	}
-	// Streams end by their contexts, at once and not at the end of the grace.
+	// Streams are ended by their contexts now, not at the end of the grace period.
 	s.end()
 	s.streams.wait(graced)
 	down.Wait()
-	for _, d := range doors {
-		// Requests that have not ended.
+	for _, d := range ports {
+		// Cuts off requests that have not ended.
 		_ = d.srv.Close()
 	}
 	serving.Wait()
 	return err
 }
 
-// hosts limits the connections of all hosts together, as a multiple of the limit of one
-// host.
+// hosts limits the connections of all hosts together, as a multiple of the limit for one host.
 const hosts = 8
 
-// httpServer returns a server for one port, with the limits that apply before a request is
-// read. All other limits are per endpoint. conf is nil for a port without TLS. A host may
-// have twice as many connections as requests, since connections stay open between
-// requests.
+// httpServer returns a server for one port, with the limits that apply before a request is read.
+// All other limits are per endpoint. conf is nil for a port without TLS. A host may have twice as
+// many connections as requests, since connections stay open between requests.
 func (s *Server) httpServer(h http.Handler, conf *tls.Config) *httpbound.Server {
 	one := 2 * (s.cfg.Requests + s.cfg.Streams)
 	return httpbound.New(httpbound.Config{
@@ -184,21 +181,21 @@ func (s *Server) httpServer(h http.Handler, conf *tls.Config) *httpbound.Server 
 	})
 }
 
-// inFlight counts and limits requests. It never waits: a request beyond the limit
-// is refused. A user may have seven eighths of them.
+// inFlight counts and limits requests. It never waits: a request above the limit is refused. One
+// user may have seven eighths of the limit.
 type inFlight struct {
 	limit int
 
 	mu   sync.Mutex
 	n    int
-	of   map[string]int // by user; requests without one are not counted
-	idle chan struct{}  // closed when n is 0; nil without a waiter
+	of   map[string]int // by user; requests without a user are not in it
+	idle chan struct{}  // closed when n becomes 0; nil if no one waits
 }
 
-// newInFlight returns a counter without requests.
+// newInFlight returns a counter at 0.
 func newInFlight(limit int) *inFlight { return &inFlight{limit: limit, of: map[string]int{}} }
 
-// enter takes a slot for a user; false means that there is none.
+// enter takes a slot for a user; false means that none is free.
 func (f *inFlight) enter(user string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,7 +209,7 @@ func (f *inFlight) enter(user string) bool {
 	return true
 }
 
-// leave frees a slot, and wakes the waiter if it was the last.
+// leave frees a slot, and wakes those who wait if it was the last.
 func (f *inFlight) leave(user string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -225,14 +222,14 @@ func (f *inFlight) leave(user string) {
 	}
 }
 
-// wait waits until all have left, or ctx ends.
+// wait waits until all slots are free, or ctx ends.
 func (f *inFlight) wait(ctx context.Context) {
 	f.mu.Lock()
 	if f.n == 0 {
 		f.mu.Unlock()
 		return
 	}
-	// Several may wait for the same moment.
+	// Several callers may wait.
 	if f.idle == nil {
 		f.idle = make(chan struct{})
 	}

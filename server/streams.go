@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/server/internal/stream"
 )
 
-// streamRoutes are the streaming endpoints, which their clients end. Without a
-// Runtime there are none.
+// streamRoutes returns the streaming endpoints, which clients end. Without a Runtime there are
+// none.
 func (s *Server) streamRoutes() []route {
 	if s.cfg.Runtime == nil {
 		return nil
@@ -41,13 +41,13 @@ func (s *Server) streamRoutes() []route {
 	return rs
 }
 
-// streamsOf parses the requested streams of a remote command. A terminal has one
-// stream for both outputs.
+// streamsOf parses the requested streams of a remote command. A terminal has one stream for both
+// outputs.
 func streamsOf(q url.Values) (stream.Streams, error) {
-	// Anything but "1" means no, as in the kubelet.
+	// As in the kubelet, anything but "1" means no.
 	on := func(name string) bool { return q.Get(name) == "1" }
 	st := stream.Streams{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
-	// A terminal mixes both outputs: asking for a second one would wait for ever.
+	// A terminal merges both outputs: a client would wait for a second one forever.
 	if st.TTY {
 		st.Stderr = false
 	}
@@ -57,8 +57,8 @@ func streamsOf(q url.Values) (stream.Streams, error) {
 	return st, nil
 }
 
-// portsOf parses the ports to forward over a WebSocket of the older kind; SPDY
-// names them later, in each stream. A value may have several, separated by commas.
+// portsOf parses the ports to forward over a WebSocket of the older kind; with SPDY, each stream
+// names its port later. A value may have several ports, separated by commas.
 func portsOf(q url.Values) ([]int32, error) {
 	var out []int32
 	for _, list := range q["port"] {
@@ -76,7 +76,7 @@ func portsOf(q url.Values) ([]int32, error) {
 	return out, nil
 }
 
-// podOf returns the pod of a path, or answers that there is none.
+// podOf returns the pod of a path. If there is none, it answers the request and returns nil.
 func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	uid := types.UID(r.PathValue("uid"))
 	p := s.pod(r.PathValue("namespace"), r.PathValue("pod"), uid)
@@ -84,7 +84,7 @@ func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 		return nil
 	}
-	// A newer pod of the same name is not the requested one.
+	// A newer pod with the same name is not the requested one.
 	if uid != "" && p.UID != uid {
 		http.Error(w, "pod "+p.Namespace+"/"+p.Name+" with UID "+string(uid)+" does not run here", http.StatusNotFound)
 		return nil
@@ -92,8 +92,8 @@ func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	return p
 }
 
-// containerOf returns the id of the running container in the path, or answers that
-// there is none.
+// containerOf returns the ID of the running container in the path. If there is none, it answers
+// the request.
 func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) (id string, ok bool) {
 	id, err := s.cfg.Instances.ContainerID(r.Context(), p.UID, r.PathValue("container"))
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) 
 	return id, true
 }
 
-// fail answers with the status for a runtime's error. 429 asks clients to try
-// again: the runtime's limit is temporary.
+// fail answers with the status for a runtime's error. 429 asks clients to try again: the
+// runtime's limit is temporary.
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch c := status.Code(unwrapStatus(err)); {
@@ -117,8 +117,8 @@ func fail(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// unwrapStatus finds the gRPC status within an error. status.Code sees it only at the
-// outside. A wrapped error keeps its code for clients.
+// unwrapStatus returns the gRPC status inside an error, so that clients get its code. status.Code
+// finds it only in the outermost error.
 func unwrapStatus(err error) error {
 	var st interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &st) {
@@ -143,7 +143,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	// The runtime has the command before the client's upgrade is answered: a mistake is
+	// The runtime gets the command before the client's upgrade is answered, so that a mistake is
 	// still an HTTP error.
 	s.proxy(w, r, stream.Request{Kind: stream.Exec, Streams: st}, func(ctx context.Context) (string, error) {
 		resp, err := s.cfg.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
@@ -153,7 +153,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// attach joins the streams of a container's first process.
+// attach connects to the streams of a container's first process.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	st, err := streamsOf(r.URL.Query())
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	// The process has its terminal, or none, whatever the client thinks.
+	// Whether there is a terminal depends on the process, not on the client.
 	st.TTY = tty
 	st.Stderr = st.Stderr && !tty
 	s.proxy(w, r, stream.Request{Kind: stream.Attach, Streams: st}, func(ctx context.Context) (string, error) {
@@ -187,7 +187,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 // portForward forwards connections to ports within a pod.
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	q := stream.Request{Kind: stream.PortForward}
-	// Named in the query by the oldest protocol alone.
+	// Only the oldest protocol names the ports in the query.
 	var ports []int32
 	if stream.IsWebSocket(r) && (s.cfg.DisableWebSocketTranslation || !stream.Translated(r, q.Kind)) {
 		var err error
@@ -206,23 +206,21 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.proxy(w, r, q, func(ctx context.Context) (string, error) {
-		// Ports are nil where each stream names its own.
+		// Ports are nil if each stream names its own.
 		resp, err := s.cfg.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: ports})
 		return resp.GetUrl(), err
 	})
 }
 
-// proxy gets a URL from the runtime and forwards the client's upgrade to it. It
-// blocks until the stream has ended. The client is never redirected to the runtime,
-// which it could not reach.
+// proxy gets a URL from the runtime and forwards the client's upgrade to it. It blocks until the
+// stream has ended. The client is not redirected, since it could not reach the runtime.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request, ask func(context.Context) (string, error)) {
-	// Before the runtime is called: an unused URL would exist there until it
-	// expires.
+	// Checked before the runtime is called: an unused URL would exist there until it expires.
 	if !stream.IsUpgrade(r) {
 		http.Error(w, "Upgrade request required", http.StatusBadRequest)
 		return
 	}
-	// The deadline is only for this call, not for the stream.
+	// The deadline applies only to this call, not to the stream.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	target, err := ask(ctx)
 	cancel()
@@ -234,16 +232,16 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 	if q.Translate && stream.Translated(r, q.Kind) {
 		s.met.webSockets.WithLabelValues(string(q.Kind)).Inc()
 	}
-	// Logged at debug level: most streams end because the client went away.
+	// Logged at debug level, since most streams end because the client disconnected.
 	if err := stream.Proxy(r.Context(), w, r, q); err != nil {
 		s.cfg.Log.Debug("stream", zap.String("kind", string(q.Kind)), zap.Error(err))
 	}
 }
 
-// run runs a command to its end and answers with its output. The output is collected as
-// a whole; the route is a stream, since the command has no time limit with the kubelet.
+// run runs a command to its end and answers with its complete output. The route counts as a
+// stream, since in the kubelet the command has no time limit.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
-	// Split at blanks, without quotes: the kubelet does no more.
+	// Like the kubelet, split at blanks, without support for quotes.
 	cmd := strings.Fields(r.FormValue("cmd"))
 	if len(cmd) == 0 {
 		http.Error(w, `parameter "cmd" is required`, http.StatusBadRequest)
@@ -264,5 +262,5 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	// Both outputs together, as in the kubelet.
-	_, _ = w.Write(slices.Concat(stdout, stderr)) // an error means that the client has gone
+	_, _ = w.Write(slices.Concat(stdout, stderr)) // an error means that the client has disconnected
 }

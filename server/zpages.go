@@ -16,13 +16,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// notForMachines is Kubernetes' heading of its z-pages.
+// notForMachines is the heading of Kubernetes' z-pages.
 const notForMachines = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
 
-// zGroup is the group of structured z-pages (KEP-4827, KEP-4828).
+// zGroup is the API group of structured z-pages (KEP-4827, KEP-4828).
 const zGroup = "config.k8s.io"
 
-// flagz and statusz are the structured pages of v1beta1, and of v1alpha1 as well.
+// flagz and statusz are the structured pages of v1beta1, which are also those of v1alpha1.
 type flagz struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -44,24 +44,24 @@ type statusz struct {
 	Paths            []string    `json:"paths"`
 }
 
-// form is the requested form of a page. version is "" for text.
+// form is a requested form of a page. version is "" for text.
 type form struct {
 	media   string // text/plain, application/json or application/yaml
-	version string // of the structured page
+	version string // version of the structured page
 }
 
-// wanted returns the preferred form in an Accept header that a page of that kind
-// has. The default is text.
+// wanted returns the preferred form in an Accept header among those that a page of that kind has.
+// The default is text.
 func wanted(accept, kind string) (form, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return form{media: "text/plain"}, true
 	}
-	// q is the weight of a clause, from 0 to 1.
+	// A clause is one alternative of the header. q is its weight, from 0 to 1.
 	type clause struct {
 		form
 		q float64
 	}
-	// A header may have a megabyte.
+	// Limited, since a header may have a megabyte.
 	const most = 32 // limit of clauses
 	var list []clause
 	for part := range strings.SplitSeq(accept, ",") {
@@ -69,16 +69,16 @@ func wanted(accept, kind string) (form, bool) {
 			break
 		}
 		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
-		// A clause that cannot be read counts as not there (RFC 9110, section 12.5.1).
+		// An invalid clause is ignored (RFC 9110, section 12.5.1).
 		if err != nil {
 			continue
 		}
 		c := clause{q: 1}
-		// A weight that cannot be read counts as 1.
+		// An invalid weight counts as 1.
 		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
 			c.q = q
 		}
-		// A quality of 0 means "not this one".
+		// A weight of 0 excludes the form.
 		if c.q <= 0 {
 			continue
 		}
@@ -86,8 +86,8 @@ func wanted(accept, kind string) (form, bool) {
 		// Clients that accept anything get text.
 		case media == "*/*" || media == "text/*" || media == "text/plain":
 			c.media = "text/plain"
-		// Structured pages need group, version and kind in parameters: the format
-		// may change with the version.
+		// Structured pages need group, version and kind as parameters, since the format may
+		// change with the version.
 		case media != "application/json" && media != "application/yaml",
 			params["as"] != kind || params["g"] != zGroup || params["v"] != "v1beta1" && params["v"] != "v1alpha1":
 			continue
@@ -112,14 +112,14 @@ func wanted(accept, kind string) (form, bool) {
 	return list[0].form, true
 }
 
-// page writes a z-page in the requested form.
+// page sends a z-page in the requested form.
 func page(w http.ResponseWriter, r *http.Request, kind string, text func(), structured func(metav1.TypeMeta, metav1.ObjectMeta) any) {
 	f, ok := wanted(r.Header.Get("Accept"), kind)
 	if !ok {
 		http.Error(w, fmt.Sprintf("want Accept: text/plain, or application/json or application/yaml with ;g=%s;v=v1beta1;as=%s", zGroup, kind), http.StatusNotAcceptable)
 		return
 	}
-	// Caches must not return one form for the other.
+	// Caches must not return one form for another.
 	w.Header().Set("Vary", "Accept")
 	if f.version == "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -131,19 +131,19 @@ func page(w http.ResponseWriter, r *http.Request, kind string, text func(), stru
 		writeJSON(w, obj)
 		return
 	}
-	// YAML uses the tags for JSON, so that both forms have the same fields.
+	// YAML uses the JSON tags, so that both forms have the same fields.
 	b, err := yaml.Marshal(obj)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(b) // an error means that the client has gone
+	_, _ = w.Write(b) // an error means that the client has disconnected
 }
 
 // flagz answers with the program's flags (KEP-4828).
 func (s *Server) flagz(w http.ResponseWriter, r *http.Request) {
-	// Called each time, as some flags may change while the program runs.
+	// Called each time, since some flags may change while the program runs.
 	flags := s.cfg.Flags()
 	page(w, r, "Flagz", func() {
 		fmt.Fprintf(w, "\nkubelet flagz\n%s", notForMachines)
@@ -156,7 +156,7 @@ func (s *Server) flagz(w http.ResponseWriter, r *http.Request) {
 // statusz answers with the program's versions and paths (KEP-4827).
 func (s *Server) statusz(w http.ResponseWriter, r *http.Request) {
 	var paths []string
-	// First elements only: the rest of a path may be the name of a pod.
+	// Only the first elements, since the rest of a path may contain the name of a pod.
 	for _, r := range s.routes() {
 		if p := "/" + firstElement(r.pattern); !slices.Contains(paths, p) {
 			paths = append(paths, p)

@@ -12,8 +12,8 @@ import (
 
 // AccessReviewer asks an API server whether a user may do something.
 type AccessReviewer interface {
-	// ReviewAccess returns the review with its status. It retries transient
-	// failures itself, ends with ctx, and does not keep its arguments.
+	// ReviewAccess returns the review with its status. It retries transient failures itself, must
+	// return when ctx ends, and must not keep its arguments.
 	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 }
 
@@ -28,21 +28,21 @@ func (f AccessReviewerFunc) ReviewAccess(ctx context.Context, r *authorizationv1
 // AccessConfig configures [Access]. Reviewer is required.
 type AccessConfig struct {
 	Reviewer AccessReviewer
-	AllowTTL time.Duration // how long a yes is cached; 5m, the kubelet's default
-	DenyTTL  time.Duration // how long a no is cached; 30s, the kubelet's default
-	Size     int           // limit of cached answers of each kind; 4096
-	Timeout  time.Duration // of one review with all its tries; 15s
+	AllowTTL time.Duration // how long an allowed answer is cached; 5m, the kubelet's default
+	DenyTTL  time.Duration // how long a denied answer is cached; 30s, the kubelet's default
+	Size     int           // limit of cached answers, for allowed and for denied ones; 4096
+	Timeout  time.Duration // of one review, including retries; 15s
 }
 
-// Limits of requests that wait for reviews of access, in all and for each user.
-// They are from authenticated users, or from the anonymous one.
+// Limits of requests that wait for access reviews, in total and per user. The requests come from
+// authenticated users, or from the anonymous one.
 const (
 	accessWaiting     = 1024
 	accessWaitingUser = 256
 )
 
-// Access authorizes as an API server decides. If 1024 requests wait for a decision,
-// or 256 of one user, the next one's error is an [ErrBusy].
+// Access authorizes by the decision of an API server. If 1024 requests wait for a decision, or
+// 256 of one user, further ones get an [ErrBusy].
 func Access(c AccessConfig) Authorizer {
 	for _, d := range []struct {
 		field *time.Duration
@@ -58,7 +58,7 @@ func Access(c AccessConfig) Authorizer {
 	known := newCache[[sha256.Size]byte, decision](bounds{yes: c.Size, no: c.Size, waiting: accessWaiting, one: accessWaitingUser})
 	return AuthorizerFunc(func(ctx context.Context, a Attributes) (bool, string, error) {
 		spec := specOf(a)
-		key, err := json.Marshal(spec) // its maps are sorted
+		key, err := json.Marshal(spec) // sorts the keys of maps
 		if err != nil {
 			return false, "", err
 		}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// subresourceProxy is the subresource for paths without one of their own, and the
-// fallback for the newer, finer ones.
+// subresourceProxy is the subresource for paths that have none of their own, and the fallback for
+// those of KEP-2862.
 const subresourceProxy = "proxy"
 
-// table says which subresources allow a path and all below it: one of them is
-// enough (KEP-2862, fine-grained kubelet authorization).
+// table has the subresources that allow a path and all paths below it. One of them is enough
+// (KEP-2862, fine-grained kubelet authorization).
 var table = []struct {
 	path         string
 	subresources []string
@@ -27,8 +27,8 @@ var table = []struct {
 	{"/configz", []string{"configz", subresourceProxy}},
 }
 
-// Subresources returns the subresources of "nodes" of which one allows a path, in
-// the order in which they are tried.
+// Subresources returns the subresources of "nodes" that allow a path, in the order in which they
+// are tried. One of them is enough.
 func Subresources(path string) []string {
 	for _, row := range table {
 		if below(path, row.path) {
@@ -45,12 +45,12 @@ func below(path, base string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// Verb returns the API's verb for an HTTP method, or "".
+// Verb returns the API's verb for an HTTP method; "" if there is none.
 func Verb(method string) string {
 	switch method {
 	case http.MethodPost:
 		return "create"
-	case http.MethodGet, http.MethodHead: // HEAD needs the permission of GET
+	case http.MethodGet, http.MethodHead: // HEAD requires the permission for GET
 		return "get"
 	case http.MethodPut:
 		return "update"

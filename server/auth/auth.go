@@ -23,10 +23,9 @@ const (
 	authenticatedGroup   = "system:authenticated"
 )
 
-// Authenticator determines the user of a request. A nil User without an error means
-// that the request has no credentials for this Authenticator. An error means that
-// the credentials are invalid, or could not be checked. It may be called from any
-// goroutine.
+// Authenticator determines the user of a request. A nil User without an error means that the
+// request has no credentials for this Authenticator. An error means that the credentials are
+// invalid, or could not be checked. It may be called concurrently.
 type Authenticator interface {
 	Authenticate(r *http.Request) (*User, error)
 }
@@ -63,9 +62,9 @@ func authenticated(u *User) *User {
 	return &known
 }
 
-// Anonymous returns the anonymous user for requests without credentials, so that an
-// Authorizer decides about them, too. It is used after a, and never if a returns an
-// error: an invalid token differs from none.
+// Anonymous returns an Authenticator that uses a, and the anonymous user for requests without
+// credentials, so that an Authorizer decides about them too. If a returns an error, so does
+// Anonymous: an invalid token is not the same as none.
 func Anonymous(a Authenticator) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		u, err := a.Authenticate(r)
@@ -80,14 +79,14 @@ func Anonymous(a Authenticator) Authenticator {
 // cluster-scoped resource "nodes", API version v1.
 type Attributes struct {
 	User        *User
-	Verb        string // of the API: get, create, update, patch, delete or ""
+	Verb        string // verb of the API: get, create, update, patch, delete or ""
 	Node        string
 	Subresource string
-	Path        string // of the request
+	Path        string // path of the request
 }
 
-// Authorizer decides about a request. With false, reason may say why. An error
-// means that it could not decide. It may be called from any goroutine.
+// Authorizer decides about a request. If it is denied, reason may say why. An error means that no
+// decision was possible. It may be called concurrently.
 type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }

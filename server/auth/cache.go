@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrBusy means that too many requests wait for reviews already. It says nothing
-// about the user, who may try again.
+// ErrBusy means that too many requests wait for reviews. It says nothing about the user, who may
+// try again.
 var ErrBusy = errors.New("too many requests wait for reviews")
 
 // asks limits the concurrent reviews.
@@ -17,22 +17,22 @@ const asks = 32
 
 // bounds are the limits of a cache.
 type bounds struct {
-	yes, no      int // cached positive answers, and others
-	waiting, one int // waiting requests, in all and for each user
+	yes, no      int // limits of cached positive answers, and of others
+	waiting, one int // limits of waiting requests, in total and per user or host
 }
 
-// cache stores answers for a time, and limits the requests that wait for new ones.
-// Positive and negative answers have separate limits, so that many negative ones do
-// not displace positive ones.
+// cache keeps answers for a time, and limits the requests that wait for new ones. Positive and
+// negative answers have separate limits, so that many negative ones do not displace positive
+// ones.
 type cache[K comparable, V any] struct {
 	bounds
-	slot chan struct{} // bounds the questions that are out
+	slot chan struct{} // limits the running reviews
 
 	mu        sync.Mutex
 	answers   [2]map[K]answer[V] // negative answers, and positive ones
 	asking    map[K]*question[V]
 	waiting   int
-	waitingOf map[string]int // of one asker
+	waitingOf map[string]int // by user or host
 }
 
 type answer[V any] struct {
@@ -46,7 +46,7 @@ type question[V any] struct {
 	err   error
 }
 
-// verdict is an answer, and how long it lasts.
+// verdict is an answer, and how long it is valid.
 type verdict[V any] struct {
 	value V
 	in    bool // the answer is positive
@@ -60,10 +60,9 @@ func newCache[K comparable, V any](b bounds) *cache[K, V] {
 	}
 }
 
-// get returns the cached answer for k, or calls ask on behalf of who: once for all
-// concurrent callers. The call continues after its caller's ctx has ended, at most
-// for limit, since others wait for it. If too many wait, get returns an [ErrBusy]
-// at once.
+// get returns the cached answer for k, or calls ask for the user or host who: once for all
+// concurrent callers. The call continues after its caller's ctx has ended, at most for limit,
+// since others wait for it. If too many wait, get returns an [ErrBusy] at once.
 func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
 	c.mu.Lock()
 	var none V
@@ -95,7 +94,7 @@ func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Durat
 	}
 }
 
-// enter counts one waiting request. The caller holds c.mu.
+// enter counts one waiting request. c.mu is held.
 func (c *cache[K, V]) enter(who string) error {
 	switch {
 	case c.waiting >= c.bounds.waiting:
@@ -121,7 +120,7 @@ func (c *cache[K, V]) ask(ctx context.Context, k K, q *question[V], limit time.D
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var v verdict[V]
-	q.err = errors.New("the review has panicked") // unless it has not
+	q.err = errors.New("the review has panicked") // replaced unless ask panics
 	defer func() {
 		c.mu.Lock()
 		delete(c.asking, k)
@@ -141,7 +140,7 @@ func (c *cache[K, V]) ask(ctx context.Context, k K, q *question[V], limit time.D
 	}
 }
 
-// put adds an answer, after removing expired answers, and others if needed.
+// put adds an answer. To make space, it first removes expired answers, then others.
 func (c *cache[K, V]) put(k K, v verdict[V]) {
 	answers, size := c.answers[0], c.no
 	if v.in {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ClientCerts authenticates users by the client certificate of their connection:
-// the common name is the user, the organizations are the groups. pool is called for
-// each request and returns the accepted authorities; nil means none.
+// ClientCerts authenticates users by the client certificate of their connection: the common name
+// is the user, the organizations are the groups. pool is called for each request and returns the
+// accepted authorities; nil if there are none.
 //
-// The connection must request a certificate (tls.RequestClientCert); ClientCerts
-// verifies it, against the current pool.
+// The connection must request a certificate (tls.RequestClientCert). ClientCerts verifies it,
+// against the current pool.
 func ClientCerts(pool func() *x509.CertPool) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -34,7 +34,7 @@ func ClientCerts(pool func() *x509.CertPool) Authenticator {
 			return nil, fmt.Errorf("client certificate of %q: %w", leaf.Subject.CommonName, err)
 		}
 		if leaf.Subject.CommonName == "" {
-			return nil, nil // no accepted authority
+			return nil, nil // no authorities are accepted
 		}
 		return &User{Name: leaf.Subject.CommonName, Groups: leaf.Subject.Organization}, nil
 	})

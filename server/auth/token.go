@@ -16,9 +16,9 @@ import (
 
 // TokenReviewer asks an API server for the owner of a token.
 type TokenReviewer interface {
-	// ReviewToken returns the review with its status, or an error if the token is
-	// for none of the requested audiences. It retries transient failures itself,
-	// ends with ctx, and does not keep its arguments.
+	// ReviewToken returns the review with its status, or an error if the token is not for one of
+	// the requested audiences. It retries transient failures itself, must return when ctx ends,
+	// and must not keep its arguments.
 	ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 }
 
@@ -34,7 +34,7 @@ func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.
 type TokensConfig struct {
 	Reviewer  TokenReviewer
 	TTL       time.Duration // how long an answer is cached; 2m, the kubelet's default
-	Size      int           // limit of cached valid tokens, and a quarter as many invalid ones; 4096
+	Size      int           // limit of cached valid tokens; a quarter of it for invalid ones; 4096
 	Audiences []string      // accepted audiences of the token; the API server's own
 	Timeout   time.Duration // of one review; 10s
 }
@@ -42,20 +42,20 @@ type TokensConfig struct {
 // errToken is the error for an invalid token.
 var errToken = errors.New("bearer token: not valid")
 
-// maxToken is the longest token that is reviewed, in bytes. Those of service
-// accounts have about 1 KiB.
+// maxToken is the longest token that is reviewed, in bytes. A service account's token has about 1
+// KiB.
 const maxToken = 64 << 10
 
-// Limits of requests that wait for token reviews, in all and from one host: a host
-// with invalid tokens does not affect others much.
+// Limits of requests that wait for token reviews, in total and per host, so that a host with
+// invalid tokens hardly affects others.
 const (
 	tokensWaiting     = 512
 	tokensWaitingHost = 64
 )
 
-// Tokens authenticates users by the bearer token of their request. Only the SHA-256
-// of a token is stored. If 512 requests wait for a review, or 64 of one host (of
-// one /64 with IPv6), the next one's error is an [ErrBusy].
+// Tokens authenticates users by the bearer token of their request. It stores only the SHA-256 of
+// a token. If 512 requests wait for a review, or 64 from one host (with IPv6, from one /64),
+// further ones get an [ErrBusy].
 func Tokens(c TokensConfig) Authenticator {
 	if c.TTL == 0 {
 		c.TTL = 2 * time.Minute

@@ -17,27 +17,26 @@ import (
 	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// dir is a directory whose files are read, and which nothing leads out of.
+// dir is a directory whose files are served. No path leads out of it.
 type dir string
 
 const (
-	// answer is how long a request waits for one call into the file system,
-	// which takes milliseconds, or seconds under load.
+	// answer limits how long a request waits for one call to the file system, which usually takes
+	// milliseconds, or seconds under load.
 	answer = 10 * time.Second
-	// maxNames is how many names of a directory are listed.
+	// maxNames limits the listed names of a directory.
 	maxNames = 10_000
 )
 
-// calls are the calls of all requests into file systems, one at a time for each
-// path.
+// calls has the file system calls of all requests, one at a time for each path.
 var calls = &detached.Queue{}
 
 func (d dir) system(ctx context.Context, name string) *slowfile.System {
 	return &slowfile.System{Context: ctx, Calls: calls, Key: filepath.Join(string(d), filepath.FromSlash(name)), Answer: answer}
 }
 
-// find resolves a name relative to the directory, and describes the file. Links,
-// absolute or not, are followed if they stay below the directory.
+// find resolves a name relative to the directory, and describes the file. Links, absolute or not,
+// are followed if they stay below the directory.
 func (d dir) find(name string) (base, within string, info fs.FileInfo, err error) {
 	missing := &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	if !fs.ValidPath(name) {
@@ -62,8 +61,8 @@ func (d dir) find(name string) (base, within string, info fs.FileInfo, err error
 	return base, within, info, err
 }
 
-// open opens a regular file; it returns nil if there is a directory. Whatever
-// becomes of the path meanwhile, nothing else is opened.
+// open opens a regular file; it returns nil for a directory. If the path changes meanwhile,
+// nothing else is opened.
 func (d dir) open(ctx context.Context, name string) (*slowfile.File, error) {
 	directory := errors.New("directory")
 	f, err := d.system(ctx, name).Open(func() (*os.File, error) {
@@ -86,7 +85,7 @@ func (d dir) open(ctx context.Context, name string) (*slowfile.File, error) {
 	return f, err
 }
 
-// list lists a directory, sorted; directories end with a slash.
+// list lists a directory, sorted. Names of directories end in a slash.
 func (d dir) list(ctx context.Context, name string) ([]string, error) {
 	return slowfile.Call(d.system(ctx, name), func() ([]string, error) {
 		base, within, _, err := d.find(name)
@@ -115,7 +114,7 @@ func (d dir) list(ctx context.Context, name string) ([]string, error) {
 	})
 }
 
-// regular opens the file named in a query, which must be regular.
+// regular opens the file that a query names. It must be a regular file.
 func (d dir) regular(ctx context.Context, name string) (*slowfile.File, error) {
 	name = strings.ReplaceAll(name, `\`, "/")
 	clean := strings.TrimPrefix(path.Clean(name), "/")

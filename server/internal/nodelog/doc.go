@@ -1,5 +1,5 @@
-// Package nodelog serves a node's own logs: the files below a directory, and by
-// queries (KEP-2258) the journal of a service or its log file.
+// Package nodelog serves a node's own logs: the files below a directory, and, by queries
+// (KEP-2258), the journal or log file of a service.
 //
 //	http.Handle("/logs/", http.StripPrefix("/logs", nodelog.Handler(nodelog.Config{Query: true})))
 //
@@ -7,9 +7,8 @@
 //	GET /logs/?query=kubelet&tailLines=100        a service
 //	GET /logs/?query=containers/app.log           a file, by a query
 //
-// No path, link or query leads out of the directory, and only files and directories
-// are opened. Files are served as plain text or bytes, HTML files included, and
-// browsers must not guess the type. A file system that does not answer ends a
-// request after 10 seconds. Names of services are passed to journalctl only if they
-// consist of letters, digits and _.:@-.
+// No path, link or query leads out of the directory, and only files and directories are opened.
+// All files, including HTML, are served as plain text or bytes, and browsers are told not to
+// guess the type. If a file system does not answer, the request ends after 10 seconds. Names of
+// services are passed to journalctl only if they consist of letters, digits and _.:@-.
 package nodelog

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// serveFile serves a file or the list of a directory. Programs that log decide
-// about the content and often the name of a file: a browser must not take it for a
-// page of this server, so that every file is text or bytes, index.html included.
+// serveFile serves a file or the list of a directory. Programs that write logs control the
+// content and often the name of a file, so a browser must not treat it as a page of this server:
+// every file, even index.html, is sent as text or bytes.
 func (d dir) serveFile(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -30,7 +30,7 @@ func (d dir) serveFile(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, err)
 	case f == nil && !strings.HasSuffix(r.URL.Path, "/") && r.URL.Path != "":
-		w.Header().Set("Location", "./"+url.PathEscape(path.Base(name))+"/") // for the links in the list
+		w.Header().Set("Location", "./"+url.PathEscape(path.Base(name))+"/") // so that relative links in the list work
 		w.WriteHeader(http.StatusMovedPermanently)
 	case f == nil:
 		d.serveList(w, r, name)
@@ -41,7 +41,7 @@ func (d dir) serveFile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// contentType returns the content type of a file, by its name.
+// contentType returns the content type for a file, by its name.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".gz", ".xz", ".zst", ".bz2", ".journal":
@@ -60,13 +60,13 @@ func (d dir) serveList(w http.ResponseWriter, r *http.Request, name string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprint(w, "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n")
 	for _, n := range names {
-		link := url.URL{Path: n} // a colon in a name is no scheme
+		link := url.URL{Path: n} // so that a colon in a name is not read as a scheme
 		fmt.Fprintf(w, "<a href=\"%s\">%s</a>\n", html.EscapeString(link.String()), html.EscapeString(n))
 	}
 	fmt.Fprint(w, "</pre>\n")
 }
 
-// refuse answers with no more of an error than its kind.
+// refuse answers with the kind of an error only.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch {

@@ -19,7 +19,7 @@ type Config struct {
 	Dir        string        // /var/log
 	Query      bool          // enables queries
 	Journalctl string        // the program; journalctl
-	Timeout    time.Duration // of one call of it; 30s
+	Timeout    time.Duration // limit of one journalctl call; 30s
 }
 
 // Handler serves files by path and answers queries at "/".
@@ -96,7 +96,7 @@ func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 	}
 }
 
-// units returns the units in the journal; none without a journal.
+// units returns the units in the journal; none if there is no journal.
 func (c *Config) units(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -109,11 +109,11 @@ func (c *Config) units(ctx context.Context) []string {
 	return strings.Fields(b.String())
 }
 
-// maxUnits limits the bytes of the names of units: some ten thousand names; each
-// pod causes some.
+// maxUnits limits the bytes of unit names. It is enough for some ten thousand; each pod causes
+// some.
 const maxUnits = 4 << 20
 
-// capped keeps the first maxUnits bytes.
+// capped keeps the first maxUnits bytes and drops the rest.
 type capped struct{ strings.Builder }
 
 // Write implements io.Writer.
@@ -136,7 +136,7 @@ func (c *Config) journal(ctx context.Context, out io.Writer, args []string) {
 	}
 }
 
-// guess searches for a service's log at common places.
+// guess looks for a service's log file in the usual places.
 func (c *Config) guess(ctx context.Context, out io.Writer, service string, options bool) {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		f, err := dir(c.Dir).regular(ctx, name)

@@ -21,12 +21,12 @@ const (
 // query is a request for logs of services, or for a file.
 type query struct {
 	services, files []string
-	since, until    time.Time // zero: not set
+	since, until    time.Time // zero if not set
 	tail, boot      *int
 	pattern         string
 }
 
-// parse parses a query; nil means that there is none.
+// parse parses a query; it returns nil if there is none.
 func parse(q url.Values) (*query, error) {
 	out := &query{pattern: q.Get("pattern")}
 	var errs []error
@@ -81,8 +81,7 @@ func (q *query) hasOptions() bool {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_.:@-]+$`)
 
-// validate reports all that makes no sense. exists reports whether there is such a
-// file.
+// validate returns all contradictions. exists returns an error if a file does not exist.
 func (q *query) validate(exists func(string) error) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -125,7 +124,7 @@ func (q *query) validate(exists func(string) error) error {
 	return errors.Join(errs...)
 }
 
-// journalTime is how journalctl reads times, in UTC.
+// journalTime is journalctl's format of times, in UTC.
 const journalTime = "2006-01-02 15:04:05"
 
 // command returns the arguments of journalctl.

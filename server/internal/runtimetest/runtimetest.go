@@ -1,6 +1,6 @@
-// Package runtimetest is the streaming server of a container runtime, for tests: it
-// supports SPDY/3.1 with v4.channel.k8s.io and portforward.k8s.io, and WebSocket
-// with v4.channel.k8s.io, but not v5, like containerd's.
+// Package runtimetest is the streaming server of a container runtime, for tests. Like
+// containerd's, it supports SPDY/3.1 with v4.channel.k8s.io and portforward.k8s.io, and WebSocket
+// with v4.channel.k8s.io, but not v5.
 package runtimetest
 
 import (
@@ -23,8 +23,8 @@ const Success = `{"metadata":{},"status":"Success"}`
 // Failure is the status of a command that ended with exit code 3.
 const Failure = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`
 
-// Server copies stdin to stdout, then writes "bye" to stderr if there is one, and
-// then sends its status, initially Success. Its port forwarding echoes.
+// Server copies stdin to stdout, then writes "bye" to stderr if that is requested, and then sends
+// its status, initially Success. Its port forwarding echoes.
 type Server struct {
 	*httptest.Server
 
@@ -34,7 +34,7 @@ type Server struct {
 	resized []byte
 }
 
-// New starts a Server on the loopback; the caller closes it.
+// New starts a Server on the loopback interface. The caller closes it.
 func New() *Server {
 	s := &Server{status: Success}
 	mux := http.NewServeMux()
@@ -46,7 +46,7 @@ func New() *Server {
 	mux.HandleFunc("/refuse/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no such token", http.StatusNotFound)
 	})
-	mux.HandleFunc("/silent/", func(w http.ResponseWriter, _ *http.Request) { // breaks off without a status
+	mux.HandleFunc("/silent/", func(w http.ResponseWriter, _ *http.Request) { // ends without a status
 		conn := hijack(w, "v4.channel.k8s.io")
 		time.Sleep(10 * time.Millisecond)
 		_ = conn.Close()
@@ -131,7 +131,7 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request) {
 			select {
 			case n := <-opened:
 				streams[n.name] = n.stream
-			case <-spdy.CloseChan(): // the client has gone, or makes no sense
+			case <-spdy.CloseChan(): // the client has disconnected, or sent invalid data
 				return
 			}
 		}
@@ -166,7 +166,7 @@ func (s *Server) overWebSocket(w http.ResponseWriter, r *http.Request, want map[
 		return
 	}
 	defer func() { _ = ws.Close() }()
-	if want["stdin"] { // one message: v4 has no way to end it
+	if want["stdin"] { // one message, since v4 cannot signal the end
 		if _, b, err := ws.ReadMessage(); err == nil {
 			_ = ws.WriteMessage(websocket.BinaryMessage, append([]byte{1}, b[1:]...))
 		}

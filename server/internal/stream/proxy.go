@@ -29,14 +29,14 @@ type Request struct {
 	// Streams are the streams of a remote command.
 	Streams Streams
 	// Translate translates the protocols that runtimes do not support (the feature
-	// ExtendWebSocketsToKubelet). Otherwise the runtime has to refuse them.
+	// ExtendWebSocketsToKubelet). Without it, the runtime has to reject them.
 	Translate bool
 }
 
 // Streams says which streams a remote command has.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// IsUpgrade reports whether a request asks for another protocol.
+// IsUpgrade reports whether a request asks to change the protocol.
 func IsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && hasToken(r.Header.Values("Connection"), "upgrade")
 }
@@ -79,8 +79,8 @@ func subprotocols(r *http.Request) []string {
 	return out
 }
 
-// Proxy serves a stream until either side or ctx ends it. It always answers the
-// client itself; the error says why there was no stream, or why it broke off.
+// Proxy serves a stream until either side or ctx ends it. It always answers the client itself.
+// The error says why there was no stream, or why it ended early.
 func Proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	if !IsUpgrade(r) {
 		err := errors.New("upgrade request required")
@@ -101,7 +101,7 @@ func Proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, q Reques
 	return pass(ctx, w, r, q)
 }
 
-// pass hands a protocol on as it is.
+// pass forwards a protocol unchanged.
 func pass(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	h := forwarded(r.Header)
 	h.Set("Connection", "Upgrade")
@@ -128,7 +128,7 @@ func pass(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request
 	return nil
 }
 
-// writeHead writes a response's head alone.
+// writeHead writes only the head of a response.
 func writeHead(w io.Writer, resp *http.Response) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", resp.StatusCode, http.StatusText(resp.StatusCode))
@@ -140,7 +140,7 @@ func writeHead(w io.Writer, resp *http.Response) error {
 	return err
 }
 
-// upgrade calls the runtime, and passes any answer but an upgrade to the client.
+// upgrade calls the runtime, and passes any answer other than an upgrade to the client.
 func upgrade(ctx context.Context, w http.ResponseWriter, method, target string, h http.Header) (*backend, error) {
 	b, err := dial(ctx, target, method, h)
 	if err != nil {
@@ -157,7 +157,7 @@ func upgrade(ctx context.Context, w http.ResponseWriter, method, target string, 
 	defer func() { _ = b.Close() }()
 	defer func() { _ = b.head.Body.Close() }()
 	code := b.head.StatusCode
-	if code < 400 { // a redirect, or another unexpected status
+	if code < 400 { // a redirect or another unexpected status
 		err := fmt.Errorf("the runtime's streaming server answered %s to a request for an upgrade", b.head.Status)
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return nil, err
@@ -168,7 +168,7 @@ func upgrade(ctx context.Context, w http.ResponseWriter, method, target string, 
 	return nil, errors.Join(fmt.Errorf("the runtime's streaming server answered %s", b.head.Status), err)
 }
 
-// join copies in both directions until either ends, or ctx does.
+// join copies in both directions until either side or ctx ends.
 func join(ctx context.Context, client net.Conn, early io.Reader, b *backend) {
 	stop := context.AfterFunc(ctx, func() {
 		_ = client.Close()
@@ -177,7 +177,7 @@ func join(ctx context.Context, client net.Conn, early io.Reader, b *backend) {
 	defer stop()
 	done := make(chan struct{}, 2)
 	go func() {
-		_, _ = io.Copy(b.Conn, early) // with data that the client sent early
+		_, _ = io.Copy(b.Conn, early) // includes data that the client sent early
 		done <- struct{}{}
 	}()
 	go func() {

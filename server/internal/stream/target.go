@@ -17,14 +17,15 @@ import (
 	"time"
 )
 
-// ErrTarget means that a runtime's URL must not be used.
+// ErrTarget means that a URL from the runtime must not be used.
 var ErrTarget = errors.New("streaming URL of the runtime")
 
-// dialTimeout is for the runtime's answer to an upgrade. It is on this machine.
+// dialTimeout limits the wait for the runtime's answer to an upgrade. The runtime is on this
+// machine.
 const dialTimeout = 30 * time.Second
 
-// checkTarget reads a runtime's URL and returns where to dial. The URL of a unix socket
-// is unix://SOCKET/METHOD/TOKEN, with the socket's absolute path.
+// checkTarget parses a runtime's URL and returns where to dial. The URL of a unix socket is
+// unix://SOCKET/METHOD/TOKEN, with the socket's absolute path.
 func checkTarget(raw string) (u *url.URL, network, addr string, err error) {
 	u, err = url.Parse(raw)
 	if err != nil {
@@ -44,7 +45,7 @@ func checkTarget(raw string) (u *url.URL, network, addr string, err error) {
 	}
 	host := u.Hostname()
 	if host == "localhost" {
-		host = "127.0.0.1" // never to be resolved
+		host = "127.0.0.1" // not resolved
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.Unmap().IsLoopback() {
@@ -60,15 +61,15 @@ func checkTarget(raw string) (u *url.URL, network, addr string, err error) {
 // backend is an upgraded connection to the runtime.
 type backend struct {
 	net.Conn
-	r    *bufio.Reader // data read after the response's head
+	r    *bufio.Reader // has data that was read after the response's head
 	head *http.Response
 }
 
 // Read reads the data that the runtime sends after its answer.
 func (b *backend) Read(p []byte) (int, error) { return b.r.Read(p) }
 
-// dial sends a request for an upgrade to the runtime. Its answer is either an
-// upgrade, and then b is the connection, or something else to be shown.
+// dial sends a request for an upgrade to the runtime. If the answer is an upgrade, b is the
+// connection; otherwise b has an answer to show to the client.
 func dial(ctx context.Context, target, method string, header http.Header) (b *backend, err error) {
 	u, network, addr, err := checkTarget(target)
 	if err != nil {
@@ -114,12 +115,12 @@ func dial(ctx context.Context, target, method string, header http.Header) (b *ba
 	return &backend{Conn: conn, r: rest, head: resp}, nil
 }
 
-// maxHead limits the bytes of a runtime's answer: its head, or all of an answer
-// that is no upgrade.
+// maxHead limits the bytes of a runtime's answer: its head or, if it is not an upgrade, all of
+// it.
 const maxHead = 1 << 20
 
-// forwarded copies the headers of a client's request that the runtime needs:
-// neither credentials nor hop-by-hop headers.
+// forwarded returns the headers of a client's request that the runtime needs. It omits
+// credentials and hop-by-hop headers.
 func forwarded(h http.Header) http.Header {
 	out := http.Header{}
 	for name, v := range h {
@@ -132,7 +133,7 @@ func forwarded(h http.Header) http.Header {
 	return out
 }
 
-// The headers by which a SPDY client and server agree on a protocol.
+// Headers by which a SPDY client and server agree on a protocol.
 const (
 	protocolHeader = "X-Stream-Protocol-Version"
 	acceptedHeader = "X-Accepted-Stream-Protocol-Versions"

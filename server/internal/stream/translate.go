@@ -18,8 +18,8 @@ const (
 	channelV5 = "v5.channel.k8s.io"
 )
 
-// The channels of a remote command: the first byte of each message. A message
-// on chClose ends the channel that its second byte names (v5 alone).
+// The channels of a remote command. The first byte of each message is the channel. A message on
+// chClose closes the channel that its second byte names (v5 only).
 const (
 	chStdin  = 0
 	chStdout = 1
@@ -32,17 +32,17 @@ const (
 // maxStatus limits the bytes of a command's status from the runtime.
 const maxStatus = 64 << 10
 
-// command is a remote command between a WebSocket and SPDY.
+// command translates a remote command between a WebSocket and SPDY.
 type command struct {
 	ws   *websocket.Conn
 	spdy *spdystream.Connection
 
-	stdin, stdout, stderr, status, resize *spdystream.Stream // nil: not requested
+	stdin, stdout, stderr, status, resize *spdystream.Stream // nil if not requested
 
-	mu sync.Mutex // of writes to ws
+	mu sync.Mutex // guards writes to ws
 }
 
-// translate makes SPDY streams of the channels of a WebSocket.
+// translate connects the channels of a WebSocket with SPDY streams.
 func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	b, err := askSPDY(ctx, w, q.Target, channelV4)
 	if err != nil {
@@ -64,7 +64,7 @@ func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Re
 	serving.Go(func() { conn.Serve(refuse) })
 	defer serving.Wait()
 	defer func() {
-		_ = b.Close() // ends Serve, once earlier data is no longer read
+		_ = b.Close() // ends Serve once earlier data is not needed any more
 		c.reset()
 	}()
 	if err := c.create(q.Streams); err != nil {
@@ -83,10 +83,10 @@ func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Re
 	return c.run(func() { _ = b.Close() })
 }
 
-// refuse refuses streams that the runtime opens: there are none.
+// refuse refuses streams that the runtime opens, since it has no reason to.
 func refuse(s *spdystream.Stream) { _ = s.Refuse() }
 
-// create opens the streams that the runtime waits for.
+// create opens the streams that the runtime expects.
 func (c *command) create(s Streams) error {
 	for _, want := range []struct {
 		kind  string
@@ -102,15 +102,15 @@ func (c *command) create(s Streams) error {
 		if !want.there {
 			continue
 		}
-		// The reply is not waited for, as the wait would outlast a connection
-		// that ends: a refusal shows as a stream that ends without a status.
+		// The reply is not waited for: if the connection ends, the wait would not. If the runtime
+		// refuses a stream, the stream ends without a status.
 		stream, err := c.spdy.CreateStream(http.Header{"Streamtype": {want.kind}}, nil, false)
 		if err != nil {
 			return fmt.Errorf("stream %s of the runtime: %w", want.kind, err)
 		}
 		*want.dst = stream
 	}
-	_ = c.status.Close() // nothing is written to it from here
+	_ = c.status.Close() // nothing is sent on it
 	return nil
 }
 
@@ -123,20 +123,20 @@ func (c *command) reset() {
 	}
 }
 
-// run copies until the command has ended or the client has gone. hangUp ends the
+// run copies until the command has ended or the client has disconnected. hangUp closes the
 // runtime's connection.
 func (c *command) run(hangUp func()) error {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		c.fromClient()
-		hangUp() // or the output would be waited for in vain
+		hangUp() // otherwise out.Wait would wait for output forever
 	}()
 	var out sync.WaitGroup
 	out.Go(func() { c.toClient(chStdout, c.stdout) })
 	out.Go(func() { c.toClient(chStderr, c.stderr) })
 	status, err := io.ReadAll(io.LimitReader(c.status, maxStatus))
-	out.Wait() // the status comes last: clients close after it
+	out.Wait() // the status comes last, since clients close the connection after it
 	code := websocket.CloseNormalClosure
 	if len(status) > 0 {
 		err = errors.Join(err, c.send(chError, status))
@@ -145,15 +145,15 @@ func (c *command) run(hangUp func()) error {
 		err = errors.Join(err, errors.New("the runtime ended the stream without a status"))
 	}
 	bye(c.ws, code)
-	// The client sends a close message when it has read everything; closing before
-	// would lose data.
+	// The client sends a close message when it has read everything. Closing earlier would lose
+	// data.
 	_ = c.ws.SetReadDeadline(time.Now().Add(dialTimeout))
 	<-gone
 	return err
 }
 
-// toClient copies a stream to a channel. After the client has gone it continues to
-// read: otherwise it would block the other streams.
+// toClient copies a stream to a channel. If the client has disconnected, it continues to read,
+// since otherwise it would block the other streams.
 func (c *command) toClient(channel byte, s *spdystream.Stream) {
 	if s == nil {
 		return
@@ -186,7 +186,7 @@ func (c *command) send(channel byte, b []byte) error {
 	return w.Close()
 }
 
-// fromClient copies channels to streams until the client leaves.
+// fromClient copies channels to streams until the client disconnects.
 func (c *command) fromClient() {
 	for {
 		_, msg, err := c.ws.NextReader()
@@ -195,7 +195,7 @@ func (c *command) fromClient() {
 		}
 		var channel [1]byte
 		if _, err := io.ReadFull(msg, channel[:]); err != nil {
-			continue // an empty message says nothing
+			continue // an empty message has no channel
 		}
 		switch channel[0] {
 		case chStdin:
@@ -211,8 +211,8 @@ func (c *command) fromClient() {
 	}
 }
 
-// copyTo writes a message to a stream. If that fails, the command has closed
-// its end and goes on without.
+// copyTo copies a message to a stream. If that fails, the command has closed its input and
+// continues without it.
 func copyTo(s *spdystream.Stream, msg io.Reader) {
 	if s != nil {
 		_, _ = io.Copy(s, msg)

@@ -15,8 +15,8 @@ const (
 	spdy31         = "SPDY/3.1"
 )
 
-// upgrader accepts any origin: clients authenticate by a certificate or a token,
-// which a browser does not add by itself.
+// upgrader accepts any origin. Clients authenticate by a certificate or a token, which a browser
+// does not send by itself.
 func upgrader(protocol string) *websocket.Upgrader {
 	return &websocket.Upgrader{
 		Subprotocols: []string{protocol}, HandshakeTimeout: dialTimeout,
@@ -34,7 +34,7 @@ func askSPDY(ctx context.Context, w http.ResponseWriter, target, protocol string
 	return upgrade(ctx, w, http.MethodPost, target, h)
 }
 
-// tunnel unpacks a SPDY connection from WebSocket messages.
+// tunnel extracts a SPDY connection from WebSocket messages.
 func tunnel(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	b, err := askSPDY(ctx, w, q.Target, portForwardV1)
 	if err != nil {
