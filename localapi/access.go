@@ -13,20 +13,20 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// Groups that a certificate may have as organizations. Each may do what those before
-// it may.
+// Groups that a client certificate may have as organizations. Each group may do everything that
+// the groups before it may.
 const (
-	// GroupView may read all but Secrets.
+	// GroupView may read everything except Secrets.
 	GroupView = "nodewright:view"
-	// GroupEdit may change what is in namespaces, read Secrets, and reach into
-	// containers. Who may make pods may do anything on the machine.
+	// GroupEdit may change objects in namespaces, read Secrets, and use exec, attach and
+	// port-forward. A user who may create pods can do anything on the machine.
 	GroupEdit = "nodewright:edit"
 	// GroupAdmin may do everything.
 	GroupAdmin = "nodewright:admin"
 )
 
-// User is who sends a request. Name and Groups decide; UID and Extra are what somebody who
-// impersonates a user says of that one, and are only shown.
+// User is the sender of a request. Name and Groups decide about access. UID and Extra come from
+// impersonation headers and are only shown.
 type User struct {
 	Name   string
 	Groups []string
@@ -36,17 +36,17 @@ type User struct {
 	machine bool // see Root
 }
 
-// Authenticate returns the sender of a request; an error, or nil, is nobody, and answered with
-// 401. It must not block.
+// Authenticate returns the sender of a request. An error or nil is answered with 401. It must not
+// block.
 type Authenticate func(r *http.Request) (*User, error)
 
-// Root takes everybody for root: for a socket that only root can open. Of places and bytes
-// (see Config) some are left for it alone.
+// Root treats every sender as root. Use it for a socket that only root can open. Some request
+// slots and bytes (see Config) are reserved for root.
 func Root(*http.Request) (*User, error) {
 	return &User{Name: "root", Groups: []string{GroupAdmin}, machine: true}, nil
 }
 
-// client is who places and bytes are taken for.
+// client returns the client to which slots and bytes are charged.
 func (u *User) client() httpbound.Client {
 	switch {
 	case u.machine:
@@ -58,20 +58,20 @@ func (u *User) client() httpbound.Client {
 	}
 }
 
-// Certificates identifies a request's client by its certificate, which the listener
-// has verified (tls.RequireAndVerifyClientCert): its common name, and its
-// organizations as groups.
+// Certificates identifies a request's sender by its client certificate, which the listener has
+// verified (tls.RequireAndVerifyClientCert). The common name is the user, and the organizations
+// are the groups.
 func Certificates(r *http.Request) (*User, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
-		return nil, nil //nolint:nilnil // nobody
+		return nil, nil //nolint:nilnil // no sender
 	}
 	subject := r.TLS.PeerCertificates[0].Subject
 	return &User{Name: subject.CommonName, Groups: subject.Organization}, nil
 }
 
-// Allow returns a handler that stands beside the API: members of a group, and of those
-// that may do more, get to next, with the access that next gives everybody. Others are
-// answered as by the API, with 401 or 403. An unknown group is taken for [GroupAdmin].
+// Allow returns a handler for paths outside of the API. It passes requests of members of a group,
+// or of a more powerful one, to next. Others are answered with 401 or 403, like by the API. An
+// unknown group means [GroupAdmin].
 func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.Handler {
 	least := (&User{Groups: []string{group}}).level()
 	if least == nobody {
@@ -91,13 +91,13 @@ func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.H
 	})
 }
 
-// extraHeader is how a header begins that has one value of an extra of who is impersonated.
+// extraHeader is the prefix of headers with a value of an extra field of the impersonated user.
 const extraHeader = "Impersonate-Extra-"
 
-// identify returns who sends a request: whom who knows, or whom that one impersonates; and
-// who takes places for it, which is always the one whom who knows. Only an admin may
-// impersonate: others get 403, as their request would otherwise be answered with rights
-// that they did not ask for. The headers are taken out of the request.
+// identify returns the user of a request, which may be impersonated, and the client to which
+// slots are charged, which is always the real sender. Only an admin may impersonate; others get
+// 403, since otherwise the request would be answered with rights that they did not ask for. The
+// impersonation headers are removed from the request.
 func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error) {
 	user, err := who(r)
 	if err != nil || user == nil {
@@ -115,8 +115,8 @@ func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error
 	return as, client, nil
 }
 
-// impersonated reads the headers of impersonation; nil if there are none. what is the resource
-// that rights are asked for.
+// impersonated parses the impersonation headers; nil if there are none. what is the resource for
+// which the sender needs the right to impersonate.
 func impersonated(h http.Header) (as *User, what string, err error) {
 	as = &User{Name: h.Get("Impersonate-User"), Groups: h.Values("Impersonate-Group"), UID: h.Get("Impersonate-Uid")}
 	some := as.Name != "" || len(as.Groups) > 0 || as.UID != ""
@@ -158,10 +158,10 @@ func impersonated(h http.Header) (as *User, what string, err error) {
 	return as, what, nil
 }
 
-// authenticated is the group of all who were identified, in Kubernetes.
+// authenticated is Kubernetes' group of all identified users.
 const authenticated = "system:authenticated"
 
-// level is how much a user may do.
+// level says how much a user may do.
 type level int
 
 const (
@@ -184,16 +184,16 @@ func (u *User) level() level {
 	}
 }
 
-// needs is the level that a request takes.
+// needs returns the level that a request requires.
 func (q *query) needs() level {
 	read := q.verb == "get" || q.verb == "list" || q.verb == "watch"
-	if q.resource == "*" { // among which are Secrets, and ways into containers and the node
+	if q.resource == "*" { // includes Secrets, and access to containers and the node
 		read = false
 	}
 	switch {
 	case q.resource == "" && read: // discovery
 		return viewer
-	case q.verb == "create" && (q.group == authenticationV1.Group || q.group == authorizationV1.Group): // about themselves
+	case q.verb == "create" && (q.group == authenticationV1.Group || q.group == authorizationV1.Group): // about the user itself
 		return viewer
 	case q.resource == "nodes" && q.subresource == "proxy":
 		return admin

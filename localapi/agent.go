@@ -30,7 +30,7 @@ func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
-// want informs the source that something may have to be delivered.
+// want tells the source that it may have to deliver again.
 func (s *Server) want(k objects.Kind) {
 	if k == s.events || k.Type().Group == leasesV1.Group {
 		return
@@ -41,17 +41,17 @@ func (s *Server) want(k objects.Kind) {
 	}
 }
 
-// Source delivers the pods that clients have made, with what they refer to. Its pods
-// are those of an API server: they end by their deletionTimestamp, and the Sink hears of
-// each end.
+// Source delivers the pods that clients have created, with the objects that they refer to. Its
+// pods are those of an API server: a deletionTimestamp ends them, and the Sink is told of each
+// end.
 func (s *Server) Source() podmgr.Source { return source{s} }
 
 type source struct{ s *Server }
 
 func (source) Name() string { return podmeta.SourceAPI }
 
-// Run delivers whenever something has changed beside the status of pods. It waits for
-// the Server's Run.
+// Run delivers whenever something other than the status of a pod has changed. It waits until the
+// Server's Run has loaded the objects.
 func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	select {
 	case <-o.s.loaded:
@@ -73,7 +73,7 @@ func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	}
 }
 
-// delivered lists what the agent is to have, in order.
+// delivered returns the objects to deliver to the agent, in order.
 func (s *Server) delivered() []object {
 	var out []object
 	for _, k := range s.kinds {
@@ -91,8 +91,8 @@ func (s *Server) delivered() []object {
 	return out
 }
 
-// sameForAgent reports whether the agent need not hear of the difference between two
-// versions of an object: it is what the agent has said itself.
+// sameForAgent reports whether two versions of an object differ only in what the agent itself has
+// written, so that it need not be delivered again.
 func sameForAgent(a, b object) bool {
 	if a == b {
 		return true
@@ -133,8 +133,8 @@ func snapshotOf(objects []object) (out podmgr.Snapshot) {
 	return out
 }
 
-// Update takes the status of a pod from the agent (statusmgr.Sink). That of a pod that
-// has come to its end is kept over a restart, and its phase changes no more.
+// Update stores the status of a pod from the agent (statusmgr.Sink). The status of a finished pod
+// is kept over a restart, and its phase no longer changes.
 func (s *Server) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	select {
 	case <-s.loaded:
@@ -144,13 +144,14 @@ func (s *Server) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) e
 	return s.report(ctx, pod, objects.Status, &v1.Pod{Status: status})
 }
 
-// Delete removes a pod that is to end and of which nothing is left (statusmgr.Sink).
+// Delete removes a pod that has been deleted and of which nothing is left on the node
+// (statusmgr.Sink).
 func (s *Server) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.report(ctx, pod, objects.Gone, nil)
 }
 
-// Prune forgets pods of manifests that are not there any more, and of which the agent has nothing: all but those
-// to keep (statusmgr.Pruner).
+// Prune removes pods whose manifests are gone and of which the agent has nothing left: all except
+// those in keep (statusmgr.Pruner).
 func (s *Server) Prune(keep map[types.UID]bool) error {
 	for _, it := range s.set.List(s.pods, "") {
 		if uid := it.Object.GetUID(); it.Origin == objects.Mirrored && it.Phase() == objects.Ending && !keep[uid] {
@@ -161,7 +162,8 @@ func (s *Server) Prune(keep map[types.UID]bool) error {
 	return nil
 }
 
-// report is what the agent says of a pod. It waits for the disk only if that has to be kept.
+// report stores what the agent reports about a pod. It waits for the disk only if the change has
+// to be on disk.
 func (s *Server) report(ctx context.Context, pod *v1.Pod, verb objects.Verb, o object) error {
 	ch := change{Kind: s.pods, Key: keyOf(pod), Actor: objects.Agent, Verb: verb, Object: o, UID: pod.UID, By: itself}
 	_, err := s.set.Note(ch)
@@ -179,14 +181,14 @@ func (s *Server) report(ctx context.Context, pod *v1.Pod, verb objects.Verb, o o
 	return err
 }
 
-// other reports whether a pod is not there, or is another one of its name.
+// other reports whether the pod does not exist, or another pod has its name.
 func (s *Server) other(pod *v1.Pod) bool {
 	it, ok := s.item(s.pods, keyOf(pod))
 	return !ok || it.Object.GetUID() != pod.UID
 }
 
-// Restore shows the statuses that pods had before a restart, until the agent says more.
-// It does not wait: pods that are read later have theirs as soon as they are there.
+// Restore sets the statuses that pods had before a restart, until the agent reports new ones. It
+// does not wait: pods that are loaded later get theirs when they are loaded.
 func (s *Server) Restore(statuses map[types.UID]v1.PodStatus) {
 	kept := map[types.UID]v1.PodStatus{}
 	for uid, st := range statuses {
@@ -201,7 +203,7 @@ func (s *Server) Restore(statuses map[types.UID]v1.PodStatus) {
 	}
 }
 
-// asRestored gives a pod the status that it had before a restart.
+// asRestored sets the status that a pod had before a restart.
 func (s *Server) asRestored(o object) {
 	kept := s.restored.Load()
 	if p, ok := o.(*v1.Pod); ok && kept != nil && p.Status.StartTime == nil {
@@ -211,14 +213,15 @@ func (s *Server) asRestored(o object) {
 	}
 }
 
-// note makes a change that is in memory alone. What is refused was news of something that has changed since.
+// note makes a change that is only in memory. A refused change is logged only: the object has
+// changed meanwhile.
 func (s *Server) note(ch change) {
 	if _, err := s.set.Note(ch); err != nil {
-		s.cfg.Log.Debug("a change came too late", zap.String("name", ch.Key.Namespace+"/"+ch.Key.Name), zap.Error(err))
+		s.cfg.Log.Debug("dropped change of an object that has changed meanwhile", zap.String("name", ch.Key.Namespace+"/"+ch.Key.Name), zap.Error(err))
 	}
 }
 
-// soon has followLater look again.
+// soon wakes followLater.
 func (s *Server) soon() {
 	select {
 	case s.later <- struct{}{}:
@@ -226,10 +229,10 @@ func (s *Server) soon() {
 	}
 }
 
-// Show returns a source that does what another does, and shows here what it delivers:
-// its objects can be read, and their statuses with them, and be changed only where they
-// come from. A pod that is not delivered any more, or is another one, is Terminating until [Server.Prune]
-// hears that the agent has nothing of it.
+// Show returns a source that delivers the same as src, and shows its objects here. They and their
+// statuses can be read, but changed only where they come from. A pod that src no longer delivers,
+// or has replaced, is Terminating until [Server.Prune] reports that the agent has nothing left of
+// it.
 func (s *Server) Show(src podmgr.Source) podmgr.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +240,8 @@ func (s *Server) Show(src podmgr.Source) podmgr.Source {
 	return shown{src, s}
 }
 
-// allShown reports whether all that manifests have is there: each source has delivered.
+// allShown reports whether every source has delivered, so that all objects from manifests are
+// known.
 func (s *Server) allShown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +254,7 @@ type shown struct {
 	s *Server
 }
 
-// Kind is that of the source itself.
+// Kind returns the kind of the wrapped source.
 func (o shown) Kind() podmgr.Kind { return podmgr.KindOf(o.Source) }
 
 func (o shown) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
@@ -260,8 +264,8 @@ func (o shown) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	})
 }
 
-// show has what a source delivers take the place of what it delivered before. Static pods are shown
-// as a cluster has them, as mirror pods: kubectl drain passes over them.
+// show replaces the objects that a source delivered before by those that it delivers now. Static
+// pods are shown as mirror pods, as in a cluster, so that kubectl drain ignores them.
 func (s *Server) show(name string, static bool, snap *podmgr.Snapshot) {
 	want := map[*kind]map[key]object{}
 	add := func(k *kind, o object) {
@@ -324,7 +328,7 @@ func each[T any](list []*T, f func(*T)) {
 	}
 }
 
-// showOne shows an object, unless a client has made one of its name.
+// showOne shows an object, unless a client has created one with the same name.
 func (s *Server) showOne(name string, k *kind, o object) {
 	if o.GetUID() == "" {
 		o.SetUID(newUID())

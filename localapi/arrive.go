@@ -16,35 +16,36 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// Bounds of a request before anything of it is parsed, in bytes. The listener bounds the
-// head as a whole.
+// Limits for the parts of a request, in bytes, which are checked before anything is parsed. The
+// listener limits the head as a whole.
 const (
 	maxPath         = 4 << 10
 	maxQuery        = 16 << 10
-	maxStreamQuery  = 128 << 10 // a command is in the query of exec
-	maxHeader       = 16 << 10  // all fields
-	maxParameters   = 1000      // of a query
+	maxStreamQuery  = 128 << 10 // exec has its command in the query
+	maxHeader       = 16 << 10  // of all fields together
+	maxParameters   = 1000      // number of parameters of a query
 	maxSelector     = 4 << 10
-	maxRequirements = 100 // of a selector
+	maxRequirements = 100 // number of requirements of a selector
 )
 
 const (
-	// arrivalTime is how long the body of a request may take.
+	// arrivalTime limits the time to receive the body of a request.
 	arrivalTime = 10 * time.Second
-	// ofRequest is what a request costs beside its head and body, in bytes.
+	// ofRequest is the cost of a request in addition to its head and body, in bytes.
 	ofRequest = 16 << 10
-	// ofBody is what a byte of a body costs: its object has several in memory.
+	// ofBody is the cost of one byte of a body, in bytes, since the decoded object is larger.
 	ofBody = 5
 )
 
-// MaxIncoming and MaxOutgoing have to have room for the largest body and object, in the
-// share of one client.
+// minBudget is the minimum for MaxIncoming and MaxOutgoing: one client's share must have space
+// for the largest body and object.
 const minBudget = 4 * (ofBody*maxBody + 1<<20)
 
-// pools are what requests take units of; each client has at most a quarter.
+// pools have the slots and bytes that requests take. Each client may have at most a quarter of a
+// pool.
 type pools struct {
-	requests, watches, streams *httpbound.Pool // places
-	incoming                   *httpbound.Pool // bytes of requests until they have a place, and of bodies
+	requests, watches, streams *httpbound.Pool // slots
+	incoming                   *httpbound.Pool // bytes of requests that wait for a slot, and of bodies
 	outgoing                   *httpbound.Pool // bytes of answers until their clients have read them
 }
 
@@ -53,7 +54,7 @@ func newPools(c Config) pools {
 	return pools{quarter(c.MaxRequests), quarter(c.MaxWatches), quarter(c.MaxStreams), quarter(c.MaxIncoming), quarter(c.MaxOutgoing)}
 }
 
-// checkHead refuses what is too long to be parsed.
+// checkHead rejects a head that is too long to be parsed.
 func checkHead(r *http.Request) error {
 	if n := len(r.URL.Path); n > maxPath {
 		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the path has %d bytes; want at most %d", n, maxPath))
@@ -70,7 +71,7 @@ func checkHead(r *http.Request) error {
 	return nil
 }
 
-// headerSize is how many bytes the fields of a header have.
+// headerSize returns the number of bytes in the fields of a header.
 func headerSize(h http.Header) (n int) {
 	for name, values := range h {
 		for _, v := range values {
@@ -80,8 +81,8 @@ func headerSize(h http.Header) (n int) {
 	return n
 }
 
-// checkSelector refuses a selector that is too long. Its requirements are separated by
-// commas outside of parentheses.
+// checkSelector rejects a selector that is too long. Commas outside of parentheses separate its
+// requirements.
 func checkSelector(field, s string) error {
 	if len(s) > maxSelector {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s has %d bytes; want at most %d", field, len(s), maxSelector))
@@ -103,14 +104,14 @@ func checkSelector(field, s string) error {
 	return nil
 }
 
-// entered has what a request holds of the bytes of requests; leave gives it back, once.
+// entered has the incoming bytes that a request holds. leave returns them, once.
 type entered struct {
 	pool   *httpbound.Pool
 	client httpbound.Client
 	bytes  int64
 }
 
-// enter takes what the head of a request costs.
+// enter takes the bytes for the head of a request.
 func (s *Server) enter(r *http.Request, c httpbound.Client) (*entered, error) {
 	e := &entered{pool: s.pools.incoming, client: c}
 	return e, e.take(int64(ofRequest + len(r.URL.Path) + len(r.URL.RawQuery) + headerSize(r.Header)))
@@ -131,14 +132,14 @@ func (e *entered) leave() {
 	e.bytes = 0
 }
 
-// arrived is a body that is there as a whole.
+// arrived is a body that has been read completely.
 type arrived struct{ data []byte }
 
 func (arrived) Read([]byte) (int, error) { return 0, io.EOF }
 
 func (arrived) Close() error { return nil }
 
-// arrive reads the body of a request, which takes no place meanwhile.
+// arrive reads the body of a request. Meanwhile the request holds no slot.
 func (e *entered) arrive(w http.ResponseWriter, r *http.Request) error {
 	data, err := httpbound.Body(w, r, maxBody, func(n int) bool { return e.take(int64(ofBody*n)) == nil })
 	var large *http.MaxBytesError
@@ -157,7 +158,7 @@ func (e *entered) arrive(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// work has a request worked on in a place of its own, once all of it is there.
+// work calls do with a slot for the request, once the request has been read completely.
 func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(context.Context) error) error {
 	if n := len(r.URL.RawQuery); n > maxQuery {
 		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the query has %d bytes; want at most %d", n, maxQuery))
@@ -175,10 +176,9 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(
 	return do(ctx)
 }
 
-// deadlines gives a request so long to be read, and its answer all the time that there
-// is.
+// deadlines sets a deadline for reading the request, and Config.Timeout for writing the answer.
 func (s *Server) deadlines(w http.ResponseWriter, d time.Duration) {
 	rc := http.NewResponseController(w)
 	now := time.Now()
-	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(s.cfg.Timeout+s.cfg.ReaderPatience)) // a recorder has none
+	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(s.cfg.Timeout+s.cfg.ReaderPatience)) // fails in tests with a recorder
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// The columns of the kinds that package podtext does not know.
+// Table columns of the kinds that package podtext does not have.
 
 var leaseColumns = []podtext.Column{
 	podtext.NameColumn,

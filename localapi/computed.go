@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// computed is a resource whose objects are not kept but made for each answer.
+// computed is a resource whose objects are not stored but computed for each answer.
 type computed struct {
 	schema.GroupVersionKind
 
@@ -18,12 +18,12 @@ type computed struct {
 	namespaced         bool
 	verbs              metav1.Verbs
 	short              []string
-	// instead says for a kind that is elsewhere what to use.
+	// instead says what to use instead, for a kind that this API does not have.
 	instead string
 	serve   func(s *Server, ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error
 }
 
-// newComputed lists them, in the order of discovery.
+// newComputed returns the computed resources, in the order of discovery.
 func newComputed() []computed {
 	read, create := metav1.Verbs{"get", "list"}, metav1.Verbs{"create"}
 	return append([]computed{
@@ -49,7 +49,7 @@ func (s *Server) computedOf(q *query) *computed {
 	return nil
 }
 
-// compute answers what is asked of a computed resource.
+// compute answers a request for a computed resource.
 func (s *Server) compute(w http.ResponseWriter, r *http.Request, c *computed, q *query) error {
 	if c.instead == "" && !contains(c.verbs, q.verb) || q.subresource != "" || q.verb == "create" && q.name != "" {
 		return notAllowed(q.verb, c.resource+" of "+c.Group+" are made for each answer; they have the verbs "+strings.Join(c.verbs, ", "))

@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// deleteOptions are those of a request: in its body or its query.
+// deleteOptions returns the options of a delete request, from its body or its query.
 func (s *Server) deleteOptions(r *http.Request, q *query) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	data, media, err := body(r)
@@ -39,7 +39,7 @@ func (s *Server) deleteOptions(r *http.Request, q *query) (*metav1.DeleteOptions
 	return o, checkDeleteOptions(o, q)
 }
 
-// checkDeleteOptions returns what is wrong with the options of a request.
+// checkDeleteOptions returns an error if the options of a request are invalid.
 func checkDeleteOptions(o *metav1.DeleteOptions, q *query) error {
 	for _, d := range o.DryRun {
 		if d != metav1.DryRunAll {
@@ -51,7 +51,7 @@ func checkDeleteOptions(o *metav1.DeleteOptions, q *query) error {
 		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("DeleteOptions").GroupKind(), "", errs)
 	}
 	if g := o.GracePeriodSeconds; g != nil && *g < 0 {
-		*g = 1 // as the API server does
+		*g = 1 // like the API server
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (s *Server) delete(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return nil
 }
 
-// deleted begins the end of an object, and reports whether that was its end as well.
+// deleted deletes an object, and reports whether it is gone already.
 func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts *metav1.DeleteOptions) (object, bool, error) {
 	if k.fixed != "" {
 		return nil, false, notAllowed(q.verb, k.fixed)
@@ -92,7 +92,7 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 		ch.UID, ch.Version = deref(p.UID), deref(p.ResourceVersion)
 	}
 	ch.Policy = deref(opts.PropagationPolicy)
-	if orphan := opts.OrphanDependents; orphan != nil { //nolint:staticcheck // old clients say it so
+	if orphan := opts.OrphanDependents; orphan != nil { //nolint:staticcheck // used by old clients
 		ch.Policy = metav1.DeletePropagationBackground
 		if *orphan {
 			ch.Policy = metav1.DeletePropagationOrphan
@@ -110,7 +110,7 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 	return r.Object, err == nil && r.Phase == objects.Absent, err
 }
 
-// deleteAll deletes what is selected.
+// deleteAll deletes the selected objects.
 func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	if k.fixed != "" || k == s.namespaces {
 		return notAllowed(q.verb, "delete them one by one")
@@ -134,7 +134,7 @@ func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.R
 	return s.send(w, q, http.StatusOK, objects, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, false)
 }
 
-// evict deletes a pod as an eviction asks. There are no disruption budgets on one node.
+// evict deletes a pod for an eviction. There are no disruption budgets on a single node.
 func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	e := &policyv1.Eviction{}
 	data, media, err := body(r)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// discover answers what is about the API itself, and 404.
+// discover answers requests about the API itself, and 404 for unknown paths.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return notAllowed(r.Method, "what the API has can only be read")
@@ -76,7 +76,7 @@ func groupOf(gv schema.GroupVersion) metav1.APIGroup {
 	return metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
 }
 
-// versions lists the versions of groups, v1 first.
+// versions returns the versions of all groups, v1 first.
 func (s *Server) versions() (out []schema.GroupVersion) {
 	add := func(gv schema.GroupVersion) {
 		if !slices.Contains(out, gv) {
@@ -92,7 +92,7 @@ func (s *Server) versions() (out []schema.GroupVersion) {
 	return out
 }
 
-// resources lists what a version of a group has.
+// resources returns the resources of a version of a group.
 func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 	for _, k := range s.kinds {
 		if k.GroupVersion() != gv {
@@ -133,14 +133,14 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 	return out
 }
 
-// storageHash is what a client compares to learn whether the version has changed that objects
-// are kept in.
+// storageHash returns a hash of the version in which objects are stored. Clients compare it to
+// notice a change of that version.
 func storageHash(k schema.GroupVersionKind) string {
 	sum := sha256.Sum256([]byte(k.Group + "/" + k.Version + "/" + k.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// wantsAggregated reports whether a client takes all of discovery at once.
+// wantsAggregated reports whether a client requests aggregated discovery.
 func wantsAggregated(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		media, p, err := mime.ParseMediaType(strings.TrimSpace(part))
@@ -151,7 +151,7 @@ func wantsAggregated(r *http.Request) bool {
 	return false
 }
 
-// aggregated answers with all resources of some groups.
+// aggregated answers with all resources of the wanted groups.
 func (s *Server) aggregated(w http.ResponseWriter, want func(schema.GroupVersion) bool) {
 	list := apidiscovery.APIGroupDiscoveryList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}, Items: []apidiscovery.APIGroupDiscovery{}}
 	for _, gv := range s.versions() {
@@ -182,5 +182,5 @@ func (s *Server) aggregated(w http.ResponseWriter, want func(schema.GroupVersion
 		list.Items = append(list.Items, apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}, Versions: []apidiscovery.APIVersionDiscovery{v}})
 	}
 	w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-	_ = json.NewEncoder(w).Encode(list) // the client has gone if this fails
+	_ = json.NewEncoder(w).Encode(list) // fails only if the client has disconnected
 }

@@ -1,6 +1,6 @@
-// Package localapi serves the Kubernetes API of one node, without a cluster: kubectl,
-// client-go and whatever else speaks to an API server find the node's pods and what
-// these refer to, and may change them.
+// Package localapi serves the Kubernetes API of one node, without a cluster. kubectl, client-go
+// and other clients of an API server can read and change the node's pods and the objects that
+// these refer to.
 //
 //	api, err := localapi.New(localapi.Config{
 //		Node:  "edge-1",
@@ -10,34 +10,32 @@
 //	go api.Run(ctx)
 //	http.Serve(listener, api.Handler(localapi.Root))
 //
-// An agent takes its pods from [Server.Source], and reports what becomes of them to
-// [Server] itself, which is a statusmgr.Sink and an local.EventRecorder. What other
-// sources of the agent have is shown beside, if [Server.Show] is around them; it can
-// only be read.
+// An agent gets its pods from [Server.Source], and reports their statuses and events to [Server],
+// which implements statusmgr.Sink and local.EventRecorder. The objects of the agent's other
+// sources are shown too if [Server.Show] wraps these sources; they are read-only.
 //
 // # What is served
 //
-// Pods with their subresources, ConfigMaps, Secrets, PersistentVolumes and their
-// claims, ResourceClaims, Leases, Events, namespaces, which come with what is in them,
-// and the node. Verbs, patches, server-side apply, watches, tables, discovery and
-// OpenAPI are those of Kubernetes. Kinds that controllers of a cluster would work on
-// are refused in words that say what to use.
+// Pods with their subresources, ConfigMaps, Secrets, PersistentVolumes and their claims,
+// ResourceClaims, Leases, Events, namespaces, and the node. A namespace is created with its first
+// object and removed with its last one. Verbs, patches, server-side apply, watches, tables,
+// discovery and OpenAPI are those of Kubernetes. Kinds that need controllers of a cluster are
+// rejected; the error says what to use instead.
 //
 // # Where objects are
 //
-// In memory, and each in a file of its own by the [store.Store]; a request is answered
-// when the file is safe. Statuses of pods are in memory alone until the pod has come to
-// its end, and Events always.
+// In memory, and each in its own file, written by the [store.Store]; a request is answered when
+// the file is durable. The status of a pod is only in memory until the pod has finished. Events
+// are only in memory.
 //
 // # Faults
 //
-// Everything is bounded: heads, bodies, objects, watches and the time that a slow reader
-// has. Beyond a bound the answer is a Status with code 400, 413, 414, 429 or 431. A user has
-// a share of the places and bytes; some are left for admins, and some for root. Answers are
-// encoded while the client reads them. A file that cannot be read is logged; what was there
-// before stays in effect. A disk that hangs holds up those who write, until they go, and
-// nobody who reads. What the agent calls waits for no client: to write, it comes before all
-// of them but one.
+// Everything is limited: heads, bodies, objects, watches and the time for a slow reader. Beyond a
+// limit, the answer is a Status with code 400, 413, 414, 429 or 431. Each user has a share of the
+// request slots and bytes; some are reserved for admins, and some for root. Answers are encoded
+// while the client reads them. A file that cannot be read is logged, and its former object stays
+// in effect. A disk that hangs blocks writers until they give up, but no readers. Calls from the
+// agent do not wait for clients: at most one client writes before the agent does.
 //
 // Tier: stable.
 package localapi

@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// elsewhere returns a kind that a cluster's controllers work on. Nobody does here, so that
-// there are none: a list is empty, and objects are refused in words that say what to use.
-// Clients take discovery for whole: kubectl prunes nothing, and describes no cluster, where
-// one of the kinds of its own list is not in it.
+// elsewhere returns a kind that needs controllers of a cluster. There are none here, so lists of
+// it are empty, and objects are rejected; the error says what to use instead. The kind is in
+// discovery nevertheless, since clients expect it: kubectl fails to prune, or to describe a
+// cluster, if a kind of its own list is missing.
 func elsewhere(gvk schema.GroupVersionKind, resource, short string) computed {
 	c := computed{
 		GroupVersionKind: gvk, resource: resource, singular: strings.ToLower(gvk.Kind), namespaced: true, verbs: metav1.Verbs{"create", "list"},
@@ -33,7 +33,7 @@ func elsewhere(gvk schema.GroupVersionKind, resource, short string) computed {
 	return c
 }
 
-// newElsewhere lists them; what kubectl's own lists name is among them.
+// newElsewhere returns these kinds, including those in kubectl's own lists.
 func newElsewhere() []computed {
 	apps, batch := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "batch", Version: "v1"}
 	return []computed{
@@ -50,7 +50,7 @@ func newElsewhere() []computed {
 	}
 }
 
-// none answers for a kind that is elsewhere.
+// none answers a request for a kind that needs a cluster.
 func (s *Server) none(w http.ResponseWriter, r *http.Request, q *query, c *computed) error {
 	var err error
 	switch q.verb {

@@ -24,13 +24,13 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
-// Bounds of what a client sends.
+// Limits of what a client sends.
 const (
-	maxBody   = 3 << 20  // bytes; the API server's
+	maxBody   = 3 << 20  // bytes; the API server's limit
 	maxObject = 32 << 20 // bytes in memory
 	maxDepth  = 100      // levels
-	maxFields = 40_000   // of a protobuf message; each may become an object
-	maxValues = 250_000  // of YAML
+	maxFields = 40_000   // fields of a protobuf message; each may become an object
+	maxValues = 250_000  // values in YAML
 )
 
 // Media types.
@@ -40,7 +40,7 @@ const (
 	typeProtobuf = runtime.ContentTypeProtobuf
 )
 
-// codecs are those of all kinds.
+// codecs has the codecs of all kinds.
 type codecs struct {
 	infos map[string]runtime.SerializerInfo
 }
@@ -53,14 +53,14 @@ func newCodecs(scheme *runtime.Scheme) *codecs {
 	return c
 }
 
-// accepted is how a client wants its answer.
+// accepted is the form in which a client wants its answer.
 type accepted struct {
 	info runtime.SerializerInfo
 	as   string // Table, PartialObjectMetadata, PartialObjectMetadataList, or "" for the object itself
-	gzip bool   // the client reads it, and a network lies between
+	gzip bool   // the client accepts it, and is on another machine
 }
 
-// accept reads what a client wants, and takes the first that there is.
+// accept parses the Accept header, and returns the first form that is available.
 func (c *codecs) accept(r *http.Request) (accepted, error) {
 	header, zip := r.Header.Get("Accept"), isRemote(r.RemoteAddr) && takesGzip(r.Header.Get("Accept-Encoding"))
 	if header == "" {
@@ -92,11 +92,11 @@ func (c *codecs) accept(r *http.Request) (accepted, error) {
 		fmt.Sprintf("Accept is %.200q; want %s, %s or %s", header, typeJSON, typeYAML, typeProtobuf))
 }
 
-// isRemote reports whether a peer is on another machine. For others it costs more to compress
-// an answer than to send it.
+// isRemote reports whether a peer is on another machine. For a local peer, compressing an answer
+// costs more than sending it.
 func isRemote(peer string) bool {
 	at, err := netip.ParseAddrPort(peer)
-	return err == nil && !at.Addr().Unmap().IsLoopback() // a Unix socket has no such address
+	return err == nil && !at.Addr().Unmap().IsLoopback() // the peer of a Unix socket has no such address
 }
 
 // takesGzip reports whether a header Accept-Encoding has gzip (RFC 9110, 12.5.3).
@@ -111,10 +111,10 @@ func takesGzip(header string) bool {
 	return false
 }
 
-// minGzip is from how many bytes on answers are compressed; the API server's.
+// minGzip is the size from which answers are compressed, in bytes; the API server's value.
 const minGzip = 128 << 10
 
-// respond answers with an object that is small.
+// respond answers with a small object.
 func (c *codecs) respond(w http.ResponseWriter, a accepted, code int, o runtime.Object) {
 	out := &answer{w: w, accept: a, code: code}
 	if err := a.info.Serializer.Encode(o, out); err != nil && !out.begun {
@@ -124,20 +124,21 @@ func (c *codecs) respond(w http.ResponseWriter, a accepted, code int, o runtime.
 	out.finish()
 }
 
-// answer sends what is written to it to a client, from minGzip on compressed if the client
-// takes that. Until then it can still be another answer.
+// answer writes an answer to a client. Answers of minGzip bytes or more are compressed if the
+// client accepts that. Until the first bytes are sent, the answer can be replaced, for example by
+// an error.
 type answer struct {
 	w      http.ResponseWriter
 	accept accepted
 	code   int
 
 	begun bool
-	held  []byte // that are not sent
+	held  []byte // not sent yet
 	zip   *gzip.Writer
-	gone  error // why nothing can be sent any more
+	gone  error // why nothing more can be sent
 }
 
-// Write sends what is encoded.
+// Write sends encoded data, or holds it while little has been written.
 func (a *answer) Write(b []byte) (int, error) {
 	if !a.begun && len(a.held)+len(b) < minGzip {
 		a.held = append(a.held, b...)
@@ -150,7 +151,7 @@ func (a *answer) Write(b []byte) (int, error) {
 		_, a.gone = a.to().Write(b)
 	}
 	if a.gone != nil {
-		return 0, a.gone // which ends the encoding
+		return 0, a.gone // makes the encoder stop
 	}
 	return len(b), nil
 }
@@ -162,7 +163,7 @@ func (a *answer) to() io.Writer {
 	return a.w
 }
 
-// begin sends the head, and what was held.
+// begin sends the head and the data held so far.
 func (a *answer) begin(zip bool) {
 	a.begun = true
 	a.w.Header().Set("Content-Type", a.accept.info.MediaType)
@@ -170,7 +171,7 @@ func (a *answer) begin(zip bool) {
 	if zip {
 		a.w.Header().Set("Content-Encoding", "gzip")
 		a.w.Header().Add("Vary", "Accept-Encoding")
-		a.zip, _ = gzip.NewWriterLevel(a.w, gzip.BestSpeed) // a level that there is
+		a.zip, _ = gzip.NewWriterLevel(a.w, gzip.BestSpeed) // the level is valid
 	}
 	a.w.WriteHeader(a.code)
 	if len(a.held) > 0 {
@@ -179,7 +180,7 @@ func (a *answer) begin(zip bool) {
 	a.held = nil
 }
 
-// finish sends the rest. A client that has gone is no error.
+// finish sends the rest. A client that has disconnected is not an error.
 func (a *answer) finish() {
 	if !a.begun {
 		a.begin(false)
@@ -201,13 +202,13 @@ func (c *codecs) fail(w http.ResponseWriter, a accepted, err error) {
 	c.respond(w, a, int(s.Code), s)
 }
 
-// respondJSON answers with what has no kind.
+// respondJSON answers with a value that is not an API object.
 func respondJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", typeJSON)
-	_ = json.NewEncoder(w).Encode(v) // the client has gone if this fails
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has disconnected
 }
 
-// body is the body of a request that is at work, and its media type.
+// body returns the body of a request, which has been read, and its media type.
 func body(r *http.Request) (data []byte, media string, err error) {
 	there, ok := r.Body.(arrived)
 	if !ok {
@@ -223,8 +224,8 @@ func body(r *http.Request) (data []byte, media string, err error) {
 	return there.data, parsed, nil
 }
 
-// decode reads an object of any media type into the type of into. unknown lists fields
-// that it does not have, and those that are named twice.
+// decode decodes an object of any media type into into. unknown lists fields that its type does
+// not have, and duplicate fields.
 func (c *codecs) decode(data []byte, media string, into runtime.Object) (unknown []string, err error) {
 	switch media {
 	case typeJSON, typeYAML:
@@ -248,7 +249,7 @@ func (c *codecs) decode(data []byte, media string, into runtime.Object) (unknown
 	}
 }
 
-// toJSON makes JSON of a body, within the bounds of what may be decoded.
+// toJSON converts a body to JSON, within the decoding limits.
 func toJSON(data []byte, media string) (raw []byte, twice []string, err error) {
 	raw = data
 	if media != typeJSON {
@@ -285,10 +286,10 @@ func decodeJSON(raw []byte, into any) (unknown []string, err error) {
 	return unknown, nil
 }
 
-var shapes sync.Map // of wirecount.Shape by reflect.Type: types are few, and the program's own
+var shapes sync.Map // wirecount.Shape by reflect.Type; only types of this program, so it stays small
 
-// shapeOf is a protobuf message of Kubernetes, a runtime.Unknown with the message of a
-// type in it.
+// shapeOf returns the shape of a Kubernetes protobuf message: a runtime.Unknown that contains the
+// message of a type.
 func shapeOf(t reflect.Type) wirecount.Shape {
 	if s, ok := shapes.Load(t); ok {
 		return s.(wirecount.Shape)
@@ -298,12 +299,12 @@ func shapeOf(t reflect.Type) wirecount.Shape {
 	return s
 }
 
-// messageShape reads which fields hold messages off the tags of a type.
+// messageShape finds out from the tags of a type which of its fields are messages.
 func messageShape(t reflect.Type, depth int) wirecount.Shape {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	if t.Kind() == reflect.Map { // an entry has its value as field 2
+	if t.Kind() == reflect.Map { // in an entry of a map, field 2 is the value
 		return wirecount.Shape{2: messageShape(t.Elem(), depth+1)}
 	}
 	if t.Kind() != reflect.Struct || depth > 30 {

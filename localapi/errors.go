@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
-// statusOf is any error as clients get it.
+// statusOf converts any error to the Status that clients get.
 func statusOf(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
@@ -33,12 +33,12 @@ func statusOf(err error) *metav1.Status {
 	}
 }
 
-// generic is an error that package errors has no function for.
+// generic returns an API error for which package errors has no function.
 func generic(code int32, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 }
 
-// notAllowed refuses a verb, and says why, or what to use.
+// notAllowed rejects a verb. why gives the reason, or what to use instead.
 func notAllowed(verb string, why string) error {
 	return generic(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("%s is not supported: %s", verb, why))
 }
@@ -55,7 +55,7 @@ func invalid(k *kind, name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(k.GroupKind(), name, errs)
 }
 
-// statusReason is the reason of a code, as the API server has it.
+// statusReason returns the API server's reason for a status code.
 func statusReason(code int) metav1.StatusReason {
 	switch code {
 	case http.StatusBadRequest:

@@ -16,12 +16,12 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// maxMessage is how much of an event's message is kept, in bytes.
+// maxMessage limits the bytes of an event's message that are kept.
 const maxMessage = correlate.MaxMessage
 
-// Event records an event of a pod. A repeated event raises the count of the first. More than
-// ten within ten minutes that differ in the message alone are combined, and a pod can have
-// 25, and then one more each five minutes.
+// Event records an event of a pod. A repeated event raises the count of the first one. If more
+// than ten events within ten minutes differ only in their messages, they are combined. A pod may
+// have 25 events, and then one more every five minutes.
 func (s *Server) Event(pod *v1.Pod, eventType, reason, message string) {
 	s.record(podReference(pod, ""), nil, eventType, reason, message)
 }
@@ -78,26 +78,27 @@ func (s *Server) record(about v1.ObjectReference, annotations map[string]string,
 	s.bound()
 }
 
-// component is who the agent's events are from; the kubelet's name, which tools look for.
+// component is the source of the agent's events. It is the kubelet's name, which tools look for.
 const component = "kubelet"
 
-// trimEvents forgets events that are too old, or too many.
+// trimEvents removes events that are too old, or too many.
 func (s *Server) trimEvents() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trim()
 }
 
-// bound is trim if there are too many events, or nobody comes again for the oldest. s.mu is held.
+// bound calls trim if there are too many events, or if no timer runs for the oldest. s.mu is
+// held.
 func (s *Server) bound() {
 	if s.expiry == nil || s.set.Len(s.events) > s.cfg.MaxEvents {
 		s.trim()
 	}
 }
 
-// trim is trimEvents. s.mu is held. It comes again when the oldest is too old; where
-// there are none it does not. What is too many goes from the namespace that has most, and
-// there from the object that has most, the oldest first.
+// trim is trimEvents, with s.mu held. It sets a timer for the time at which the oldest event is
+// too old. If there are too many events, it removes the oldest ones of the object with the most
+// events, in the namespace with the most events.
 func (s *Server) trim() {
 	all := s.set.List(s.events, "")
 	list := make([]*v1.Event, 0, len(all))
@@ -112,7 +113,7 @@ func (s *Server) trim() {
 	gone := list[:old]
 	list = list[old:]
 	if most := s.cfg.MaxEvents; len(list) > most {
-		most -= most / 10 // so that this is not done for each event
+		most -= most / 10 // leaves space, so that the next event does not cause this again
 		var more []*v1.Event
 		list, more = fewer(list, most)
 		gone = append(gone, more...)
@@ -135,9 +136,9 @@ func (s *Server) trim() {
 	}
 }
 
-// fewer takes so many events of a list, which has the oldest first, that most are left. Of
-// what is left each namespace has as many as another, if it had so many, and in it each
-// object.
+// fewer removes events until most are left, and returns both. list must be sorted, oldest first.
+// Namespaces, and within a namespace objects, keep equal numbers of their newest events, as far
+// as they have that many.
 func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
 	list = slices.Clone(list)
 	slices.Reverse(list)
@@ -149,7 +150,7 @@ func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
 		func(e *v1.Event) group { return group{e.Namespace, e.InvolvedObject.UID} },
 		func(e *v1.Event) group { return group{namespace: e.Namespace} },
 	} {
-		size, place := map[group]int{}, make(map[*v1.Event]int, len(list)) // in its group
+		size, place := map[group]int{}, make(map[*v1.Event]int, len(list)) // size of each group, and the place of an event in its group
 		for _, e := range list {
 			g := groupOf(e)
 			place[e] = size[g]

@@ -22,19 +22,19 @@ type kind struct {
 	resource, singular string
 	short, categories  []string
 	namespaced         bool
-	empty              object         // never changed
-	list               runtime.Object // never changed
-	// subresources are those that are written as the object is.
+	empty              object         // shared; never modified
+	list               runtime.Object // shared; never modified
+	// subresources are those that are written like the object itself.
 	subresources []string
-	// streams are those that the node itself answers.
+	// streams are the subresources that the node's own API serves.
 	streams []string
-	// memory keeps objects in memory alone.
+	// memory means that objects are only in memory.
 	memory bool
-	// fixed says why objects are neither made nor deleted.
+	// fixed says why objects can be neither created nor deleted; "" if they can.
 	fixed string
-	// columns are for kubectl's tables, of objects as they are kept.
+	// columns are the columns of kubectl's tables, for objects as they are stored.
 	columns []podtext.Column
-	// view makes it another version of a kind; nil for one of its own.
+	// view makes this kind another version of a stored kind; nil for a stored kind.
 	view *view
 }
 
@@ -61,7 +61,7 @@ var (
 	resourceV1 = schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}
 )
 
-// newKinds lists what is served, in the order of discovery.
+// newKinds returns the served kinds, in the order of discovery.
 func newKinds() []*kind {
 	events := &kind{
 		GroupVersionKind: coreV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
@@ -114,10 +114,11 @@ func newKinds() []*kind {
 	}
 }
 
-// newScheme knows the kinds that are served, and what is said about them, and no others.
+// newScheme returns a scheme with the served kinds and the types about them, such as Status, and
+// no others.
 func newScheme(kinds []*kind) *runtime.Scheme {
 	s := runtime.NewScheme()
-	metav1.AddToGroupVersion(s, coreV1) // v1 is also where Status is
+	metav1.AddToGroupVersion(s, coreV1) // v1 also has Status
 	for _, gv := range []schema.GroupVersion{leasesV1, eventsV1, resourceV1} {
 		metav1.AddToGroupVersion(s, gv)
 	}

@@ -19,23 +19,23 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// manager is who has the fields that a person has edited in a file.
+// manager is the field manager of fields that a person has edited in a file.
 const manager = "file"
 
-// itself is who a file says that it was written by if nobody has asked for it.
+// itself is the author in a file that the server wrote by itself, without a request.
 const itself = "nodewright"
 
-// revisions is how many resource versions a process reserves: more than it can use.
+// revisions is the number of resource versions that a process reserves, more than it can use.
 const revisions = 1 << 40
 
-// notes are what is kept beside an object: of use to programs alone.
+// notes are stored with an object for programs, not for people.
 type notes struct {
 	ManagedFields []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
 	// LastApplied is the annotation of kubectl apply.
 	LastApplied string `json:"lastApplied,omitempty"`
 }
 
-// document is an object as it is kept: what a person would write, and what the object
+// document returns an object as it is stored: what a person would write, and what the object
 // needs to be the same after a restart.
 func (s *Server) document(k *kind, o object) (store.Document, error) {
 	c := o.DeepCopyObject().(object)
@@ -84,10 +84,10 @@ func encoded(k *kind, o object, n notes) (store.Document, error) {
 	return doc, err
 }
 
-// maxName is how long the name of an object's file may be before it is cut.
+// maxName limits the length of the name of an object's file; a longer name is cut.
 const maxName = 200
 
-// fileOf is the name of the file of a new object.
+// fileOf returns the file name for a new object.
 func fileOf(k *kind, o object) string {
 	name := k.singular
 	if k.namespaced {
@@ -101,7 +101,7 @@ func fileOf(k *kind, o object) string {
 	return name + ".yaml"
 }
 
-// load reads all that is kept.
+// load reads all stored objects.
 func (s *Server) load(ctx context.Context) error {
 	t, err := s.turn(ctx)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Server) load(ctx context.Context) error {
 	}
 	s.set.Begin(first)
 	s.begins(docs)
-	t.held = true                              // what follows from an object is to be seen beside all others
-	for _, late := range []bool{false, true} { // namespaces come before what is in them
+	t.held = true                              // collect the consequences, to handle them when all objects are loaded
+	for _, late := range []bool{false, true} { // namespaces are loaded before the objects in them
 		for i := range docs {
 			if k, _ := s.kindOfDocument(&docs[i]); k != s.nodes && (k == s.namespaces) != late {
 				t.take(&docs[i])
@@ -132,8 +132,9 @@ func (s *Server) load(ctx context.Context) error {
 	return nil
 }
 
-// followLater does what follows from manifests. Namespaces that were made for what manifests have in them are written: they are
-// the same after a restart. What their pods used, and was deleted, ends with them.
+// followLater handles the consequences of manifests. It writes the files of namespaces that exist
+// because of objects from manifests, so that they are the same after a restart. It ends deleted
+// objects that only pods from manifests used.
 func (s *Server) followLater(ctx context.Context) {
 	for {
 		t, err := s.turn(ctx)
@@ -142,7 +143,7 @@ func (s *Server) followLater(ctx context.Context) {
 		}
 		for _, it := range s.set.List(s.namespaces, "") {
 			if _, err := t.apply(change{Kind: s.namespaces, Key: keyOf(it.Object), Actor: objects.Clock, Verb: objects.Keep, By: itself}); err != nil {
-				s.cfg.Log.Warn("failed to keep a namespace", zap.String("namespace", it.Object.GetName()), zap.Error(err))
+				s.cfg.Log.Warn("failed to write the file of a namespace", zap.String("namespace", it.Object.GetName()), zap.Error(err))
 			}
 		}
 		t.release()
@@ -155,7 +156,7 @@ func (s *Server) followLater(ctx context.Context) {
 	}
 }
 
-// edited follows what people have changed.
+// edited applies the documents that people have changed.
 func (s *Server) edited(ctx context.Context, docs []store.Document) {
 	t, err := s.turn(ctx)
 	if err != nil {
@@ -167,10 +168,10 @@ func (s *Server) edited(ctx context.Context, docs []store.Document) {
 	}
 }
 
-// take has a document take effect. What is wrong with it is logged, and changes nothing.
+// take applies a document. An invalid one is logged and changes nothing.
 func (t *turn) take(d *store.Document) {
 	if err := t.taken(d); err != nil {
-		t.s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
+		t.s.cfg.Log.Warn("ignored invalid file", zap.String("file", d.Name), zap.Error(err))
 	}
 }
 
@@ -198,7 +199,7 @@ func (t *turn) taken(d *store.Document) error {
 		return t.takeNode(d, o.(*v1.Node))
 	}
 	if it, there := s.item(k, keyOf(o)); there && it.File != d.Name && (it.File != "" || it.Origin == objects.Mirrored) {
-		return fmt.Errorf("%s %s/%s is in %s already", k.Kind, o.GetNamespace(), o.GetName(), it.File+it.Source)
+		return fmt.Errorf("%s %s/%s is defined in %s already; want it in one place", k.Kind, o.GetNamespace(), o.GetName(), it.File+it.Source)
 	}
 	if had && was == k && keyOf(old.Object) == keyOf(o) {
 		return t.takeChange(k, d, o, old)
@@ -209,13 +210,13 @@ func (t *turn) taken(d *store.Document) error {
 	return t.left(was, old) // the file has another object now
 }
 
-// left ends an object that no file has any more.
+// left removes an object that is no longer in any file.
 func (t *turn) left(k objects.Kind, old item) error {
 	_, err := t.apply(change{Kind: k, Key: keyOf(old.Object), Actor: objects.File, Verb: objects.Gone})
 	return err
 }
 
-// takeNew has an object take effect that was not there before, or takes the place of another one of its name.
+// takeNew creates an object from a document, or replaces another object with the same name.
 func (t *turn) takeNew(k *kind, d *store.Document, o object, verb objects.Verb) error {
 	s := t.s
 	whole := o.GetUID() != "" && !o.GetCreationTimestamp().Time.IsZero()
@@ -232,7 +233,7 @@ func (t *turn) takeNew(k *kind, d *store.Document, o object, verb objects.Verb) 
 		if p.Spec.NodeName == "" {
 			s.place(p)
 		} else {
-			p.Spec.NodeName = s.cfg.Node // the machine may have another name by now
+			p.Spec.NodeName = s.cfg.Node // the node's name may have changed
 		}
 	}
 	if n, ok := o.(*v1.Namespace); ok && n.Status.Phase == "" {
@@ -242,7 +243,7 @@ func (t *turn) takeNew(k *kind, d *store.Document, o object, verb objects.Verb) 
 	if errs := s.check(k, "", o, o); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
-	// A file that says less is written again: the UID has to be the same after a restart.
+	// An incomplete file is written again, since the UID has to be the same after a restart.
 	ch := change{
 		Kind: k, Key: keyOf(o), Actor: objects.File, Verb: verb, Object: o, By: manager, Read: objects.FileState{Name: d.Name, At: d.Revision, Complete: whole},
 	}
@@ -253,7 +254,7 @@ func (t *turn) takeNew(k *kind, d *store.Document, o object, verb objects.Verb) 
 	return err
 }
 
-// takeChange has another version of an object take effect.
+// takeChange applies a new version of an object from a document.
 func (t *turn) takeChange(k *kind, d *store.Document, o object, old item) error {
 	s := t.s
 	before := old.Object
@@ -267,7 +268,7 @@ func (t *turn) takeChange(k *kind, d *store.Document, o object, old item) error 
 	}
 	defaults(o)
 	if p, ok := o.(*v1.Pod); ok && !replaceable(p, before.(*v1.Pod), byFile) {
-		// No pod becomes this one: the old one ends, and another begins.
+		// The change cannot be made to the running pod, so the old pod ends and a new one begins.
 		o.SetUID("")
 		p.Status = v1.PodStatus{}
 		if err := t.takeNew(k, d, o, objects.Replace); err != nil {
@@ -287,7 +288,7 @@ func (t *turn) takeChange(k *kind, d *store.Document, o object, old item) error 
 	return err
 }
 
-// kindOfDocument reads of which kind a document is.
+// kindOfDocument returns the kind of a document.
 func (s *Server) kindOfDocument(d *store.Document) (*kind, error) {
 	var h struct {
 		APIVersion string `json:"apiVersion"`
@@ -312,7 +313,7 @@ func (s *Server) kindOfDocument(d *store.Document) (*kind, error) {
 	return nil, fmt.Errorf("kind is %.100q of %.100q; want one of %s", h.Kind, h.APIVersion, strings.Join(names, ", "))
 }
 
-// decodeDocument makes an object of a document.
+// decodeDocument decodes the object of a document.
 func decodeDocument(k *kind, d *store.Document) (object, error) {
 	o := k.new()
 	unknown, err := decodeJSON(d.Object, o)
@@ -328,7 +329,7 @@ func decodeDocument(k *kind, d *store.Document) (object, error) {
 		o.SetNamespace(v1.NamespaceDefault)
 	}
 	var n notes
-	if len(d.Notes) > 0 && json.Unmarshal(d.Notes, &n) == nil { // notes that nobody can read are none
+	if len(d.Notes) > 0 && json.Unmarshal(d.Notes, &n) == nil { // unreadable notes are ignored
 		o.SetManagedFields(n.ManagedFields)
 		if a := o.GetAnnotations(); n.LastApplied != "" && a[v1.LastAppliedConfigAnnotation] == "" {
 			if a == nil {

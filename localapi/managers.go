@@ -12,7 +12,8 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
-// managers note who has which fields of objects, for each kind and subresource.
+// managers track which client owns which fields of an object (managedFields), by kind and
+// subresource.
 type managers map[managerKey]*fields.Manager
 
 type managerKey struct {
@@ -38,11 +39,11 @@ func newManagers(kinds []*kind) managers {
 	return out
 }
 
-// ignored are the fields that a writer does not write, whatever it sends.
+// ignored returns the fields that a writer cannot change, whatever it sends.
 func ignored(k *kind, subresource string) (out []fieldpath.Path) {
 	names := []string{"metadata", "spec"}
 	switch {
-	case subresource == "" && k.Kind == "ResourceClaim": // nobody else allocates claims
+	case subresource == "" && k.Kind == "ResourceClaim": // only the server allocates claims
 		names = nil
 	case subresource == "":
 		names = []string{"status"}
@@ -57,7 +58,7 @@ func ignored(k *kind, subresource string) (out []fieldpath.Path) {
 	return out
 }
 
-// update notes that somebody has made o of old, nil if there was nothing.
+// update records that a manager has changed old to o; old is nil for a new object.
 func (m managers) update(k *kind, subresource string, old, o object, manager string) (object, error) {
 	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	notes := o.GetManagedFields()
@@ -73,14 +74,14 @@ func (m managers) update(k *kind, subresource string, old, o object, manager str
 		notes = nil
 	}
 	notes, err := m[managerKey{k, subresource}].Update(live, bare(k, o), notes, manager)
-	if err != nil { // a list whose elements have no keys, or the same ones
+	if err != nil { // a list has elements without keys, or with duplicate keys
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	o.SetManagedFields(notes)
 	return o, nil
 }
 
-// bare is an object without its notes.
+// bare returns an object without its managedFields.
 func bare(k *kind, o object) object {
 	c := o.DeepCopyObject().(object)
 	c.SetManagedFields(nil)
@@ -88,8 +89,8 @@ func bare(k *kind, o object) object {
 	return c
 }
 
-// apply makes of an object what somebody has applied to it. A conflict is a Status that
-// names whose fields they are.
+// apply returns an object after a server-side apply. The error for a conflict is a Status that
+// names the owners of the fields.
 func (m managers) apply(k *kind, subresource string, old object, applied map[string]any, manager string, force bool) (object, error) {
 	live, err := content(bare(k, old))
 	if err != nil {
@@ -98,7 +99,7 @@ func (m managers) apply(k *kind, subresource string, old object, applied map[str
 	return m.merged(k, subresource, live, old.GetManagedFields(), applied, manager, force)
 }
 
-// merged is what becomes of an object, as JSON makes it, when somebody applies to it.
+// merged returns the JSON of an object after a server-side apply.
 func (m managers) merged(k *kind, subresource string, live map[string]any, notes []metav1.ManagedFieldsEntry, applied map[string]any, manager string, force bool) (object, error) {
 	out, notes, err := m[managerKey{k, subresource}].Apply(live, applied, notes, manager, force)
 	if err != nil {
@@ -112,7 +113,7 @@ func (m managers) merged(k *kind, subresource string, live map[string]any, notes
 	return o, nil
 }
 
-// dropUnknown takes fields out of an applied object that its type does not have.
+// dropUnknown removes the fields of an applied object that its type does not have.
 func dropUnknown(object map[string]any, t reflect.Type) {
 	s := schema.Of(t)
 	if s == nil {

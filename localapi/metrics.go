@@ -23,12 +23,12 @@ import (
 
 var metricsV1 = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
 
-// maxSummary is how much the node may say about its pods, in bytes: some KiB for each of
-// thousands of containers.
+// maxSummary limits the node's summary of its pods, in bytes: some KiB for each of thousands of
+// containers.
 const maxSummary = 32 << 20
 
-// metricsWindow is the time over which the node measures CPU, about; metrics servers
-// say so, and nobody counts on it.
+// metricsWindow is the approximate time over which the node measures CPU. Metrics servers report
+// it; clients do not rely on it.
 const metricsWindow = 10 * time.Second
 
 // nodeUsage and podUsage are NodeMetrics and PodMetrics of metrics.k8s.io/v1beta1.
@@ -62,7 +62,7 @@ type usageList[T any] struct {
 	Items []T `json:"items"`
 }
 
-// figures are what the node's summary says of CPU and memory.
+// figures has CPU and memory from the node's summary.
 type figures struct {
 	CPU *struct {
 		Time           metav1.Time `json:"time"`
@@ -73,14 +73,14 @@ type figures struct {
 	} `json:"memory"`
 }
 
-// usage is nil if one of both is not known, as with a container that has just started.
+// usage returns both amounts; nil if one is unknown, as for a container that has just started.
 func (f *figures) usage() v1.ResourceList {
 	if f.CPU == nil || f.CPU.UsageNanoCores == nil || f.Memory == nil || f.Memory.WorkingSetBytes == nil {
 		return nil
 	}
 	return v1.ResourceList{
-		v1.ResourceCPU:    *resource.NewScaledQuantity(int64(min(*f.CPU.UsageNanoCores, 1<<62)), resource.Nano),   //nolint:gosec // bounded
-		v1.ResourceMemory: *resource.NewQuantity(int64(min(*f.Memory.WorkingSetBytes, 1<<62)), resource.BinarySI), //nolint:gosec // bounded
+		v1.ResourceCPU:    *resource.NewScaledQuantity(int64(min(*f.CPU.UsageNanoCores, 1<<62)), resource.Nano),   //nolint:gosec // limited
+		v1.ResourceMemory: *resource.NewQuantity(int64(min(*f.Memory.WorkingSetBytes, 1<<62)), resource.BinarySI), //nolint:gosec // limited
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *figures) at() metav1.Time {
 	return f.CPU.Time
 }
 
-// summary is what this package reads of the node's /stats/summary.
+// summary has the fields of the node's /stats/summary that this package uses.
 type summary struct {
 	Node figures `json:"node"`
 	Pods []struct {
@@ -108,11 +108,11 @@ type summary struct {
 	} `json:"pods"`
 }
 
-// firstSample is how long after the first look at a node there is a second one, which
-// a rate takes: nobody looks at a node at rest.
+// firstSample is the time between the first two samples of a node, which are needed for a rate:
+// while no client asks, the node is not sampled.
 const firstSample = time.Second
 
-// summary is what the node says of itself, twice if it has not been looked at before.
+// summary returns the node's summary. If the node has no earlier sample, it is read twice.
 func (s *Server) summary(ctx context.Context) (*summary, error) {
 	first, err := s.summaryNow(ctx)
 	if err != nil || first.Node.usage() != nil {
@@ -126,7 +126,7 @@ func (s *Server) summary(ctx context.Context) (*summary, error) {
 	}
 }
 
-// summaryNow asks the node's own API.
+// summaryNow reads the summary from the node's own API.
 func (s *Server) summaryNow(ctx context.Context) (*summary, error) {
 	if s.cfg.Kubelet == nil {
 		return nil, apierrors.NewServiceUnavailable("this server has no figures")
@@ -143,12 +143,12 @@ func (s *Server) summaryNow(ctx context.Context) (*summary, error) {
 	}
 	out := &summary{}
 	if err := json.Unmarshal(kept.text.Bytes(), out); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("figures of the node: %w", cmp.Or(kept.err, err)))
+		return nil, apierrors.NewInternalError(fmt.Errorf("usage of the node: %w", cmp.Or(kept.err, err)))
 	}
 	return out, nil
 }
 
-// recorder keeps an answer of the node's own API.
+// recorder stores an answer of the node's own API.
 type recorder struct {
 	header http.Header
 	code   int
@@ -227,7 +227,7 @@ func (s *Server) podMetrics(ctx context.Context, w http.ResponseWriter, r *http.
 		}
 		it, ok := s.item(s.pods, key{Namespace: ref.Namespace, Name: ref.Name})
 		if !ok || string(it.Object.GetUID()) != ref.UID {
-			continue // it has gone, or was never anybody's
+			continue // the pod is gone, or is not in this API
 		}
 		p := podUsage{TypeMeta: metav1.TypeMeta{APIVersion: metricsV1.String(), Kind: "PodMetrics"}, Window: metav1.Duration{Duration: metricsWindow}}
 		p.Name, p.Namespace, p.Labels, p.CreationTimestamp = ref.Name, ref.Namespace, it.Object.GetLabels(), metav1.Now()
@@ -260,7 +260,7 @@ func (s *Server) podMetrics(ctx context.Context, w http.ResponseWriter, r *http.
 	return nil
 }
 
-// selectorOf reads what selects objects by their labels, names and namespaces.
+// selectorOf returns a function that selects objects by their labels, names and namespaces.
 func selectorOf(q *query) (func(*metav1.ObjectMeta) bool, error) {
 	byLabels, err := labels.Parse(q.values.Get("labelSelector"))
 	if err != nil {

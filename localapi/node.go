@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// lookEvery is how often the node is looked at, however often it is asked for.
+	// lookEvery is the shortest time between two reads of the node's facts, however often clients
+	// ask.
 	lookEvery = time.Second
-	// lookTime is how long one look may take; what was known before holds then.
+	// lookTime limits one read of the node's facts. If it fails, the former facts remain.
 	lookTime = 5 * time.Second
 )
 
-// begins makes the node, of what was kept of it.
+// begins creates the node from its stored documents.
 func (s *Server) begins(docs []store.Document) {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.cfg.Node, UID: types.UID(s.cfg.Node)}}
 	n.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
@@ -34,7 +35,7 @@ func (s *Server) begins(docs []store.Document) {
 		}
 		o, err := decodeDocument(s.nodes, d)
 		if err != nil || o.GetName() != s.cfg.Node {
-			s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
+			s.cfg.Log.Warn("ignored invalid file", zap.String("file", d.Name), zap.Error(err))
 			continue
 		}
 		kept := o.(*v1.Node)
@@ -47,7 +48,7 @@ func (s *Server) begins(docs []store.Document) {
 	s.note(ch)
 }
 
-// takeNode has a person's change of the node take effect.
+// takeNode applies a person's change of the node's file.
 func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
 	s := t.s
 	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
@@ -61,7 +62,8 @@ func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
 	return err
 }
 
-// over returns the values of both maps; those of o win. It returns nil if there are none.
+// over returns the values of both maps; those of o take precedence. It returns nil if there are
+// none.
 func over(m, o map[string]string) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, m)
@@ -72,7 +74,7 @@ func over(m, o map[string]string) map[string]string {
 	return out
 }
 
-// described is the node as the agent described it last.
+// described returns the node as the agent last described it.
 func (s *Server) described() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +84,7 @@ func (s *Server) described() *v1.Node {
 	return s.asDescribed
 }
 
-// ownWords is what clients have said of the node: the rest is what the agent finds.
+// ownWords returns what clients have set on the node; everything else comes from the agent.
 func (s *Server) ownWords(n *v1.Node) *v1.Node {
 	found := s.described()
 	out := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, CreationTimestamp: n.CreationTimestamp}}
@@ -104,7 +106,8 @@ func differing(m, from map[string]string) map[string]string {
 	return out
 }
 
-// fresh has the node looked at, if a query is about it and that was long ago.
+// fresh reads the node's facts again, if the query is about the node and the last read is too
+// old.
 func (s *Server) fresh(ctx context.Context, k *kind) error {
 	if k != s.nodes || s.cfg.Describe == nil {
 		return nil
@@ -125,11 +128,11 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 	bounded, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if err := s.cfg.Describe(bounded, found); err != nil {
-		s.cfg.Log.Debug("failed to look at the node", zap.Error(err))
+		s.cfg.Log.Debug("failed to read the facts about the node", zap.Error(err))
 		return nil
 	}
 	t := s.set.TryTurn()
-	if t == nil { // somebody may change the node: the next look has the rest
+	if t == nil { // a writer is active; the next read stores the rest
 		return nil
 	}
 	defer t.End()
@@ -153,7 +156,7 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// sameNode compares nodes, but for when they were looked at.
+// sameNode compares nodes, except for the time at which they were described.
 func sameNode(a, b *v1.Node) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	for _, n := range []*v1.Node{x, y} {
@@ -164,8 +167,8 @@ func sameNode(a, b *v1.Node) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// NodeLabels are the labels of the node, as clients have changed them; nil if nobody has
-// looked at the node yet.
+// NodeLabels returns the labels of the node, including changes of clients; nil before the node's
+// facts were read.
 func (s *Server) NodeLabels() map[string]string {
 	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
 	s.mu.Lock()

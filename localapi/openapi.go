@@ -16,14 +16,14 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
-// openapi keeps the documents of OpenAPI v3, by paths such as apis/apps/v1. They are
-// made when somebody asks for the first time: most agents never are.
+// openapi has the documents of OpenAPI v3, by paths such as apis/apps/v1. They are created at the
+// first request, since most agents get none.
 type openapi struct {
 	mu   sync.Mutex
 	docs map[string][]byte
 }
 
-// document returns the document of a path; nil if there is none.
+// openapiOf returns the document for a path; nil if there is none.
 func (s *Server) openapiOf(path string) []byte {
 	s.openapi.mu.Lock()
 	defer s.openapi.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *Server) openapiOf(path string) []byte {
 			continue
 		}
 		doc, err := json.Marshal(s.describeVersion(gv))
-		if err != nil { // it is made of maps and texts
+		if err != nil { // maps and strings can always be encoded
 			return nil
 		}
 		if s.openapi.docs == nil {
@@ -54,7 +54,7 @@ func pathOf(gv apischema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// serveOpenAPI answers below /openapi/v3.
+// serveOpenAPI answers requests below /openapi/v3.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 	if path = strings.TrimPrefix(path, "/"); path != "" {
 		doc := s.openapiOf(path)
@@ -63,7 +63,7 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 		}
 		w.Header().Set("Content-Type", typeJSON)
 		w.Header().Set("ETag", `"`+hashOf(doc)+`"`)
-		_, _ = w.Write(doc) // the client has gone if this fails
+		_, _ = w.Write(doc) // fails only if the client has disconnected
 		return nil
 	}
 	paths := map[string]any{}
@@ -75,13 +75,13 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 	return nil
 }
 
-// serveOldOpenAPI answers with a document of OpenAPI v2 that describes nothing. kubectl asks for
-// it about kinds that v3 does not have, and reports that there is no such kind if it gets one.
+// serveOldOpenAPI answers with an empty document of OpenAPI v2. kubectl requests it for kinds
+// that v3 does not have, and then reports that there is no such kind.
 func (s *Server) serveOldOpenAPI(w http.ResponseWriter, r *http.Request) {
 	const version = "2.0"
 	if strings.Contains(r.Header.Get("Accept"), "proto-openapi") {
 		w.Header().Set("Content-Type", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
-		_, _ = w.Write(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), version)) // Document.swagger
+		_, _ = w.Write(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), version)) // the field Document.swagger
 		return
 	}
 	respondJSON(w, dict{
@@ -97,7 +97,7 @@ func hashOf(doc []byte) string {
 
 type dict = map[string]any
 
-// describeVersion is the document of a version of a group.
+// describeVersion returns the document for a version of a group.
 func (s *Server) describeVersion(gv apischema.GroupVersion) dict {
 	paths, kinds := dict{}, []schema.Kind{}
 	for _, k := range s.kinds {
@@ -137,7 +137,7 @@ func describePaths(paths dict, gvk apischema.GroupVersionKind, resource string, 
 	describePath(paths, gvk, resource+"/{name}", namespaced, model, "get", "put", "patch", "delete")
 }
 
-// describePath describes the operations of a path: clients look for the parameters.
+// describePath describes the operations of a path. Clients read their parameters.
 func describePath(paths dict, gvk apischema.GroupVersionKind, rest string, namespaced bool, model string, methods ...string) {
 	path := "/" + pathOf(gvk.GroupVersion()) + "/"
 	parameters := []any{}

@@ -11,8 +11,9 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// ahead deletes the dependents of an object that a change removes: before the object, so that a process that is killed
-// between both leaves none of them without an owner. Whoever asked may ask again.
+// ahead deletes the dependents of an object that a change removes. It does so before the object
+// is removed, so that a crash in between leaves no dependent without an owner; the request can be
+// repeated.
 func (t *turn) ahead(ch change) error {
 	e, ok := t.s.set.Get(ch.Kind, ch.Key)
 	if !ok || ch.DryRun {
@@ -20,13 +21,13 @@ func (t *turn) ahead(ch change) error {
 	}
 	uid := e.Object.GetUID()
 	deps := t.s.set.Dependents(uid)
-	if len(deps) == 0 || t.going[uid] { // it is its own dependent, by however many others
+	if len(deps) == 0 || t.going[uid] { // directly or through others, the object depends on itself
 		return nil
 	}
 	dry := ch
 	dry.DryRun = true
 	if r, err := t.Apply(dry); err != nil || r.Phase != objects.Absent {
-		return nil // the change itself says so
+		return nil // the change itself returns the error
 	}
 	t.going[uid] = true
 	defer delete(t.going, uid)
@@ -38,12 +39,12 @@ func (t *turn) ahead(ch change) error {
 	return nil
 }
 
-// relatives goes on with the owners and the dependents of an object that has changed.
+// relatives handles the owners and dependents of a changed object.
 func (t *turn) relatives(c outcome) {
 	uid := c.Object.GetUID()
 	switch {
 	case c.Phase == objects.Absent:
-		for _, at := range t.s.set.Dependents(uid) { // of one whose file a person has removed or given to another one
+		for _, at := range t.s.set.Dependents(uid) { // if a person has removed the file, or changed its object
 			t.logged(at, t.collect(at, uid))
 		}
 		for _, r := range c.Object.GetOwnerReferences() {
@@ -64,13 +65,14 @@ func (t *turn) relatives(c outcome) {
 	}
 }
 
-// waits reports whether an object that ends waits for its dependents.
+// waits reports whether an object that is being deleted waits for its dependents.
 func waits(o object) bool {
 	return slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// policyFor is how a dependent ends: after its own dependents if an owner waits for it, unless one of those waits
-// already, as in a circle.
+// policyFor returns how to delete a dependent of an object that waits for it: in the foreground,
+// so that it waits for its own dependents. If one of those waits already, as in a cycle, it is
+// deleted in the background.
 func (t *turn) policyFor(o object) metav1.DeletionPropagation {
 	deps := t.s.set.Dependents(o.GetUID())
 	circle := slices.ContainsFunc(deps, func(at objects.Ref) bool {
@@ -83,8 +85,9 @@ func (t *turn) policyFor(o object) metav1.DeletionPropagation {
 	return metav1.DeletePropagationForeground
 }
 
-// owner is where the owner of an object is to be; nil for a kind that is not served, and for an owner in a namespace of
-// an object in none: nobody knows whether those are there.
+// owner returns the kind and name of an object's owner. It returns nil if it cannot be known
+// whether the owner exists: if its kind is not served, or if it is namespaced and the object is
+// not.
 func (s *Server) owner(o object, r metav1.OwnerReference) (*kind, key) {
 	gv, err := schema.ParseGroupVersion(r.APIVersion)
 	if err != nil {
@@ -104,8 +107,8 @@ func (s *Server) owner(o object, r metav1.OwnerReference) (*kind, key) {
 	return nil, key{}
 }
 
-// collect deletes an object whose owners are all gone, or wait for it; of others it drops the references to those. gone
-// is an owner that counts as gone; "" is none.
+// collect deletes an object if all its owners are gone or wait for it; otherwise it removes the
+// references to such owners. gone is the UID of an owner that counts as gone; "" for none.
 func (t *turn) collect(at objects.Ref, gone types.UID) error {
 	e, ok := t.s.set.Get(at.Kind, at.Key)
 	if !ok || e.Origin == objects.Mirrored || e.Phase() != objects.Live {
@@ -133,19 +136,19 @@ func (t *turn) collect(at objects.Ref, gone types.UID) error {
 	if waited {
 		ch.Policy = t.policyFor(e.Object)
 	}
-	t.s.cfg.Log.Info("delete an object whose owners are gone", zap.String("kind", at.Kind.Type().Kind),
+	t.s.cfg.Log.Info("deleting object whose owners are gone", zap.String("kind", at.Kind.Type().Kind),
 		zap.String("namespace", at.Key.Namespace), zap.String("name", at.Key.Name))
 	return t.consequence(ch)
 }
 
-// owned gives an object other owners.
+// owned replaces the owner references of an object.
 func (t *turn) owned(e item, at objects.Ref, refs []metav1.OwnerReference) error {
 	o := e.Object.DeepCopyObject().(object)
 	o.SetOwnerReferences(refs)
 	return t.consequence(change{Kind: at.Kind, Key: at.Key, Verb: objects.Update, Object: o})
 }
 
-// disown takes an object out of the owners of its dependents.
+// disown removes an object from the owner references of its dependents.
 func (t *turn) disown(o object) error {
 	for _, at := range t.s.set.Dependents(o.GetUID()) {
 		e, ok := t.s.set.Get(at.Kind, at.Key)
@@ -160,8 +163,8 @@ func (t *turn) disown(o object) error {
 	return nil
 }
 
-// unblock has an object go on ending that waits for dependents, or for who uses it, if none is left that it has to wait
-// for.
+// unblock continues the deletion of an object that waits for dependents or users, if none is left
+// to wait for.
 func (t *turn) unblock(at objects.Ref) {
 	e, ok := t.s.set.Get(at.Kind, at.Key)
 	if !ok || e.Phase() != objects.Ending {

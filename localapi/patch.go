@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/patch"
 )
 
-// patch applies a patch of any of the kinds that there are.
+// patch applies a patch of any type.
 func (s *Server) patch(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	data, media, err := body(r)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) patch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return s.answer(w, q, http.StatusOK, out)
 }
 
-// patched is an object with a patch of a version applied, as that version has it.
+// patched returns an object after a patch of a version, in that version.
 func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []string, error) {
 	before, err := content(k.shown(old))
 	if err != nil {
@@ -87,8 +87,8 @@ func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []
 		return nil, nil, err
 	}
 	o, unknown, err := typed(k, after)
-	if apierrors.IsBadRequest(err) { // what comes out is no object of the kind
-		if media == types.StrategicMergePatchType { // in the words of an API server, which makes objects of these without text
+	if apierrors.IsBadRequest(err) { // the result is not an object of the kind
+		if media == types.StrategicMergePatchType { // the API server has no text for this
 			if e := runtime.DefaultUnstructuredConverter.FromUnstructured(after, k.new()); e != nil {
 				err = e
 			}
@@ -98,7 +98,7 @@ func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []
 	return o, unknown, err
 }
 
-// content is an object as JSON makes it.
+// content returns the JSON of an object.
 func content(o object) (out map[string]any, err error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -107,7 +107,7 @@ func content(o object) (out map[string]any, err error) {
 	return out, kjson.UnmarshalCaseSensitivePreserveInts(text, &out)
 }
 
-// typed makes an object of a kind of what JSON makes of one.
+// typed converts JSON to an object of a kind.
 func typed(k *kind, content map[string]any) (object, []string, error) {
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 		return err
 	}
 	o := q.form.new()
-	unknown, err := decodeJSON(raw, o) // for its bounds, and for what it does not know
+	unknown, err := decodeJSON(raw, o) // checks the limits, and finds unknown fields
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 		next.SetManagedFields(fields)
 		return next, nil
 	})
-	if err == errNew { //nolint:errorlint // it is not wrapped
+	if err == errNew { //nolint:errorlint // never wrapped
 		if q.subresource != "" || k.fixed != "" {
 			return notFound(k, q.name)
 		}
@@ -192,8 +192,8 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 	return s.answer(w, q, code, out)
 }
 
-// appliedOf is what somebody applies, by the names of what is kept, without what its type does not have, and what is
-// nobody's field.
+// appliedOf returns an applied object with the field names of the stored version. It removes
+// fields that the type does not have, and fields that have no owner.
 func appliedOf(k *kind, raw []byte) (out map[string]any, err error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -210,10 +210,10 @@ func appliedOf(k *kind, raw []byte) (out map[string]any, err error) {
 	return k.storedFields(out), nil
 }
 
-// errNew says that there is nothing yet to apply to.
+// errNew means that the object to apply to does not exist.
 var errNew = fmt.Errorf("there is no such object")
 
-// named is a new object as it was sent, without what only the server writes.
+// named returns a new object as it was sent, without the fields that only the server writes.
 func (k *kind) named(q *query, o object) object {
 	o.SetNamespace(q.objectNamespace(k))
 	o.SetName(q.name)

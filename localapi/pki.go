@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// authorityTime is how long the authority is valid: as long as machines last.
+	// authorityTime is the validity of the authority: as long as a machine lasts.
 	authorityTime = 20 * 365 * 24 * time.Hour
-	// servingTime is how long a certificate that is served is; a new one is made
-	// when half of that is over.
+	// servingTime is the validity of the serving certificate. After half of it, a new one is
+	// created.
 	servingTime = 365 * 24 * time.Hour
-	// clientCertificateTime is how long a client's certificate is valid, if it is not said.
+	// clientCertificateTime is the default validity of a client's certificate.
 	clientCertificateTime = 365 * 24 * time.Hour
-	// backdated is for clients whose clock is behind.
+	// backdated is subtracted from the start of validity, for clients whose clocks are slow.
 	backdated = 5 * time.Minute
 )
 
@@ -40,14 +40,14 @@ const (
 	keyFile  = "ca.key"
 )
 
-// Authority makes the certificates of a node's own API: an authority that signs
-// nothing else, the certificate that the API is served with, and those of clients.
+// Authority creates the certificates for a node's own API: a certificate authority that signs
+// nothing else, the serving certificate of the API, and client certificates.
 //
-// [OpenAuthority] keeps the authority in a directory for root's eyes alone. Who can read its key
-// can be anybody, so client certificates are made by root at the machine, and sent to
-// where they are used. A certificate says who a client is by its common name, and what
-// it may do by its organizations: see the groups of this package. None can be taken
-// back but by a new authority: remove the directory and start the agent.
+// [OpenAuthority] stores the authority in a directory that only root can read. Whoever can read
+// its key can impersonate anyone, so root creates client certificates on the machine and copies
+// them to the clients. The common name of a certificate is the user, and its organizations are
+// groups of this package. A certificate cannot be revoked; to invalidate all, remove the
+// directory and restart the agent, which creates a new authority.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -57,7 +57,7 @@ type Authority struct {
 	serving *tls.Certificate
 }
 
-// OpenAuthority reads the authority of a directory. If there is none, it makes one.
+// OpenAuthority reads the authority from a directory. If there is none, it creates one.
 func OpenAuthority(dir string) (*Authority, error) {
 	files := durable.Dir{Path: dir, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: 1 << 20}, Sync: true}
 	if err := files.Prepare(); err != nil {
@@ -81,7 +81,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// create makes an authority. The key is written last: without it there is none.
+// create creates an authority. The key is written last: without it, there is no authority.
 func create(files durable.Dir) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -124,10 +124,10 @@ func pkiParse(cert, key []byte) (*Authority, error) {
 	return &Authority{cert: c, key: k, pem: cert}, nil
 }
 
-// serial is a random serial number (RFC 5280 allows 20 bytes).
+// serial returns a random serial number (RFC 5280 allows 20 bytes).
 func serial() *big.Int {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // which never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return new(big.Int).SetBytes(b[:])
 }
 
@@ -139,7 +139,7 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// sign makes a key and a certificate for it.
+// sign creates a key and a certificate for it.
 func (a *Authority) sign(t *x509.Certificate) (cert, key []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -157,8 +157,8 @@ func (a *Authority) sign(t *x509.Certificate) (cert, key []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, err
 }
 
-// Client makes the certificate of a client and its key, both PEM. valid is
-// clientCertificateTime if it is 0.
+// Client creates the certificate of a client and its key, both in PEM. valid 0 means
+// clientCertificateTime.
 func (a *Authority) Client(name string, groups []string, valid time.Duration) (cert, key []byte, err error) {
 	if name == "" {
 		return nil, nil, errors.New("a client's name is empty")
@@ -169,8 +169,8 @@ func (a *Authority) Client(name string, groups []string, valid time.Duration) (c
 	})
 }
 
-// TLS is how the API is served under some names and addresses: to clients with a
-// certificate of the authority, and nobody else.
+// TLS returns the configuration to serve the API under these names and addresses. Clients need a
+// certificate of the authority.
 func (a *Authority) TLS(names []string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -181,7 +181,7 @@ func (a *Authority) TLS(names []string) *tls.Config {
 	}
 }
 
-// server is the certificate that is served now.
+// server returns the current serving certificate.
 func (a *Authority) server(names []string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,7 +213,7 @@ func (a *Authority) server(names []string) (*tls.Certificate, error) {
 	return a.serving, nil
 }
 
-// Kubeconfig writes a kubeconfig for a client of the API at a URL.
+// Kubeconfig returns a kubeconfig for a client of the API at a URL.
 func (a *Authority) Kubeconfig(url, name string, cert, key []byte) []byte {
 	b64 := base64.StdEncoding.EncodeToString
 	var b bytes.Buffer
@@ -239,10 +239,10 @@ current-context: node
 	return b.Bytes()
 }
 
-// addressFile says where the API is served, for who makes kubeconfigs.
+// addressFile has the URL of the API, for commands that create kubeconfigs.
 const addressFile = "server"
 
-// SetServerURL notes where the API is served.
+// SetServerURL stores the URL at which the API is served.
 func SetServerURL(dir, url string) error {
 	files := durable.Dir{Path: dir, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: 1 << 10}}
 	if have, err := files.Read(addressFile); err == nil && string(have) == url {
@@ -251,7 +251,7 @@ func SetServerURL(dir, url string) error {
 	return files.Replace(addressFile, []byte(url))
 }
 
-// ServerURL is where the API was served last.
+// ServerURL returns the URL at which the API was last served.
 func ServerURL(dir string) (string, error) {
 	url, err := durable.OS{Limit: 1 << 10}.Read(filepath.Join(dir, addressFile))
 	return string(url), err

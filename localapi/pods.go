@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// newPod is a pod that was just made, and is on no node yet.
+// newPod initializes a new pod, which is not on the node yet.
 func newPod(p *v1.Pod) {
 	p.Generation = 1
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
@@ -24,10 +24,10 @@ func newPod(p *v1.Pod) {
 	p.Status.QOSClass = podmeta.QOS(p)
 }
 
-// place puts a pod on the node, or notes why it waits: the node is cordoned, somebody holds
-// the pod back, or it uses a claim that is being deleted, which a pod on the node would keep.
-// The field is nobody's then: who made the pod does not take it away by applying the pod
-// without it.
+// place assigns a pod to the node, or records why it waits: the node is cordoned, the pod has a
+// scheduling gate, or it uses a claim that is being deleted and that the pod would keep. The
+// field nodeName has no owner in managedFields, so that applying the pod without it does not
+// remove it.
 func (s *Server) place(p *v1.Pod) {
 	reason, message := "", ""
 	claim := s.endingClaim(p)
@@ -62,7 +62,7 @@ func (s *Server) cordoned() bool {
 	return ok && it.Object.(*v1.Node).Spec.Unschedulable
 }
 
-// bind puts pods that wait for it on the node.
+// bind assigns the waiting pods to the node.
 func (t *turn) bind() {
 	s := t.s
 	if s.cordoned() {
@@ -77,12 +77,12 @@ func (t *turn) bind() {
 		p := it.Object.(*v1.Pod).DeepCopy()
 		s.place(p)
 		if _, err := t.apply(change{Kind: s.pods, Key: keyOf(p), Actor: objects.Clock, Verb: objects.Update, Object: p, By: itself}); err != nil {
-			s.cfg.Log.Warn("failed to put a pod on the node", podField(p), errField(err))
+			s.cfg.Log.Warn("failed to assign pod to the node", podField(p), errField(err))
 		}
 	}
 }
 
-// defaultPod fills in what the API has defaults for.
+// defaultPod sets the API's defaults.
 func defaultPod(p *v1.Pod) {
 	podmgr.Default(p)
 	if p.Spec.ServiceAccountName == "" {
@@ -91,17 +91,17 @@ func defaultPod(p *v1.Pod) {
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 }
 
-// checkPod returns the mistakes of a pod that is new, or takes the place of old.
+// checkPod returns the mistakes in a pod that is new or replaces old.
 func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 	plain := p.DeepCopy()
 	plain.Spec.EphemeralContainers = nil
-	// There is one account on a node, and it has no tokens.
+	// A node has one service account, which has no tokens.
 	for _, name := range []*string{&plain.Spec.ServiceAccountName, &plain.Spec.DeprecatedServiceAccount} {
 		if *name == "default" {
 			*name = ""
 		}
 	}
-	// An ephemeral container is checked as a container behind the others is.
+	// An ephemeral container is validated like a regular container.
 	n := len(plain.Spec.Containers)
 	for i := range p.Spec.EphemeralContainers {
 		plain.Spec.Containers = append(plain.Spec.Containers, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
@@ -126,7 +126,8 @@ func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 	return errs
 }
 
-// checkEphemeral checks what ephemeral containers do not have, and other containers may.
+// checkEphemeral checks the fields that other containers may have and ephemeral containers may
+// not.
 func checkEphemeral(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
 	for i := range p.Spec.EphemeralContainers {
 		c, cp := &p.Spec.EphemeralContainers[i], at.Index(i)
@@ -160,15 +161,16 @@ func hasContainer(p *v1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.Containers, is) || slices.ContainsFunc(p.Spec.InitContainers, is)
 }
 
-// way is how a pod is changed.
+// way says by which path a pod is changed.
 type way uint8
 
 const (
-	// byClient is the pod itself, byResize and byDebug are its subresources resize and ephemeralcontainers.
+	// byClient is the pod itself. byResize and byDebug are its subresources resize and
+	// ephemeralcontainers.
 	byClient way = iota
 	byResize
 	byDebug
-	// byFile is a person who edits the pod's file: all that a pod can become.
+	// byFile is a person who edits the pod's file. It allows all changes that a pod supports.
 	byFile
 )
 
@@ -183,7 +185,8 @@ func wayOf(subresource string) way {
 	}
 }
 
-// changeable is a pod's spec with what may be changed in some way taken from another.
+// changeable returns a pod's spec, with the fields that may be changed this way copied from
+// another.
 func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 	s := p.Spec.DeepCopy()
 	for _, list := range []struct{ to, from []v1.Container }{{s.Containers, old.Spec.Containers}, {s.InitContainers, old.Spec.InitContainers}} {
@@ -217,7 +220,8 @@ func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 	return s
 }
 
-// resized is resources with those that a resize may change taken from others; nil if they are nil, and there is nothing else.
+// resized returns resources, with the values that a resize may change copied from others; nil if
+// nothing is left.
 func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
 	from := deref(old)
 	out := r.DeepCopy()
@@ -241,7 +245,7 @@ func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
 	return out
 }
 
-// removed reports whether a list lacks a resource that another one has.
+// removed reports whether a resource of from is missing in list.
 func removed(list, from v1.ResourceList) bool {
 	for name := range from {
 		if _, ok := list[name]; !ok {
@@ -251,12 +255,12 @@ func removed(list, from v1.ResourceList) bool {
 	return false
 }
 
-// replaceable reports whether a pod may take another's place in some way without being another pod.
+// replaceable reports whether a pod may be changed to another this way and remain the same pod.
 func replaceable(p, old *v1.Pod, by way) bool {
 	return equality.Semantic.DeepEqual(changeable(p, old, by), &old.Spec)
 }
 
-// checkPodChange returns what may not be changed of a pod in some way; nothing for other kinds.
+// checkPodChange returns the forbidden changes of a pod; none for other kinds.
 func checkPodChange(o, before object, by way) (errs field.ErrorList) {
 	p, ok := o.(*v1.Pod)
 	if !ok {
@@ -283,7 +287,7 @@ func checkPodChange(o, before object, by way) (errs field.ErrorList) {
 	return errs
 }
 
-// preparePodPart takes of a pod what one of its subresources is for.
+// preparePodPart keeps from a sent pod only what its subresource may change.
 func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) error {
 	sent := p.DeepCopy()
 	defaultPod(sent)
@@ -323,14 +327,14 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 			list.to[i].Resources, list.to[i].ResizePolicy = list.from[i].Resources, list.from[i].ResizePolicy
 		}
 	}
-	if r := sent.Spec.Resources; r != nil { // which older clients do not know
+	if r := sent.Spec.Resources; r != nil { // older clients do not know the field
 		kept(*r, deref(p.Spec.Resources), spec.Child("resources"))
 		p.Spec.Resources = r
 	}
 	if len(errs) > 0 {
 		return invalid(k, p.Name, errs)
 	}
-	// Of the specs: the status has the class that the pod was made with.
+	// From the specs, since the status has the QoS class at the creation of the pod.
 	if podmeta.QOS(&v1.Pod{Spec: p.Spec}) != podmeta.QOS(&v1.Pod{Spec: old.Spec}) {
 		return invalid(k, p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, "Pod QOS Class may not change as a result of resizing")})
 	}

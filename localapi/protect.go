@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// protection is the finalizer by which an object that is used waits for the end of its users; "" for objects that
-// do not wait. The names are Kubernetes' own.
+// protection returns the finalizer with which a used object waits for the end of its users; ""
+// for kinds that do not wait. The names are Kubernetes'.
 func protection(o object) string {
 	switch o.(type) {
 	case *v1.PersistentVolumeClaim:
@@ -26,10 +26,10 @@ func protection(o object) string {
 	}
 }
 
-// mayBeUsed is used, as long as not all pods of manifests are there.
+// mayBeUsed is used, but true until all pods from manifests are known.
 func (s *Server) mayBeUsed(o object) bool { return !s.allShown() || s.used(o) }
 
-// used reports whether something that is there uses an object: pods on the node use claims, and claims use volumes.
+// used reports whether an object is in use: pods on the node use claims, and claims use volumes.
 func (s *Server) used(o object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
@@ -49,8 +49,8 @@ func (s *Server) used(o object) bool {
 	}
 }
 
-// uses reports whether a pod uses a claim of its namespace. A pod that has come to its end has given its devices back,
-// but not its volumes.
+// uses reports whether a pod uses a claim in its namespace. A finished pod has released its
+// devices, but not its volumes.
 func uses(p *v1.Pod, claim object) bool {
 	name := claim.GetName()
 	switch claim.(type) {
@@ -85,7 +85,8 @@ func (s *Server) endingClaim(p *v1.Pod) object {
 	return nil
 }
 
-// protected is a Delete that has an object wait which is used.
+// protected returns ch. If it deletes a used object, it adds the finalizer that makes the object
+// wait.
 func (s *Server) protected(ch change) change {
 	if it, ok := s.set.Get(ch.Kind, ch.Key); ok && ch.Verb == objects.Delete && protection(it.Object) != "" && s.mayBeUsed(it.Object) {
 		ch.Wait = protection(it.Object)
@@ -93,7 +94,7 @@ func (s *Server) protected(ch change) change {
 	return ch
 }
 
-// release has objects go on ending that nobody uses any more.
+// release continues the deletion of objects that are no longer used.
 func (t *turn) release() {
 	for _, k := range t.s.kinds {
 		if protection(k.empty) == "" {
@@ -105,7 +106,7 @@ func (t *turn) release() {
 	}
 }
 
-// releases reports whether an object may have been the last that used another one.
+// releases reports whether a changed object may have been the last user of another one.
 func releases(c outcome) bool {
 	switch o := c.Object.(type) {
 	case *v1.Pod:

@@ -16,17 +16,17 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// query is what a request asks for, by its method and its path.
+// query is a request, as parsed from its method and its path.
 type query struct {
 	verb                  string
 	group, version        string
 	namespace, name       string
 	resource, subresource string
-	form                  *kind  // that the client reads and writes: a kind, or a view of it
-	rest                  string // of the path, below proxy
+	form                  *kind  // the kind that the client reads and writes; may be a view
+	rest                  string // rest of the path below proxy
 	values                url.Values
 	user                  *User
-	client                httpbound.Client // whose places and bytes it takes
+	client                httpbound.Client // client to which slots and bytes are charged
 	entered               *entered
 	accept                accepted
 	dryRun                bool
@@ -36,7 +36,8 @@ type query struct {
 	userAgent             string
 }
 
-// parse reads a path below /api or /apis; false means that it is none of objects.
+// parse parses a path below /api or /apis. It returns false for a path that does not name
+// objects.
 func parse(path string) (q query, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -69,7 +70,7 @@ func parse(path string) (q query, ok bool) {
 	return q, q.resource != ""
 }
 
-// verbOf is the verb of a method.
+// verbOf returns the API's verb for a request.
 func verbOf(r *http.Request, q *query) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
@@ -102,7 +103,7 @@ func flag(v url.Values, name string) bool {
 	return b || v.Has(name) && v.Get(name) == ""
 }
 
-// options reads what the verbs of objects have in common.
+// options parses the query parameters that all verbs have in common.
 func (q *query) options() error {
 	for _, name := range []string{"labelSelector", "fieldSelector"} {
 		if err := checkSelector(name, q.values.Get(name)); err != nil {
@@ -144,7 +145,7 @@ func (q *query) options() error {
 	return nil
 }
 
-// checkListOptions returns the mistakes of what a list, or a watch, is to begin with
+// checkListOptions returns the mistakes in the options about the start of a list or a watch
 // (KEP-3157).
 func checkListOptions(v url.Values, watch bool) (errs field.ErrorList) {
 	const exact, notOlder = string(metav1.ResourceVersionMatchExact), string(metav1.ResourceVersionMatchNotOlderThan)
@@ -179,7 +180,8 @@ func checkListOptions(v url.Values, watch bool) (errs field.ErrorList) {
 	return errs
 }
 
-// fieldManager is who changes an object: as named, or by the program's name.
+// fieldManager returns the field manager of a request: its parameter, or else the name of the
+// client program.
 func (q *query) fieldManager() string {
 	if q.manager != "" {
 		return q.manager

@@ -36,7 +36,7 @@ func (s *Server) get(ctx context.Context, w http.ResponseWriter, k *kind, q *que
 	return s.answer(w, q, http.StatusOK, it.Object)
 }
 
-// objectNamespace is the namespace of what a query is about; "" for kinds without.
+// objectNamespace returns the namespace of the requested object; "" for kinds without namespaces.
 func (q *query) objectNamespace(k *kind) string {
 	if !k.namespaced {
 		return ""
@@ -48,16 +48,16 @@ func (s *Server) item(k *kind, name key) (item, bool) {
 	return s.set.Get(k, name)
 }
 
-// answer writes one object as a client wants it.
+// answer sends one object in the form that the client wants.
 func (s *Server) answer(w http.ResponseWriter, q *query, code int, o object) error {
 	return s.send(w, q, code, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true)
 }
 
-// send answers with one object, or with a list, as a client wants it. What is encoded of it
-// is taken from the bytes of answers until the client has read it: of lists in JSON and
-// protobuf one object at a time.
+// send sends one object, or a list, in the form that the client wants. The encoded bytes are
+// taken from the pool for answers until the client has read them. Lists in JSON and protobuf are
+// encoded one object at a time.
 func (s *Server) send(w http.ResponseWriter, q *query, code int, objects []object, m metav1.ListMeta, single bool) error {
-	cost := min(q.accept.cost(objects), int64(s.cfg.MaxOutgoing/4)) // a quarter is what one client may have
+	cost := min(q.accept.cost(objects), int64(s.cfg.MaxOutgoing/4)) // one client may have a quarter
 	if !s.pools.outgoing.Take(q.client, cost) {
 		return tooMany("there are too many bytes of answers that nobody has read")
 	}
@@ -71,9 +71,9 @@ func (s *Server) send(w http.ResponseWriter, q *query, code int, objects []objec
 	case !out.begun:
 		return apierrors.NewInternalError(err)
 	case out.gone == nil:
-		panic(http.ErrAbortHandler) // or the part would pass for the whole
+		panic(http.ErrAbortHandler) // otherwise an incomplete answer would look complete
 	default:
-		return nil // the client has gone
+		return nil // the client has disconnected
 	}
 }
 
@@ -88,9 +88,9 @@ func (s *Server) encode(out io.Writer, q *query, objects []object, m metav1.List
 	return q.accept.info.Serializer.Encode(o, out)
 }
 
-// cost is about what the encoding of objects has in memory, in bytes.
+// cost returns the approximate memory for encoding objects, in bytes.
 func (a accepted) cost(objects []object) int64 {
-	const item, zip = 1 << 10, 1 << 20 // a list's copy of an object without what that refers to; a compressor
+	const item, zip = 1 << 10, 1 << 20 // shallow copy of a list item; compressor
 	var most, sum int64
 	for _, o := range objects {
 		n := int64(item)
@@ -101,7 +101,7 @@ func (a accepted) cost(objects []object) int64 {
 	}
 	cost := int64(minGzip) + 4*most
 	switch {
-	case a.info.MediaType == typeYAML: // as a whole, and by way of JSON
+	case a.info.MediaType == typeYAML: // encoded as a whole, with JSON as an intermediate step
 		cost += 4 * sum
 	case a.as != "Table":
 		cost += int64(len(objects)) * item
@@ -112,7 +112,7 @@ func (a accepted) cost(objects []object) int64 {
 	return cost
 }
 
-// shaped is one object, or a list, as a client wants it.
+// shaped returns one object, or a list, in the form that the client wants.
 func (s *Server) shaped(q *query, objects []object, meta metav1.ListMeta, single, headers bool) (runtime.Object, error) {
 	switch q.accept.as {
 	case "Table":
@@ -135,14 +135,14 @@ func (s *Server) shaped(q *query, objects []object, meta metav1.ListMeta, single
 	return listOf(q.form, objects, meta), nil
 }
 
-// listOf is a list of a kind's own type.
+// listOf returns a list of a kind's own list type.
 func listOf(k *kind, objects []object, m metav1.ListMeta) runtime.Object {
 	list := k.list.DeepCopyObject()
 	items := reflect.ValueOf(list).Elem().FieldByName("Items")
 	items.Set(reflect.MakeSlice(items.Type(), len(objects), len(objects)))
 	for i, o := range objects {
 		v := items.Index(i)
-		v.Set(reflect.ValueOf(k.shown(o)).Elem()) // shares all but the object itself
+		v.Set(reflect.ValueOf(k.shown(o)).Elem()) // shares everything the object points to
 		v.FieldByName("TypeMeta").SetZero()
 	}
 	list.GetObjectKind().SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
@@ -154,7 +154,7 @@ func listOf(k *kind, objects []object, m metav1.ListMeta) runtime.Object {
 	return list
 }
 
-// next is what a token says of where a list goes on.
+// next is the content of a continue token.
 type next struct {
 	Revision  uint64 `json:"rv"`
 	Namespace string `json:"ns,omitempty"`
@@ -162,7 +162,7 @@ type next struct {
 }
 
 func (n next) String() string {
-	b, _ := json.Marshal(n) // which has nothing that could fail
+	b, _ := json.Marshal(n) // always succeeds
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -210,8 +210,8 @@ func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *
 	return s.send(w, q, http.StatusOK, objects, m, false)
 }
 
-// snapshot is what a list is made of: as it is now, or at the revision that the query
-// names or goes on from.
+// snapshot returns the objects for a list and their revision: the current one, the one that the
+// query names, or the one of its continue token.
 func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]object, uint64, error) {
 	wanted, err := parseRevision(q.values.Get("resourceVersion"))
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]
 	if _, now := s.set.Bounds(); wanted > now {
 		return nil, 0, tooLarge(wanted, now)
 	}
-	var at uint64 // now
+	var at uint64 // 0 means now
 	if from.Name != "" {
 		at = from.Revision
 	} else if q.values.Get("resourceVersionMatch") == "Exact" {
@@ -243,7 +243,7 @@ func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]
 	return out, at, nil
 }
 
-// tooLarge notes that a revision is still to come.
+// tooLarge returns the error for a revision that does not exist yet.
 func tooLarge(wanted, now uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, now), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}

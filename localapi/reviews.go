@@ -22,7 +22,7 @@ func addReviews(s *runtime.Scheme) {
 	s.AddKnownTypes(authorizationV1, &authorizationv1.SelfSubjectAccessReview{}, &authorizationv1.SelfSubjectRulesReview{})
 }
 
-// review reads what a client wants to know.
+// review decodes a review request.
 func (s *Server) review(r *http.Request, q *query, into runtime.Object) (err error) {
 	if q.accept, err = s.codecs.accept(r); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *Server) whoAmI(_ context.Context, w http.ResponseWriter, r *http.Reques
 	return nil
 }
 
-// canI answers kubectl auth can-i, with what a request of that kind would be answered.
+// canI answers kubectl auth can-i, by the rules for a real request.
 func (s *Server) canI(_ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	review := &authorizationv1.SelfSubjectAccessReview{}
 	if err := s.review(r, q, review); err != nil {
@@ -70,7 +70,8 @@ func (s *Server) canI(_ context.Context, w http.ResponseWriter, r *http.Request,
 	case review.Spec.NonResourceAttributes != nil:
 		asked.verb = strings.ToLower(review.Spec.NonResourceAttributes.Verb)
 	}
-	// A refusal has no reason, as that of RBAC has none: kubectl writes a plain "no" then, which scripts compare.
+	// A denial has no reason, as with RBAC: kubectl then prints a plain "no", which scripts
+	// compare.
 	review.Status.Allowed = q.user.level() >= asked.needs()
 	s.codecs.respond(w, q.accept, http.StatusCreated, review)
 	return nil
@@ -94,7 +95,7 @@ func (s *Server) whatCanI(_ context.Context, w http.ResponseWriter, r *http.Requ
 	return nil
 }
 
-// rules are what a user may do in a namespace, a rule for each set of verbs.
+// rules returns what a user may do in a namespace, with one rule for each set of verbs.
 func (s *Server) rules(u *User, namespace string) []authorizationv1.ResourceRule {
 	rules := []authorizationv1.ResourceRule{}
 	for _, gv := range s.versions() {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// fieldsOf is what field selectors may ask an object for.
+// fieldsOf returns the fields of an object that field selectors support.
 func fieldsOf(o object) fields.Set {
 	set := fields.Set{"metadata.name": o.GetName()}
 	if _, cluster := o.(*v1.Node); !cluster {
@@ -42,7 +42,8 @@ func fieldsOf(o object) fields.Set {
 	return set
 }
 
-// selectable is a selector by the fields of what is kept. It refuses fields that a kind does not have.
+// selectable converts a field selector to the stored version. It rejects fields that the kind
+// does not support.
 func (k *kind) selectable(s fields.Selector) (fields.Selector, error) {
 	set := fieldsOf(k.kept().empty)
 	return s.Transform(func(name, value string) (string, string, error) {
@@ -58,14 +59,14 @@ func (k *kind) selectable(s fields.Selector) (fields.Selector, error) {
 	})
 }
 
-// selects reports whether a query is about an object.
+// selects reports whether a query selects an object.
 func (q *query) selects(k *kind, o object) bool {
 	return (!k.namespaced || q.namespace == "" || o.GetNamespace() == q.namespace) &&
 		(q.name == "" || o.GetName() == q.name) && (q.labels.Empty() || q.labels.Matches(labelSet(o.GetLabels()))) &&
 		(q.fields.Empty() || q.fields.Matches(fieldsOf(o)))
 }
 
-// labelSet is labels.Set without its conversion's copy.
+// labelSet is a labels.Set that needs no copy of the map.
 type labelSet map[string]string
 
 func (s labelSet) Has(label string) bool              { _, ok := s[label]; return ok }

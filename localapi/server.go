@@ -27,33 +27,33 @@ import (
 // Config holds what a Server needs. Node and Store are required; the zero value of
 // every other field means the default named beside it.
 type Config struct {
-	// Node is the name of the node that pods are on.
+	// Node is the name of the node.
 	Node string
-	// Store keeps what clients make.
+	// Store stores the objects that clients create.
 	Store store.Store
-	// Describe fills in what is known of the node: labels, addresses, capacity and
-	// status. It is called when somebody asks for the node, and must end with ctx;
-	// the node has a name alone.
+	// Describe sets the facts about the node: labels, addresses, capacity and status. It is
+	// called when a client reads the node, and must return when ctx ends. Default: the node has
+	// only a name.
 	Describe func(ctx context.Context, node *v1.Node) error
-	// Kubelet answers for the node's own API without asking who sends a request:
-	// logs, streams and figures. Without it those subresources are not there.
+	// Kubelet is the node's own API, without authentication: logs, streams and metrics. Without
+	// it these subresources do not exist.
 	Kubelet http.Handler
-	// Version is the release of Kubernetes that the server presents itself as.
+	// Version is the Kubernetes version that the server reports.
 	Version version.Info
 
-	MaxObjects int           // that are kept; 10,000
-	MaxEvents  int           // the oldest go; 2,000
-	EventTime  time.Duration // how long an event is kept; 1h
-	// Of these a user may have a quarter, and all users that are not of GroupAdmin three
-	// quarters. Some are left for root (see Root).
-	MaxRequests int // at a time, watches and streams not counted; 200
-	MaxWatches  int // at a time; 500
-	MaxStreams  int // logs, exec and the like at a time; 200
-	MaxIncoming int // bytes of requests that are being read or decoded; 64 MiB, which is the least
-	MaxOutgoing int // bytes of answers that are being encoded or read; 64 MiB, which is the least
+	MaxObjects int           // limit of stored objects; 10,000
+	MaxEvents  int           // limit of events; the oldest are removed; 2,000
+	EventTime  time.Duration // how long events are kept; 1h
+	// A user may have a quarter of each of these limits, and all users outside of GroupAdmin
+	// together three quarters. A part is reserved for root (see Root).
+	MaxRequests int // concurrent requests without watches and streams; 200
+	MaxWatches  int // concurrent watches; 500
+	MaxStreams  int // concurrent logs, exec and so on; 200
+	MaxIncoming int // bytes of requests that are being read or decoded; 64 MiB, which is also the minimum
+	MaxOutgoing int // bytes of answers that are being encoded or sent; 64 MiB, which is also the minimum
 
-	Timeout        time.Duration // of a request that is no watch and no stream; 60s
-	ReaderPatience time.Duration // how long a client may read nothing of what is sent; 30s
+	Timeout        time.Duration // of a request that is neither a watch nor a stream; 60s
+	ReaderPatience time.Duration // how long a client may read nothing of an answer; 30s
 
 	Log *zap.Logger // silent
 }
@@ -112,45 +112,45 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Server is the API. Its methods may be called from any goroutine.
+// Server is the API. It is safe for concurrent use.
 type Server struct {
 	cfg    Config
 	scheme *runtime.Scheme
 	codecs *codecs
-	kinds  []*kind // all versions
-	// computed are the resources that are made for each answer.
+	kinds  []*kind // in all versions
+	// computed are the resources whose objects are computed for each answer.
 	computed []computed
-	// Kinds that something special is about.
+	// Kinds that need special handling.
 	pods, nodes, namespaces, events, claims *kind
 
 	managers managers
 	openapi  openapi
 
 	pools   pools
-	loaded  chan struct{} // closed when the store has been read
+	loaded  chan struct{} // closed when all stored objects are loaded
 	ending  chan struct{} // closed when Run ends
-	wanted  chan struct{} // signals that the agent is to hear of something
-	looking chan struct{} // held by who looks at the node
-	later   chan struct{} // signals that what is in memory alone has changed, and something has to be kept for that
+	wanted  chan struct{} // signals that the source may have to deliver
+	looking chan struct{} // held during a read of the node's facts
+	later   chan struct{} // signals that a change in memory may have consequences on disk
 
 	set *objects.Set
 
-	// mu is never held while a client is waited for, nor while objects are looked through
-	// for one.
+	// mu is never held while waiting for a client, nor while searching objects for one.
 	mu      sync.Mutex
-	sources int // that are shown here
+	sources int // number of sources that are shown here
 	shown   map[string]map[*kind]map[key]bool
-	// correlator and series are of the agent's own events: the names of what they are.
+	// correlator and series are for the agent's own events. series has the names of the events of
+	// a series.
 	correlator *correlate.Correlator
 	series     map[correlate.Series]string
-	expiry     *time.Timer // of the oldest event; nil if there is none
-	looked     time.Time   // when the node was looked at last
-	// asDescribed is the node as the agent described it; nil if it has not.
+	expiry     *time.Timer // timer for the oldest event; nil if there is none
+	looked     time.Time   // time of the last read of the node's facts
+	// asDescribed is the node as the agent described it; nil before that.
 	asDescribed *v1.Node
-	restored    atomic.Pointer[map[types.UID]v1.PodStatus] // see Restore
+	restored    atomic.Pointer[map[types.UID]v1.PodStatus] // see Server.Restore
 }
 
-// New checks cfg and returns a Server at rest.
+// New validates cfg and returns a Server; call Run to start it.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -188,9 +188,9 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run reads what is kept, and follows what people change in it, until ctx ends;
-// watches end with it. It may be called once. An error means that the store could not
-// be read: nothing is served then, and nothing is said of which pods should run.
+// Run loads the stored objects, and follows people's changes of the files, until ctx ends;
+// watches end with it. It may be called once. It returns an error if the store cannot be read.
+// Then nothing is served, and the source does not deliver.
 func (s *Server) Run(ctx context.Context) error {
 	defer close(s.ending)
 	if err := s.load(ctx); err != nil {
@@ -205,7 +205,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
 }
 
-// Handler serves the API to those whom who knows, each as far as its groups allow.
+// Handler serves the API to the users that who returns, with the rights of their groups.
 func (s *Server) Handler(who Authenticate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.deadlines(w, arrivalTime)
@@ -215,25 +215,25 @@ func (s *Server) Handler(who Authenticate) http.Handler {
 	})
 }
 
-// refuse answers with an error, in a form that the client reads.
+// refuse answers with an error, in a form that the client accepts.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	a, _ := s.codecs.accept(r)
 	a.as = ""
-	if apierrors.IsTooManyRequests(err) { // it holds nothing that is counted
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime)) // a recorder has none
+	if apierrors.IsTooManyRequests(err) { // it holds no slot
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime)) // fails in tests with a recorder
 	}
 	s.codecs.fail(w, a, err)
 }
 
-// refusalTime is how long a client may take to read that there is no place for it.
+// refusalTime limits how long a client may take to read that there is no slot for it.
 const refusalTime = time.Second
 
-// errUnknown is the answer to a client whom nobody knows.
+// errUnknown returns the error for a request without a user.
 func errUnknown() error {
 	return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
 }
 
-// serve answers a request; an error is what it is to be answered with.
+// serve answers a request. If it returns an error, the caller answers with the error.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate) error {
 	user, client, err := identify(r, who)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate)
 	return s.objects(w, r, &q)
 }
 
-// forbiddenTo returns in the API server's words who may not do what.
+// forbiddenTo returns the API server's text for a user without the necessary rights.
 func forbiddenTo(q *query) error {
 	what := q.resource
 	if q.subresource != "" {
@@ -296,7 +296,7 @@ func (s *Server) healthz(w http.ResponseWriter) error {
 	}
 }
 
-// objects answers what is asked of objects.
+// objects answers a request about objects.
 func (s *Server) objects(w http.ResponseWriter, r *http.Request, q *query) error {
 	if c := s.computedOf(q); c != nil {
 		return s.compute(w, r, c, q)
@@ -326,7 +326,7 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request, q *query) error
 	return s.work(w, r, q, func(ctx context.Context) error { return s.do(ctx, w, r, k, q) })
 }
 
-// do calls what a verb stands for.
+// do calls the handler of a verb.
 func (s *Server) do(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	switch {
 	case q.verb == "get":
@@ -350,7 +350,7 @@ func (s *Server) do(ctx context.Context, w http.ResponseWriter, r *http.Request,
 	}
 }
 
-// kindOf finds the kind that a path names, or says what to use instead.
+// kindOf returns the kind that a path names, or an error that says what to use instead.
 func (s *Server) kindOf(q *query) (*kind, error) {
 	for _, k := range s.kinds {
 		if k.Group != q.group || k.Version != q.version || k.resource != q.resource {

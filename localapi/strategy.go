@@ -18,7 +18,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// prepareCreate fills in what a new object of a kind gets, and what nobody may choose.
+// prepareCreate sets the fields that a new object gets, and removes those that clients must not
+// set.
 func (s *Server) prepareCreate(k *kind, o object) error {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -37,8 +38,8 @@ func (s *Server) prepareCreate(k *kind, o object) error {
 	return nil
 }
 
-// admitPriority refuses a new pod of a priority class that is not there, of which there are
-// two, and one that chooses a number itself: a number would have it evict others.
+// admitPriority rejects a new pod with an unknown priority class, or with a priority number; a
+// number would let it preempt others. There are two classes.
 func admitPriority(k *kind, p *v1.Pod) error {
 	n, ok := podmeta.PriorityOf(p.Spec.PriorityClassName)
 	if p.Spec.PriorityClassName != "" && !ok {
@@ -53,8 +54,9 @@ func admitPriority(k *kind, p *v1.Pod) error {
 	return nil
 }
 
-// admit fills in what the API server's admission does of a new pod: its priority, and how long it stays on a node that
-// is lost. These fields are nobody's, as is the node.
+// admit does what an API server's admission does with a new pod: it sets the priority, and the
+// tolerations for an unreachable node. Like the node's name, these fields have no owner in
+// managedFields.
 func admit(p *v1.Pod) {
 	n, _ := podmeta.PriorityOf(p.Spec.PriorityClassName)
 	setPtr(&p.Spec.Priority, n)
@@ -62,8 +64,8 @@ func admit(p *v1.Pod) {
 	tolerate(p)
 }
 
-// tolerate has a pod stay for five minutes on a node that is not ready, or is out of reach, if it does not say itself
-// how long.
+// tolerate adds tolerations of five minutes for a node that is not ready or unreachable, unless
+// the pod has its own.
 func tolerate(p *v1.Pod) {
 	for _, taint := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
 		if !slices.ContainsFunc(p.Spec.Tolerations, func(t v1.Toleration) bool {
@@ -76,7 +78,7 @@ func tolerate(p *v1.Pod) {
 	}
 }
 
-// defaults fills in what the API has defaults for.
+// defaults sets the API's defaults.
 func defaults(o object) {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -107,7 +109,7 @@ func defaults(o object) {
 		}
 	case *v1.PersistentVolumeClaim:
 		setPtr(&o.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
-		// Nobody but who writes the claim binds it here.
+		// Only the author of a claim binds it here.
 		if o.Spec.VolumeName != "" && o.Status.Phase != v1.ClaimLost {
 			o.Status.Phase, o.Status.AccessModes = v1.ClaimBound, o.Spec.AccessModes
 			if o.Status.Capacity == nil {
@@ -136,8 +138,8 @@ func setPtr[T any](p **T, v T) {
 	}
 }
 
-// prepareUpdate puts back what a writer of an object, or of one of its subresources, may
-// not choose.
+// prepareUpdate restores the fields that a writer of an object, or of a subresource, must not
+// change.
 func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error {
 	objects.KeepServers(o, old)
 	switch subresource {
@@ -155,7 +157,7 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 				p.Spec.PreemptionPolicy = was.Spec.PreemptionPolicy
 			}
 			tolerate(p)
-			if p.Spec.Resources == nil { // which older clients do not know
+			if p.Spec.Resources == nil { // older clients do not know the field
 				p.Spec.Resources = was.Spec.Resources.DeepCopy()
 			}
 		}
@@ -177,7 +179,7 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 		overwrite(o, old)
 		objects.Field(o, "Status").Set(kept)
 		keepStatus(o, old)
-	case "finalize": // of a namespace, which ends when nothing is in it
+	case "finalize": // of a namespace; it ends when it is empty
 		if errs := checkFinalizers(o.(*v1.Namespace).Spec.Finalizers, field.NewPath("spec")); len(errs) > 0 {
 			return invalid(k, o.GetName(), errs)
 		}
@@ -188,8 +190,8 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 	return nil
 }
 
-// keepStatus puts back what of a status no client writes, or older clients do not know. Of a pod's addresses the one is right
-// where they differ.
+// keepStatus restores the fields of a status that clients do not write, or that older clients do
+// not know. If a pod's addresses disagree, the correct one is used.
 func keepStatus(o, old object) {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -212,7 +214,7 @@ func keepStatus(o, old object) {
 	}
 }
 
-// overwrite makes an object what another is, but for who has its fields.
+// overwrite makes an object equal to another, except for its managedFields.
 func overwrite(o, old object) {
 	fields := o.GetManagedFields()
 	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
@@ -221,13 +223,13 @@ func overwrite(o, old object) {
 	}
 }
 
-// newNamespace is one that exists.
+// newNamespace initializes a namespace.
 func newNamespace(n *v1.Namespace) {
 	n.Status = v1.NamespaceStatus{Phase: v1.NamespaceActive}
 	nameLabel(n)
 }
 
-// nameLabel labels a namespace with its name, by which selectors find it.
+// nameLabel labels a namespace with its name, so that selectors can find it.
 func nameLabel(n *v1.Namespace) {
 	if n.Labels == nil {
 		n.Labels = map[string]string{}
@@ -235,8 +237,8 @@ func nameLabel(n *v1.Namespace) {
 	n.Labels[v1.LabelMetadataName] = n.Name
 }
 
-// inNamespace makes the namespace of a new object, if it is not there. Events make none: they may come after the end of
-// what they are about.
+// inNamespace creates the namespace of a new object if it does not exist. Events create none,
+// since they may arrive after the end of their object.
 func (t *turn) inNamespace(k *kind, ch change) error {
 	name := ch.Key.Namespace
 	if _, ok := t.s.item(t.s.namespaces, key{Name: name}); ok || !k.namespaced || k.memory || ch.DryRun {
@@ -247,7 +249,7 @@ func (t *turn) inNamespace(k *kind, ch change) error {
 	return err
 }
 
-// madeNamespace is a namespace that is there because something is in it.
+// madeNamespace returns a namespace that exists because of the objects in it.
 func madeNamespace(name string) *v1.Namespace {
 	n := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	begin(n)

@@ -14,8 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// stream hands a request on to the node's own API, which has other paths and parameters
-// for it.
+// stream forwards a request to the node's own API, which has other paths and parameters.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	if s.cfg.Kubelet == nil {
 		return notAllowed(q.verb, "this server has no access to containers")
@@ -34,7 +33,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		return notAllowed(q.verb, "a stream is opened by GET or POST")
 	}
-	if p, ok := it.Object.(*v1.Pod); ok && p.Spec.NodeName == "" { // which the node does not know
+	if p, ok := it.Object.(*v1.Pod); ok && p.Spec.NodeName == "" { // the node does not know the pod
 		if q.subresource == "log" {
 			w.Header().Set("Content-Type", "text/plain")
 			return nil
@@ -47,7 +46,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	defer s.pools.streams.Give(q.client, 1)
 	q.entered.leave()
 	rc := http.NewResponseController(w)
-	_, _ = rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}) // the node's own API has those of streams
+	_, _ = rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}) // the node's own API sets the deadlines of streams
 	var path string
 	var values url.Values
 	var err error
@@ -69,11 +68,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	return nil
 }
 
-// kubeletPort is where a node's own API is that names no port, in Kubernetes.
+// kubeletPort is the default port of a node's own API in Kubernetes.
 const kubeletPort = 10250
 
-// proxied is the node of a proxy's name: NAME, NAME:PORT or SCHEME:NAME:PORT. The port is that of the node's own API; there
-// is no way to others.
+// proxied returns the node for a proxy request; id is NAME, NAME:PORT or SCHEME:NAME:PORT. Only
+// the port of the node's own API is supported.
 func (s *Server) proxied(ctx context.Context, id string) (string, error) {
 	_, name, port, ok := utilnet.SplitSchemeNamePort(id)
 	if !ok {
@@ -94,7 +93,7 @@ func (s *Server) proxied(ctx context.Context, id string) (string, error) {
 	return name, nil
 }
 
-// podPath is where the node's own API has a pod's stream.
+// podPath returns the path and the parameters of a pod's stream in the node's own API.
 func podPath(p *v1.Pod, q *query) (string, url.Values, error) {
 	out := url.Values{}
 	if q.subresource == "portforward" {
@@ -125,8 +124,8 @@ func podPath(p *v1.Pod, q *query) (string, url.Values, error) {
 	return "/" + q.subresource + where, out, nil
 }
 
-// containerOf is the container that a request means: the one that it names, or the only
-// one, or the one that an annotation names.
+// containerOf returns the container of a request: the one that it names, or the only one, or the
+// pod's default container (an annotation).
 func containerOf(p *v1.Pod, name string) (string, error) {
 	if name == "" {
 		name = p.Annotations["kubectl.kubernetes.io/default-container"]
@@ -163,7 +162,7 @@ func quoted(names []string) string {
 	return out + "]"
 }
 
-// errorWriter makes a Status of an error that the node's own API writes in plain text.
+// errorWriter converts an error that the node's own API writes as plain text to a Status.
 type errorWriter struct {
 	http.ResponseWriter
 
@@ -173,10 +172,10 @@ type errorWriter struct {
 	text   []byte
 }
 
-// maxText is how much of an error's text is told, in bytes.
+// maxText limits the bytes of an error's text that are passed on.
 const maxText = 4 << 10
 
-// Unwrap is for http.ResponseController: streams take the connection over.
+// Unwrap is for http.ResponseController, since streams hijack the connection.
 func (e *errorWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 func (e *errorWriter) Flush() { _ = http.NewResponseController(e.ResponseWriter).Flush() }
@@ -208,7 +207,7 @@ func (e *errorWriter) finish() {
 	if e.accept.info.Serializer == nil || e.accept.as != "" {
 		e.accept = accepted{info: e.s.codecs.infos[typeJSON]}
 	}
-	e.s.codecs.fail(e.ResponseWriter, e.accept, generic(int32(e.code), reason, trimNewline(text))) //nolint:gosec // three digits
+	e.s.codecs.fail(e.ResponseWriter, e.accept, generic(int32(e.code), reason, trimNewline(text))) //nolint:gosec // it has three digits
 }
 
 func trimNewline(s string) string {

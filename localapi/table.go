@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// tableOf is a table of objects. include says what each row has of its object: None,
-// Metadata or Object.
+// tableOf returns a table of objects. include says which part of the object each row contains:
+// None, Metadata or Object.
 func tableOf(k *kind, objects []object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, headers bool, now time.Time) (*metav1.Table, error) {
 	t := &metav1.Table{
 		TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "Table"}, ListMeta: meta, Rows: []metav1.TableRow{},
@@ -38,7 +38,7 @@ func tableOf(k *kind, objects []object, meta metav1.ListMeta, include metav1.Inc
 	return t, nil
 }
 
-// encodeTable writes tableOf as JSON, one row after the other.
+// encodeTable writes the JSON of tableOf, one row at a time.
 func encodeTable(w io.Writer, k *kind, objects []object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, now time.Time) error {
 	empty, err := tableOf(k, nil, meta, include, true, now)
 	if err != nil {
@@ -49,7 +49,7 @@ func encodeTable(w io.Writer, k *kind, objects []object, meta metav1.ListMeta, i
 		return err
 	}
 	const end = "]}"
-	if _, err := w.Write(text[:len(text)-len(end)]); err != nil { // the rows are last
+	if _, err := w.Write(text[:len(text)-len(end)]); err != nil { // the rows are the last field
 		return err
 	}
 	for i, o := range objects {
@@ -92,7 +92,7 @@ func rowObject(row *metav1.TableRow, o object, include metav1.IncludeObjectPolic
 	return err
 }
 
-// metadataOf is an object without what it says beside its metadata.
+// metadataOf returns only the metadata of an object.
 func metadataOf(o object) *metav1.PartialObjectMetadata {
 	out := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = o.GetName(), o.GetNamespace(), o.GetUID(), o.GetResourceVersion()

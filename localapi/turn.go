@@ -12,7 +12,7 @@ import (
 )
 
 type (
-	// object is any object that is served.
+	// object is any served object.
 	object = objects.Object
 	key    = objects.Key
 	item   = objects.Entry
@@ -21,30 +21,30 @@ type (
 
 func keyOf(o object) key { return objects.KeyOf(o) }
 
-// Type is what package objects has to know of a kind.
+// Type describes the kind for package objects.
 func (k *kind) Type() objects.Type {
 	return objects.Type{GroupVersionKind: k.GroupVersionKind, Resource: k.resource, Memory: k.memory}
 }
 
-// turn is the right to change what is kept.
+// turn is the write lock on stored objects; its holder may change them.
 type turn struct {
 	*objects.Turn
 
 	s *Server
-	// todo is what has changed and was not followed yet.
+	// todo has the changes whose consequences have not been handled yet.
 	todo []outcome
-	held bool // somebody comes to todo
+	held bool // drain is running, or the holder of the turn will call it
 	// going are the objects whose dependents are being deleted before them.
 	going map[types.UID]bool
 }
 
-// outcome is what has become of an object of a kind.
+// outcome is the result of a change, with the object's kind.
 type outcome struct {
 	k objects.Kind
 	objects.Result
 }
 
-// turn waits for the right to change what is kept, before all clients; End gives it back.
+// turn waits for the write lock, before all waiting clients. End releases it.
 func (s *Server) turn(ctx context.Context) (*turn, error) {
 	t, err := s.set.Turn(ctx)
 	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
@@ -56,14 +56,14 @@ func (s *Server) clientTurn(ctx context.Context) (*turn, error) {
 	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
 }
 
-// apply has a change take effect, and what follows from it.
+// apply makes a change and handles its consequences.
 func (t *turn) apply(ch change) (objects.Result, error) {
 	ch = t.s.protected(ch)
 	if err := t.ahead(ch); err != nil {
 		return objects.Result{}, err
 	}
 	r, err := t.Apply(ch)
-	// A person's file may be there before that of its owner.
+	// When a person's file is loaded, the file of its owner may not be loaded yet.
 	if live := r.Phase == objects.Live && ch.Actor == objects.File && ch.Kind != t.s.nodes; err == nil && !ch.DryRun && !live {
 		t.follow(ch.Kind, r)
 		if _, there := t.s.set.Get(ch.Kind, ch.Key); !there {
@@ -73,8 +73,8 @@ func (t *turn) apply(ch change) (objects.Result, error) {
 	return r, err
 }
 
-// follow has what follows from a change take effect. It looks at what is there, and not at what was different before:
-// what failed once is done at the next change.
+// follow handles the consequences of a change. It looks only at the current objects, not at the
+// difference, so that a failed consequence is handled at the next change.
 func (t *turn) follow(k objects.Kind, r objects.Result) {
 	t.todo = append(t.todo, outcome{k, r})
 	if !t.held {
@@ -82,7 +82,8 @@ func (t *turn) follow(k objects.Kind, r objects.Result) {
 	}
 }
 
-// drain follows what has changed, one after the other: there may be long chains.
+// drain handles the pending changes one after the other, without recursion, since chains may be
+// long.
 func (t *turn) drain() {
 	t.held = true
 	defer func() { t.held = false }()
@@ -114,7 +115,7 @@ func (t *turn) followed(c outcome) {
 	}
 }
 
-// empty asks for the end of all that is in a namespace.
+// empty deletes all objects in a namespace.
 func (t *turn) empty(namespace string) {
 	for _, k := range t.s.kinds {
 		if !k.namespaced || k.memory {
@@ -127,7 +128,7 @@ func (t *turn) empty(namespace string) {
 	t.emptied(namespace)
 }
 
-// emptied ends a namespace that is to end and has nothing any more. Events go with it.
+// emptied ends a namespace that is being deleted and has no objects. Its events are removed too.
 func (t *turn) emptied(namespace string) {
 	it, ok := t.s.item(t.s.namespaces, key{Name: namespace})
 	if ok && it.Phase() == objects.Ending && t.s.set.Owned(namespace) == 0 {
@@ -135,19 +136,20 @@ func (t *turn) emptied(namespace string) {
 	}
 }
 
-// attempt makes a change that follows from another one. It may fail with the disk.
+// attempt makes a change that is a consequence of another one. An error, for example of the disk,
+// is logged.
 func (t *turn) attempt(ch change) {
 	t.logged(objects.Ref{Kind: ch.Kind, Key: ch.Key}, t.consequence(ch))
 }
 
 func (t *turn) logged(at objects.Ref, err error) {
 	if err != nil {
-		t.s.cfg.Log.Warn("failed to do what follows from a change", zap.String("kind", at.Kind.Type().Kind), zap.String("namespace", at.Key.Namespace),
+		t.s.cfg.Log.Warn("failed to apply the consequence of a change", zap.String("kind", at.Kind.Type().Kind), zap.String("namespace", at.Key.Namespace),
 			zap.String("name", at.Key.Name), zap.Error(err))
 	}
 }
 
-// consequence makes a change that another one is the reason of.
+// consequence makes a change that is a consequence of another one.
 func (t *turn) consequence(ch change) error {
 	ch.Actor, ch.By = objects.Clock, itself
 	_, err := t.apply(ch)

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// maxData is what a ConfigMap or a Secret may hold, in bytes; the API server's.
+	// maxData limits the data of a ConfigMap or a Secret, in bytes, as in the API server.
 	maxData = 1 << 20
-	// maxReporter is how long the name of an instance is that reports an event, and its
-	// action and reason, in bytes; the API server's.
+	// maxReporter limits the name of the instance that reports an event, and the event's action
+	// and reason, in bytes, as in the API server.
 	maxReporter = 128
 )
 
-// check returns the mistakes of an object that is new, or takes the place of old by one of its subresources; "" is the
-// object itself.
+// check returns the mistakes in an object that is new, or that replaces old by a subresource; ""
+// is the object itself.
 func (s *Server) check(k *kind, subresource string, o, old object) field.ErrorList {
 	errs := checkMeta(k, o, old)
 	if subresource == "status" {
@@ -65,14 +65,14 @@ func (s *Server) check(k *kind, subresource string, o, old object) field.ErrorLi
 	return errs
 }
 
-// checkMeta checks what all objects have.
+// checkMeta checks the metadata.
 func checkMeta(k *kind, o, old object) field.ErrorList {
 	meta := field.NewPath("metadata")
 	name := apivalidation.NameIsDNSSubdomain
 	switch k.resource {
 	case "namespaces":
 		name = apivalidation.NameIsDNSLabel
-	case "events": // which nobody makes a path of
+	case "events": // names of events are not used in paths
 		name = func(name string, prefix bool) []string {
 			if prefix {
 				return names.IsPathSegmentPrefix(name)
@@ -84,13 +84,13 @@ func checkMeta(k *kind, o, old object) field.ErrorList {
 	if old != nil && old.GetDeletionTimestamp() != nil {
 		errs = append(errs, apivalidation.ValidateNoNewFinalizers(o.GetFinalizers(), old.GetFinalizers(), meta.Child("finalizers"))...)
 	}
-	if k.resource == "leases" || k.resource == "events" { // of which the API server allows any
+	if k.resource == "leases" || k.resource == "events" { // the API server allows any name
 		return errs
 	}
 	return append(errs, checkFinalizers(o.GetFinalizers(), meta)...)
 }
 
-// checkFinalizers checks that finalizers are somebody's, or of Kubernetes' own.
+// checkFinalizers checks that finalizers have a domain, or are Kubernetes' own.
 func checkFinalizers[F ~string](list []F, of *field.Path) (errs field.ErrorList) {
 	own := []string{string(v1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	for i, f := range list {
@@ -105,7 +105,7 @@ func checkFinalizers[F ~string](list []F, of *field.Path) (errs field.ErrorList)
 	return errs
 }
 
-// checkKeys checks the names of values, which become files, and how large the values are.
+// checkKeys checks the keys, which become file names, and the total size of the values.
 func checkKeys[V string | []byte](p *field.Path, data map[string]V) (errs field.ErrorList, size int) {
 	for _, n := range slices.Sorted(maps.Keys(data)) {
 		size += len(data[n])
@@ -116,8 +116,8 @@ func checkKeys[V string | []byte](p *field.Path, data map[string]V) (errs field.
 	return errs, size
 }
 
-// checkImmutable checks an update of a ConfigMap or Secret against its field
-// immutable. same reports that the data is unchanged.
+// checkImmutable checks an update of a ConfigMap or Secret against its field immutable. same
+// reports that the data has not changed.
 func checkImmutable(was, is *bool, same bool) (errs field.ErrorList) {
 	const never = "field is immutable when `immutable` is set"
 	if deref(was) && !deref(is) {
@@ -201,8 +201,8 @@ func checkLease(l *coordinationv1.Lease) (errs field.ErrorList) {
 	return errs
 }
 
-// checkEvent checks an event. One with a time in microseconds is of the newer form, and says
-// who reports it, and what was done.
+// checkEvent checks an event. An event with a time in microseconds has the newer form, which must
+// have a reporter and an action.
 func checkEvent(e *v1.Event) (errs field.ErrorList) {
 	add := func(name, value, text string) { errs = append(errs, field.Invalid(field.NewPath(name), value, text)) }
 	about := e.InvolvedObject.Namespace
@@ -236,7 +236,7 @@ func checkEvent(e *v1.Event) (errs field.ErrorList) {
 	return errs
 }
 
-// checkNewEvent checks what events.k8s.io/v1 wants of an event beside checkEvent.
+// checkNewEvent checks what events.k8s.io/v1 requires in addition to checkEvent.
 func checkNewEvent(now, before object) (errs field.ErrorList) {
 	e := now.(*v1.Event)
 	at := field.NewPath

@@ -19,11 +19,11 @@ import (
 	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
-// adminLabel marks namespaces whose claims may have admin access to devices.
+// adminLabel is the label of namespaces whose claims may have admin access to devices.
 const adminLabel = "resource.kubernetes.io/admin-access"
 
-// checkResourceClaim checks a claim of devices. What is asked for cannot change: devices have
-// been, or will be, allocated for it.
+// checkResourceClaim checks a ResourceClaim. Its spec cannot change, since devices are allocated
+// for it.
 func (s *Server) checkResourceClaim(c, old *resourcev1.ResourceClaim, spec *field.Path) field.ErrorList {
 	if old != nil {
 		if equality.Semantic.DeepEqual(c.Spec, old.Spec) {
@@ -41,7 +41,7 @@ func (s *Server) claimChecker(c *resourcev1.ResourceClaim) *claimChecker {
 	return &claimChecker{devices: &c.Spec.Devices, admin: ok && it.Object.GetLabels()[adminLabel] == "true"}
 }
 
-// deviceID is a device in a claim's status.
+// deviceID identifies a device in a claim's status.
 type deviceID struct{ driver, pool, device, share string }
 
 func allocatedDevices(a *resourcev1.AllocationResult) map[deviceID]bool {
@@ -58,13 +58,13 @@ func idOf(d *resourcev1.AllocatedDeviceStatus) deviceID {
 	return deviceID{d.Driver, d.Pool, d.Device, deref(d.ShareID)}
 }
 
-// dropDevices takes the devices out of a claim's status that were allocated before, and are not any more.
+// dropDevices removes the devices from a claim's status that are no longer allocated.
 func dropDevices(is, was *resourcev1.ResourceClaimStatus) {
 	now, before := allocatedDevices(is.Allocation), allocatedDevices(was.Allocation)
 	is.Devices = slices.DeleteFunc(is.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return before[idOf(&d)] && !now[idOf(&d)] })
 }
 
-// checkResourceClaimStatus checks the status of a claim. What is allocated does not change.
+// checkResourceClaimStatus checks the status of a claim. An allocation cannot change.
 func (s *Server) checkResourceClaimStatus(claim *resourcev1.ResourceClaim, was *resourcev1.ResourceClaimStatus, at *field.Path) field.ErrorList {
 	c, is := s.claimChecker(claim), &claim.Status
 	p := at.Child("reservedFor")
@@ -112,7 +112,7 @@ func (s *Server) checkResourceClaimStatus(claim *resourcev1.ResourceClaim, was *
 	return c.errs
 }
 
-// allocation checks what has been allocated for a claim.
+// allocation checks the allocation of a claim.
 func (c *claimChecker) allocation(a *resourcev1.AllocationResult, p *field.Path) {
 	names := map[string]bool{}
 	for _, r := range c.devices.Requests {
@@ -153,7 +153,7 @@ func (c *claimChecker) allocation(a *resourcev1.AllocationResult, p *field.Path)
 	}
 }
 
-// binding checks one of two lists of conditions that stand beside each other.
+// binding checks one of two related lists of conditions.
 func (c *claimChecker) binding(list []string, most int, other []string, p *field.Path) {
 	c.most(p, len(list), most)
 	if len(list) == 0 && len(other) > 0 {
@@ -185,7 +185,7 @@ func (c *claimChecker) device(id deviceID, share *string, p *field.Path) {
 
 var lowerUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// network checks what a driver says of a device of the network.
+// network checks what a driver reports about a network device.
 func (c *claimChecker) network(n *resourcev1.NetworkDeviceData, p *field.Path) {
 	if n == nil {
 		return
@@ -205,10 +205,10 @@ func (c *claimChecker) network(n *resourcev1.NetworkDeviceData, p *field.Path) {
 	}
 }
 
-// claimChecker gathers the mistakes of a claim.
+// claimChecker collects the mistakes in a claim.
 type claimChecker struct {
 	devices *resourcev1.DeviceClaim
-	admin   bool // may be asked for
+	admin   bool // admin access is allowed
 	errs    field.ErrorList
 }
 
@@ -226,7 +226,7 @@ func (c *claimChecker) required(p *field.Path, value string) {
 	}
 }
 
-// oneOf checks a word.
+// oneOf adds an error if a value is not one of the allowed ones.
 func oneOf[T ~string](c *claimChecker, p *field.Path, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
 		c.add(field.NotSupported(p, value, allowed))
@@ -263,7 +263,7 @@ func (c *claimChecker) claim(p *field.Path) {
 	}
 }
 
-// configuration checks what a driver is told about some requests.
+// configuration checks the parameters for a driver and the requests they are for.
 func (c *claimChecker) configuration(requests []string, names map[string]bool, opaque *resourcev1.OpaqueDeviceConfiguration, p *field.Path) {
 	c.references(requests, names, p.Child("requests"))
 	if p = p.Child("opaque"); opaque == nil {
@@ -275,8 +275,7 @@ func (c *claimChecker) configuration(requests []string, names map[string]bool, o
 	c.parameters(&opaque.Parameters, p.Child("parameters"))
 }
 
-// request checks one request, and notes its name, and REQUEST/NAME of what it has to choose
-// from.
+// request checks one request. It records its name, and REQUEST/NAME for its alternatives.
 func (c *claimChecker) request(r *resourcev1.DeviceRequest, names map[string]bool, p *field.Path) {
 	c.name(r.Name, r.Name, names, p.Child("name"))
 	if (r.Exactly == nil) == (len(r.FirstAvailable) == 0) {
@@ -298,7 +297,7 @@ func (c *claimChecker) request(r *resourcev1.DeviceRequest, names map[string]boo
 	}
 }
 
-// name checks the name of a request, and that no other has it.
+// name checks the name of a request, which must be unique.
 func (c *claimChecker) name(name, full string, names map[string]bool, p *field.Path) {
 	c.says(p, name, validation.IsDNS1123Label(name))
 	if names[full] {
@@ -307,7 +306,7 @@ func (c *claimChecker) name(name, full string, names map[string]bool, p *field.P
 	names[full] = true
 }
 
-// devicesOf checks which devices are asked for.
+// devicesOf checks which devices are requested.
 func (c *claimChecker) devicesOf(class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration, p *field.Path) {
 	if class == "" {
 		c.add(field.Required(p.Child("deviceClassName"), ""))
@@ -353,7 +352,7 @@ func (c *claimChecker) tolerations(list []resourcev1.DeviceToleration, p *field.
 	}
 }
 
-// references checks names of requests, REQUEST or REQUEST/NAME.
+// references checks names of requests: REQUEST or REQUEST/NAME.
 func (c *claimChecker) references(list []string, names map[string]bool, p *field.Path) {
 	c.most(p, len(list), resourcev1.DeviceRequestsMaxSize)
 	seen := map[string]bool{}
@@ -368,7 +367,7 @@ func (c *claimChecker) references(list []string, names map[string]bool, p *field
 	}
 }
 
-// attribute checks DOMAIN/NAME of an attribute; nil is none.
+// attribute checks the name of an attribute, DOMAIN/NAME; nil means none.
 func (c *claimChecker) attribute(name *resourcev1.FullyQualifiedName, p *field.Path) {
 	if name == nil {
 		return
@@ -378,7 +377,7 @@ func (c *claimChecker) attribute(name *resourcev1.FullyQualifiedName, p *field.P
 		c.add(field.Invalid(p, *name, "must be DOMAIN/NAME"))
 		return
 	}
-	if strings.Contains(id, "/") { // of which the API server takes any
+	if strings.Contains(id, "/") { // the API server allows any
 		return
 	}
 	c.errs = append(c.errs, apicheck.DriverName(domain, p)...)
@@ -388,7 +387,7 @@ func (c *claimChecker) attribute(name *resourcev1.FullyQualifiedName, p *field.P
 	c.says(p, id, validation.IsCIdentifier(id))
 }
 
-// parameters checks what a driver is given: an object of JSON.
+// parameters checks a driver's parameters, which must be a JSON object.
 func (c *claimChecker) parameters(raw *runtime.RawExtension, p *field.Path) {
 	text := bytes.TrimSpace(raw.Raw)
 	switch {
@@ -401,7 +400,7 @@ func (c *claimChecker) parameters(raw *runtime.RawExtension, p *field.Path) {
 	}
 }
 
-// defaultResourceClaim fills in what the API has defaults for.
+// defaultResourceClaim sets the API's defaults.
 func defaultResourceClaim(c *resourcev1.ResourceClaim) {
 	tolerate := func(list []resourcev1.DeviceToleration) {
 		for i := range list {

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// checkStatus returns the mistakes of a status that a client writes in place of old's.
+// checkStatus returns the mistakes in a status that a client writes in place of old's.
 func (s *Server) checkStatus(o, old object) field.ErrorList {
 	at := field.NewPath("status")
 	switch o := o.(type) {
@@ -38,7 +38,7 @@ func (s *Server) checkStatus(o, old object) field.ErrorList {
 	return nil
 }
 
-// statuses are a pod's statuses of containers of one kind, and the containers.
+// statuses has a pod's container statuses of one kind, and the containers of that kind.
 type statuses struct {
 	name    string
 	is, was []v1.ContainerStatus
@@ -97,8 +97,8 @@ func checkPodStatus(p, old *v1.Pod, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// checkAddresses checks addresses of a pod or its host, the first of which is first: at most one of each family. Those
-// of before are taken as they are.
+// checkAddresses checks the addresses of a pod or its host: first must be the first of list, and
+// there is at most one of each family. Addresses that were there before are not checked.
 func checkAddresses(first string, list, before []string, at *field.Path) (errs field.ErrorList) {
 	for i, ip := range list {
 		errs = append(errs, validation.IsValidIPForLegacyField(at.Index(i), ip, false, before)...)
@@ -114,7 +114,8 @@ func checkAddresses(first string, list, before []string, at *field.Path) (errs f
 	return errs
 }
 
-// checkStatuses checks statuses of containers. A container that has ended, and is not started again, stays so.
+// checkStatuses checks container statuses. A container that has ended and is not restarted must
+// remain terminated.
 func checkStatuses(p *v1.Pod, l *statuses, at *field.Path) (errs field.ErrorList) {
 	container := func(name string) *v1.Container {
 		if i := slices.IndexFunc(l.of, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
@@ -163,7 +164,7 @@ func checkStatuses(p *v1.Pod, l *statuses, at *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// allocatedTo reports whether a container has a resource, by its name in a status.
+// allocatedTo reports whether a container has a resource, by the resource's name in a status.
 func allocatedTo(c *v1.Container, name v1.ResourceName, extended *v1.PodExtendedResourceClaimStatus) bool {
 	claim, ok := strings.CutPrefix(string(name), "claim:")
 	if !ok {
@@ -206,7 +207,7 @@ func checkHealth(list []v1.ResourceHealth, at *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// checkClaimsOfPod checks what a pod's status says of its ResourceClaims.
+// checkClaimsOfPod checks what a pod's status says about its ResourceClaims.
 func checkClaimsOfPod(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
 	claimName := func(name string, p *field.Path) {
 		for _, m := range validation.IsDNS1123Subdomain(name) {
@@ -255,7 +256,7 @@ func checkClaimsOfPod(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// resizeSteps are the words for how far a claim's resize is.
+// resizeSteps are the allowed values for the state of a claim's resize.
 var resizeSteps = []v1.ClaimResourceStatus{
 	v1.PersistentVolumeClaimControllerResizeInProgress, v1.PersistentVolumeClaimControllerResizeInfeasible,
 	v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress, v1.PersistentVolumeClaimNodeResizeInfeasible,

@@ -10,8 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
-// checkVolume checks a PersistentVolume. Where it is cannot change: pods that use it would
-// be told of another one.
+// checkVolume checks a PersistentVolume. Its source cannot change, since pods may use it.
 func checkVolume(v, old *v1.PersistentVolume, spec *field.Path) field.ErrorList {
 	errs := append(podcheck.Words(&v.Spec, spec), apicheck.Volume(v.Name, &v.Spec, spec)...)
 	if old == nil {
@@ -19,7 +18,7 @@ func checkVolume(v, old *v1.PersistentVolume, spec *field.Path) field.ErrorList 
 	}
 	is := v.Spec.PersistentVolumeSource.DeepCopy()
 	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && is.CSI != nil {
-		is.CSI.ControllerExpandSecretRef = nil // it may be set, once
+		is.CSI.ControllerExpandSecretRef = nil // may be set once
 	}
 	if !equality.Semantic.DeepEqual(*is, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(spec.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation"))
@@ -34,8 +33,8 @@ func checkVolume(v, old *v1.PersistentVolume, spec *field.Path) field.ErrorList 
 	return errs
 }
 
-// checkClaim checks a PersistentVolumeClaim. Its volume may be named once; a claim that has
-// one may ask for more.
+// checkClaim checks a PersistentVolumeClaim. The volume's name may be set once. A bound claim may
+// request more storage.
 func checkClaim(c, old *v1.PersistentVolumeClaim, spec *field.Path) field.ErrorList {
 	errs := append(podcheck.Words(&c.Spec, spec), apicheck.Claim(&c.Spec, spec)...)
 	if old == nil {
@@ -47,7 +46,7 @@ func checkClaim(c, old *v1.PersistentVolumeClaim, spec *field.Path) field.ErrorL
 	}
 	class, annotated := old.Annotations[v1.BetaStorageClassAnnotation]
 	named := was.StorageClassName == nil && is.StorageClassName != nil && (!annotated || *is.StorageClassName == class)
-	if named { // by what the annotation stood for, or nothing did
+	if named { // with the class of the annotation, or if none was set
 		is.StorageClassName = nil
 	}
 	if now, ok := c.Annotations[v1.BetaStorageClassAnnotation]; now != class && (ok || !named) {

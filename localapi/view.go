@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// view makes a kind another version of a kind: clients read and write the same objects, with other names of some fields
-// at the top.
+// view makes a kind another version of a stored kind: clients read and write the same objects,
+// with other names for some top-level fields.
 type view struct {
 	of *kind
-	// names are the fields of of that have another name here, by their names here.
+	// names maps field names of this version to those of the stored kind, where they differ.
 	names map[string]string
-	// check returns further mistakes of an object of of that is written by this version.
+	// check returns further mistakes in an object that is written in this version.
 	check func(o, old object) field.ErrorList
 }
 
-// kept is the kind that objects are kept as.
+// kept returns the kind in which objects are stored.
 func (k *kind) kept() *kind {
 	if k.view == nil {
 		return k
@@ -28,7 +28,7 @@ func (k *kind) kept() *kind {
 	return k.view.of
 }
 
-// shown is an object that is kept as this version has it. It shares what its fields point to.
+// shown converts a stored object to this version. It shares everything that the fields point to.
 func (k *kind) shown(o object) object {
 	if k.view == nil {
 		return o
@@ -36,7 +36,8 @@ func (k *kind) shown(o object) object {
 	return k.view.converted(o, k.view.of, k)
 }
 
-// stored is what is kept of an object of this version. It shares what its fields point to.
+// stored converts an object of this version to the stored one. It shares everything that the
+// fields point to.
 func (k *kind) stored(o object) object {
 	if k.view == nil {
 		return o
@@ -44,7 +45,7 @@ func (k *kind) stored(o object) object {
 	return k.view.converted(o, k, k.view.of)
 }
 
-// checked returns the mistakes of an object that is kept, and was written by this version.
+// checked returns the mistakes in a stored object that was written in this version.
 func (k *kind) checked(o, old object) field.ErrorList {
 	if k.view == nil {
 		return nil
@@ -52,7 +53,8 @@ func (k *kind) checked(o, old object) field.ErrorList {
 	return k.view.check(o, old)
 }
 
-// storedName is the name that a field of this version has in what is kept; "" for one that is not of this version.
+// storedName returns the stored name of a field of this version; "" if this version has no such
+// field.
 func (k *kind) storedName(name string) string {
 	if k.view == nil {
 		return name
@@ -63,7 +65,7 @@ func (k *kind) storedName(name string) string {
 	return k.view.named(name, k.view.of)
 }
 
-// storedFields is an object of this version, as JSON makes one, with the names of what is kept.
+// storedFields converts the JSON of an object of this version to the stored field names.
 func (k *kind) storedFields(content map[string]any) map[string]any {
 	if k.view == nil {
 		return content
@@ -76,7 +78,7 @@ func (k *kind) storedFields(content map[string]any) map[string]any {
 	return out
 }
 
-// named is the name that a field of the other version has in to.
+// named returns the name of a field in the kind to.
 func (v *view) named(name string, to *kind) string {
 	for here, there := range v.names {
 		switch {
@@ -111,7 +113,8 @@ func (v *view) converted(o object, from, to *kind) object {
 	return out
 }
 
-// convertedFields is a set of fields. One that cannot be read stays.
+// convertedFields converts the names in a set of managed fields. A set that cannot be decoded is
+// unchanged.
 func (v *view) convertedFields(set *metav1.FieldsV1, to *kind) *metav1.FieldsV1 {
 	var in map[string]json.RawMessage
 	if set == nil || json.Unmarshal(set.GetRawBytes(), &in) != nil {
@@ -133,11 +136,12 @@ func (v *view) convertedFields(set *metav1.FieldsV1, to *kind) *metav1.FieldsV1 
 
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name // "" for TypeMeta
+	return name // "" is for TypeMeta
 }
 
-// viewOfEvents is events.k8s.io/v1, which has core's events by newer names. Each event of it has a time in microseconds,
-// and none has what the older form had in place of that; of one that is there the series alone may change.
+// viewOfEvents returns events.k8s.io/v1, which has core events with newer field names. Every
+// event written in it must have a time in microseconds and none of the deprecated fields. In an
+// existing event, only the series may change.
 func viewOfEvents(of *kind) *view {
 	return &view{of: of, check: checkNewEvent, names: map[string]string{
 		"note": "message", "regarding": "involvedObject", "reportingController": "reportingComponent", "deprecatedSource": "source",

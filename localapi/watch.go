@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watch that asks for it is told of the revision that
-	// it is at; the API server's.
+	// bookmarkEvery is how often a watch that wants bookmarks gets one, with its current
+	// revision; as in the API server.
 	bookmarkEvery = time.Minute
-	// watchTime is how long a watch lasts that does not say.
+	// watchTime is the default duration of a watch.
 	watchTime = 30 * time.Minute
-	// nodeEvery is how often the node is looked at while somebody watches it.
+	// nodeEvery is how often the node's facts are read while a client watches the node.
 	nodeEvery = 10 * time.Second
 )
 
-// stream is one watch under way.
+// stream is one running watch.
 type stream struct {
 	s        *Server
 	k        *kind
@@ -35,11 +35,11 @@ type stream struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	out      io.Writer
-	revision uint64 // all up to here was told
-	headers  bool   // the next table has the columns' names
+	revision uint64 // all changes up to this revision were sent
+	headers  bool   // the next table includes the column definitions
 }
 
-// watch reports changes until the client goes, its time is over, or it is too slow.
+// watch sends changes until the client disconnects, its time is over, or it is too slow.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	if n := len(r.URL.RawQuery); n > maxQuery {
 		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the query has %d bytes; want at most %d", n, maxQuery))
@@ -57,7 +57,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query
 		return err
 	}
 	st := &stream{s: s, k: k, q: q, w: w, rc: http.NewResponseController(w), headers: true}
-	_ = st.rc.SetReadDeadline(time.Time{}) // a recorder has none
+	_ = st.rc.SetReadDeadline(time.Time{}) // fails in tests with a recorder
 	initial, objects, err := st.start(ctx)
 	if err != nil {
 		return err
@@ -85,8 +85,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query
 	return nil
 }
 
-// start finds out from which revision on changes are to be told, and what is to be
-// told first.
+// start determines the first revision of a watch, and the objects to send first.
 func (st *stream) start(ctx context.Context) (initial bool, objects []object, err error) {
 	v := st.q.values
 	from, err := parseRevision(v.Get("resourceVersion"))
@@ -138,14 +137,14 @@ func (st *stream) run(ctx context.Context) {
 	}
 	for {
 		changes, changed, ok := st.s.set.Since(st.revision)
-		if !ok { // slower than the window
+		if !ok { // the client is too slow: changes have been dropped
 			st.fail(apierrors.NewResourceExpired("the watch is too slow: changes after resource version " + strconv.FormatUint(st.revision, 10) + " are forgotten"))
 			return
 		}
 		if !st.tell(changes) {
 			return
 		}
-		if changed == nil && ctx.Err() == nil { // there are more
+		if changed == nil && ctx.Err() == nil { // more changes are available
 			continue
 		}
 		select {
@@ -155,7 +154,7 @@ func (st *stream) run(ctx context.Context) {
 				return
 			}
 		case <-look:
-			_ = st.s.fresh(ctx, st.k) // a node that cannot be looked at is as it was
+			_ = st.s.fresh(ctx, st.k) // after a failure, the former facts remain
 		case <-over.C:
 			return
 		case <-st.s.ending:
@@ -166,7 +165,7 @@ func (st *stream) run(ctx context.Context) {
 	}
 }
 
-// tell sends those of some changes that are selected.
+// tell sends the selected changes.
 func (st *stream) tell(changes []objects.Step) bool {
 	sent := false
 	for i := range changes {
@@ -213,7 +212,7 @@ func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
 		return false
 	}
 	e := &metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: b.Bytes()}}
-	// The object is there twice until the client has read it.
+	// The object is in memory twice until the client has read it.
 	unread := int64(2 * b.Len())
 	if t != watch.Error {
 		if !st.s.pools.outgoing.Take(st.q.client, unread) {
@@ -226,13 +225,13 @@ func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
 	return st.q.accept.info.StreamSerializer.Encode(e, st.out) == nil
 }
 
-// patience gives the client its time to read what is sent next.
+// patience sets the deadline for the client to read what is sent next.
 func (st *stream) patience() {
-	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderPatience)) // a recorder has none
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderPatience)) // fails in tests with a recorder
 }
 
-// flush sends what was written. Then the client has as long as it likes to wait for
-// more: a deadline that passes would end an idle stream of HTTP/2.
+// flush sends what was written, and then removes the write deadline: if it passed, it would end
+// an idle stream of HTTP/2.
 func (st *stream) flush() bool {
 	st.patience()
 	err := st.rc.Flush()

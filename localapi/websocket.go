@@ -9,9 +9,9 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// serveMessages answers a client that wants a log as messages of a WebSocket, as those in
-// browsers do (binary.k8s.io, base64.binary.k8s.io). to is the request for the node's own
-// API; an answer that is an error is one of HTTP.
+// serveMessages sends a log as WebSocket messages (binary.k8s.io, base64.binary.k8s.io), for
+// clients such as browsers. to is the request to the node's own API. If it fails, the client gets
+// an HTTP error.
 func (s *Server) serveMessages(w *errorWriter, r, to *http.Request) {
 	ctx, cancel := context.WithCancel(to.Context())
 	defer cancel()
@@ -30,20 +30,20 @@ func (s *Server) serveMessages(w *errorWriter, r, to *http.Request) {
 		_ = in.Close()
 	}()
 	if code := <-inner.began; code >= http.StatusBadRequest {
-		_, _ = io.Copy(io.Discard, out) // until the answer has ended
+		_, _ = io.Copy(io.Discard, out) // until the end of the answer
 		return
 	}
-	defer func() { _ = out.Close() }() // the log is not read further
-	// What cannot be sent is a client that has gone.
+	defer func() { _ = out.Close() }() // the rest of the log is not read
+	// Copying fails only if the client has disconnected.
 	_ = wsstream.NewReader(out, true, wsstream.NewDefaultReaderProtocols()).Copy(w.ResponseWriter, r)
 }
 
-// piped hands the body of an answer on, or what an error says on to the errorWriter.
+// piped passes the body of an answer to a pipe, or that of an error to the errorWriter.
 type piped struct {
 	header http.Header
 	to     *io.PipeWriter
 	failed *errorWriter
-	began  chan int // has the code, once
+	began  chan int // receives the status code, once
 	code   int
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// validated informs a client about fields that are not there, as it wants to be told.
+// validated reports unknown fields to a client in the way that it requests: as an error, as
+// warnings, or not at all.
 func validated(w http.ResponseWriter, q *query, unknown []string) error {
 	const most = 20
 	if len(unknown) == 0 || q.validation == "Ignore" {
@@ -31,7 +32,7 @@ func validated(w http.ResponseWriter, q *query, unknown []string) error {
 	return nil
 }
 
-// read decodes the body of a request into an object as it is kept.
+// read decodes the body of a request into an object of the stored version.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, q *query) (object, error) {
 	data, media, err := body(r)
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, q *query) (object,
 	return q.form.stored(o), nil
 }
 
-// named checks that an object is what its path says.
+// named checks that an object matches the path of the request.
 func (q *query) named(o object) error {
 	k := q.form
 	if gvk := o.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != k.GroupVersionKind {
@@ -90,7 +91,7 @@ func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return s.answer(w, q, http.StatusCreated, made)
 }
 
-// made makes a new object. manage notes who has its fields.
+// made creates a new object. manage sets its managedFields.
 func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage func(object) (object, error)) (object, error) {
 	if k.fixed != "" {
 		return nil, notAllowed(q.verb, k.fixed)
@@ -137,11 +138,11 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	return r.Object, err
 }
 
-// maxPrefix is how much of generateName a name begins with, in bytes: a name may be a label, which has 63 at most, and ends
-// in five letters of chance.
+// maxPrefix limits the bytes of generateName that a name begins with: a name may be a label of at
+// most 63 bytes, and ends in five random letters.
 const maxPrefix = 58
 
-// author is who a file says that it was written by.
+// author returns the author to write in an object's file.
 func (q *query) author() string {
 	if q.user == nil {
 		return q.fieldManager()
@@ -149,7 +150,7 @@ func (q *query) author() string {
 	return q.fieldManager() + " (" + q.user.Name + ")"
 }
 
-// begin gives a new object what the server gives all of them.
+// begin sets the fields that the server gives every new object.
 func begin(o object) {
 	o.SetUID(newUID())
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
@@ -159,10 +160,10 @@ func begin(o object) {
 	o.SetSelfLink("")
 }
 
-// newUID is a random UUID (RFC 9562, version 4).
+// newUID returns a random UUID (RFC 9562, version 4).
 func newUID() types.UID {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // which never fails
+	_, _ = rand.Read(b[:]) // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }
@@ -184,8 +185,8 @@ func (s *Server) update(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return s.answer(w, q, http.StatusOK, out)
 }
 
-// managed notes who has the fields of an object that takes the place of another, after
-// what only the server writes has been put back.
+// managed restores the fields that only the server writes in an object that replaces another, and
+// updates its managedFields.
 func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
 	if uid := o.GetUID(); uid != "" && uid != old.GetUID() {
 		return nil, conflict(k, o.GetName(), "Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())
@@ -199,7 +200,7 @@ func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
 	return s.managers.update(k, q.subresource, old, o, q.fieldManager())
 }
 
-// changed replaces an object by what become makes of it.
+// changed replaces an object by the result of become.
 func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old object) (object, error)) (object, error) {
 	t, err := s.clientTurn(ctx)
 	if err != nil {

@@ -23,41 +23,40 @@ import (
 // ignored.
 const suffix = ".yaml"
 
-// maxFiles is how many files are looked at. It bounds the time and the memory of
-// a scan.
+// maxFiles limits the files that are read, and so the time and memory of a scan.
 const maxFiles = 20_000
 
-// Dir is a Store of files in one directory. It and the files are for their owner's
-// eyes alone: Secrets are among them.
+// Dir is a Store of files in one directory. Only the owner can read the directory and the files,
+// since they include Secrets.
 type Dir struct {
-	// path is used for lstat and open, files for durable writes to the same place.
+	// path is for lstat and open, files for durable writes to the same directory.
 	path  string
 	files durable.Dir
 
-	mu sync.Mutex // never held while others are called
-	// seen has the last known state by file name. Watch and the writers share it, which
-	// is how Watch knows the edits of people from this process's own.
+	mu sync.Mutex // never held during a call to other code
+	// seen has the last known state of each file. Writers update it too, so that Watch can tell
+	// people's edits from this process's own writes.
 	seen    map[string]entry
-	writing map[string]int // files that Put and Delete are at
-	writes  uint64         // that have ended
+	writing map[string]int // number of running writes, by file
+	writes  uint64         // number of finished writes
 }
 
 var _ Store = (*Dir)(nil)
 
-// entry is a file as it was read or written last.
+// entry is the state of a file when it was last read or written.
 type entry struct {
-	sig      signature // the zero value for one that was written and not looked at since
+	sig      signature // zero if the file was written and not read since
 	revision string
-	write    uint64 // the number of the write that made it
+	write    uint64 // number of the write that created this state
 }
 
-// signature is what changes when a file is written or replaced.
+// signature has the values that change when a file is written or replaced.
 type signature struct {
 	size, inode, mtime, ctime int64
 }
 
-// NewDir returns a Store of the files in a directory, which Load makes if it is
-// missing. One value at a time may have a directory.
+// NewDir returns a Store of the files in a directory, which Load creates if it does not exist.
+// Only one Dir at a time may use a directory.
 func NewDir(path string) *Dir {
 	disk := durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxFile}
 	return &Dir{path: path, files: durable.Dir{Path: path, Disk: disk, Sync: true}, seen: map[string]entry{}, writing: map[string]int{}}
@@ -74,8 +73,7 @@ func (d *Dir) Load(context.Context) ([]Document, error) {
 
 // Put implements Store.
 func (d *Dir) Put(doc Document, was string) (string, error) {
-	// Names are made of those in requests to the API: one with a slash would lead out of the
-	// directory.
+	// Names come from API requests: a name with a slash would lead out of the directory.
 	if err := fileName(doc.Name); err != nil {
 		return "", err
 	}
@@ -83,8 +81,8 @@ func (d *Dir) Put(doc Document, was string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// An edit between this look and the rename in Replace is overwritten. Nothing in
-	// the file system compares and swaps; the window is the length of one write.
+	// An edit between this check and the rename in Replace is lost. File systems have no
+	// compare-and-swap; the window is as long as one write.
 	if err := d.at(doc.Name, was); err != nil {
 		return "", err
 	}
@@ -98,7 +96,7 @@ func (d *Dir) Put(doc Document, was string) (string, error) {
 	return rev, nil
 }
 
-// Delete implements Store. It compares the revision was as Put does. A missing file is no
+// Delete implements Store. Like Put, it compares the revision was. A missing file is not an
 // error.
 func (d *Dir) Delete(name, was string) error {
 	if err := fileName(name); err != nil {
@@ -119,29 +117,28 @@ func (d *Dir) Delete(name, was string) error {
 	return nil
 }
 
-// begin keeps Watch from reading a file of which it cannot know who wrote it.
+// begin prevents Watch from reading a file while this process writes it.
 func (d *Dir) begin(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A count and not a flag, although the Store's writers come one at a time: an
-	// overlap must never unmark a file too early.
+	// A counter instead of a flag: if writes overlap, the file must not be unmarked too early.
 	d.writing[name]++
 }
 
-// end remembers a file that was written, or removed if it has no revision. Its signature
-// is left to the next look: somebody may have edited the file since.
+// end records a write, or a removal if rev is "". The next scan determines the signature, since
+// the file may have been edited meanwhile.
 func (d *Dir) end(name, rev string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.writing[name]--; d.writing[name] == 0 {
 		delete(d.writing, name)
 	}
-	// After an error the file may be the old one or the new one: the next scan reads it
-	// and reports what it finds.
+	// After an error the file may be the old or the new one. The next scan reads it and reports
+	// what it finds.
 	if err != nil {
 		return
 	}
-	// A scan compares this number with the one at its start, to know that its list of
+	// A scan compares this number with the one at its start, to find out whether its list of
 	// names is older than a write.
 	d.writes++
 	if rev == "" {
@@ -151,44 +148,41 @@ func (d *Dir) end(name, rev string, err error) {
 	d.seen[name] = entry{revision: rev, write: d.writes}
 }
 
-// numbers is the file of the next number that Reserve returns.
+// numbers is the file with the next number that Reserve returns.
 const numbers = "revision"
 
-// Reserve implements Store. Where the file is lost, the clock takes its place: it counts
-// microseconds, faster than anybody takes numbers one by one.
+// Reserve implements Store. If the file is lost, numbers start at the current time in
+// microseconds, which is greater than any number used before.
 func (d *Dir) Reserve(n uint64) (uint64, error) {
 	first := uint64(max(time.Now().UnixMicro(), 1)) //nolint:gosec // positive
 	text, err := d.files.Read(numbers)
 	if err == nil {
-		// A file that cannot be parsed is treated as lost. The upper bound keeps
-		// first+n from overflowing after somebody has edited the number.
+		// A file that cannot be parsed counts as lost. The upper limit prevents first+n from
+		// overflowing if a person has edited the number.
 		if kept, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && kept < math.MaxUint64/2 {
 			first = kept
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
-	// The file is on the disk before a number is handed out: after a crash numbers are
-	// skipped, never repeated.
+	// The file is durable before a number is returned, so that after a crash numbers are skipped,
+	// never repeated.
 	return first, d.files.Replace(numbers, fmt.Appendln(nil, first+n))
 }
 
-// fileName refuses what would be no file of this directory.
+// fileName returns an error if a name is not valid for a file of this directory.
 func fileName(name string) error {
-	// 255 bytes is NAME_MAX of Linux. A leading dot is left to hidden and temporary
-	// files.
+	// 255 bytes is NAME_MAX of Linux. A leading dot is for hidden and temporary files.
 	if len(name) > 255 || strings.HasPrefix(name, ".") || filepath.Base(name) != name || !strings.HasSuffix(name, suffix) {
 		return fmt.Errorf("document name %.300q: want a file name of at most 255 bytes that ends in %s", name, suffix)
 	}
 	return nil
 }
 
-// at makes sure that a file has the content that the caller knows of. It returns
-// ErrConflict if not, and reads the file only where its signature does not vouch for
-// the content.
+// at returns ErrConflict unless a file has the revision that the caller knows. It reads the file
+// only if the signature has changed.
 func (d *Dir) at(name, was string) error {
-	// Not Stat: a symbolic link that somebody put here is judged as the link that it
-	// is.
+	// Not Stat, since a symbolic link must be treated as a link.
 	fi, err := os.Lstat(filepath.Join(d.path, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		if was == "" {
@@ -215,18 +209,19 @@ func (d *Dir) at(name, was string) error {
 	return nil
 }
 
-// revision is that of a content. Half of a SHA-256 sum is enough to tell edits apart.
+// revision returns the revision of a content. Half of a SHA-256 sum is enough to distinguish
+// edits.
 func revision(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// scan returns what is otherwise than it was at the last look, and whether some file
-// is being written, so that it is to be looked at again soon.
+// scan returns the documents that have changed since the last scan. again reports that a file is
+// being written, so that another scan is needed soon.
 func (d *Dir) scan() (docs []Document, again bool, err error) {
 	d.mu.Lock()
-	// Read before the names are listed: a file that a writer adds later is missing from
-	// the list, and must not be taken for deleted.
+	// Read before the names are listed: a file that is written later is missing in the list, but
+	// must not count as deleted.
 	begun := d.writes
 	d.mu.Unlock()
 	names, err := safefile.Names(d.path, maxFiles)
@@ -246,13 +241,12 @@ func (d *Dir) scan() (docs []Document, again bool, err error) {
 		}
 	}
 	d.mu.Lock()
-	// Files that were known and are gone: each is reported once, as a Document that is
-	// Gone.
+	// Known files that are gone are each reported once, as a Document that is Gone.
 	defer d.mu.Unlock()
 	for name, known := range d.seen {
 		switch {
 		case there[name]:
-		case d.writing[name] > 0 || known.write > begun: // missing from a list that is older
+		case d.writing[name] > 0 || known.write > begun: // the list of names is older than the write
 			again = true
 		default:
 			delete(d.seen, name)
@@ -262,12 +256,12 @@ func (d *Dir) scan() (docs []Document, again bool, err error) {
 	return docs, again, nil
 }
 
-// look reads a file if it changed. changed means that doc is to be reported, busy that
-// the file is to be looked at again soon. d.mu is not held while the file is read.
+// look reads a file if it has changed. changed means that doc has to be reported, busy that the
+// file has to be looked at again soon. d.mu is not held while the file is read.
 func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	path := filepath.Join(d.path, name)
 	fi, err := os.Lstat(path)
-	// A file that went after the list was made is found missing by the next scan.
+	// The file was removed after the names were listed. The next scan reports it.
 	if err != nil {
 		return doc, false, !errors.Is(err, fs.ErrNotExist)
 	}
@@ -277,8 +271,8 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	writing := d.writing[name] > 0
 	writes := d.writes
 	d.mu.Unlock()
-	// The order matters: a file under a writer of this process is never judged by its
-	// signature, which may be of either content.
+	// The order matters: while this process writes a file, its signature says nothing, since it
+	// may belong to either content.
 	switch {
 	case writing:
 		return doc, false, true
@@ -290,9 +284,9 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 		doc = Document{Name: name, Err: err}
 	} else {
 		defer func() { _ = f.Close() }()
-		// Half of a file is not reported as damaged. A writer that never closes the
-		// file is waited for only as long as stuckWriter, or a forgotten editor would
-		// hide the edit.
+		// An incomplete file must not be reported as damaged. But a writer that never closes the
+		// file is waited for only for stuckWriter, since otherwise a forgotten editor would hide
+		// the edit.
 		if age := time.Since(fi.ModTime()); beingWritten(f, age) && age < stuckWriter {
 			return doc, false, true
 		}
@@ -306,10 +300,10 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.seen[name] != known || d.writing[name] > 0 || !ok && d.writes != writes {
-		return doc, false, true // a writer of ours came between
+		return doc, false, true // this process has written the file meanwhile
 	}
-	// A file that was saved without a change has a new signature and the old revision:
-	// it is noted, not reported.
+	// A file that was saved without a change has a new signature and the same revision. It is
+	// recorded, not reported.
 	d.seen[name] = entry{sig: sig, revision: doc.Revision, write: known.write}
 	return doc, !ok || known.revision != doc.Revision || doc.Err != nil, false
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/nodewright/nodewright/internal/manifestguard"
 )
 
-// Bounds of one file, which anybody may have written who may run pods: those of a
+// Limits of one file. Anyone who may run pods may have written it. They are the limits of a
 // manifest.
 const (
-	// maxFile is the largest file, in bytes. YAML of an object of 3 MiB of JSON, the
-	// API's limit, has less, but for one that is made of nothing but levels.
+	// maxFile is the largest file, in bytes. The YAML of an object of 3 MiB of JSON, the API's
+	// limit, is smaller, unless the object consists only of nesting.
 	maxFile = 10 << 20
-	// maxDocumentValues and maxDepth bound the memory and the stack that decoding takes.
+	// maxDocumentValues and maxDepth limit the memory and the stack for decoding.
 	maxDocumentValues = 250_000
 	maxDocumentDepth  = 100
-	// maxGrowth is how many times its text a file may come to once its aliases are
-	// replaced; small ones may come to a MiB.
+	// maxGrowth limits the size of a file after its aliases are replaced, as a multiple of its
+	// text; a small file may have 1 MiB.
 	maxGrowth = 10
 	smallFile = 1 << 20
 )
 
-// notesMark begins the line with the notes, which is the last one. YAML takes it
-// for a comment.
+// notesMark is the start of the line with the notes, which is the last line. For YAML it is a
+// comment.
 const notesMark = "# kept for clients of the API: "
 
-// render writes a document as a file.
+// render returns the file of a document.
 func render(d *Document) ([]byte, error) {
 	text, err := yaml.JSONToYAML(d.Object)
 	if err != nil {
@@ -52,7 +52,7 @@ func render(d *Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// oneLine keeps a text from ending the comment that it is in.
+// oneLine removes line breaks, so that a text cannot end the comment that it is in.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029' || r < ' ' {
@@ -62,19 +62,19 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, " "))
 }
 
-// parseDocument reads a file into a document.
+// parseDocument parses a file.
 func parseDocument(name string, text []byte) Document {
 	d := Document{Name: name, Revision: revision(text)}
 	d.Object, d.Err = storedObject(text)
 	if i := bytes.LastIndex(text, []byte("\n"+notesMark)); i >= 0 {
 		line, _, _ := bytes.Cut(text[i+1+len(notesMark):], []byte("\n"))
-		// The notes are not verified: whoever edits the file may cut or keep them.
+		// The notes are not verified: a person who edits the file may change or remove them.
 		d.Notes = bytes.Clone(line)
 	}
 	return d
 }
 
-// storedObject is the JSON of a file's one object.
+// storedObject returns the JSON of the one object in a file.
 func storedObject(text []byte) ([]byte, error) {
 	if manifestguard.Values(text) > maxDocumentValues {
 		return nil, fmt.Errorf("file has more values than are read; want at most %d fields, items and lines", maxDocumentValues)
@@ -101,7 +101,7 @@ func storedObject(text []byte) ([]byte, error) {
 	return raw, nil
 }
 
-// documents counts the YAML documents that have content.
+// documents returns the number of YAML documents with content.
 func documents(text []byte) (n int) {
 	inside := false
 	for line := range bytes.Lines(text) {

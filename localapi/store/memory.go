@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Memory is a Store that keeps nothing over a restart. The zero value is ready for
-// use.
+// Memory is a Store in memory, which is lost at a restart. The zero value is ready to use.
 type Memory struct {
-	// mu guards all fields. n numbers the revisions, next is the last reserved number.
+	// mu guards all fields. n is the number of the last revision, and next the last reserved
+	// number.
 	mu   sync.Mutex
 	docs map[string]Document
 	n    int
@@ -18,7 +18,7 @@ type Memory struct {
 
 var _ Store = (*Memory)(nil)
 
-// Load returns what an earlier user of this value has put.
+// Load returns the documents that were put into this value.
 func (m *Memory) Load(context.Context) ([]Document, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *Memory) Reserve(n uint64) (uint64, error) {
 	return first, nil
 }
 
-// Watch waits until ctx ends: nobody else changes anything.
+// Watch waits until ctx ends, since no one else changes documents.
 func (*Memory) Watch(ctx context.Context, _ func([]Document)) error {
 	<-ctx.Done()
 	return nil

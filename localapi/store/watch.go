@@ -9,33 +9,32 @@ import (
 
 // Pauses of Watch.
 const (
-	// burst is how long after the first event others are waited for: a copy of many
-	// files is one change. Later events do not prolong it, or a program that writes all
-	// the time would hide the changes of others.
+	// burst is how long further events are waited for after the first one, so that copying many
+	// files is one change. Later events do not extend it: otherwise a program that writes all the
+	// time would hide other changes.
 	burst = 2 * time.Millisecond
-	// busyPoll is how soon a file is looked at again that is being written: the end of
-	// writing makes no event.
+	// busyPoll is how soon a file that is being written is looked at again, since closing it
+	// causes no event.
 	busyPoll = 10 * time.Millisecond
-	// stuckWriter is how long a file that somebody has open for writing is waited for
-	// after its last change.
+	// stuckWriter limits the wait for a file that is open for writing, counted from its last
+	// change.
 	stuckWriter = 2 * time.Second
-	// unwatchedPoll is how often the directory is read where it cannot be watched.
+	// unwatchedPoll is how often the directory is read if it cannot be watched.
 	unwatchedPoll = 20 * time.Second
 )
 
-// Watch implements Store. It sleeps as long as nothing happens in the directory. It
-// never returns an error: a directory that goes is read again every unwatchedPoll,
-// until it is back. changed is called from the goroutine of Watch alone, without the
-// lock.
+// Watch implements Store. It sleeps while nothing happens in the directory. It never returns an
+// error: if the directory is removed, it is looked for every unwatchedPoll until it is back.
+// changed is called on the goroutine of Watch, without the lock.
 func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 	return d.follow(ctx, d.watcher(), changed)
 }
 
 func (d *Dir) follow(ctx context.Context, w watcher, changed func([]Document)) error {
 	defer func() { w.close() }()
-	timer := time.NewTimer(burst) // what changed between Load and now
+	timer := time.NewTimer(burst) // for changes between Load and now
 	defer timer.Stop()
-	started := true // the timer runs for a burst
+	started := true // the timer is running for a burst
 	start := func() {
 		if !started {
 			timer.Reset(burst)
@@ -54,15 +53,14 @@ func (d *Dir) follow(ctx context.Context, w watcher, changed func([]Document)) e
 		case <-timer.C:
 			started = false
 			if w.events == nil {
-				// The watch begins before the scan: what changes between the two makes
-				// an event.
+				// The watch starts before the scan, so that a change in between causes an event.
 				w = d.watcher()
 			}
 			docs, again, err := d.scan()
 			if len(docs) > 0 {
 				changed(docs)
 			}
-			if err != nil { // another directory may come in its place
+			if err != nil { // the directory may be replaced by another one
 				w.close()
 				w = watcher{}
 			}
@@ -70,23 +68,22 @@ func (d *Dir) follow(ctx context.Context, w watcher, changed func([]Document)) e
 			case again:
 				timer.Reset(busyPoll)
 			case w.events == nil:
-				// Where there are events, the timer stays off: the next event starts
-				// it.
+				// With events, the timer stays off until the next event.
 				timer.Reset(unwatchedPoll)
 			}
 		}
 	}
 }
 
-// watcher reports what happens in a directory; the zero value of nothing.
+// watcher reports events in a directory. With the zero value there are none.
 type watcher struct {
 	fs     *fsnotify.Watcher
 	events <-chan fsnotify.Event
-	lost   <-chan error // some events were
+	lost   <-chan error // errors; some events may have been lost
 }
 
-// watcher watches the directory. Without inotify instances left, or without the
-// directory, the result is the zero value, and Watch polls.
+// watcher starts to watch the directory. If inotify has no more instances, or the directory does
+// not exist, it returns the zero value, and Watch polls.
 func (d *Dir) watcher() watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package fields notes who has which fields of an object, and merges what several
-// programs apply to it (server-side apply), with structured-merge-diff.
+// Package fields tracks which client owns which fields of an object, and merges server-side
+// applies of several clients, with structured-merge-diff.
 //
-// A [Manager] is for one kind, or one of its subresources. Objects handed in are not
-// changed. The notes are the managedFields of Kubernetes' API, in its format: clients
-// read and take them over.
+// A [Manager] is for one kind, or one of its subresources. Objects passed in are not modified.
+// The result has the format of managedFields in Kubernetes' API, so that clients can read and
+// adopt it.
 //
-// Kubernetes' own package for this is made for servers with several versions of a kind,
-// and links a parser of OpenAPI documents; here is one version and a schema from Go
-// types.
+// Kubernetes' own package for this is for servers with several versions of a kind, and depends on
+// a parser of OpenAPI documents. Here there is one version, with a schema from Go types.
 package fields

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// kubectl is the manager that kubectl apply --server-side applies as.
+	// kubectl is the field manager of kubectl apply --server-side.
 	kubectl = "kubectl"
-	// maxUpdaters is how many entries of updates an object has; the oldest become one.
-	// It is the API server's.
+	// maxUpdaters limits the entries for updates of an object, as in the API server; the oldest
+	// are merged into one.
 	maxUpdaters = 10
 	ancient     = "ancient-changes"
-	// before has the fields that were there when somebody applied for the first time,
-	// of an object that nobody had taken notes of.
+	// before is the manager of the fields that existed before the first apply to an object
+	// without managedFields.
 	before = "before-first-apply"
 )
 
@@ -32,14 +32,14 @@ const (
 // required.
 type Config struct {
 	Type        typed.ParseableType
-	APIVersion  string // of the kind, such as v1
+	APIVersion  string // version of the kind, such as v1
 	Subresource string
-	// Ignored are fields that writers of this kind, or subresource, do not write,
-	// whatever they send.
+	// Ignored are fields that writers of this kind, or subresource, cannot change, whatever they
+	// send.
 	Ignored []fieldpath.Path
 }
 
-// Manager takes notes. It may be used by several goroutines.
+// Manager computes managedFields. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
 	updater *merge.Updater
@@ -56,7 +56,7 @@ func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, updater: b.BuildUpdater()}
 }
 
-// same is the converter of one version.
+// same is the converter for a single version.
 type same struct{}
 
 func (same) Convert(o *typed.TypedValue, _ fieldpath.APIVersion) (*typed.TypedValue, error) {
@@ -64,7 +64,7 @@ func (same) Convert(o *typed.TypedValue, _ fieldpath.APIVersion) (*typed.TypedVa
 }
 func (same) IsMissingVersionError(error) bool { return false }
 
-// unowned are fields that nobody has: they say which object it is, or are the server's.
+// unowned are fields that have no owner: they identify the object, or belong to the server.
 var unowned = func() *fieldpath.Set {
 	set := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"))
 	for _, name := range []string{
@@ -76,9 +76,9 @@ var unowned = func() *fieldpath.Set {
 	return set
 }()
 
-// Update returns the notes of an object that manager has changed from live to now. notes
-// are those of live, or what the writer makes of them; live may be nil. Of an object that
-// has no notes none are taken until somebody applies it, so that what was there then has
+// Update returns the managedFields of an object that manager has changed from live to now. notes
+// are the managedFields of live, or those that the writer sent. live may be nil. An object
+// without managedFields gets none before the first apply; then the fields that existed before get
 // an owner.
 func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manager string) ([]metav1.ManagedFieldsEntry, error) {
 	n := decode(notes)
@@ -103,11 +103,10 @@ func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manag
 	return n.encode(sets, id), nil
 }
 
-// Apply merges what manager applies into live, both as JSON makes objects of them, and
-// returns the result with its notes. Fields that others have with other values are a
-// conflict (409), unless force takes them over. For kubectl the fields that it has applied
-// on the client's side are its own, and the annotation of them is kept up to date, so that
-// it may go back.
+// Apply merges an object that manager applies into live, both as JSON, and returns the result
+// with its managedFields. A field that another manager owns with a different value is a conflict
+// (409), unless force takes it over. For kubectl, fields that it has applied on the client's side
+// are its own, and their annotation is updated, so that it can switch back.
 func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFieldsEntry, manager string, force bool) (map[string]any, []metav1.ManagedFieldsEntry, error) {
 	was, err := m.typed(live)
 	if err != nil {
@@ -157,8 +156,8 @@ func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFiel
 	return out, n.encode(sets, id), nil
 }
 
-// typed is an object by its schema. Lists that have a key twice are taken: who wrote
-// them did so before anybody took notes.
+// typed returns an object with its schema. Lists with duplicate keys are accepted, since they may
+// be older than the managedFields.
 func (m *Manager) typed(o any) (*typed.TypedValue, error) {
 	if u, ok := o.(map[string]any); ok {
 		return m.cfg.Type.FromUnstructured(u, typed.AllowDuplicates)
@@ -166,7 +165,7 @@ func (m *Manager) typed(o any) (*typed.TypedValue, error) {
 	return m.cfg.Type.FromStructured(o, typed.AllowDuplicates)
 }
 
-// conflictOf returns whose fields somebody wanted to apply, as the API server does.
+// conflictOf returns the conflict error of the API server, with the owners of the fields.
 func conflictOf(err error) error {
 	var all merge.Conflicts
 	if !errors.As(err, &all) {
@@ -202,12 +201,12 @@ func conflictOf(err error) error {
 	return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with %d conflicts: %s", len(causes), strings.TrimSuffix(text.String(), "\n")))
 }
 
-// entry is what identifies an entry, as a text.
+// entry returns a text that identifies an entry.
 func (m *Manager) entry(manager string, op metav1.ManagedFieldsOperationType) string {
 	return idOf(&metav1.ManagedFieldsEntry{Manager: manager, Operation: op, APIVersion: m.cfg.APIVersion, Subresource: m.cfg.Subresource})
 }
 
-// idOf is what identifies an entry: all but its time and its fields.
+// idOf returns a text that identifies an entry: everything except its time and its fields.
 func idOf(e *metav1.ManagedFieldsEntry) string {
 	return strings.Join([]string{string(e.Operation), e.APIVersion, e.Subresource, e.Manager}, "\x00")
 }
@@ -217,14 +216,14 @@ func parseID(id string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Operation: metav1.ManagedFieldsOperationType(p[0]), APIVersion: p[1], Subresource: p[2], Manager: p[3]}
 }
 
-// book is what is noted, as sets.
+// book is the content of managedFields, as sets.
 type book struct {
 	sets  fieldpath.ManagedFields
 	times map[string]*metav1.Time
 }
 
-// decode reads notes. Those that cannot be read are none, as with the API server: a
-// client that writes such must not keep others from the object.
+// decode decodes managedFields. As in the API server, entries that cannot be decoded are ignored,
+// so that a client that writes such entries does not block others.
 func decode(notes []metav1.ManagedFieldsEntry) book {
 	n := book{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
 	for i := range notes {
@@ -243,8 +242,8 @@ func decode(notes []metav1.ManagedFieldsEntry) book {
 	return n
 }
 
-// encode writes notes down, in the order of the API server: applies, then updates by
-// their time. by is the entry of who writes now.
+// encode encodes managedFields in the API server's order: first applies, then updates by time. by
+// is the entry of the current writer.
 func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedFieldsEntry {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	for id, s := range sets {
@@ -264,7 +263,7 @@ func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedF
 	for id, s := range sets {
 		e := parseID(id)
 		raw, err := s.Set().ToJSON()
-		if err != nil { // it is made of texts and numbers
+		if err != nil { // texts and numbers can always be encoded
 			continue
 		}
 		e.FieldsType, e.FieldsV1, e.Time = "FieldsV1", metav1.NewFieldsV1(string(raw)), n.times[id]
@@ -282,7 +281,7 @@ func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedF
 	return out
 }
 
-// cap makes one entry of the oldest updates, where there are too many.
+// cap merges the oldest updates into one entry if there are too many.
 func (n *book) cap(sets fieldpath.ManagedFields) {
 	var updates []string
 	for id, s := range sets {

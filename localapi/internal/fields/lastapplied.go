@@ -11,8 +11,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// maxAnnotations is how large the annotations of an object may be, in bytes; the API
-// server's.
+// maxAnnotations limits the size of an object's annotations, in bytes, as in the API server.
 const maxAnnotations = 256 << 10
 
 // annotationsOf returns the annotations of an object; nil if there are none.
@@ -22,9 +21,9 @@ func annotationsOf(o map[string]any) map[string]any {
 	return annotations
 }
 
-// lastApplied returns the fields of live that are still as kubectl apply has written them
-// down in an annotation. Without one, or if it is of another version or cannot be read,
-// there are none. was is live by its schema.
+// lastApplied returns the fields of live that still have the values that kubectl apply recorded
+// in an annotation; none if there is no annotation, or if it has another version or cannot be
+// decoded. was is live with its schema.
 func (m *Manager) lastApplied(live map[string]any, was *typed.TypedValue) *fieldpath.Set {
 	none := fieldpath.NewSet()
 	text, _ := annotationsOf(live)[v1.LastAppliedConfigAnnotation].(string)
@@ -47,8 +46,8 @@ func (m *Manager) lastApplied(live map[string]any, was *typed.TypedValue) *field
 	return set.Difference(diff.Modified).Difference(diff.Added).Difference(diff.Removed)
 }
 
-// setLastApplied brings the annotation of what kubectl has applied up to date, where there
-// is one. It goes if it makes the annotations larger than they may be.
+// setLastApplied updates the annotation of kubectl apply, if there is one. It removes the
+// annotation if the annotations would become too large.
 func setLastApplied(o, applied map[string]any) {
 	annotations := annotationsOf(o)
 	if text, _ := annotations[v1.LastAppliedConfigAnnotation].(string); text == "" {
@@ -62,7 +61,7 @@ func setLastApplied(o, applied map[string]any) {
 		meta["annotations"], applied["metadata"] = own, meta
 	}
 	text, err := json.Marshal(applied)
-	if err != nil { // it was read from JSON
+	if err != nil { // it came from JSON
 		return
 	}
 	annotations[v1.LastAppliedConfigAnnotation] = string(text) + "\n"

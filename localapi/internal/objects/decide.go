@@ -18,25 +18,26 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// effects are what is to be done so that a decision is true.
+// effects are the actions that carry out a decision.
 type effects uint8
 
 const (
-	// note keeps the entry without a revision: nobody can see the difference.
+	// note stores the entry without a new revision, since the change is not visible to clients.
 	note effects = 1 << iota
-	// show gives the object a revision, and tells watchers.
+	// show gives the object a new revision, and notifies watchers.
 	show
-	// another tells watchers first that the object of before has gone.
+	// another notifies watchers first that the previous object is gone.
 	another
 	// save writes the object's file.
 	save
-	// erase removes it.
+	// erase removes the object's file.
 	erase
 )
 
-// decide returns what becomes of an object by a change, and what has to be done for that. Without effects
-// the object is as it was. An entry without an Object is one that is not there. ns is the namespace of the object;
-// one that has none is in one that is Live. Nothing that it is given is changed, except for ch.Object.
+// decide returns the new entry for an object after a change, and the actions to carry out.
+// Without actions the object is unchanged. An entry without an Object does not exist. ns is the
+// phase of the object's namespace; Live for an object without one. decide modifies none of its
+// arguments except ch.Object.
 func decide(cur Entry, ns Phase, ch Change, now time.Time) (Entry, effects, error) {
 	if err := refuse(cur, ns, ch); err != nil {
 		return cur, 0, err
@@ -73,8 +74,8 @@ func (ch *Change) resource() schema.GroupResource {
 	return schema.GroupResource{Group: t.Group, Resource: t.Resource}
 }
 
-// refuse returns why a change cannot be, whatever the object is to become: the object is there, or is not, is another
-// one, or is not for who asks.
+// refuse returns the reason why a change is not possible, whatever its content: the object exists
+// or does not exist, it is another object, or the actor may not change it.
 func refuse(cur Entry, ns Phase, ch Change) error {
 	switch {
 	case ch.Verb == Create:
@@ -92,16 +93,16 @@ func refuse(cur Entry, ns Phase, ch Change) error {
 		return apierrors.NewForbidden(ch.resource(), ch.Key.Name, fmt.Errorf("it comes from %s, and can be %s only there", cur.Source, what))
 	}
 	if uid := cur.Object.GetUID(); ch.UID != "" && ch.UID != uid && (ch.Verb != Status || cur.Next == nil || cur.Next.GetUID() != ch.UID) {
-		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", ch.UID, uid)) //nolint:staticcheck // the API server's words
+		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", ch.UID, uid)) //nolint:staticcheck // the API server's text
 	}
 	if v := cur.Object.GetResourceVersion(); ch.Version != "" && ch.Version != v {
-		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", ch.Version, v)) //nolint:staticcheck // the same
+		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", ch.Version, v)) //nolint:staticcheck // the API server's text
 	}
 	return nil
 }
 
 func refuseNew(cur Entry, ns Phase, ch Change) error {
-	unfiled := ch.Actor == File && cur.Origin == Owned && cur.File == "" // a namespace that was made for what is in it
+	unfiled := ch.Actor == File && cur.Origin == Owned && cur.File == "" // an implicit namespace, which has no file
 	switch {
 	case cur.Phase() != Absent && !unfiled:
 		err := apierrors.NewAlreadyExists(ch.resource(), ch.Key.Name)
@@ -134,7 +135,8 @@ func created(cur Entry, ch Change) (Entry, effects, error) {
 	}
 }
 
-// terminating refuses what is new in a namespace that ends. Controllers look for the cause.
+// terminating returns the error for a new object in a namespace that is being deleted.
+// Controllers check its cause.
 func terminating(ch Change) error {
 	err := apierrors.NewForbidden(ch.resource(), ch.Key.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ch.Key.Namespace))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
@@ -170,11 +172,11 @@ func updated(cur Entry, ch Change) (Entry, effects, error) {
 	return settled(cur, next, do)
 }
 
-// reported takes a status, and nothing else. What the agent reports is kept once it is a pod's last; until then
-// it will report again after a restart.
+// reported stores a status. The agent's status of a pod is written to disk only if it is final;
+// other statuses are reported again after a restart.
 func reported(cur Entry, ch Change) (Entry, effects, error) {
 	next := cur
-	if cur.Next != nil && ch.UID == cur.Next.GetUID() { // the pod waits for the end of the one that is there
+	if cur.Next != nil && ch.UID == cur.Next.GetUID() { // the pod waits for the end of its predecessor
 		next.Next = withStatus(cur.Next, ch)
 		return next, note, nil
 	}
@@ -192,7 +194,7 @@ func reported(cur Entry, ch Change) (Entry, effects, error) {
 	return next, do, nil
 }
 
-// withStatus is an object with the status of a change.
+// withStatus returns an object with the status of a change.
 func withStatus(o Object, ch Change) Object {
 	next := shallow(o)
 	status := Field(ch.Object, "Status")
@@ -207,7 +209,7 @@ func withStatus(o Object, ch Change) Object {
 	return next
 }
 
-// shallow is a copy of an object that shares what its fields point to.
+// shallow returns a copy of an object that shares everything that its fields point to.
 func shallow(o Object) Object {
 	c := reflect.New(reflect.TypeOf(o).Elem())
 	c.Elem().Set(reflect.ValueOf(o).Elem())
@@ -219,8 +221,8 @@ func terminal(o Object) bool {
 	return ok && podmeta.IsTerminal(p.Status.Phase)
 }
 
-// sameEnd refuses to change the phase of a pod that has come to its end. A pod of a manifest may start again
-// under its UID.
+// sameEnd rejects a change of the phase of a finished pod. A pod from a manifest may start again
+// with the same UID.
 func sameEnd(cur Entry, o Object) field.ErrorList {
 	p, ok := o.(*v1.Pod)
 	if !ok || cur.Origin == Mirrored || !terminal(cur.Object) {
@@ -232,7 +234,7 @@ func sameEnd(cur Entry, o Object) field.ErrorList {
 	return nil
 }
 
-// unending refuses to change what an ending object is, or to have it wait for more.
+// unending rejects changes of the spec of an object that is being deleted, and new finalizers.
 func unending(cur Entry, o Object) (errs field.ErrorList) {
 	if cur.Phase() != Ending {
 		return nil
@@ -252,7 +254,8 @@ func unending(cur Entry, o Object) (errs field.ErrorList) {
 	return errs
 }
 
-// deleted begins the end of an object. That of one that ends already can come sooner, never later.
+// deleted starts the deletion of an object. If it is being deleted already, the end can move to
+// an earlier time only.
 func deleted(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	_, isNamespace := cur.Object.(*v1.Namespace)
 	switch {
@@ -277,13 +280,14 @@ func deleted(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 		next.Object = cur.Object.DeepCopyObject().(Object)
 	}
 	next.Object.SetFinalizers(waits)
-	if n, ok := next.Object.(*v1.Namespace); ok { // it ends when nothing is left in it
+	if n, ok := next.Object.(*v1.Namespace); ok { // it ends when it is empty
 		n.DeletionGracePeriodSeconds, n.Status.Phase = nil, v1.NamespaceTerminating
 	}
 	return settled(cur, next, show|save)
 }
 
-// Policy is how the end of an object goes on with its dependents: as asked, or as its finalizers say.
+// Policy returns how the dependents of an object are deleted: as requested, or else as its
+// finalizers say.
 func Policy(o Object, asked metav1.DeletionPropagation) metav1.DeletionPropagation {
 	switch fs := o.GetFinalizers(); {
 	case asked != "":
@@ -297,7 +301,8 @@ func Policy(o Object, asked metav1.DeletionPropagation) metav1.DeletionPropagati
 	}
 }
 
-// waiting are the finalizers of an object that ends by a policy. With orphans nothing waits: they have no owner by then.
+// waiting returns the finalizers of an object that is deleted with a policy. With orphans there
+// is nothing to wait for, since the dependents have lost their owner by then.
 func waiting(finalizers []string, policy metav1.DeletionPropagation) []string {
 	foreground := policy == metav1.DeletePropagationForeground
 	out := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
@@ -309,7 +314,7 @@ func waiting(finalizers []string, policy metav1.DeletionPropagation) []string {
 	return out
 }
 
-// ending is an object that has some seconds left.
+// ending returns an object that is being deleted and has grace seconds left.
 func ending(o Object, grace int64, now time.Time) Object {
 	o = o.DeepCopyObject().(Object)
 	if o.GetDeletionTimestamp() == nil {
@@ -321,14 +326,14 @@ func ending(o Object, grace int64, now time.Time) Object {
 	return o
 }
 
-// raise counts that what is wanted of an object has changed.
+// raise increases the generation, since the desired state has changed.
 func raise(o Object) {
 	if o.GetGeneration() > 0 {
 		o.SetGeneration(o.GetGeneration() + 1)
 	}
 }
 
-// graceOf is how many seconds an object has to end: pods that run have some.
+// graceOf returns the grace period of an object in seconds. Only running pods have one.
 func graceOf(o Object, asked *int64) int64 {
 	p, ok := o.(*v1.Pod)
 	switch {
@@ -343,7 +348,8 @@ func graceOf(o Object, asked *int64) int64 {
 	}
 }
 
-// settled is a decision, where an object that ends, has no time left and waits for nobody is not there any more.
+// settled returns a decision. If the object is being deleted, has no time left and no finalizers,
+// the decision is to remove it.
 func settled(cur, next Entry, do effects) (Entry, effects, error) {
 	grace := next.Object.GetDeletionGracePeriodSeconds()
 	if next.Phase() != Ending || grace == nil || *grace > 0 || len(next.Object.GetFinalizers()) > 0 {
@@ -352,7 +358,7 @@ func settled(cur, next Entry, do effects) (Entry, effects, error) {
 	return absent(cur)
 }
 
-// absent is the end of an object.
+// absent is the decision to remove an object.
 func absent(cur Entry) (Entry, effects, error) {
 	if cur.File == "" {
 		return Entry{}, show, nil
@@ -360,7 +366,7 @@ func absent(cur Entry) (Entry, effects, error) {
 	return Entry{}, show | erase, nil
 }
 
-// gone ends an object of which nothing is left, unless somebody waits for something.
+// gone removes an object of which nothing is left, unless it has finalizers.
 func gone(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	switch {
 	case ch.Actor == File:
@@ -377,8 +383,8 @@ func gone(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	return settled(cur, next, show|save)
 }
 
-// shown has an object of a manifest as it is there, unless somebody else has one of its name. A pod
-// that takes the place of another waits for the end of that one.
+// shown stores an object from a manifest, unless an object of another origin has its name. A pod
+// that replaces another waits for the end of that one.
 func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	o := ch.Object
 	next := Entry{Object: o, Origin: Mirrored, Source: ch.Source}
@@ -407,7 +413,7 @@ func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	return next, show, nil
 }
 
-// same gives an object of a manifest what it had before the manifest was read again.
+// same copies to a manifest's object what it had before the manifest was read again.
 func same(o, was Object) {
 	o.SetUID(was.GetUID())
 	o.SetCreationTimestamp(was.GetCreationTimestamp())
@@ -417,7 +423,8 @@ func same(o, was Object) {
 	o.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
 }
 
-// hidden ends an object whose manifest is not there any more: a pod when the agent says that nothing is left of it.
+// hidden removes an object whose manifest is gone. A pod is removed when the agent reports that
+// nothing is left of it.
 func hidden(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	if cur.Origin != Mirrored || cur.Source != ch.Source {
 		return cur, 0, nil

@@ -16,76 +16,76 @@ type Object interface {
 	metav1.Object
 }
 
-// Type is what this package has to know of a kind.
+// Type describes a kind for this package.
 type Type struct {
 	schema.GroupVersionKind
 
-	// Resource is the plural that errors name.
+	// Resource is the plural name, for errors.
 	Resource string
-	// Memory keeps objects in memory alone.
+	// Memory means that objects are only in memory.
 	Memory bool
 }
 
-// Kind is a kind of objects; kinds are compared by ==.
+// Kind is a kind of objects. Kinds are compared with ==.
 type Kind interface{ Type() Type }
 
-// Key names an object of a kind.
+// Key is the namespace and name of an object.
 type Key struct{ Namespace, Name string }
 
 // KeyOf is the Key of an object.
 func KeyOf(o metav1.Object) Key { return Key{o.GetNamespace(), o.GetName()} }
 
-// Compare orders keys by namespace and name.
+// Compare compares by namespace, then by name.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// Ref is where an object is.
+// Ref identifies an object.
 type Ref struct {
 	Kind Kind
 	Key  Key
 }
 
-// Origin says who has an object.
+// Origin says where an object comes from.
 type Origin uint8
 
 const (
-	// Owned objects have a file of their own.
+	// Owned objects have their own file.
 	Owned Origin = iota
-	// Mirrored objects are those of somebody else's manifest, and can only be read.
+	// Mirrored objects come from another source's manifest, and are read-only.
 	Mirrored
-	// Fleeting objects are in memory alone.
+	// Fleeting objects are only in memory.
 	Fleeting
 )
 
-// Phase is how far the life of an object is.
+// Phase is the state of an object's existence.
 type Phase uint8
 
 const (
-	// Absent is an object that is not there.
+	// Absent is an object that does not exist.
 	Absent Phase = iota
-	// Live is an object that nobody has deleted.
+	// Live is an object that is not being deleted.
 	Live
 	// Ending is an object with a deletionTimestamp.
 	Ending
 )
 
-// Entry is an object as it is now; the zero value is one that is not there.
+// Entry is the current state of an object. The zero value is an object that does not exist.
 type Entry struct {
-	// Object is shared and never changed.
+	// Object is shared and never modified.
 	Object Object
 	Origin Origin
-	// Source is whose manifest a Mirrored object is of.
+	// Source is the source of a Mirrored object.
 	Source string
-	// File and At are where an Owned object is kept, and the revision of that; "" is nowhere.
+	// File is the file of an Owned object, and At its revision; "" if there is none.
 	File, At string
-	// Next takes the place of a Mirrored pod once nothing is left of it; nil is nothing.
+	// Next replaces a Mirrored pod once nothing is left of the pod; nil for none.
 	Next Object
 
-	size int // about what it has in memory, in bytes
+	size int // approximate size in memory, in bytes
 }
 
-// Phase is how far the life of the object is.
+// Phase returns the phase of the object.
 func (e Entry) Phase() Phase {
 	switch {
 	case e.Object == nil:
@@ -97,7 +97,7 @@ func (e Entry) Phase() Phase {
 	}
 }
 
-// Actor is who changes an object.
+// Actor says who changes an object.
 type Actor uint8
 
 const (
@@ -107,67 +107,72 @@ const (
 	Agent
 	// File is a person who edits files.
 	File
-	// Clock is the server itself: what follows from other changes, or from time.
+	// Clock is the server itself, for consequences of other changes and for deadlines.
 	Clock
 )
 
-// Verb is what is done with an object.
+// Verb says what to do with an object.
 type Verb uint8
 
 const (
-	// Create makes an object that is not there.
+	// Create creates an object that does not exist.
 	Create Verb = iota
-	// Update changes an object, but its status only as far as its kind has no other writer of it.
+	// Update changes an object. It changes the status only for kinds whose status has no other
+	// writer.
 	Update
-	// Status changes the status alone.
+	// Status changes only the status.
 	Status
-	// Replace puts another object in the place of one, for both of whom a File stands.
+	// Replace replaces an object by another one. Both come from a File.
 	Replace
-	// Delete asks for the end of an object.
+	// Delete starts the deletion of an object.
 	Delete
-	// Gone says that nothing is left of an object, or that its file is not there.
+	// Gone reports that nothing is left of an object, or that its file is gone.
 	Gone
-	// Show has an object of a Source's manifest as it is.
+	// Show stores an object of a Source's manifest.
 	Show
-	// Hide ends an object whose manifest is not there any more.
+	// Hide removes an object whose manifest is gone.
 	Hide
-	// Keep writes an object that has no file yet.
+	// Keep writes the file of an object that has none.
 	Keep
 )
 
-// Change is what somebody wants of one object.
+// Change is what an actor wants to do with one object.
 type Change struct {
 	Kind  Kind
 	Key   Key
 	Actor Actor
 	Verb  Verb
-	// Object is what the object is to be. It is the Set's afterwards. With Verb Status only its status counts.
+	// Object is the new object. The Set owns it from then on. With the verb Status, only its
+	// status counts.
 	Object Object
-	// UID and Version refuse the change if the object has others; "" is any.
+	// UID and Version are preconditions: if the object has others, the change is rejected; ""
+	// allows any.
 	UID     types.UID
 	Version string
-	// Grace is how many seconds a Delete asks for; nil is what the object says itself.
+	// Grace is the grace period for Delete, in seconds; nil means the object's own.
 	Grace *int64
-	// Policy is how a Delete goes on with the dependents; "" is what the object's finalizers say.
+	// Policy says how Delete handles dependents; "" means as the object's finalizers say.
 	Policy metav1.DeletionPropagation
-	// Wait is a finalizer that a Delete gives the object, as somebody uses it; "" is none.
+	// Wait is a finalizer that Delete adds, because the object is in use; "" for none.
 	Wait string
-	// By is who its file is to name.
+	// By is the author to write in the file.
 	By string
-	// Read is the file that Actor File has read, and its revision.
+	// Read is the file that was read, with its revision, for the actor File.
 	Read FileState
-	// Source is whose manifest is shown.
+	// Source is the source of a shown object.
 	Source string
-	// DryRun has nothing take effect.
+	// DryRun checks the change without making it.
 	DryRun bool
 }
 
-// FileState is a file as it was read.
+// FileState describes a file that was read.
 type FileState struct {
 	Name, At string
-	// Complete is a file that has all that the object is to keep over a restart, such as its UID.
+	// Complete means that the file has everything that the object must keep over a restart, such
+	// as its UID.
 	Complete bool
 }
 
-// Field is a field of a pointer to a struct that is an object; invalid if there is none of that name.
+// Field returns a field of an object, which must be a pointer to a struct. It is invalid if there
+// is no field with that name.
 func Field(o Object, name string) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName(name) }

@@ -20,30 +20,30 @@ import (
 type Config struct {
 	// Namespaces is the kind of namespaces.
 	Namespaces Kind
-	// Store keeps Owned objects.
+	// Store stores Owned objects.
 	Store store.Store
-	// Document is an object as it is kept.
+	// Document returns an object in its stored form.
 	Document func(Kind, Object) (store.Document, error)
-	// New fills in what is known of an object that was not there before. It must not call the Set.
+	// New sets fields of an object that did not exist before. It must not call the Set.
 	New func(Object)
 	// Changed is called after each change of an object of a kind.
 	Changed func(Kind)
 }
 
-// Set has all objects. Its methods may be called from any goroutine.
+// Set has all objects. It is safe for concurrent use.
 type Set struct {
 	cfg  Config
-	turn chan struct{} // held by who changes what is kept
-	line chan struct{} // held by the one client who is next, or has the turn
+	turn chan struct{} // held by the current writer
+	line chan struct{} // held by one client that waits for the turn, or has it
 
-	// mu is held for some steps of a tree at most: who reads objects has a tree of the
-	// moment for itself.
+	// mu is held only for short operations on a tree. A reader of many objects uses a clone of
+	// the tree.
 	mu       sync.Mutex
 	revision uint64
 	entries  map[Kind]*tree
-	owned    map[types.UID]map[Ref]bool // where objects are that name an owner
+	owned    map[types.UID]map[Ref]bool // the objects that name an owner, by its UID
 	count    int
-	within   map[string]int // Owned objects by namespace
+	within   map[string]int // number of Owned objects, by namespace
 	window   window
 	closed   bool
 }
@@ -56,19 +56,19 @@ func New(cfg Config) *Set {
 	}
 }
 
-// located is an object of a kind, with its name.
+// located is an object's entry with its key.
 type located struct {
 	Key
 	Entry
 }
 
-// tree has the objects of a kind in the order of their names. A clone takes no time.
+// tree has the objects of a kind, sorted by key. Cloning it takes constant time.
 type tree = btree.BTree[located]
 
-// degree is that of trees: what a change copies after a clone are some nodes of it.
+// degree is the degree of the trees. After a clone, a change copies only some nodes of the tree.
 const degree = 32
 
-// all is the tree of a kind. s.mu is held.
+// all returns the tree of a kind. s.mu is held.
 func (s *Set) all(k Kind) *tree {
 	t := s.entries[k]
 	if t == nil {
@@ -78,7 +78,7 @@ func (s *Set) all(k Kind) *tree {
 	return t
 }
 
-// entry is an object; the zero value if it is not there. s.mu is held.
+// entry returns an object's entry; the zero value if the object does not exist. s.mu is held.
 func (s *Set) entry(k Kind, name Key) Entry {
 	t := s.entries[k]
 	if t == nil {
@@ -88,21 +88,22 @@ func (s *Set) entry(k Kind, name Key) Entry {
 	return at.Entry
 }
 
-// clone is the tree of a kind as it is now, for the caller alone.
+// clone returns a copy of the current tree of a kind, for the caller alone.
 func (s *Set) clone(k Kind) *tree {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all(k).Clone()
 }
 
-// within calls f for the objects of a namespace, or of all with "", until it returns false.
+// within calls f for the objects of a namespace, or of all with "", until f returns false.
 func within(t *tree, namespace string, f func(located) bool) {
 	t.AscendGreaterOrEqual(located{Key: Key{Namespace: namespace}}, func(at located) bool {
 		return (namespace == "" || at.Namespace == namespace) && f(at)
 	})
 }
 
-// Begin sets the revision that all further ones are above. No watch goes on from an earlier one.
+// Begin sets the first revision; all later ones are greater. No watch can resume from an earlier
+// one.
 func (s *Set) Begin(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,7 @@ func (s *Set) Begin(revision uint64) {
 	s.window.steps, s.window.size = nil, 0
 }
 
-// Get returns an object; false means that it is not there.
+// Get returns an object; false if it does not exist.
 func (s *Set) Get(k Kind, name Key) (Entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +119,7 @@ func (s *Set) Get(k Kind, name Key) (Entry, bool) {
 	return e, e.Object != nil
 }
 
-// List returns the objects of a kind, in a namespace or, with "", in all of them, in the order of their names.
+// List returns the objects of a kind, sorted by key, in a namespace or, with "", in all.
 func (s *Set) List(k Kind, namespace string) (out []Entry) {
 	within(s.clone(k), namespace, func(at located) bool {
 		out = append(out, at.Entry)
@@ -127,14 +128,14 @@ func (s *Set) List(k Kind, namespace string) (out []Entry) {
 	return out
 }
 
-// Len is how many objects of a kind there are.
+// Len returns the number of objects of a kind.
 func (s *Set) Len(k Kind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all(k).Len()
 }
 
-// ByFile finds what was read from a file.
+// ByFile returns the object that was read from a file.
 func (s *Set) ByFile(name string) (kind Kind, found Entry, ok bool) {
 	s.mu.Lock()
 	now := make(map[Kind]*tree, len(s.entries))
@@ -153,7 +154,7 @@ func (s *Set) ByFile(name string) (kind Kind, found Entry, ok bool) {
 	return kind, found, ok
 }
 
-// Dependents are where the objects are that name an object as their owner, in no order.
+// Dependents returns the objects that name an object as their owner, unsorted.
 func (s *Set) Dependents(uid types.UID) (out []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,28 +164,28 @@ func (s *Set) Dependents(uid types.UID) (out []Ref) {
 	return out
 }
 
-// Owned is how many Owned objects there are in a namespace.
+// Owned returns the number of Owned objects in a namespace.
 func (s *Set) Owned(namespace string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.within[namespace]
 }
 
-// Count is how many objects there are.
+// Count returns the number of all objects.
 func (s *Set) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
 }
 
-// Turn is the right to change what is kept. One at a time has it.
+// Turn is the write lock on stored objects. It has one holder at a time.
 type Turn struct {
 	set    *Set
 	inLine bool
 }
 
-// Turn waits for the right to change what is kept; End gives it back. It is for the server itself and its agent, which
-// wait for the one who has the right, and for one client at most.
+// Turn waits for the write lock; End releases it. It is for the server itself and its agent. They
+// wait for the current holder and for at most one client.
 func (s *Set) Turn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -194,7 +195,7 @@ func (s *Set) Turn(ctx context.Context) (*Turn, error) {
 	}
 }
 
-// ClientTurn is Turn for clients, who stand in line.
+// ClientTurn is Turn for clients, which wait for each other first.
 func (s *Set) ClientTurn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.line <- struct{}{}:
@@ -210,7 +211,7 @@ func (s *Set) ClientTurn(ctx context.Context) (*Turn, error) {
 	return t, nil
 }
 
-// TryTurn is Turn without waiting: it returns nil if another caller has the right.
+// TryTurn is Turn without waiting. It returns nil if the lock is held.
 func (s *Set) TryTurn() *Turn {
 	select {
 	case s.turn <- struct{}{}:
@@ -220,7 +221,7 @@ func (s *Set) TryTurn() *Turn {
 	}
 }
 
-// End gives the right back.
+// End releases the write lock.
 func (t *Turn) End() {
 	<-t.set.turn
 	if t.inLine {
@@ -228,14 +229,15 @@ func (t *Turn) End() {
 	}
 }
 
-// Result is what has become of an object.
+// Result is the result of a change.
 type Result struct {
-	// Object is as it is now, or as it was last if it is Absent.
+	// Object is the current object, or its last state if Phase is Absent.
 	Object Object
 	Phase  Phase
 }
 
-// Apply has a change take effect, or returns why it does not: an error of the API, or one of the store.
+// Apply makes a change. The error is one of the API, with the reason why the change is not
+// possible, or one of the store.
 func (t *Turn) Apply(ch Change) (Result, error) {
 	s := t.set
 	s.mu.Lock()
@@ -264,10 +266,11 @@ func (t *Turn) Apply(ch Change) (Result, error) {
 	return r, nil
 }
 
-// ErrTurn is the answer to a Note of what has to be on the disk.
+// ErrTurn means that Note was called for a change that has to be on disk.
 var ErrTurn = errors.New("the change has to be kept: it needs a turn")
 
-// Note has a change take effect that is in memory alone; it waits for no disk. ErrTurn means that it is not.
+// Note makes a change that is only in memory, and does not wait for the disk. For any other
+// change it returns ErrTurn.
 func (s *Set) Note(ch Change) (Result, error) {
 	s.mu.Lock()
 	cur, next, do, err := s.decided(ch)
@@ -284,14 +287,15 @@ func (s *Set) Note(ch Change) (Result, error) {
 	return r, nil
 }
 
-// Refuses returns why a change cannot be, whatever the object is to become; nil is no reason.
+// Refuses returns the reason why a change is not possible, whatever its content; nil if there is
+// none.
 func (s *Set) Refuses(ch Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return refuse(s.entry(ch.Kind, ch.Key), s.namespace(ch), ch)
 }
 
-// result is what becomes of an object by a decision.
+// result returns the result of a decision.
 func result(cur, next Entry) Result {
 	if next.Object == nil {
 		return Result{cur.Object, Absent}
@@ -305,7 +309,7 @@ func (s *Set) decided(ch Change) (cur, next Entry, do effects, err error) {
 	return cur, next, do, err
 }
 
-// namespace is how far the namespace of an object is; one of a kind that has none is in one that is Live.
+// namespace returns the phase of an object's namespace; Live for a kind without namespaces.
 func (s *Set) namespace(ch Change) Phase {
 	if ch.Key.Namespace == "" {
 		return Live
@@ -313,7 +317,7 @@ func (s *Set) namespace(ch Change) Phase {
 	return s.entry(s.cfg.Namespaces, Key{Name: ch.Key.Namespace}).Phase()
 }
 
-// save writes the file of an object, unless it says the same already.
+// save writes the file of an object, unless its content is the same already.
 func (s *Set) save(cur Entry, next *Entry, ch Change) error {
 	doc, err := s.cfg.Document(ch.Kind, next.Object)
 	if err != nil {
@@ -337,7 +341,7 @@ func (s *Set) save(cur Entry, next *Entry, ch Change) error {
 	return nil
 }
 
-// stored is an error of the store as clients get it.
+// stored converts an error of the store to an error for clients.
 func (s *Set) stored(ch Change, file string, err error) error {
 	if errors.Is(err, store.ErrConflict) {
 		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("its file %s has been changed by somebody else; look at it again", file))
@@ -345,7 +349,7 @@ func (s *Set) stored(ch Change, file string, err error) error {
 	return err
 }
 
-// commit has a decision take effect. s.mu is held.
+// commit carries out a decision in memory. s.mu is held.
 func (s *Set) commit(ch Change, next Entry, do effects) Result {
 	cur := s.entry(ch.Kind, ch.Key)
 	if do&show == 0 {
@@ -378,7 +382,7 @@ func (s *Set) commit(ch Change, next Entry, do effects) Result {
 	return Result{next.Object, next.Phase()}
 }
 
-// sizeOf is about what Go has for an object, in bytes.
+// sizeOf returns the approximate size of an object in memory, in bytes.
 func sizeOf(o Object) int {
 	size := 1 << 10
 	if s, ok := o.(interface{ Size() int }); ok {
@@ -396,7 +400,8 @@ func (s *Set) put(ch Change, next Entry) {
 	s.index(Ref{ch.Kind, ch.Key}, cur.Object, next.Object)
 }
 
-// drop removes an object, and returns it as it was last. What is in memory alone goes with its namespace.
+// drop removes an object, and returns its last state. Objects that are only in memory are removed
+// with their namespace.
 func (s *Set) drop(ch Change, cur Entry) Object {
 	s.all(ch.Kind).Delete(located{Key: ch.Key})
 	s.counted(ch.Key, cur, -1)
@@ -429,7 +434,7 @@ func (s *Set) counted(name Key, e Entry, n int) {
 	}
 }
 
-// index notes which owners an object names.
+// index records which owners an object names.
 func (s *Set) index(at Ref, was, is Object) {
 	if was != nil {
 		for _, r := range was.GetOwnerReferences() {

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// agents are the conditions that the agent writes; all others are somebody else's.
+// agents are the conditions that the agent writes. All others belong to others.
 var agents = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, v1.DisruptionTarget,
 	v1.PodResizePending, v1.PodResizeInProgress, "AllContainersRestarting",
 }
 
-// Others are the conditions of a pod that the agent does not write.
+// Others returns the conditions of a pod that the agent does not write.
 func Others(list []v1.PodCondition) (out []v1.PodCondition) {
 	for _, c := range list {
 		if !slices.Contains(agents, c.Type) {
@@ -23,7 +23,7 @@ func Others(list []v1.PodCondition) (out []v1.PodCondition) {
 	return out
 }
 
-// Merge is a status from the agent, with the conditions of others.
+// Merge returns a status from the agent, with the conditions of others from old.
 func Merge(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
 	out := *status.DeepCopy()
 	if out.QOSClass == "" {
@@ -40,8 +40,8 @@ func Merge(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// carry gives a pod the status that the agent has written since who changes the pod read it as before, unless that
-// one writes a status itself.
+// carry copies to a changed pod the status that the agent has written since the pod was read as
+// before. It does nothing if the writer changes the status itself.
 func carry(to, before, now Object) {
 	p, ok := to.(*v1.Pod)
 	old, was := before.(*v1.Pod)
@@ -50,7 +50,7 @@ func carry(to, before, now Object) {
 	}
 }
 
-// KeepServers puts back the metadata that is the server's.
+// KeepServers restores the metadata that only the server writes.
 func KeepServers(o, old Object) {
 	o.SetUID(old.GetUID())
 	o.SetCreationTimestamp(old.GetCreationTimestamp())
@@ -62,8 +62,8 @@ func KeepServers(o, old Object) {
 	o.SetResourceVersion(old.GetResourceVersion())
 }
 
-// Unchanged reports whether two versions of an object differ in nothing but when and
-// by whom they were written.
+// Unchanged reports whether two versions of an object differ at most in the times and authors of
+// changes.
 func Unchanged(a, b Object) bool {
 	x, y := shallow(a), shallow(b)
 	for _, o := range []Object{x, y} {

@@ -8,31 +8,31 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Step is one step from a revision to the next.
+// Step is the change from one revision to the next.
 type Step struct {
 	Revision uint64
 	Kind     Kind
-	// Before and Now are nil for what came and what went.
+	// Before is nil for a new object, and Now for a removed one.
 	Before, Now Object
 
 	size int
 	at   time.Time
 }
 
-// Bounds of the changes that are kept for watches that resume. An API server, too, keeps
-// changes for five minutes by default (etcd's compaction). A node at rest keeps none.
+// Limits of the changes that are kept, from which watches can resume. An API server also keeps
+// changes for five minutes by default (etcd's compaction). If nothing changes, none are kept.
 const (
 	maxSteps     = 5000
 	maxStepsSize = 32 << 20
 	maxStepsAge  = 5 * time.Minute
 )
 
-// window has the last changes.
+// window has the most recent changes.
 type window struct {
 	steps []Step
-	size  int           // of what steps refer to
+	size  int           // size of the objects in steps
 	moved chan struct{} // closed at the next step
-	aging *time.Timer   // of the oldest step; nil if there is none
+	aging *time.Timer   // timer for the oldest step; nil if there is none
 }
 
 func (w *window) add(c Step) {
@@ -44,7 +44,7 @@ func (w *window) add(c Step) {
 	w.moved = make(chan struct{})
 }
 
-// forget drops the steps that are beyond the window.
+// forget removes the steps that are outside of the limits.
 func (w *window) forget(now time.Time) {
 	n := 0
 	for n < len(w.steps) && (len(w.steps)-n > maxSteps || w.size > maxStepsSize && len(w.steps)-n > 1 || now.Sub(w.steps[n].at) >= maxStepsAge) {
@@ -55,12 +55,12 @@ func (w *window) forget(now time.Time) {
 	case n == len(w.steps):
 		w.steps = nil
 	case n > 0:
-		clear(w.steps[:n]) // the array may live on
+		clear(w.steps[:n]) // the backing array may be kept
 		w.steps = w.steps[n:]
 	}
 }
 
-// age forgets what has become old, and sees to it that the rest is. s.mu is held.
+// age removes old steps, and sets a timer for the remaining ones. s.mu is held.
 func (s *Set) age() {
 	if s.window.aging != nil || len(s.window.steps) == 0 || s.closed {
 		return
@@ -74,7 +74,7 @@ func (s *Set) age() {
 	})
 }
 
-// Close ends what the Set does by itself: old steps are not forgotten any more.
+// Close stops the timer of the Set: old steps are no longer removed.
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Set) Close() {
 	}
 }
 
-// Bounds are the first revision that a watch can go on from, and the last one that there is.
+// Bounds returns the first revision from which a watch can resume, and the current one.
 func (s *Set) Bounds() (oldest, now uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,11 +98,13 @@ func (s *Set) oldest() uint64 {
 	return s.window.steps[0].Revision - 1
 }
 
-// maxSince is how many steps a watch gets at a time: what it has not told is not forgotten with the window.
+// maxSince limits the steps that a watch gets at a time. It holds these steps until it has sent
+// them, even if the window drops them.
 const maxSince = 100
 
-// Since returns the steps after a revision, at most maxSince, and a channel that is closed at the next one, or nil if
-// there are more already; false means that some of them are forgotten.
+// Since returns at most maxSince steps after a revision, and a channel that is closed at the next
+// step; nil if more steps are available now. False means that some of the steps have been
+// dropped.
 func (s *Set) Since(revision uint64) ([]Step, <-chan struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +115,8 @@ func (s *Set) Since(revision uint64) ([]Step, <-chan struct{}, bool) {
 	return slices.Clone(steps), s.window.moved, ok
 }
 
-// since returns the steps after a revision. s.mu is held, and the steps are not to be used without it.
+// since returns the steps after a revision. s.mu is held, and the steps must not be used without
+// it.
 func (s *Set) since(revision uint64) ([]Step, bool) {
 	if revision < s.oldest() {
 		return nil, false
@@ -122,14 +125,14 @@ func (s *Set) since(revision uint64) ([]Step, bool) {
 	return s.window.steps[i:], true
 }
 
-// At returns the objects of a kind at a revision, in the order of their names; false means that it is forgotten, or
-// still to come. Revision 0 is the last one. It returns the revision as well.
+// At returns the objects of a kind at a revision, sorted by key, and the revision. Revision 0
+// means the current one. False means that the revision has been dropped or does not exist yet.
 func (s *Set) At(k Kind, revision uint64) ([]Object, uint64, bool) {
 	now, steps, revision, ok := s.moment(k, revision)
 	if !ok {
 		return nil, revision, false
 	}
-	before := map[Key]Object{} // of those that have changed since
+	before := map[Key]Object{} // of objects that have changed since
 	for _, c := range slices.Backward(steps) {
 		if c.Before == nil {
 			before[KeyOf(c.Now)] = nil
@@ -156,7 +159,7 @@ func (s *Set) At(k Kind, revision uint64) ([]Object, uint64, bool) {
 	return out, revision, true
 }
 
-// moment returns the objects of a kind as they are now, and the steps of the kind since a revision.
+// moment returns the current objects of a kind, and the steps of the kind since a revision.
 func (s *Set) moment(k Kind, revision uint64) (*tree, []Step, uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +179,8 @@ func (s *Set) moment(k Kind, revision uint64) (*tree, []Step, uint64, bool) {
 	return s.all(k).Clone(), of, revision, true
 }
 
-// EventOf is a step as it looks to who sees only what is selected; false is no event.
+// EventOf returns the watch event of a step, for a watch of selected objects; false if there is
+// none.
 func (c *Step) EventOf(selects func(Object) bool) (watch.EventType, Object, bool) {
 	was, is := c.Before != nil && selects(c.Before), c.Now != nil && selects(c.Now)
 	switch {
@@ -184,7 +188,7 @@ func (c *Step) EventOf(selects func(Object) bool) (watch.EventType, Object, bool
 		return watch.Modified, c.Now, true
 	case is:
 		return watch.Added, c.Now, true
-	case was && c.Now != nil: // it goes from this watch alone
+	case was && c.Now != nil: // it is no longer selected by this watch
 		last := c.Before.DeepCopyObject().(Object)
 		last.SetResourceVersion(c.Now.GetResourceVersion())
 		return watch.Deleted, last, true

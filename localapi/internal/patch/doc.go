@@ -1,15 +1,12 @@
-// Package patch applies the patches that clients of Kubernetes' API send to
-// objects as JSON makes them: JSON patches (RFC 6902), merge patches (RFC 7386)
-// and Kubernetes' strategic merge patches.
+// Package patch applies patches of Kubernetes' API to the JSON of objects: JSON patches (RFC
+// 6902), merge patches (RFC 7386) and Kubernetes' strategic merge patches.
 //
-// Objects are map[string]any, with the numbers of package sigs.k8s.io/json: int64
-// where they are whole, float64 elsewhere. Nothing handed in is changed; the
-// result may share parts with it.
+// Objects are map[string]any, with the numbers of package sigs.k8s.io/json: int64 if they are
+// whole, otherwise float64. Arguments are not modified; the result may share parts with them.
 //
-// JSON patches and merge patches are applied by json-patch, which API servers use, too.
+// JSON patches and merge patches are applied by the library json-patch, as in API servers.
 //
-// A patch costs time and memory in proportion to its size and the object's: what
-// operations copy is counted, and [ErrTooLarge] once it comes to more than
-// [MaxCopied]. The depth of both is for the caller to bound before they are
-// decoded.
+// A patch costs time and memory in proportion to its size and the object's. The bytes that
+// operations copy are counted; above [MaxCopied] the error is [ErrTooLarge]. The caller has to
+// limit the depth of both before decoding.
 package patch

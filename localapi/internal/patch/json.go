@@ -10,22 +10,21 @@ import (
 )
 
 const (
-	// MaxOperations is how many operations a JSON patch may have, as with
-	// Kubernetes' API server.
+	// MaxOperations limits the operations of a JSON patch, as in Kubernetes' API server.
 	MaxOperations = 10_000
-	// MaxCopied is what all operations of a JSON patch may copy, in bytes of JSON:
-	// a patch of some lines could double an object with each.
+	// MaxCopied limits the bytes of JSON that all operations of a JSON patch copy together: each
+	// line of a patch could double the size of an object.
 	MaxCopied = 3 << 20
 )
 
-// Errors of patches that cannot be applied. They come wrapped.
+// Errors for patches that cannot be applied. They are wrapped.
 var (
-	// ErrMalformed is a patch that is none.
+	// ErrMalformed means that the patch is invalid.
 	ErrMalformed = errors.New("malformed patch")
-	// ErrDoesNotApply is one that is not for this object: a path that is not there, or
-	// a test that fails.
+	// ErrDoesNotApply means that the patch does not match the object: a path does not exist, or a
+	// test fails.
 	ErrDoesNotApply = errors.New("the patch does not apply")
-	// ErrTooLarge is one that would cost too much.
+	// ErrTooLarge means that the patch would cost too much.
 	ErrTooLarge = errors.New("the patch is too large")
 )
 
@@ -50,7 +49,7 @@ func Merge(object map[string]any, patch []byte) (map[string]any, error) {
 	return onText(object, func(text []byte) ([]byte, error) { return jsonpatch.MergePatch(text, patch) })
 }
 
-// onText changes the text of an object.
+// onText applies a change to the JSON text of an object.
 func onText(object map[string]any, change func(text []byte) ([]byte, error)) (out map[string]any, err error) {
 	text, err := json.Marshal(object)
 	if err != nil {

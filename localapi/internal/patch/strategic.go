@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
-// Directives of strategic merge patches: keys that no object has.
+// Directives of strategic merge patches: keys that are not fields of an object.
 const (
-	directive       = "$patch" // replace, delete or merge
+	directive       = "$patch" // its value is replace, delete or merge
 	retainKeys      = "$retainKeys"
 	elementOrder    = "$setElementOrder/"
 	deleteFromPlain = "$deleteFromPrimitiveList/"
@@ -28,8 +28,8 @@ func malformed(path, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrMalformed, strings.TrimPrefix(path, "."), fmt.Sprintf(format, args...))
 }
 
-// fieldOf is what is known of a field of a struct, or of a key of a map; Type is nil
-// if that is nothing.
+// fieldOf returns the description of a struct's field, or of a map's key; its Type is nil if it
+// is unknown.
 func fieldOf(t reflect.Type, name string) schema.Field {
 	if t == nil {
 		return schema.Field{}
@@ -44,7 +44,7 @@ func fieldOf(t reflect.Type, name string) schema.Field {
 	return schema.Field{}
 }
 
-// elementOf is the type of a list's items; nil if it is not known.
+// elementOf returns the type of a list's items; nil if it is unknown.
 func elementOf(t reflect.Type) reflect.Type {
 	if t == nil || schema.Bare(t).Kind() != reflect.Slice {
 		return nil
@@ -112,7 +112,7 @@ func mergeObject(object, patch map[string]any, t reflect.Type, path string) (map
 	return out, nil
 }
 
-// retain drops the keys that a patch of a union does not name.
+// retain removes the keys that a patch of a union does not contain.
 func retain(object, patch map[string]any, path string) error {
 	v, ok := patch[retainKeys]
 	if !ok {
@@ -146,10 +146,10 @@ func mergeValue(have, v any, f schema.Field, path string) (any, error) {
 	}
 }
 
-// mergeList merges a list of objects by their key.
+// mergeList merges two lists of objects by their merge key.
 func mergeList(have, patch []any, f schema.Field, path string) ([]any, error) {
 	t := elementOf(f.Type)
-	at := map[any]int{} // by key
+	at := map[any]int{} // index, by key
 	for i, x := range have {
 		if item, ok := x.(map[string]any); ok && plain(item[f.MergeKey]) {
 			if _, twice := at[item[f.MergeKey]]; !twice {
@@ -165,7 +165,7 @@ func mergeList(have, patch []any, f schema.Field, path string) ([]any, error) {
 			return nil, malformed(path, "has an item that is no object")
 		}
 		if item[directive] == "replace" {
-			return replaced(patch), nil // wherever the directive stands
+			return replaced(patch), nil // the directive may be in any item
 		}
 		key := item[f.MergeKey]
 		if key == nil || !plain(key) {
@@ -202,7 +202,7 @@ func mergeList(have, patch []any, f schema.Field, path string) ([]any, error) {
 	return kept, nil
 }
 
-// replaced is a list that takes the place of another.
+// replaced returns the list of a patch that replaces the existing list.
 func replaced(patch []any) []any {
 	return slices.DeleteFunc(slices.Clone(patch), func(x any) bool {
 		item, ok := x.(map[string]any)
@@ -210,7 +210,7 @@ func replaced(patch []any) []any {
 	})
 }
 
-// plain reports whether a value can be a key.
+// plain reports whether a value can be a key of a map.
 func plain(v any) bool {
 	switch v.(type) {
 	case string, int64, float64, bool:
@@ -236,7 +236,7 @@ func keySet(list []any, key string) map[any]int {
 	return out
 }
 
-// keyOf is the key of an item, or the item itself in a list of plain values.
+// keyOf returns the key of an item, or the item itself in a list of primitive values.
 func keyOf(x any, key string) any {
 	if item, ok := x.(map[string]any); ok {
 		return item[key]
@@ -270,8 +270,8 @@ func without(list any, gone []any) []any {
 	return out
 }
 
-// ordered sorts a list: what a patch names in the order that it gives, and what it
-// does not name before those that it stood before.
+// ordered sorts a list: items in the patch have the patch's order, and other items stay before
+// those that they preceded.
 func ordered(list, before, order []any, key string) []any {
 	place, was := keySet(order, key), keySet(before, key)
 	var named, others []any
@@ -300,7 +300,7 @@ func ordered(list, before, order []any, key string) []any {
 	return slices.Concat(out, named, others)
 }
 
-// hashable is a value that may be looked up.
+// hashable returns a value that can be used as a map key.
 func hashable(v any) any {
 	if plain(v) {
 		return v

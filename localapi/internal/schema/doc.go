@@ -1,13 +1,13 @@
-// Package schema describes kinds of Kubernetes' API by their Go types: which
-// fields there are, and how lists and maps of them are merged.
+// Package schema describes kinds of Kubernetes' API by their Go types: their fields, and how
+// lists and maps are merged.
 //
-// [Of] describes one struct. [Merge] makes of some kinds what
-// structured-merge-diff needs for server-side apply, and [Components] what
-// OpenAPI v3 documents have of them, so that kubectl explains and merges them.
+// [Of] describes one struct. [Merge] converts kinds to the schema that structured-merge-diff
+// needs for server-side apply. [Components] converts them to schemas of OpenAPI v3, with which
+// kubectl explains and merges them.
 //
-// Most is in the struct tags of the types. Markers that are comments alone in
-// Kubernetes' sources, such as listType, are in a table here; a test compares the
-// result with the schema that client-go was generated with.
+// Most information comes from struct tags. Markers that are only comments in Kubernetes' sources,
+// such as listType, are in a table here; a test compares the result with client-go's generated
+// schema.
 //
-// All functions are pure. What they return is shared and must not be changed.
+// Functions have no side effects. Their results are shared and must not be modified.
 package schema

@@ -1,6 +1,6 @@
 package schema
 
-// mark is what a comment in Kubernetes' sources says of a field.
+// mark is a marker comment about a field in Kubernetes' sources.
 type mark struct {
 	list   ListType
 	keys   []string
@@ -26,7 +26,7 @@ const (
 	dra  = "io.k8s.api.resource.v1."
 )
 
-// atomicStructs bear the marker structType=atomic.
+// atomicStructs have the marker structType=atomic.
 var atomicStructs = []string{
 	meta + "OwnerReference", meta + "LabelSelector",
 	core + "NodeSelector", core + "NodeSelectorTerm",
@@ -36,7 +36,7 @@ var atomicStructs = []string{
 	core + "EvictionResponder",
 }
 
-// marks are those that no struct tag has, by model and field.
+// marks are the markers that are not in struct tags, by model and field.
 var marks = map[string]mark{
 	core + "ContainerPort.protocol":                                {preset: "TCP"},
 	core + "Container.ports":                                       keys("containerPort", "protocol"),

@@ -7,12 +7,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// deduced is the model of what may be anything: maps by their keys, lists as a
-// whole.
+// deduced is the model for values of any type: maps are merged by key, lists are replaced.
 const deduced = "__untyped_deduced_"
 
-// Merge returns the models of some kinds, given as values of their Go types, and of
-// all that is in them, as server-side apply merges them.
+// Merge returns the models for server-side apply of some kinds, given as values of their Go
+// types, and of all types in them.
 func Merge(kinds ...any) *typed.Parser {
 	m := merger{seen: map[string]bool{}}
 	m.types = append(m.types, smd.TypeDef{Name: deduced, Atom: anyAtom()})
@@ -22,7 +21,7 @@ func Merge(kinds ...any) *typed.Parser {
 	return &typed.Parser{Schema: smd.Schema{Types: m.types}}
 }
 
-// merger gathers models.
+// merger collects models.
 type merger struct {
 	types []smd.TypeDef
 	seen  map[string]bool

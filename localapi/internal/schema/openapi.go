@@ -14,11 +14,11 @@ type Kind struct {
 	Type reflect.Type
 }
 
-// Ref is how a document refers to a model.
+// Ref returns a document's reference to a model.
 func Ref(model string) string { return "#/components/schemas/" + model }
 
-// Components returns the schemas of OpenAPI v3 of some kinds, and of all that is in
-// them, by the names of their models, with descriptions where there are any.
+// Components returns the schemas of OpenAPI v3 of some kinds, and of all types in them, by the
+// names of their models, with descriptions if there are any.
 func Components(kinds ...Kind) map[string]any {
 	c := components{}
 	for _, k := range kinds {
@@ -66,8 +66,8 @@ func scalarSchema(s Scalar) map[string]any {
 	return out
 }
 
-// descriptions returns what a type of Kubernetes has about its fields, by their names in
-// JSON, "" being the type itself; nil for other types.
+// descriptions returns Kubernetes' descriptions of a type's fields, by their JSON names; "" is
+// the type itself. It returns nil for other types.
 func descriptions(t reflect.Type) map[string]string {
 	if d, ok := reflect.Zero(t).Interface().(interface{ SwaggerDoc() map[string]string }); ok {
 		return d.SwaggerDoc()
@@ -102,7 +102,7 @@ func (c components) add(s *Struct, texts map[string]string) {
 
 func (c components) property(f *Field, text string) map[string]any {
 	p := c.ref(f.Type)
-	if _, ok := p["$ref"]; ok && (text != "" || f.RetainKeys) { // nothing may stand beside a reference
+	if _, ok := p["$ref"]; ok && (text != "" || f.RetainKeys) { // a reference must not have siblings
 		p = map[string]any{"allOf": []any{p}, "default": map[string]any{}}
 	}
 	if text != "" {

@@ -14,35 +14,36 @@ import (
 
 // Struct is a struct of the API.
 type Struct struct {
-	// Name is that of the model in OpenAPI, such as io.k8s.api.core.v1.Pod.
+	// Name is the model's name in OpenAPI, such as io.k8s.api.core.v1.Pod.
 	Name string
 	// Atomic structs are replaced as a whole.
 	Atomic bool
-	Fields []Field // by name
+	Fields []Field // sorted by name
 
 	byName map[string]*Field
 }
 
 // Field is a field of a struct.
 type Field struct {
-	Name     string // in JSON
+	Name     string // name in JSON
 	Type     reflect.Type
-	Required bool // it is written without a value, too
-	// MergeKey and Merges say how strategic merge patches treat a list, and
-	// RetainKeys that a union keeps the keys that a patch names alone.
+	Required bool // it is written even without a value
+	// MergeKey and Merges say how strategic merge patches merge a list. RetainKeys says that a
+	// patch removes the keys of a union that it does not contain.
 	MergeKey           string
 	Merges, RetainKeys bool
-	// List is how apply treats a list: atomic, set or map, and Keys are those of
-	// a map.
+	// List says how server-side apply merges a list: atomic, set or map. Keys are the keys of a
+	// map.
 	List ListType
 	Keys []string
-	// Relation is how apply treats a map or a struct, if not as its type says.
+	// Relation says how server-side apply merges a map or a struct, if not by the default for its
+	// type.
 	Relation Relation
-	// Default is the value of a key that an item does not name; nil is none.
+	// Default is the value of a list key that an item does not set; nil for none.
 	Default any
 }
 
-// ListType is what the marker listType says.
+// ListType is the value of the marker listType.
 type ListType string
 
 // The types of lists.
@@ -52,18 +53,18 @@ const (
 	Map    ListType = "map"
 )
 
-// Relation is what the markers mapType and structType say.
+// Relation is the value of the markers mapType and structType.
 type Relation string
 
-// The relations of what is in a map or a struct.
+// The values of Relation.
 const (
 	Whole Relation = "atomic"    // it is replaced as a whole
-	ByKey Relation = "separable" // each key is merged by itself
+	ByKey Relation = "separable" // each key is merged separately
 )
 
-// Scalar is what is written as one value, though Go may have a struct for it.
+// Scalar is a type that is written as a single value, even if it is a struct in Go.
 type Scalar struct {
-	Type   string // of JSON; "" may be several
+	Type   string // type in JSON; "" if there are several
 	Format string
 }
 
@@ -76,14 +77,14 @@ var (
 		reflect.TypeFor[resource.Quantity]():  {"", "quantity"},
 		reflect.TypeFor[[]byte]():             {"string", "byte"},
 	}
-	// anything holds objects of any kind.
+	// anything are types that contain objects of any kind.
 	anything = []reflect.Type{
 		reflect.TypeFor[metav1.FieldsV1](), reflect.TypeFor[runtime.RawExtension](),
 	}
 )
 
-// ScalarOf returns what a type is written as; false if it is a struct, a list, a
-// map or anything.
+// ScalarOf returns how a type is written in JSON; false if it is a struct, a list, a map or
+// anything.
 func ScalarOf(t reflect.Type) (Scalar, bool) {
 	t = Bare(t)
 	if s, ok := special[t]; ok {
@@ -105,13 +106,13 @@ func ScalarOf(t reflect.Type) (Scalar, bool) {
 	}
 }
 
-// Anything reports whether a type holds an object of any kind.
+// Anything reports whether a type contains an object of any kind.
 func Anything(t reflect.Type) bool {
 	t = Bare(t)
 	return slices.Contains(anything, t) || t.Kind() == reflect.Interface
 }
 
-// Bare is a type without its pointers.
+// Bare returns the type behind pointers.
 func Bare(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -119,9 +120,9 @@ func Bare(t reflect.Type) reflect.Type {
 	return t
 }
 
-var structs sync.Map // of *Struct by reflect.Type: types are few, and the program's own
+var structs sync.Map // *Struct by reflect.Type; only types of this program, so it stays small
 
-// Of describes a struct, or a pointer to one; nil if it is neither.
+// Of describes a struct, or a pointer to one; nil for other types.
 func Of(t reflect.Type) *Struct {
 	t = Bare(t)
 	if t.Kind() != reflect.Struct {
@@ -142,7 +143,7 @@ func Of(t reflect.Type) *Struct {
 	return have.(*Struct)
 }
 
-// Field finds a field by its name in JSON; nil if there is none.
+// Field returns a field by its JSON name; nil if there is none.
 func (s *Struct) Field(name string) *Field {
 	if s == nil {
 		return nil
@@ -150,7 +151,7 @@ func (s *Struct) Field(name string) *Field {
 	return s.byName[name]
 }
 
-// add adds the fields of a struct, those of embedded ones as its own.
+// add adds the fields of a struct, including those of embedded structs.
 func (s *Struct) add(t reflect.Type) {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -185,8 +186,8 @@ func (s *Struct) field(f reflect.StructField, name, options string) Field {
 	return out
 }
 
-// modelName is the name of a type's model in OpenAPI: its path with the host's name the
-// other way round. The types of Kubernetes say the same (OpenAPIModelName).
+// modelName returns the model's name in OpenAPI for a type: its package path with the host name
+// reversed, as in Kubernetes (OpenAPIModelName).
 func modelName(t reflect.Type) string {
 	path := strings.Split(t.PkgPath(), "/")
 	if len(path) > 0 {
