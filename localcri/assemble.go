@@ -24,11 +24,11 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 )
 
-// assemble puts the real parts where there are no others, and checks the machine
-// for them. The error has all reasons.
+// assemble creates the parts that tests have not replaced, and checks the machine for them. The
+// error has all reasons.
 func (r *Runtime) assemble() error {
 	if r.monitors != nil {
-		return nil // a test's
+		return nil // set by a test
 	}
 	errs := []error{r.checkMachine()}
 	r.monitors = realMonitors{r}
@@ -67,7 +67,7 @@ func newSpaces(cfg Config) (namespacer, error) {
 	return s, nil
 }
 
-// checkMachine looks for what nothing works without.
+// checkMachine checks what the runtime needs in any case.
 func (r *Runtime) checkMachine() error {
 	var errs []error
 	if os.Geteuid() != 0 {
@@ -82,7 +82,7 @@ func (r *Runtime) checkMachine() error {
 	}
 	const most = 1 << 20
 	if b, err := safefile.ReadFile("/proc/filesystems", most); err != nil || !strings.Contains(string(b), "overlay") {
-		// A module may be loaded by the first mount.
+		// The module may be loaded by the first mount.
 		if _, err := os.Stat("/sys/module/overlay"); err != nil && !hasModule() {
 			errs = append(errs, errors.New("kernel has no overlayfs"))
 		}
@@ -118,7 +118,7 @@ func hasSysAdmin() bool {
 	return err == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// checkProgram looks for a program that can be executed.
+// checkProgram returns an error unless path is an executable program.
 func checkProgram(field, path string) error {
 	fi, err := os.Stat(path)
 	switch {
@@ -132,8 +132,7 @@ func checkProgram(field, path string) error {
 	return nil
 }
 
-// lockedBy is an error if another process has a directory. Nothing is changed:
-// Run takes the lock.
+// lockedBy returns an error if another process uses a directory. It takes no lock; Run does.
 func lockedBy(dir string) error {
 	f, err := safefile.Open(filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +148,7 @@ func lockedBy(dir string) error {
 	return nil
 }
 
-// nameLacks logs once what this kernel lacks.
+// nameLacks logs once which features this kernel lacks.
 func (r *Runtime) nameLacks(ctx context.Context) {
 	kernel, err := facts.ReadKernel()
 	if err != nil {
@@ -164,7 +163,7 @@ func (r *Runtime) nameLacks(ctx context.Context) {
 	}
 }
 
-// realFacts are those of package facts.
+// realFacts uses package facts.
 type realFacts struct{ *facts.Facts }
 
 func (f realFacts) Machine(context.Context) (ocispec.Machine, error) { return f.Facts.Machine(), nil }
@@ -175,7 +174,7 @@ func (f realFacts) Users(_ context.Context, rootfs string) (passwd, group []byte
 
 var _ hostFacts = realFacts{}
 
-// hostDevices adds what privileged containers have.
+// hostDevices adds the devices that privileged containers get.
 func (r *Runtime) hostDevices(ctx context.Context, m *ocispec.Machine, c *runtimeapi.ContainerConfig, h Handler) error {
 	if !c.GetLinux().GetSecurityContext().GetPrivileged() || h.PrivilegedWithoutHostDevices {
 		return nil

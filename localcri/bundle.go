@@ -19,8 +19,8 @@ type infoOf = network.Info
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// updateBundle puts the resources of a container that has not started into its
-// config.json. Devices are not a matter of updates.
+// updateBundle writes the resources of a container that has not started to its config.json.
+// Updates do not change devices.
 func (c *container) updateBundle(r *specs.LinuxResources) error {
 	const most = 16 << 20
 	b, err := safefile.ReadFile(c.bundle(configFile), most)
@@ -41,7 +41,7 @@ func (c *container) updateBundle(r *specs.LinuxResources) error {
 	if b, err = json.Marshal(spec); err != nil {
 		return err
 	}
-	// The old one or the new one, never half of it: a start may come at any time.
+	// Replaced atomically, since a start may read the file at any time.
 	dir := durable.Dir{Path: c.bundle(), Disk: durable.OS{DirMode: closed, FileMode: 0o600}}
 	return dir.Replace(configFile, b)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// cgroupRoot is where the hierarchies are mounted: the unified one, or one for
-// each controller below it.
+// cgroupRoot is where the cgroup hierarchies are mounted: the unified one, or one below it for
+// each controller.
 const cgroupRoot = "/sys/fs/cgroup"
 
 // removeCgroup removes a cgroup that has no processes, from all hierarchies.
@@ -23,7 +23,7 @@ func removeCgroup(root, cgroup string) error {
 	if cgroup == "" || path.Clean(cgroup) == "/" {
 		return nil
 	}
-	const most = 64 // controllers
+	const most = 64 // limit of controllers
 	names, err := safefile.Names(root, most)
 	if err != nil {
 		return err
@@ -38,8 +38,8 @@ func removeCgroup(root, cgroup string) error {
 	return errors.Join(errs...)
 }
 
-// cgroupOf is the cgroup, below the hierarchy's root, of what config.json calls
-// its path: "slice:prefix:name" is a scope of systemd's.
+// cgroupOf returns the cgroup, relative to the hierarchy's root, for a path of config.json:
+// "slice:prefix:name" is a systemd scope.
 func cgroupOf(spec string) string {
 	slice, rest, ok := strings.Cut(spec, ":")
 	prefix, name, ok2 := strings.Cut(rest, ":")
@@ -49,7 +49,7 @@ func cgroupOf(spec string) string {
 	return path.Join(slicePath(slice), prefix+"-"+name+".scope")
 }
 
-// podCgroup is the cgroup of a CRI's cgroup parent.
+// podCgroup returns the cgroup for a cgroup parent of the CRI.
 func podCgroup(parent string) string {
 	if strings.HasSuffix(parent, ".slice") && !strings.Contains(parent, "/") {
 		return slicePath(parent)
@@ -57,7 +57,7 @@ func podCgroup(parent string) string {
 	return parent
 }
 
-// slicePath is where systemd has a slice: a-b.slice is /a.slice/a-b.slice
+// slicePath returns the path of a systemd slice: a-b.slice is at /a.slice/a-b.slice
 // (systemd.slice(5)).
 func slicePath(slice string) string {
 	name := strings.TrimSuffix(slice, ".slice")

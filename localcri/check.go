@@ -20,18 +20,18 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// What a request may have at most, in bytes: as much as a pod's annotations, and
-// then some. A record is read and written with each change.
+// maxRequest limits the size of a request in bytes. It is more than a pod's annotations may have.
+// The record that contains it is read and written at each change.
 const maxRequest = 1 << 20
 
-// maxHostname is the kernel's, sethostname(2).
+// maxHostname is the kernel's limit (sethostname(2)).
 const maxHostname = 64
 
 func invalid(field string, value any, allowed string) error {
 	return errorf(codes.InvalidArgument, "%s %.200q: %s", field, fmt.Sprint(value), allowed)
 }
 
-// checkSandbox refuses what no machine could serve.
+// checkSandbox rejects a configuration that no machine could support.
 func checkSandbox(c *runtimeapi.PodSandboxConfig) error {
 	m := c.GetMetadata()
 	switch {
@@ -75,7 +75,7 @@ func checkSandbox(c *runtimeapi.PodSandboxConfig) error {
 	return spaces.CheckSysctls(c.GetLinux().GetSysctls(), ownSpaces(opts))
 }
 
-// ownSpaces returns which namespaces a sandbox has of its own.
+// ownSpaces returns which namespaces a sandbox has for itself.
 func ownSpaces(opts *runtimeapi.NamespaceOption) spaces.Own {
 	return spaces.Own{
 		IPC:     opts.GetIpc() == runtimeapi.NamespaceMode_POD,
@@ -90,10 +90,10 @@ func ownUserns(opts *runtimeapi.NamespaceOption) bool {
 
 func protoSize(m proto.Message) int { return proto.Size(m) }
 
-// checkUserns refuses mappings that the kernel or images could not do with.
+// checkUserns rejects mappings that the kernel or images do not support.
 func checkUserns(opts *runtimeapi.NamespaceOption) error {
 	const field = "config.linux.security_context.namespace_options.userns_options"
-	const least = 65536 // IDs: all that 16 bits name
+	const least = 65536 // number of IDs: all of 16 bits
 	u := opts.GetUsernsOptions()
 	switch {
 	case u == nil || u.GetMode() == runtimeapi.NamespaceMode_NODE:
@@ -119,14 +119,14 @@ func checkUserns(opts *runtimeapi.NamespaceOption) error {
 	return nil
 }
 
-// Annotations by which Kubernetes' networks limit a pod's traffic, in bits a second.
+// Kubernetes' annotations that limit a pod's traffic, in bits per second.
 const (
 	ingressAnnotation = "kubernetes.io/ingress-bandwidth"
 	egressAnnotation  = "kubernetes.io/egress-bandwidth"
 )
 
-// bandwidth reads them. What is none, or beyond what any network has, is an
-// error of the network's.
+// bandwidth parses these annotations. An invalid or too large value becomes one that the network
+// rejects.
 func bandwidth(annotations map[string]string) (ingress, egress uint64) {
 	read := func(name string) uint64 {
 		q, err := quantity.Parse(annotations[name])
@@ -134,14 +134,14 @@ func bandwidth(annotations map[string]string) (ingress, egress uint64) {
 			return 0
 		}
 		if err != nil || q.Sign() <= 0 {
-			return 1 // which the network refuses, naming the field
+			return 1 // the network rejects it and names the field
 		}
 		return uint64(q.Value())
 	}
 	return read(ingressAnnotation), read(egressAnnotation)
 }
 
-// checkContainer refuses what no machine could serve, as far as ocispec does not.
+// checkContainer rejects what no machine could support and ocispec does not check.
 func checkContainer(c *runtimeapi.ContainerConfig) error {
 	switch {
 	case c == nil || c.GetMetadata() == nil || c.GetMetadata().GetName() == "":
@@ -166,7 +166,7 @@ func knownSignal(s runtimeapi.Signal) bool {
 	return ok
 }
 
-// attachment is what the network is told of a sandbox.
+// attachment returns the network's description of a sandbox.
 func attachment(id string, c *runtimeapi.PodSandboxConfig) network.Attachment {
 	m := c.GetMetadata()
 	a := network.Attachment{
@@ -175,7 +175,7 @@ func attachment(id string, c *runtimeapi.PodSandboxConfig) network.Attachment {
 		DNS: network.DNS{Servers: c.GetDnsConfig().GetServers(), Searches: c.GetDnsConfig().GetSearches(), Options: c.GetDnsConfig().GetOptions()},
 	}
 	for _, p := range c.GetPortMappings() {
-		ip, _ := netip.ParseAddr(p.GetHostIp()) // "" is all addresses
+		ip, _ := netip.ParseAddr(p.GetHostIp()) // "" means all addresses
 		a.Ports = append(a.Ports, network.Port{
 			Protocol: strings.ToLower(p.GetProtocol().String()), HostIP: ip, HostPort: uint16(p.GetHostPort()), ContainerPort: uint16(p.GetContainerPort()),
 		})
@@ -184,7 +184,7 @@ func attachment(id string, c *runtimeapi.PodSandboxConfig) network.Attachment {
 	return a
 }
 
-// checkPorts refuses what attachment would bend.
+// checkPorts rejects values that attachment would change.
 func checkPorts(ports []*runtimeapi.PortMapping) error {
 	for i, p := range ports {
 		field := fmt.Sprintf("config.port_mappings[%d].", i)
@@ -201,9 +201,9 @@ func checkPorts(ports []*runtimeapi.PortMapping) error {
 	return nil
 }
 
-// networkError gives an error of the network the code that it has.
+// networkError adds the gRPC code to an error of the network.
 func networkError(err error) error {
-	code := codes.Code(network.CodeOf(err)) // its numbers are gRPC's
+	code := codes.Code(network.CodeOf(err)) // the network uses gRPC's numbers
 	if code == codes.OK || code == codes.Unknown {
 		return coded(err)
 	}

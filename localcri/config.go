@@ -22,25 +22,25 @@ import (
 // Images are required; the zero value of every other field means the
 // default named beside it.
 type Config struct {
-	// RootDir is a directory on a disk, absolute: records and the writable layers
-	// of containers. It is made for root alone.
+	// RootDir is an absolute directory on a disk, for records and the writable layers of
+	// containers. It is created, and only root can access it.
 	RootDir string
-	// StateDir is a directory on a tmpfs, absolute and of at most 31 bytes, since
-	// sockets are below it: what dies with the boot. It is made for root alone.
+	// StateDir is an absolute directory on a tmpfs, for state that a reboot ends. Its path may
+	// have 31 bytes, since sockets are below it. It is created, and only root can access it.
 	StateDir string
-	// Handlers are the OCI runtimes by their names, as RuntimeClasses have them.
+	// Handlers are the OCI runtimes by the handler names that RuntimeClasses use.
 	Handlers map[string]Handler
-	// DefaultHandler is the one of a sandbox that names none; the only one, or
+	// DefaultHandler is the handler of a sandbox that names none. Default: the only handler, or
 	// "runc".
 	DefaultHandler string
-	// Monitor is the absolute path of another build of the monitor program, which is
-	// localcri/nodewright-monitor; the one that this package carries for amd64 and arm64,
-	// which Run places below RootDir.
+	// Monitor is the absolute path of another build of the monitor program,
+	// localcri/nodewright-monitor. Default: the program that this package contains for amd64 and
+	// arm64; Run writes it below RootDir.
 	Monitor string
-	// PlaceMonitor puts a monitor's process into the cgroup where it is to live,
-	// outside those of this process and of the pods; it stays in this process'. In a
-	// pod's cgroup, the memory of the OCI runtime would count against the pod's limit,
-	// and a pod that uses all of its CPU could not be probed or stopped in time.
+	// PlaceMonitor moves a monitor's process to its cgroup, outside of those of this process and
+	// of the pods. Default: it stays in this process's cgroup. In a pod's cgroup, the memory of
+	// the OCI runtime would count against the pod's limit, and a pod that uses all of its CPU
+	// could not be probed or stopped in time.
 	PlaceMonitor func(pid int) error
 	Network      Network
 	Images       Images
@@ -49,36 +49,33 @@ type Config struct {
 	CgroupDriver string
 	// Seccomp returns the profile for RuntimeDefault. Nil: moby's default profile.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
-	// AppArmorProfile is the name of the profile that stands for RuntimeDefault
-	// while it is loaded; none.
+	// AppArmorProfile is the name of the profile for RuntimeDefault, used while it is loaded.
+	// Default: none.
 	AppArmorProfile string
-	// CDI knows the devices of the Container Device Interface; nobody, and every
-	// name is refused.
+	// CDI adds devices of the Container Device Interface. Default: every device name is rejected.
 	CDI CDI
-	// Reserve is how many bytes of RootDir's file system new containers leave
-	// free; 64 MiB.
+	// Reserve is the number of bytes of RootDir's file system that must be free when a container
+	// is created; 64 MiB.
 	Reserve int64
-	// ShmSize is that of a sandbox's /dev/shm in bytes; 64 MiB, as other runtimes
-	// have it.
+	// ShmSize is the size of a sandbox's /dev/shm in bytes; 64 MiB, as in other runtimes.
 	ShmSize int64
-	// Name and Version are what Version answers; "nodewright" and "0.0.0".
+	// Name and Version are returned by Version; "nodewright" and "0.0.0".
 	Name, Version string
 
-	// BootID names the present boot of the machine; the kernel's.
+	// BootID identifies the current boot of the machine. Default: the kernel's boot ID.
 	BootID string
 	Log    *zap.Logger // silent
 
-	parts parts // the real ones
+	parts parts // the real ones, except in tests
 }
 
 // Handler is an OCI runtime.
 type Handler struct {
-	// Path is the program's, absolute.
+	// Path is the absolute path of the program.
 	Path string
-	// Args come before each of its commands.
+	// Args precede each command.
 	Args []string
-	// PrivilegedWithoutHostDevices leaves the host's devices out of privileged
-	// containers.
+	// PrivilegedWithoutHostDevices gives privileged containers no host devices.
 	PrivilegedWithoutHostDevices bool
 }
 
@@ -87,25 +84,25 @@ const (
 	defaultShm     = 64 << 20
 	defaultHandler = "runc"
 
-	// maxStateDir leaves room for "/mon/", an ID and "/socket" in the address of a
-	// unix socket, 107 bytes by unix(7).
+	// maxStateDir leaves space for "/mon/", an ID and "/socket" in the address of a unix socket,
+	// which has 107 bytes (unix(7)).
 	maxStateDir = 107 - len("/mon//socket") - idLength
 )
 
-// Limits of time that no caller sets. All are for work that a caller may have
-// stopped waiting for.
+// Time limits that callers do not set. All are for work that may continue after its caller has
+// given up.
 const (
-	// createTimeout is that of each step of the executor's create and start. A
-	// container of a machine under load takes seconds.
+	// createTimeout limits each step of the OCI runtime's create and start. On a machine under
+	// load, a step may take seconds.
 	createTimeout = time.Minute
-	// killPatience is how long after SIGKILL a process is waited for: one that has
-	// not ended by then waits for a disk.
+	// killPatience limits the wait for a process after SIGKILL. A process that has not ended by
+	// then is blocked on a disk.
 	killPatience = 10 * time.Second
-	// parkTime is how long a sandbox or container is kept whose caller has gone.
+	// parkTime is how long a sandbox or container is kept after all its callers have given up.
 	parkTime = time.Minute
-	// monitorTimeout is that of a monitor's answers that wait for nobody else.
+	// monitorTimeout limits monitor calls that do not wait for anything else.
 	monitorTimeout = 10 * time.Second
-	// spaceTimeout is that of making the namespaces and files of a sandbox.
+	// spaceTimeout limits the creation of a sandbox's namespaces and files.
 	spaceTimeout = 30 * time.Second
 )
 
@@ -175,7 +172,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.BootID == "" {
 		var err error
-		c.BootID, err = bootid.Read(os.DirFS("/")) //nolint:forbidigo // of the kernel
+		c.BootID, err = bootid.Read(os.DirFS("/")) //nolint:forbidigo // the kernel's boot ID
 		errs = append(errs, err)
 	}
 	c.Handlers = maps.Clone(c.Handlers)

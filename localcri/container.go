@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
-// container is a container. pod.mu guards what changes.
+// container is one container. pod.mu guards the fields that change.
 type container struct {
 	pod     *pod
 	id      string
@@ -27,19 +27,19 @@ type container struct {
 	config  *runtimeapi.ContainerConfig
 	saver   *saver
 
-	life      life.Container // step alone changes it
+	life      life.Container // changed only by applyLocked
 	record    containerFacts
-	resources *runtimeapi.LinuxContainerResources // in force
+	resources *runtimeapi.LinuxContainerResources // the current resources
 	lost      uint64
 
-	// What is under way is waited for by these. None says what may happen next.
-	claim    *claim        // its making; nil: it was made by a process of the past
-	exited   chan struct{} // closed when it has ended, or counts as gone
+	// These are for waiting for running operations. They do not decide what may happen next.
+	claim    *claim        // its creation; nil if an earlier process created it
+	exited   chan struct{} // closed when its process has ended, or counts as gone
 	starting *op
-	asked    asked // of the last start
+	asked    asked // the monitor that was asked for the last start
 	stop     *stopping
-	cleaning *op // of what the executor has of it, after its end
-	removal  *op // until callers take it for removed
+	cleaning *op // removal of what the OCI runtime has of it, after its end
+	removal  *op // its removal, up to the point where callers consider it removed
 	updating *op
 }
 
@@ -51,13 +51,13 @@ func newContainer(p *pod, record containerFacts, l life.Container, config *runti
 	if l.Phase() == life.Exited || l.Phase() == life.Removing {
 		close(c.exited)
 	}
-	_ = proto.Unmarshal(record.Resources, c.resources) // it was tried when the record was read
+	_ = proto.Unmarshal(record.Resources, c.resources) // its decoding succeeded when the record was read
 	return c
 }
 
 func (c *container) rt() *Runtime { return c.pod.rt }
 
-// visible reports whether callers may know of it.
+// visible reports whether callers may see the container.
 func (c *container) visible() bool {
 	if c.claim != nil && !c.claim.isDelivered() {
 		return false
@@ -71,26 +71,26 @@ func (c *container) shownLocked() bool {
 	return c.life.Shown() && (c.claim == nil || c.claim.isDelivered())
 }
 
-// phase is how far it came.
+// phase returns the container's phase.
 func (c *container) phase() life.Phase {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
 	return c.life.Phase()
 }
 
-// going reports whether callers take it for removed.
+// going reports whether callers consider the container removed.
 func (c *container) going() bool {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
 	return c.life.Going()
 }
 
-// recordLocked is what is to be written. pod.mu is held.
+// recordLocked returns the record to write. pod.mu is held.
 func (c *container) recordLocked() containerRecord {
 	return containerRecord{c.record, c.life.Record()}
 }
 
-// process is the first process, while it runs.
+// process returns the first process of the container, while it is running.
 func (c *container) process() (life.Process, bool) {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
@@ -112,8 +112,8 @@ func (c *container) save(ctx context.Context) error {
 	})
 }
 
-// keepRecord saves what need not be there before something else happens: a
-// monitor has it until then.
+// keepRecord saves a record that nothing has to wait for. Until then, a monitor has the
+// information.
 func (c *container) keepRecord(ctx context.Context) {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
@@ -122,7 +122,7 @@ func (c *container) keepRecord(ctx context.Context) {
 	}
 }
 
-// logPath is where the log is; "" if it has none.
+// logPath returns the path of the log; "" if there is none.
 func (c *container) logPath() string { return logPath(c.pod.config, c.config) }
 
 func logPath(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
@@ -138,7 +138,7 @@ func logEscapes(c *runtimeapi.ContainerConfig) bool {
 	return c.GetLogPath() != "" && (path.IsAbs(p) || p == ".." || p == "." || strings.HasPrefix(p, "../"))
 }
 
-// criState is what the CRI calls a phase.
+// criState returns the CRI's state for a phase.
 func criState(p life.Phase) runtimeapi.ContainerState {
 	switch p {
 	case life.Running:
@@ -150,8 +150,8 @@ func criState(p life.Phase) runtimeapi.ContainerState {
 	}
 }
 
-// nameFor picks of an image's names that of the repository that somebody asked for, or
-// else the last one; "" if it has none.
+// nameFor returns the name of an image whose repository is the requested one, or else the last
+// name; "" if there is none.
 func nameFor(names []string, asked *runtimeapi.ImageSpec) string {
 	ref, err := reference.ParseDockerRef(firstOf(asked.GetUserSpecifiedImage(), asked.GetImage()))
 	if err == nil && slices.Contains(names, ref.String()) {
@@ -179,17 +179,19 @@ func firstOf(s ...string) string {
 	return ""
 }
 
-// setImageLocked puts into the record what is used, as others know it. pod.mu is held.
+// setImageLocked writes the image that is used into the record, in the form that callers expect.
+// pod.mu is held.
 func (c *container) setImageLocked(root image.Rootfs) {
 	asked := c.config.GetImage()
 	c.record.Image, c.record.ImageRef = root.Image, nameFor(root.Digests, asked)
 	const algorithm = "sha256:"
-	if strings.HasPrefix(strings.TrimPrefix(root.Image, algorithm), strings.TrimPrefix(asked.GetImage(), algorithm)) { // the ID, or its first digits
+	if strings.HasPrefix(strings.TrimPrefix(root.Image, algorithm), strings.TrimPrefix(asked.GetImage(), algorithm)) { // requested by ID, or by its first digits
 		c.record.ImageName = nameFor(root.Tags, asked)
 	}
 }
 
-// mountsLocked are the container's, with the images that are mounted. pod.mu is held.
+// mountsLocked returns the container's mounts, including the images that are mounted. pod.mu is
+// held.
 func (c *container) mountsLocked() []*runtimeapi.Mount {
 	mounts := slices.Clone(c.config.GetMounts())
 	for i, ref := range c.record.MountRefs {
@@ -201,7 +203,7 @@ func (c *container) mountsLocked() []*runtimeapi.Mount {
 	return mounts
 }
 
-// imageLocked is the image as the container was asked for, by a name if it was by the ID.
+// imageLocked returns the requested image; if it was requested by its ID, one of its names.
 // pod.mu is held.
 func (c *container) imageLocked() *runtimeapi.ImageSpec {
 	if c.record.ImageName == "" {
@@ -212,7 +214,8 @@ func (c *container) imageLocked() *runtimeapi.ImageSpec {
 	return spec
 }
 
-// statusLocked is what the CRI says of it. What it shares with c never changes.
+// statusLocked returns the container's CRI status. The parts that it shares with c are never
+// modified.
 func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	r := c.recordLocked()
 	groups := make([]int64, len(r.User.Groups))
@@ -232,7 +235,7 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	}
 }
 
-// summary is what the CRI's lists say of it. pod.mu is held.
+// summaryLocked returns the container for the CRI's lists. pod.mu is held.
 func (c *container) summaryLocked() *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
@@ -241,7 +244,7 @@ func (c *container) summaryLocked() *runtimeapi.Container {
 	}
 }
 
-// paths of one container.
+// Paths of a container.
 
 func (c *container) bundle(elements ...string) string {
 	return c.rt().rootPath(append([]string{containersDir, c.id}, elements...)...)
@@ -255,15 +258,15 @@ const (
 	rootfsDir   = "rootfs"
 	upperDir    = "upper"
 	workDir     = "work"
-	imagesDir   = "images" // mounts of images, by their index
+	imagesDir   = "images" // mounted images, by index of the mount
 	exitFile    = "exit"
 	pidFile     = "pid"
 	consoleFile = "console"
 	runtimeLog  = "runtime.log"
 )
 
-// monitored is what a monitor needs to run it: the same for a successor. pod.mu is
-// held.
+// monitoredLocked returns what a monitor needs to run the container. It is the same for a later
+// monitor. pod.mu is held.
 func (c *container) monitoredLocked(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),

@@ -30,10 +30,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 )
 
-// CreateContainer makes a container in a sandbox that is ready. No process
-// begins. Calls of the same name and attempt join as with RunPodSandbox. The
-// sandbox' configuration is the one that it was made with; sandboxConfig may be
-// nil.
+// CreateContainer creates a container in a ready sandbox. It starts no process. Concurrent calls
+// with the same name and attempt share the work, as with RunPodSandbox. The sandbox's
+// configuration is the one of its creation; sandboxConfig may be nil.
 func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	if podID == "" {
 		return "", invalid("pod_sandbox_id", "", "is required")
@@ -65,8 +64,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *run
 	}
 }
 
-// share has a container that shares namespaces with the sandbox share those of the node,
-// where the sandbox does.
+// share changes the namespaces that the container shares with its sandbox to the node's, where
+// the sandbox uses the node's.
 func (p *pod) share(config *runtimeapi.ContainerConfig) {
 	of := p.options()
 	if of.GetPid() != runtimeapi.NamespaceMode_NODE && of.GetIpc() != runtimeapi.NamespaceMode_NODE {
@@ -90,8 +89,8 @@ func (p *pod) share(config *runtimeapi.ContainerConfig) {
 	}
 }
 
-// claimContainer finds or begins the making of a container; nil if one of its
-// name is going.
+// claimContainer returns the container with this name, or starts to create it; nil if one with
+// this name is being removed.
 func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, error) {
 	r, key := p.rt, containerKey(config.GetMetadata())
 	r.mu.Lock()
@@ -141,7 +140,7 @@ func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 		return
 	}
 	_ = c.apply(life.Made{})
-	if c.phase() != life.Created { // its sandbox was removed meanwhile
+	if c.phase() != life.Created { // its sandbox has been removed meanwhile
 		_ = c.removed(ctx)
 		c.claim.complete(errorf(codes.FailedPrecondition, "container %s was removed while it was made", c.id))
 		return
@@ -150,7 +149,7 @@ func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, c.created)
 }
 
-// forget takes a container out of the tables. It is to be erased then.
+// forget removes a container from the tables, before it is erased.
 func (c *container) forget() {
 	r, p := c.rt(), c.pod
 	r.mu.Lock()
@@ -165,8 +164,8 @@ func (c *container) forget() {
 	}
 }
 
-// make makes all of a container but its processes. The record comes last: what
-// has none is undone at the next start.
+// make creates everything of a container except its processes. The record is written last:
+// whatever has no record is removed at the next start.
 func (c *container) make(ctx context.Context) error {
 	r := c.rt()
 	h, x, err := r.handler(c.pod.handler)
@@ -215,7 +214,7 @@ func (c *container) make(ctx context.Context) error {
 	return nil
 }
 
-// injectCDI adds the devices that the container names.
+// injectCDI adds the CDI devices of the container.
 func (c *container) injectCDI(ctx context.Context, spec *specs.Spec, h ocispec.Handler) error {
 	names := cdiNames(c.config)
 	cdi := c.rt().cfg.CDI
@@ -235,11 +234,12 @@ func (c *container) injectCDI(ctx context.Context, spec *specs.Spec, h ocispec.H
 	return nil
 }
 
-// cdiAnnotation begins the names of annotations that have names of CDI devices,
-// separated by commas, as agents set them before the CRI had a field for these.
+// cdiAnnotation is the prefix of annotations with names of CDI devices, separated by commas.
+// Agents used them before the CRI had a field for these names.
 const cdiAnnotation = "cdi.k8s.io/"
 
-// cdiNames are the CDI devices of a container, those of the field first, each once.
+// cdiNames returns the CDI devices of a container without duplicates; those of the field come
+// first.
 func cdiNames(config *runtimeapi.ContainerConfig) []string {
 	var names []string
 	add := func(name string) {
@@ -261,21 +261,21 @@ func cdiNames(config *runtimeapi.ContainerConfig) []string {
 	return names
 }
 
-// recordAnnotation is where config.json has a copy of the record and of that of
-// the sandbox.
+// recordAnnotation is the annotation in config.json with a copy of the container's and the
+// sandbox's record.
 const recordAnnotation = "io.nodewright.localcri.record"
 
-// recordCopy is what a container's copies hold.
+// recordCopy is the content of a copy.
 type recordCopy struct {
 	Container containerRecord `json:"container"`
 	Sandbox   sandboxRecord   `json:"sandbox"`
 }
 
-// maxKept is how many bytes a monitor keeps of a record.
+// maxKept limits the bytes of a record that a monitor keeps.
 const maxKept = 32 << 10
 
-// keptLocked is what a monitor keeps of a record; nil if that is too large: then
-// config.json has the copy. pod.mu is held.
+// keptLocked returns the copy for the monitor; nil if it is too large, and then only config.json
+// has a copy. pod.mu is held.
 func (c *container) keptLocked() []byte {
 	if b := c.copyLocked(); len(b) <= maxKept {
 		return b
@@ -283,12 +283,12 @@ func (c *container) keptLocked() []byte {
 	return nil
 }
 
-// copyLocked is the copy for config.json. pod.mu is held.
+// copyLocked returns the copy for config.json. pod.mu is held.
 func (c *container) copyLocked() []byte {
 	return encode(recordCopy{c.recordLocked(), c.pod.recordLocked()})
 }
 
-// roomFor refuses what would fill the disk.
+// roomFor returns an error if a new container could fill the disk.
 func (r *Runtime) roomFor() error {
 	free, inodes, err := freeOf(r.cfg.RootDir)
 	if err != nil {
@@ -300,7 +300,7 @@ func (r *Runtime) roomFor() error {
 	return nil
 }
 
-// machineFor is what the machine and an OCI runtime can do together.
+// machineFor returns the features that both the machine and an OCI runtime support.
 func (r *Runtime) machineFor(ctx context.Context, x ociRuntime) (ocispec.Machine, executor.Features, error) {
 	machine, err := r.facts.Machine(ctx)
 	if err != nil {
@@ -316,7 +316,7 @@ func (r *Runtime) machineFor(ctx context.Context, x ociRuntime) (ocispec.Machine
 	return machine, features, nil
 }
 
-// input gathers what a container's configuration depends on.
+// input collects everything that a container's configuration depends on.
 func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs image.Rootfs) (*ocispec.Input, error) {
 	r, p := c.rt(), c.pod
 	machine, features, err := r.machineFor(ctx, x)
@@ -362,7 +362,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 	if err != nil {
 		return nil, fmt.Errorf("read host name of sandbox: %w", err)
 	}
-	shm := spaces.HostShm // with the IPC namespace of the host
+	shm := spaces.HostShm // with the host's IPC namespace
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() == runtimeapi.NamespaceMode_POD {
 		shm = made.Shm
 	}
@@ -387,7 +387,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 func seccompProfile(c *runtimeapi.ContainerConfig) ([]byte, error) {
 	p := c.GetLinux().GetSecurityContext().GetSeccomp()
 	if p.GetProfileType() != runtimeapi.SecurityProfile_Localhost || !filepath.IsAbs(p.GetLocalhostRef()) || c.GetLinux().GetSecurityContext().GetPrivileged() {
-		return nil, nil // Compile has the say
+		return nil, nil // ocispec.Compile reports the mistake
 	}
 	const most = 4 << 20
 	b, err := safefile.ReadLinked(p.GetLocalhostRef(), most)
@@ -397,7 +397,7 @@ func seccompProfile(c *runtimeapi.ContainerConfig) ([]byte, error) {
 	return b, nil
 }
 
-// namespaces are the paths of those that the container joins.
+// namespaces returns the paths of the namespaces that the container joins.
 func (c *container) namespaces(made spaces.Paths) (ocispec.Namespaces, error) {
 	p := c.pod
 	out := ocispec.Namespaces{IPC: made.IPC, UTS: made.UTS, User: made.User}
@@ -424,7 +424,7 @@ func (c *container) namespaces(made spaces.Paths) (ocispec.Namespaces, error) {
 
 func pidNamespace(id life.Process) string { return fmt.Sprintf("/proc/%d/ns/pid", id.PID) }
 
-// target is the process of the container whose PID namespace is to be joined.
+// target returns the process of the container whose PID namespace is joined.
 func (c *container) target() (life.Process, error) {
 	const field = "linux.security_context.namespace_options.target_id"
 	id := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetTargetId()
@@ -442,8 +442,8 @@ func (c *container) target() (life.Process, error) {
 	return process, nil
 }
 
-// joinable refuses to start a container in the namespace of a process that is
-// gone by now: its PID may be another one's.
+// joinable returns an error if the process whose namespace would be joined has ended: another
+// process may have its PID.
 func (c *container) joinable() error {
 	switch c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() {
 	case runtimeapi.NamespaceMode_POD:
@@ -465,7 +465,7 @@ func (c *container) joinable() error {
 	return nil
 }
 
-// writeBundle writes config.json and what an exec is made of.
+// writeBundle writes config.json, and the process description for later execs.
 func (c *container) writeBundle(spec *specs.Spec, annotation string) error {
 	if spec.Annotations == nil {
 		spec.Annotations = map[string]string{}
@@ -483,10 +483,10 @@ func (c *container) writeBundle(spec *specs.Spec, annotation string) error {
 	return errors.Join(disk.Write(c.bundle(configFile), config, false), disk.Write(c.bundle(processFile), process, false))
 }
 
-// creation is how the executor is to create it.
+// creation returns the parameters for the OCI runtime's create.
 func (c *container) creation(m monitor.Container) executor.Creation {
 	return executor.Creation{ID: c.id, Bundle: c.bundle(), PIDFile: m.PIDFile, ConsoleSocket: m.ConsoleSocket, Log: m.ExecutorLog}
 }
 
-// makeStreams makes the directory of FIFOs and exit records.
+// makeStreams creates the directory of FIFOs and exit records.
 func (c *container) makeStreams() error { return os.MkdirAll(c.streams(), closed) }

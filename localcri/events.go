@@ -11,15 +11,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventQueue is how many events a subscriber may be behind, as in CRI-O, which
-// drops what comes then.
+// eventQueue is the number of events that may wait for a subscriber. As in CRI-O, further events
+// are dropped.
 const eventQueue = 1000
 
-// event is something that happened. Statuses are filled when it is delivered, so
-// that what waits in queues is small.
+// event is one event. Statuses are added when it is delivered, so that queues stay small.
 type event struct {
 	kind runtimeapi.ContainerEventType
-	id   string // of a container, or of the sandbox
+	id   string // ID of a container or sandbox
 	at   int64  // ns since 1970
 	pod  *pod
 }
@@ -31,20 +30,19 @@ func (e event) response() *runtimeapi.ContainerEventResponse {
 	}
 }
 
-// broadcaster hands events to subscribers, each in its own time. What happened
-// before there was any is the first one's, as the ends that were seen at the
-// start.
+// broadcaster delivers events to subscribers, to each at its own pace. Events before the first
+// subscriber are kept for it, such as ends that were found at the start.
 type broadcaster struct {
 	mu     sync.Mutex
 	subs   map[*subscriber]struct{}
-	first  *subscriber // collects for the first one; nil when it has come
+	first  *subscriber // collects events for the first subscriber; nil once there is one
 	closed bool
 }
 
 type subscriber struct {
 	queue    []event
 	overflow bool
-	wake     chan struct{} // has a token when there is something new
+	wake     chan struct{} // has a token when there are new events
 }
 
 func newBroadcaster() *broadcaster {
@@ -87,7 +85,7 @@ func (b *broadcaster) subscribe() *subscriber {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.first
-	if s == nil || s.overflow { // who has just come lists anyway
+	if s == nil || s.overflow { // a new subscriber lists everything anyway
 		s = newSubscriber()
 	}
 	b.first = nil
@@ -104,7 +102,7 @@ func (b *broadcaster) unsubscribe(s *subscriber) {
 	delete(b.subs, s)
 }
 
-// next takes what there is.
+// next returns the waiting events.
 func (b *broadcaster) next(s *subscriber) ([]event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,9 +126,9 @@ func (b *broadcaster) close() {
 	}
 }
 
-// GetContainerEvents sends what happens to ch until ctx ends, or until so many
-// events wait that the caller has to list again: a ResourceExhausted.
-// established is called once events are collected.
+// GetContainerEvents sends events to ch until ctx ends, or until events were dropped. Then the
+// error is ResourceExhausted, and the caller has to list again. established is called once events
+// are collected.
 func (r *Runtime) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.ContainerEventResponse, established func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
 	if err := r.await(ctx); err != nil {
 		return err
@@ -160,7 +158,7 @@ func (r *Runtime) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Co
 	}
 }
 
-// tell publishes what happened to a container or, with its ID, a sandbox.
+// tell publishes an event of a container or, with the sandbox's ID, of the sandbox.
 func (p *pod) tell(kind runtimeapi.ContainerEventType, id string, at int64) {
 	if at == 0 {
 		at = time.Now().UnixNano()

@@ -29,22 +29,21 @@ import (
 )
 
 const (
-	// maxOutput is how many bytes of each stream ExecSync returns to a caller that sets no
-	// limit, as containerd and CRI-O do; the rest is read and dropped. maxOutputs is what
-	// all such callers have together. A caller with a limit of at most smallOutput is not
-	// counted: agents have some dozen probes and hooks at a time.
+	// maxOutput limits the bytes of each stream that ExecSync returns to a caller without a
+	// limit, as in containerd and CRI-O; the rest is read and dropped. maxOutputs limits the sum
+	// over all such callers. A caller with a limit of at most smallOutput is not counted; an
+	// agent has some dozen probes and hooks at a time.
 	maxOutput   = 16 << 20
 	maxOutputs  = 64 << 20
 	smallOutput = 16 << 10
-	// drainTime is how long after the end of its process ExecSync reads what
-	// children of that hold open.
+	// drainTime is how long ExecSync continues to read output that child processes hold open
+	// after the end of the command.
 	drainTime = 2 * time.Second
-	// maxArguments bounds the words of a command, in bytes: the kernel's limit of
-	// all, execve(2).
+	// maxArguments limits the bytes of a command's arguments: the kernel's limit (execve(2)).
 	maxArguments = 2 << 20
 )
 
-// running returns what an exec needs of a container that runs.
+// running returns what an exec needs, if the container is running.
 func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error) {
 	p := c.pod
 	if phase := c.phase(); phase != life.Running {
@@ -61,21 +60,19 @@ func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error
 	return m, x, nil
 }
 
-// execution is what a process in a container is made of, and removed afterwards.
+// execution has the files of a command in a container, which are removed after it.
 type execution struct {
 	monitor.Exec
 	files []string
 }
 
-// beginTimeout is how long a monitor may take to answer: its executor's time, and
-// its own.
+// beginTimeout limits a monitor's answer: the OCI runtime's time plus its own.
 const beginTimeout = createTimeout + monitorTimeout
 
-// begin has a monitor begin a command, and takes over what was prepared for it: the
-// streams' ends of the command's side, and the files. Both stay until the monitor
-// has answered, also for a caller that has gone: without them the process would be
-// nobody's. Such a caller is let go at once, and its command killed when it has
-// begun.
+// begin makes a monitor start a command. It takes ownership of the command's ends of the streams,
+// and of the files. Both are kept until the monitor has answered, even if the caller has given
+// up: otherwise the process would have no owner. Such a caller returns at once, and its command
+// is killed once it has started.
 func begin(ctx context.Context, m monitorConn, e *execution) (execProcess, error) {
 	type answer struct {
 		p   execProcess
@@ -87,8 +84,8 @@ func begin(ctx context.Context, m monitorConn, e *execution) (execProcess, error
 		defer cancel()
 		p, err := m.Exec(own, e.Exec)
 		e.closeStreams()
-		// A monitor that is out of sight may still read the files. They go with the
-		// container, and no other command has their names.
+		// If the connection to the monitor is lost, the monitor may still read the files. They
+		// are removed with the container; no other command uses their names.
 		if own.Err() == nil && !errors.Is(err, monitor.ErrGone) {
 			e.remove()
 		}
@@ -126,7 +123,8 @@ func (e *execution) remove() {
 	}
 }
 
-// firstProcess is that of the container's first process, which others in it begin as.
+// firstProcess returns the description of the container's first process, on which those of other
+// commands are based.
 func (c *container) firstProcess() (*specs.Process, error) {
 	const most = 16 << 20
 	b, err := safefile.ReadFile(c.bundle(processFile), most)
@@ -140,16 +138,16 @@ func (c *container) firstProcess() (*specs.Process, error) {
 	return &p, nil
 }
 
-// execName is the name of a command's files, which no other of this boot has but by
-// chance: an executor of an earlier process may still use its own. It is short, for
-// the address of a terminal's socket.
+// execName returns the name of a command's files. It is unique in this boot, since an OCI runtime
+// that an earlier process started may still use its files. It is short, since the address of a
+// terminal's socket contains it.
 func (r *Runtime) execName() string {
 	const names = 36 * 36 * 36 * 36 * 36 * 36
 	n := strconv.FormatUint(r.execs.Add(1)%names, 36)
 	return "x" + strings.Repeat("0", 6-len(n)) + n
 }
 
-// prepareExec writes what the executor reads.
+// prepareExec writes the files for the OCI runtime.
 func (c *container) prepareExec(x ociRuntime, command []string, tty bool) (*execution, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, invalid("cmd", "", "is required")
@@ -189,11 +187,11 @@ func (c *container) prepareExec(x ociRuntime, command []string, tty bool) (*exec
 	return e, nil
 }
 
-// ExecSync runs a command in a container and returns what it wrote: of each stream as
-// much as the caller uses, if ctx says that, and at most 16 MiB. If all commands that run
-// wrote more than 64 MiB, the error is a ResourceExhausted. A timeout that is not 0 ends the command with its children:
-// a DeadlineExceeded. A status other than 0 is an error that has it. What
-// background children hold open is read for 2 s more.
+// ExecSync runs a command in a container and returns its output: of each stream at most 16 MiB,
+// or what the caller needs if ctx says that. If the output of all running commands exceeds 64
+// MiB, the error is ResourceExhausted. A timeout other than 0 kills the command and its children;
+// the error is DeadlineExceeded. An exit status other than 0 is an error that contains it. Output
+// that background children hold open is read for 2 more seconds.
 func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, err error) {
 	stdout, stderr, code, err := r.RunSync(ctx, id, command, timeout)
 	if err == nil && code != 0 {
@@ -202,7 +200,7 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, tim
 	return stdout, stderr, err
 }
 
-// ExitError is a command that ended with a status other than 0.
+// ExitError means that a command ended with an exit status other than 0.
 type ExitError struct{ Code int32 }
 
 // Error returns the status.
@@ -210,17 +208,16 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }
 
-// String is Error, as tools of the Kubernetes tree want it.
+// String returns the same as Error, as tools of Kubernetes require.
 func (e *ExitError) String() string { return e.Error() }
 
-// ExitStatus returns the status, and Exited that there is one: what probes of the
-// Kubernetes tree ask an error for.
+// ExitStatus returns the exit status. Probes of Kubernetes call it.
 func (e *ExitError) ExitStatus() int { return int(e.Code) }
 
 // Exited reports that the command ended by itself.
 func (e *ExitError) Exited() bool { return true }
 
-// RunSync is ExecSync with the status apart from what went wrong.
+// RunSync is ExecSync with the exit status as a result instead of an error.
 func (r *Runtime) RunSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
@@ -255,7 +252,7 @@ func (r *Runtime) RunSync(ctx context.Context, id string, command []string, time
 	}
 	code, err = p.Wait(ctx)
 	if err != nil && !errors.Is(err, monitor.ErrTimeout) {
-		_ = p.Kill() // nobody will read it
+		_ = p.Kill() // no one will read its output
 	}
 	drain, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
@@ -271,7 +268,7 @@ func (r *Runtime) RunSync(ctx context.Context, id string, command []string, time
 	return stdout, stderr, code, nil
 }
 
-// execError gives what a monitor says of an exec a code.
+// execError adds a gRPC code to a monitor's error about an exec.
 func (c *container) execError(err error) error {
 	var failed *monitor.StartError
 	switch {
@@ -285,8 +282,8 @@ func (c *container) execError(err error) error {
 	return coded(err)
 }
 
-// pipe is a pipe between this process and another one, for which its own end,
-// the one to write to if theirsWrites, blocks as that of any other pipe.
+// pipe returns a pipe between this process and another one. The other process's end, which is the
+// writing one if theirsWrites, blocks like that of a usual pipe.
 func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -296,7 +293,7 @@ func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	if theirsWrites {
 		ours = fds[0]
 	}
-	// What does not block has deadlines, and holds no thread.
+	// A non-blocking end supports deadlines, and occupies no thread.
 	if err := unix.SetNonblock(ours, true); err != nil {
 		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
 		return nil, nil, os.NewSyscallError("fcntl", err)
@@ -304,16 +301,16 @@ func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// capture is a pipe that is always read, and kept up to a bound.
+// capture is a pipe that is always read. It keeps the data up to a limit.
 type capture struct {
 	read, write *os.File
 	done        chan struct{}
 	most        int
-	budget      *atomic.Int64 // bytes of all that are counted; nil: it is not counted
+	budget      *atomic.Int64 // bytes left for all counted callers; nil: not counted
 
 	mu      sync.Mutex
 	kept    []byte
-	refused bool // the budget had no room
+	refused bool // the budget was exhausted
 }
 
 func (r *Runtime) newCapture(most int) (*capture, error) {
@@ -332,7 +329,7 @@ func (r *Runtime) newCapture(most int) (*capture, error) {
 	return c, nil
 }
 
-// Write keeps what there is room for.
+// Write keeps what is within the limit.
 func (c *capture) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -346,19 +343,19 @@ func (c *capture) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeWrite hands over the end that is written to.
+// takeWrite returns the writing end; the caller owns it.
 func (c *capture) takeWrite() *os.File {
 	w := c.write
 	c.write = nil
 	return w
 }
 
-// take waits for the end of the stream, or until patience ends.
+// take waits for the end of the stream, or until patience ends, and returns the data.
 func (c *capture) take(patience context.Context) []byte {
 	select {
 	case <-c.done:
 	case <-patience.Done():
-		_ = c.read.SetReadDeadline(time.Now()) // what is there by now was read, as long as it never stops
+		_ = c.read.SetReadDeadline(time.Now()) // also ends the read of a stream that never ends
 		<-c.done
 	}
 	c.mu.Lock()
@@ -378,20 +375,20 @@ func (c *capture) close() {
 	}
 }
 
-// Exec, Attach and PortForward have no URLs here: a [Streaming] makes those of
-// [Streams].
+// Exec, Attach and PortForward need URLs, which a Runtime does not have; [Streaming] creates them
+// for [Streams].
 
-// Exec is not implemented: see [Streams].
+// Exec is not implemented; see [Streams].
 func (r *Runtime) Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	return nil, unimplemented("Exec")
 }
 
-// Attach is not implemented: see [Streams].
+// Attach is not implemented; see [Streams].
 func (r *Runtime) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	return nil, unimplemented("Attach")
 }
 
-// PortForward is not implemented: see [Streams].
+// PortForward is not implemented; see [Streams].
 func (r *Runtime) PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	return nil, unimplemented("PortForward")
 }

@@ -16,8 +16,8 @@ import (
 
 var errMonitorGone = errors.New("the monitor ended")
 
-// client is the sandbox' monitor, which is started if there is none. After the loss of one, its
-// successor takes first what runs.
+// client returns the connection to the sandbox's monitor, and starts a monitor if there is none.
+// After the loss of a monitor, its successor first takes over the running containers.
 func (p *pod) client(ctx context.Context) (monitorConn, error) {
 	p.mu.Lock()
 	o := p.resolving
@@ -30,7 +30,7 @@ func (p *pod) client(ctx context.Context) (monitorConn, error) {
 	return p.launched(ctx)
 }
 
-// launched is client, for a recovery.
+// launched is client for a recovery.
 func (p *pod) launched(ctx context.Context) (monitorConn, error) {
 	p.mu.Lock()
 	if m := p.monitor; m != nil {
@@ -66,7 +66,7 @@ func (p *pod) launch(ctx context.Context) error {
 	return nil
 }
 
-// setMonitor follows a monitor from now on.
+// setMonitor makes m the sandbox's monitor and follows it.
 func (p *pod) setMonitor(m monitorConn) {
 	f := following{of: m, op: newOp()}
 	p.mu.Lock()
@@ -78,15 +78,15 @@ func (p *pod) setMonitor(m monitorConn) {
 	})
 }
 
-// following is over when all has been done about the end of a monitor.
+// following is done when everything about the end of a monitor has been handled.
 type following struct {
 	of        monitorConn
 	op        *op
-	dismissed bool // the monitor is not needed any more
+	dismissed bool // the monitor is no longer needed
 }
 
-// awaitFollower waits until whoever follows a monitor that is gone has found out
-// the fate of its containers: only that follower has the descriptors that were kept.
+// awaitFollower waits until the follower of a lost monitor knows what became of its containers:
+// only that follower has the descriptors that were kept.
 func (p *pod) awaitFollower(ctx context.Context, m monitorConn) {
 	select {
 	case <-m.Done():
@@ -101,7 +101,7 @@ func (p *pod) awaitFollower(ctx context.Context, m monitorConn) {
 	}
 }
 
-// follow hears what a monitor has to say until it ends.
+// follow receives a monitor's messages until the monitor ends.
 func (p *pod) follow(ctx context.Context, m monitorConn) {
 	for {
 		select {
@@ -112,7 +112,7 @@ func (p *pod) follow(ctx context.Context, m monitorConn) {
 			}
 			p.heard(e)
 		case <-m.Done():
-			for { // what it said before
+			for { // messages from before its end
 				select {
 				case e, ok := <-m.Events():
 					if ok {
@@ -156,10 +156,10 @@ func (p *pod) find(id string) *container {
 	return p.containers[id]
 }
 
-// messageNotExecuted follows the name of a program.
+// messageNotExecuted is added after the name of a program.
 const messageNotExecuted = "the kernel refused to execute the program (of another architecture, or without its interpreter); the log of the container has the reason"
 
-// program names what a container executes, for a message; "" if that cannot be read.
+// program returns the program that a container executes, for a message; "" if it cannot be read.
 func (c *container) program() string {
 	p, err := c.firstProcess()
 	if err != nil || len(p.Args) == 0 {
@@ -168,7 +168,7 @@ func (c *container) program() string {
 	return fmt.Sprintf("%.200q: ", p.Args[0])
 }
 
-// endingOf is what a monitor says of an end.
+// endingOf converts a monitor's message about an end.
 func endingOf(e monitor.Exit) life.Ending {
 	out := life.Ending{Finished: e.At.UnixNano(), Code: e.Code, LostLog: e.LostLogBytes, Reason: reasonOf(e.Code, e.OOM, e.Reason)}
 	switch e.Reason {
@@ -184,7 +184,7 @@ func endingOf(e monitor.Exit) life.Ending {
 	return out
 }
 
-// lost is the end of a monitor that was needed: a successor takes what runs.
+// lost handles the unexpected end of a monitor: a successor takes over the running containers.
 func (p *pod) lost(ctx context.Context, m monitorConn) {
 	p.mu.Lock()
 	wanted := p.monitor == m && !p.following.dismissed
@@ -210,8 +210,8 @@ func (p *pod) lost(ctx context.Context, m monitorConn) {
 	}
 }
 
-// awaitAnswers waits until the answers that a monitor gave before its end are on
-// record: a container that it said to have started is looked for as one that runs.
+// awaitAnswers waits until the answers of a monitor from before its end are recorded, so that a
+// container that it has started counts as running.
 func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 	for _, c := range p.list() {
 		p.mu.Lock()
@@ -223,9 +223,9 @@ func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 	}
 }
 
-// resolve finds out what became of the containers of a monitor that is gone, and
-// has a successor take those that run. dead may be nil. One that is under way is
-// not joined: it may have looked before that monitor was gone.
+// resolve finds out what became of the containers of a lost monitor, and makes a successor take
+// over the running ones. dead may be nil. It does not join a running resolve, which may have
+// begun before that monitor was lost.
 func (p *pod) resolve(dead monitorConn) *op {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,16 +248,15 @@ func (p *pod) resolveLocked(dead monitorConn) *op {
 	return p.resolving
 }
 
-// dismiss ends a monitor that is not needed any more. One that does not end now
-// is ended by [pod.erase].
+// dismiss ends a monitor that is no longer needed. If that fails, [pod.erase] ends it.
 func (p *pod) dismiss(ctx context.Context) {
 	if err := p.endMonitor(ctx); err != nil && ctx.Err() == nil {
 		p.rt.log.Warn("failed to end monitor", zap.String("sandbox", p.id), zap.Error(err))
 	}
 }
 
-// endMonitor ends the monitor, if there is one. It waits for one that has not
-// heard of the last end yet.
+// endMonitor ends the monitor, if there is one. It waits if the monitor does not know yet that
+// its last container has ended.
 func (p *pod) endMonitor(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()

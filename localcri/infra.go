@@ -24,16 +24,15 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// infraUser is whom the process of a shared PID namespace runs as: nobody's ID,
-// as that of other runtimes' pause images.
+// infraUser is the user of the process that holds a shared PID namespace. Like in the pause
+// images of other runtimes, it is an unused ID.
 const infraUser = 65535
 
 // infraProgram is the name of the program in its root.
 const infraProgram = "pause"
 
-// startInfra starts the first process of the shared PID namespace: the monitor's
-// program in a root of its own that is read-only and holds nothing else, for the
-// containers can look into it.
+// startInfra starts the first process of the shared PID namespace: the monitor's program in its
+// own read-only root without other files, since the containers can see this root.
 func (p *pod) startInfra(ctx context.Context) error {
 	r := p.rt
 	h, x, err := r.handler(p.handler)
@@ -80,7 +79,7 @@ func (p *pod) infraStreams(elements ...string) string {
 	return p.rt.statePath(append([]string{streamsDir, p.id}, elements...)...)
 }
 
-// infraContainer is what a monitor needs to run it. Its ID is the sandbox'.
+// infraContainer returns what a monitor needs to run the infra process. Its ID is the sandbox's.
 func (p *pod) infraContainer(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: p.id, Dir: "/", PIDFile: p.infraStreams(pidFile), ExecutorLog: p.infraStreams(runtimeLog),
@@ -126,8 +125,8 @@ func (p *pod) infraInput(ctx context.Context, h Handler, x ociRuntime, rootfs st
 	}, nil
 }
 
-// pauseRoot is the root of all infra processes: a copy of the program that
-// nothing else runs, by its content.
+// pauseRoot returns the root directory of all infra processes. It contains a copy of the program,
+// and is named after the program's content.
 func (r *Runtime) pauseRoot() (string, error) {
 	const most = 64 << 20
 	b, err := safefile.ReadLinked(r.cfg.Monitor, most)
@@ -139,7 +138,7 @@ func (r *Runtime) pauseRoot() (string, error) {
 	if fi, err := os.Stat(filepath.Join(root, infraProgram)); err == nil && fi.Size() == int64(len(b)) {
 		return root, nil
 	}
-	// The directories of mounts are there before the root is read-only.
+	// Mount points must exist, since the root is read-only.
 	for _, d := range []string{"", "proc", "dev", "sys", "etc"} {
 		if err := makeDir(filepath.Join(root, d), 0o755); err != nil {
 			return "", err
@@ -149,7 +148,7 @@ func (r *Runtime) pauseRoot() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // unless it has its name
+	defer func() { _ = os.Remove(temp.Name()) }() // fails after the rename
 	_, err = temp.Write(b)
 	err = errors.Join(err, temp.Chmod(0o555), temp.Close())
 	if err == nil {
@@ -158,8 +157,8 @@ func (r *Runtime) pauseRoot() (string, error) {
 	return root, err
 }
 
-// infraEnded is the end of the shared PID namespace: the kernel kills all that
-// is in it, and nothing starts there again.
+// infraEnded handles the end of the shared PID namespace: the kernel has killed all its
+// processes, and no new one can start in it.
 func (p *pod) infraEnded() {
 	p.mu.Lock()
 	lost := p.life.Phase() == life.Ready && !p.life.InfraDead()
@@ -170,7 +169,7 @@ func (p *pod) infraEnded() {
 	}
 }
 
-// endInfra kills the infra process and takes back what the executor has of it.
+// endInfra kills the infra process and removes what the OCI runtime has of it.
 func (p *pod) endInfra(ctx context.Context) error {
 	r := p.rt
 	_, x, err := r.handler(p.handler)
@@ -189,7 +188,7 @@ func (p *pod) endInfra(ctx context.Context) error {
 	if err := x.Delete(ctx, p.id, true); err != nil {
 		return fmt.Errorf("delete infra process: %w", err)
 	}
-	if m != nil { // which may not have heard of the end yet
+	if m != nil { // it may not know of the end yet
 		step, cancel := context.WithTimeout(ctx, monitorTimeout)
 		defer cancel()
 		_ = busyMonitor(step, func() error { return m.Forget(step, p.id) })

@@ -13,44 +13,44 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// defaultRootDir is the directory of the runtime of a node with the kubelet's root
-// directory.
+// defaultRootDir is the runtime's directory on a node with the kubelet's default root directory.
 const defaultRootDir = "/var/lib/kubelet/localcri"
 
-// InProcessConfig defines how a runtime is made. The zero value of every field means the default
-// named beside it.
+// InProcessConfig configures an in-process runtime. The zero value of every field means the
+// default named beside it.
 type InProcessConfig struct {
-	// RootDir is the absolute path of the directory of all that outlasts a reboot;
-	// defaultRootDir. It is made if it is not there.
+	// RootDir is the absolute path of the directory for everything that outlasts a reboot;
+	// defaultRootDir. It is created if it does not exist.
 	RootDir string
-	// Monitor is that of [Config]; the program that this package carries.
+	// Monitor is [Config].Monitor; the program that this package contains.
 	Monitor string
-	// Handlers are the OCI runtimes by their names; runc and crun as the PATH has
-	// them, runc being the default.
+	// Handlers are the OCI runtimes by handler name. Default: runc and crun from the PATH; runc
+	// is the default handler.
 	Handlers map[string]Handler
 	// CgroupDriver is cgroupfs or systemd; cgroupfs.
 	CgroupDriver string
 	// Network is CNI, Bridge or None; see the package's documentation.
 	Network string
-	// Cluster says that the node is one of a cluster: its pods must be reached from
-	// other nodes, which is the business of CNI.
+	// Cluster says that the node belongs to a cluster. Its pods must be reachable from other
+	// nodes, which needs CNI.
 	Cluster bool
-	// Bridge is the network that Bridge has. StateDir and names are filled in. Its
-	// Reserved holds for CNI as well.
+	// Bridge configures the network Bridge. StateDir and names are set by this package. Its
+	// Reserved also applies to CNI.
 	Bridge bridge.Config
-	// CNI is where CNI finds its configurations and plugins. CacheDir and Reserved are filled in.
+	// CNI says where CNI configurations and plugins are. CacheDir and Reserved are set by this
+	// package.
 	CNI cni.Config
-	// PreloadDir has archives of images, which are read at the start; none.
+	// PreloadDir is a directory with image archives that are imported at the start; none.
 	PreloadDir string
-	// CDIDirs are the directories of specifications of CDI devices; /etc/cdi and
-	// /var/run/cdi.
+	// CDIDirs are the directories of CDI specifications; /etc/cdi and /var/run/cdi.
 	CDIDirs []string
-	// Registries says how registries are reached; by HTTPS, without mirrors.
+	// Registries says how to reach registries. Default: by HTTPS, without mirrors.
 	Registries map[string]image.Registry
-	// HostsDir has files that say the same, as containerd's certs.d: see [image.Config]; none.
+	// HostsDir has files that say the same, in the format of containerd's certs.d; see
+	// [image.Config]. Default: none.
 	HostsDir string
-	// ImageReserve is how much of the disk images leave free, beside the default: see
-	// [image.Config]; nothing.
+	// ImageReserve is [image.Config].ReserveOf: free disk space that pulls must leave, in
+	// addition to the default. Default: nothing.
 	ImageReserve func(bytes, inodes int64) (int64, int64)
 
 	Log     *zap.Logger           // silent

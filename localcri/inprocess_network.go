@@ -6,32 +6,32 @@ import (
 	"strings"
 )
 
-// Networks that a node may have.
+// The kinds of networks.
 const (
-	NetworkCNI    = "cni"    // the machine's plugins, as its configuration says
-	NetworkBridge = "bridge" // one of our own, which needs nothing installed
-	NetworkNone   = "none"   // pods have their loopback interface alone
+	NetworkCNI    = "cni"    // the CNI plugins in the machine's configuration
+	NetworkBridge = "bridge" // a built-in bridge, which needs no installation
+	NetworkNone   = "none"   // pods have only a loopback interface
 )
 
 func networks() []string { return []string{NetworkCNI, NetworkBridge, NetworkNone} }
 
-// networkChoice is how pods get their addresses, and why so.
+// networkChoice says which network pods get, and why.
 type networkChoice struct{ kind, why string }
 
 func (c networkChoice) String() string { return c.kind + ": " + c.why }
 
 // inProcessMachine is what the choice of a network depends on.
 type inProcessMachine struct {
-	asked   string // by somebody; "" for nothing
-	last    string // what the node had before; "" for nothing
+	asked   string // the configured network; "" if none
+	last    string // the node's previous network; "" if none
 	cluster bool   // the node is one of a cluster
-	dir     string // of CNI configurations
-	conf    string // the first of them; "" if there is none
+	dir     string // directory of CNI configurations
+	conf    string // first file in it; "" if there is none
 }
 
-// chooseNetwork decides how new pods get their addresses. A node that has a network
-// keeps it until somebody asks for another one: its pods could not reach each other.
-// In a cluster, the bridge's addresses mean nothing to other nodes.
+// chooseNetwork decides which network new pods get. A node keeps its network until another one is
+// configured, since pods of different networks could not reach each other. In a cluster the
+// bridge is not used, since other nodes cannot reach its addresses.
 func chooseNetwork(m inProcessMachine) (networkChoice, error) {
 	if m.asked != "" && !slices.Contains(networks(), m.asked) {
 		return networkChoice{}, fmt.Errorf("network %q: want one of %s", m.asked, strings.Join(networks(), ", "))
@@ -52,9 +52,8 @@ func chooseNetwork(m inProcessMachine) (networkChoice, error) {
 	return detected, nil
 }
 
-// confFile is the first of a directory's files that a CNI configuration may be in,
-// "" if there is none (CNI specification, "Section 1: Network configuration format";
-// the extensions are libcni's).
+// confFile returns the first file name that may contain a CNI configuration, "" if there is none
+// (CNI specification, "Section 1: Network configuration format"; the extensions are libcni's).
 func confFile(names []string) string {
 	var confs []string
 	for _, n := range names {

@@ -5,14 +5,14 @@ import (
 	"encoding/hex"
 )
 
-// names are those of what a runtime makes outside its root directory. Runtimes with
-// different root directories have different names.
+// names has the names of everything that a runtime creates outside of its root directory.
+// Runtimes with different root directories have different names.
 type names struct {
 	stateDir string // on a tmpfs
-	spaces   string // begins the names of network namespaces
+	spaces   string // prefix of network namespaces
 	bridge   string // interface
-	veth     string // begins the names of interfaces
-	table    string // of nftables
+	veth     string // prefix of interfaces
+	table    string // nftables table
 	monitors string // cgroup
 }
 

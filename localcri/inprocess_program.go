@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// findExecutors finds the OCI runtimes of the machine by their names.
+// findExecutors returns the paths of the OCI runtimes in the PATH, by name.
 func findExecutors() (map[string]string, error) {
 	found := map[string]string{}
 	for _, name := range []string{"runc", "crun"} {

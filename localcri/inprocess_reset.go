@@ -14,22 +14,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// resetAtATime is how many sandboxes are removed at a time.
+// resetAtATime limits how many sandboxes are removed concurrently.
 const resetAtATime = 4
 
 // ResetOptions says what [Reset] removes.
 type ResetOptions struct {
-	// Images says to remove images, too.
+	// Images says to remove images too.
 	Images bool
-	// Removed is called for each pod that is gone, as namespace/name, with the number of its
-	// containers; nil for nobody. Calls do not overlap.
+	// Removed is called for each removed pod, as namespace/name, with its number of containers;
+	// nil for no call. Calls do not overlap.
 	Removed func(pod string, containers int)
 }
 
-// Reset ends all containers of a runtime, at once, and takes back what it has made:
-// sandboxes, networks, mounts, and its directories. The runtime must not run: the error says which process has it then.
-// Volumes of pods stay where they are. What fails does not keep the rest from being
-// taken back.
+// Reset kills all containers of a runtime, and removes everything that it has created: sandboxes,
+// networks, mounts, and its directories. The runtime must not be running; otherwise the error
+// names its process. Volumes of pods are not removed. Reset continues after failures.
 func Reset(ctx context.Context, cfg InProcessConfig, o ResetOptions) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -45,19 +44,19 @@ func Reset(ctx context.Context, cfg InProcessConfig, o ResetOptions) error {
 		return err
 	}
 	err = r.empty(ctx, o.Removed)
-	if held := (*ownerlock.HeldError)(nil); errors.As(err, &held) { // by one that has begun since
+	if held := (*ownerlock.HeldError)(nil); errors.As(err, &held) { // another process has started meanwhile
 		return err
 	}
 	return errors.Join(err, m.remove(ctx, o.Images))
 }
 
-// empty runs the runtime until it has no sandbox any more.
+// empty runs the runtime until it has no sandboxes.
 func (r *InProcess) empty(ctx context.Context, removed func(pod string, containers int)) error {
 	r.keep = nil
 	running, end := context.WithCancel(ctx)
 	defer end()
 	closeBridge := r.bridge
-	r.bridge = nil // it is needed after the end of run
+	r.bridge = nil // used after the end of run
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(running) }()
 	err := r.removeAll(ctx, removed)
@@ -85,7 +84,7 @@ func (r *InProcess) removeAll(ctx context.Context, removed func(pod string, cont
 	if err != nil {
 		return err
 	}
-	of := map[string]int{} // by sandbox
+	of := map[string]int{} // number of containers by sandbox
 	for _, c := range containers {
 		of[c.GetPodSandboxId()]++
 	}
@@ -116,7 +115,7 @@ func (r *InProcess) removeAll(ctx context.Context, removed func(pod string, cont
 	return errors.Join(errs...)
 }
 
-// remove removes the runtime's directories with what is mounted there.
+// remove removes the runtime's directories and the mounts in them.
 func (m *maker) remove(ctx context.Context, images bool) error {
 	names := namesFor(m.RootDir)
 	dirs := []string{names.stateDir, m.path("pods"), m.path("network"), m.path("bridge"), m.path("cni")}
@@ -126,7 +125,8 @@ func (m *maker) remove(ctx context.Context, images bool) error {
 	var kernel mount.Kernel
 	var errs []error
 	for _, dir := range dirs {
-		// A directory that has a mount stays: what is mounted there is not the runtime's to remove.
+		// A directory that still has a mount is kept: the mounted content is not the runtime's to
+		// remove.
 		if err := errors.Join(mount.UnmountBelow(ctx, &kernel, dir, mount.Plain), mount.UnmountAll(ctx, &kernel, dir, mount.Plain)); err != nil {
 			errs = append(errs, err)
 			continue
@@ -136,7 +136,7 @@ func (m *maker) remove(ctx context.Context, images bool) error {
 	return errors.Join(append(errs, cgroups.Host{}.Remove(ctx, names.monitors))...)
 }
 
-// gone is nil for what was not there.
+// gone returns err, or nil if err means that the file does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

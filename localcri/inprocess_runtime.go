@@ -25,36 +25,35 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// networkKey is the key of the network that the node's pods have.
+// networkKey is the key of the record of the node's network.
 const networkKey = "network"
 
-// InProcess is a container runtime in this process. Its services may be called once
-// Run has begun, from any goroutine; calls wait until what an earlier process left
-// is recovered.
+// InProcess is a container runtime in this process. Its services may be called concurrently once
+// Run has begun; calls wait until the state of an earlier process is recovered.
 type InProcess struct {
 	runtime *Runtime
-	service *Streaming // of runtime
+	service *Streaming // the runtime's service
 	images  *image.Store
 	network *network.Network
-	bridge  *bridge.Plugin // nil: this kernel cannot have one
+	bridge  *bridge.Plugin // nil if this kernel does not support it
 	choice  networkChoice
-	keep    func(context.Context) error // records the choice
+	keep    func(context.Context) error // records the choice of the network
 }
 
-// streamsSocket is the name of the socket of a node's streams, in the state directory.
+// streamsSocket is the name of the socket for streams in the state directory.
 const streamsSocket = "streams"
 
-// Runtime is the RuntimeService, with URLs for streams: see [Streaming].
+// Runtime returns the RuntimeService, with URLs for streams; see [Streaming].
 func (r *InProcess) Runtime() criapi.RuntimeService { return r.service }
 
 // Streams serve exec, attach and port forwarding for a [Server] whose clients do not take
 // URLs of a Unix socket, such as crictl.
 func (r *InProcess) Streams() Streams { return r.runtime.Streams() }
 
-// Images is the ImageManagerService.
+// Images returns the ImageManagerService.
 func (r *InProcess) Images() criapi.ImageManagerService { return r.images }
 
-// Network returns in a line how pods get their addresses, and why so.
+// Network returns one line that says which network pods get, and why.
 func (r *InProcess) Network() string { return r.choice.String() }
 
 // Advice returns sentences about settings of the machine that disturb the pods' network; see
@@ -66,14 +65,14 @@ func (r *InProcess) Advice() []string {
 	return r.bridge.Advice()
 }
 
-// Import installs the images of an archive, of docker save or an OCI layout in a tar,
-// and returns their IDs; name is for an image that has none.
+// Import imports the images of an archive of docker save, or of an OCI layout in a tar, and
+// returns their IDs. name is for an image without a name.
 func (r *InProcess) Import(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	return r.images.Import(ctx, archive, image.ImportOptions{Name: name})
 }
 
-// NewInProcess makes a runtime, and changes nothing but RootDir and its mode. Only Run changes
-// more.
+// NewInProcess creates a runtime. It changes nothing on the machine except RootDir and its mode;
+// Run does the rest.
 func NewInProcess(ctx context.Context, cfg InProcessConfig) (*InProcess, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -83,12 +82,12 @@ func NewInProcess(ctx context.Context, cfg InProcessConfig) (*InProcess, error) 
 	return m.make(ctx)
 }
 
-// maker is what a runtime is made with.
+// maker creates the parts of a runtime.
 type maker struct{ InProcessConfig }
 
-// passable makes the directory of all that the runtime has, which the root of a
-// pod's user namespace passes through to its root file system. It comes first: what
-// is made below makes its parents for itself alone.
+// passable creates the runtime's directory with a mode that lets the root user of a pod's user
+// namespace pass through it to its root file system. It must come first, since parts below create
+// missing parents for root only.
 func (m *maker) passable() error {
 	return makeDir(m.RootDir, pass)
 }
@@ -132,7 +131,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 	return r, err
 }
 
-// images makes the store of images.
+// makeImages creates the image store.
 func (m *maker) makeImages(r *InProcess) (err error) {
 	cfg := image.Config{RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir, ReserveOf: m.ImageReserve, Log: m.Log.Named("image")}
 	if m.Metrics == nil {
@@ -162,8 +161,8 @@ func (m *maker) findHandlers() (map[string]Handler, error) {
 	return handlers, err
 }
 
-// network chooses and makes the network. All kinds are there: each takes back what
-// it has made.
+// makeNetwork chooses and creates the network. It creates all kinds, so that each can remove what
+// it has created earlier.
 func (m *maker) makeNetwork(r *InProcess, names names) error {
 	store := m.choices()
 	last, err := store.Read(networkKey)
@@ -220,17 +219,17 @@ func (m *maker) makeNetwork(r *InProcess, names names) error {
 	return observer.Add(r.network.Counts)
 }
 
-// choices are what the node has once chosen.
+// choices returns the store of the node's recorded choices.
 func (m *maker) choices() *checkpoint.Lazy {
 	return checkpoint.NewLazy(checkpoint.Config{Dir: m.path("choices"), OnCorrupt: func(key, aside string, err error) {
 		m.Log.Error("set aside damaged record", zap.String("key", key), zap.String("file", aside), zap.Error(err))
 	}})
 }
 
-// maxConfs is how many files of a directory of configurations are looked at.
+// maxConfs limits the files of a configuration directory that are read.
 const maxConfs = 1000
 
-// firstConf is the path of the first configuration in a directory, "" if there is none.
+// firstConf returns the path of the first configuration in a directory; "" if there is none.
 func firstConf(dir string) string {
 	files, err := safefile.Entries(dir, maxConfs)
 	if err != nil {
@@ -246,8 +245,8 @@ func firstConf(dir string) string {
 	return ""
 }
 
-// Run serves until ctx ends, which leaves the containers running: the runtime first of all that ends, since it needs the
-// others. The first error of any ends all.
+// Run serves until ctx ends; containers keep running. The runtime ends before the parts that it
+// needs. The first error of any part ends all.
 func (r *InProcess) Run(ctx context.Context) error {
 	if r.keep != nil {
 		if err := r.keep(ctx); err != nil {

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// RunWith runs the runtime and, beside it, what needs it, such as the Run of an agent. The
-// runtime begins before run and ends after run has returned. run's context ends with ctx, and
-// when the runtime fails. RunWith returns the errors of both; containers keep running.
+// RunWith runs the runtime together with a function that needs it, such as the Run of an agent.
+// The runtime starts before run, and ends after run has returned. run's context ends with ctx, or
+// if the runtime fails. RunWith returns the errors of both. Containers keep running.
 func (r *InProcess) RunWith(ctx context.Context, run func(context.Context) error) error {
 	ctx, endUser := context.WithCancel(ctx)
 	defer endUser()

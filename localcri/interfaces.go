@@ -11,46 +11,45 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Network gives sandboxes their networks; a network.Network does.
+// Network gives sandboxes their networks; a network.Network implements it.
 type Network interface {
 	// Attach is idempotent by the attachment's ID.
 	Attach(ctx context.Context, a network.Attachment) (network.Result, error)
 	// Detach is idempotent; the namespace may be gone.
 	Detach(ctx context.Context, id string) error
-	// Get returns the network of an ID that is attached, and waits for nothing. Of a
-	// [LoadingNetwork], sandboxes of earlier processes are shown once it has loaded.
+	// Get returns the network of an attached ID. It does not wait. With a [LoadingNetwork],
+	// sandboxes of earlier processes are known once it has loaded.
 	Get(id string) (network.Result, bool)
-	// List and Status wait for nothing either.
+	// List and Status do not wait either.
 	List() []network.Info
 	Status() error
 }
 
-// Images holds the images; an image.Store does.
+// Images has the images; an image.Store implements it.
 type Images interface {
-	// Use leases the layers of an image to an owner, until Release.
+	// Use leases the layers of an image to an owner until Release.
 	Use(ctx context.Context, ref, owner string) (image.Rootfs, error)
 	Release(owner string) error
-	// Owners lists who has leases.
+	// Owners returns the owners of leases.
 	Owners(ctx context.Context) ([]string, error)
 }
 
-// CDI puts devices of the Container Device Interface into a container; a
-// cdi.Registry does.
+// CDI adds devices of the Container Device Interface to a container; a cdi.Registry implements
+// it.
 type CDI interface {
-	// Inject changes spec so that the container has the devices, whose names are
-	// fully qualified, as vendor/class=name. A name that is unknown is an error that
-	// names it, and nothing is changed then.
+	// Inject changes spec so that the container has the devices. Names are fully qualified, such
+	// as vendor/class=name. For an unknown name it returns an error that names it, and changes
+	// nothing.
 	Inject(ctx context.Context, spec *specs.Spec, names []string) error
 }
 
-// LoadingNetwork is a [Network] that reads its records in its own time. The channel is
-// closed once they are all known.
+// LoadingNetwork is a [Network] that reads its records in the background. The channel is closed
+// once all are known.
 type LoadingNetwork interface {
 	Loaded() <-chan struct{}
 }
 
-// DirCDI is a [CDI] that reads files below directories, which the runtime's status
-// names.
+// DirCDI is a [CDI] that reads files in directories, which the runtime's status lists.
 type DirCDI interface {
 	Dirs() []string
 }

@@ -179,7 +179,7 @@ func (c *child) killAndRead(t *testing.T) {
 // container.
 func (c *child) lostStart(id string) bool {
 	for line := range strings.Lines(c.log.String()) {
-		if strings.Contains(line, "lost sight of start") && strings.Contains(line, id) {
+		if strings.Contains(line, "monitor did not report the result") && strings.Contains(line, id) {
 			return true
 		}
 	}

@@ -40,7 +40,7 @@ func matches(labels, selector map[string]string) bool {
 	return true
 }
 
-// ListPodSandbox lists sandboxes, the newest first.
+// ListPodSandbox returns the sandboxes, newest first.
 func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
 	all, err := r.awaitAll(ctx)
 	if err != nil {
@@ -91,8 +91,8 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool)
 	return out, nil
 }
 
-// pidLocked is a process in the namespaces of the sandbox: its first one, or that of a
-// container; 0 if none runs. p.mu is held.
+// pidLocked returns a process in the namespaces of the sandbox: its infra process, or that of a
+// container; 0 if none is running. p.mu is held.
 func (p *pod) pidLocked() int {
 	if p.record.Infra != nil {
 		return p.record.Infra.PID
@@ -105,7 +105,7 @@ func (p *pod) pidLocked() int {
 	return 0
 }
 
-// ListContainers lists containers, those of the newest sandbox first.
+// ListContainers returns the containers, those of the newest sandbox first.
 func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
 	all, err := r.awaitAll(ctx)
 	if err != nil {
@@ -131,19 +131,19 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 	return out, nil
 }
 
-// maxSpec is how much of a container's config.json is shown, in bytes: an answer has 16
-// MiB at most.
+// maxSpec limits the bytes of a container's config.json that are shown, since an answer may have
+// 16 MiB.
 const maxSpec = 8 << 20
 
-// ContainerStatus returns the status of a container. With verbose, info has "info", of
-// which other runtimes have "pid", "sandboxID" and "runtimeSpec", too.
+// ContainerStatus returns the status of a container. With verbose, info has the key "info", with
+// "pid", "sandboxID" and "runtimeSpec" as in other runtimes.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	var spec json.RawMessage
-	if verbose { // without the lock: it is on a disk
+	if verbose { // without the lock, since it reads the disk
 		if b, err := safefile.ReadFile(c.bundle(configFile), maxSpec); err == nil && json.Valid(b) {
 			spec = b
 		}
@@ -172,7 +172,7 @@ func (r *Runtime) Version(context.Context, string) (*runtimeapi.VersionResponse,
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: r.cfg.Name, RuntimeVersion: r.cfg.Version, RuntimeApiVersion: "v1"}, nil
 }
 
-// Status returns whether sandboxes can be made, and what the handlers can do.
+// Status returns whether sandboxes can be created, and the features of the handlers.
 func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	out := &runtimeapi.StatusResponse{
 		Status:   &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}}},
@@ -192,7 +192,7 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 	if verbose {
 		config, err := json.Marshal(map[string]any{
 			"rootDir": r.cfg.RootDir, "stateDir": r.cfg.StateDir, "cgroupDriver": r.cfg.CgroupDriver, "defaultHandler": r.cfg.DefaultHandler,
-			"enableCDI": r.cfg.CDI != nil, "cdiSpecDirs": cdiDirs(r.cfg.CDI), // containerd's words
+			"enableCDI": r.cfg.CDI != nil, "cdiSpecDirs": cdiDirs(r.cfg.CDI), // containerd's keys
 		})
 		if err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
@@ -202,7 +202,7 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 	return out, nil
 }
 
-// cdiDirs are where devices come from, of those that say so.
+// cdiDirs returns the directories of CDI specifications, if the CDI has directories.
 func cdiDirs(c CDI) []string {
 	if d, ok := c.(DirCDI); ok {
 		return d.Dirs()
@@ -210,8 +210,8 @@ func cdiDirs(c CDI) []string {
 	return nil
 }
 
-// handlers returns what each can do; the default one also without a name, as the
-// CRI wants it.
+// handlers returns the features of each handler. As the CRI requires, the default handler is also
+// listed with an empty name.
 func (r *Runtime) handlers(ctx context.Context) ([]*runtimeapi.RuntimeHandler, error) {
 	machine, err := r.facts.Machine(ctx)
 	if err != nil {
@@ -236,7 +236,7 @@ func (r *Runtime) handlers(ctx context.Context) ([]*runtimeapi.RuntimeHandler, e
 	return out, nil
 }
 
-// RuntimeConfig returns who drives the cgroups.
+// RuntimeConfig returns the cgroup driver.
 func (r *Runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	driver := runtimeapi.CgroupDriver_CGROUPFS
 	if r.cfg.CgroupDriver == "systemd" {
@@ -245,8 +245,8 @@ func (r *Runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigRespo
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig takes the addresses of the node's pods, which the network
-// has of its own configuration: they are only kept.
+// UpdateRuntimeConfig stores the pod addresses of the node. The network does not use them, since
+// it has its own configuration.
 func (r *Runtime) UpdateRuntimeConfig(_ context.Context, c *runtimeapi.RuntimeConfig) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +256,7 @@ func (r *Runtime) UpdateRuntimeConfig(_ context.Context, c *runtimeapi.RuntimeCo
 	return nil
 }
 
-// Close does nothing: the end of Run's context ends the runtime.
+// Close does nothing. The end of Run's context ends the runtime.
 func (r *Runtime) Close(context.Context) error { return nil }
 
 // CheckpointContainer is not implemented.
@@ -264,13 +264,13 @@ func (r *Runtime) CheckpointContainer(context.Context, *runtimeapi.CheckpointCon
 	return unimplemented("CheckpointContainer")
 }
 
-// CheckpointPod is not implemented: as CheckpointContainer, it would need CRIU on
-// the machine, and a pod's monitor to let go of its containers' processes.
+// CheckpointPod is not implemented. It would need CRIU, and the pod's monitor would have to
+// release the containers' processes.
 func (r *Runtime) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) error {
 	return unimplemented("CheckpointPod")
 }
 
-// RestorePod is not implemented, as nothing here makes what it would restore.
+// RestorePod is not implemented, since no checkpoint can be created.
 func (r *Runtime) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	return nil, unimplemented("RestorePod")
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// registerMetrics exports the counts of a runtime, which are asked for when metrics are.
-// With a nil reg nothing is exported.
+// registerMetrics exports the counts of a runtime, which are read at each scrape. With a nil reg
+// nothing is exported.
 //
 //	nodewright_localcri_sandboxes
 //	nodewright_localcri_containers
 //	nodewright_localcri_monitors
 //	nodewright_localcri_monitor_successors_total  monitors that were replaced
-//	nodewright_localcri_records_set_aside_total   damaged
+//	nodewright_localcri_records_set_aside_total   damaged records
 //	nodewright_localcri_orphans_undone_total      leftovers without a record
-//	nodewright_localcri_log_lost_bytes_total      that no disk took
+//	nodewright_localcri_log_lost_bytes_total      log bytes that could not be written
 func registerMetrics(reg prometheus.Registerer, counts func() Counts) error {
 	if reg == nil {
 		return nil
@@ -25,19 +25,19 @@ func registerMetrics(reg prometheus.Registerer, counts func() Counts) error {
 	return promshare.Register(reg, &counted{counts})
 }
 
-// newRefused counts the steps that containers and sandboxes have refused, by the phase they were in:
+// newRefused counts the events that containers and sandboxes have refused, by their phase:
 //
 //	nodewright_localcri_refused_steps_total
 //
-// A caller may ask for what cannot be, such as a second start (event StartAsked). Every other event is a
-// mistake of this package.
+// A caller may request what is not possible, such as a second start (event StartAsked). Any other
+// refused event is a bug in this package.
 func newRefused() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nodewright_localcri_refused_steps_total", Help: "Steps that containers and sandboxes refused, by their phase.",
 	}, []string{"from", "event"})
 }
 
-// counted exports Counts, all of one moment.
+// counted exports Counts, all from one moment.
 type counted struct{ counts func() Counts }
 
 func desc(name, help string) *prometheus.Desc {

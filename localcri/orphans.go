@@ -14,9 +14,9 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// orphans are the IDs of what is there without a record, the newest last, so
-// that what is being made beside this is looked at last: ids lists all that is
-// there with when it was made, and known those that have a record.
+// orphans returns the IDs that have leftovers but no record, newest last, since the newest ones
+// may be objects that are being created. ids has all IDs with leftovers and the times of their
+// creation; known has the IDs with a record.
 func orphans(ids map[string]int64, known map[string]bool) []string {
 	out := slices.Collect(maps.Keys(ids))
 	out = slices.DeleteFunc(out, func(id string) bool { return known[id] || !isID(id) })
@@ -29,15 +29,16 @@ func orphans(ids map[string]int64, known map[string]bool) []string {
 	return out
 }
 
-// undoOrphans removes what a crash left without a record: containers first, since
-// they use what sandboxes have.
+// undoOrphans removes what a crash left without a record. Containers come first, since they use
+// parts of sandboxes.
 func (r *Runtime) undoOrphans(ctx context.Context) {
 	for _, left := range []struct {
 		kind string
 		list func(context.Context) map[string]int64
 		undo func(context.Context, string) error
 	}{{"container", r.leftContainers, r.undoContainer}, {"sandbox", r.leftSandboxes, r.undoSandbox}} {
-		// What is removed while the list is made has its own removal.
+		// known is read after the list, since an object that was removed meanwhile is handled by
+		// its own removal.
 		known := r.known()
 		there := left.list(ctx)
 		maps.Copy(known, r.known())
@@ -51,20 +52,20 @@ func (r *Runtime) undoOrphans(ctx context.Context) {
 }
 
 func (r *Runtime) undoOrphan(ctx context.Context, kind, id string, undo func(context.Context, string) error) {
-	if r.known()[id] { // made meanwhile
+	if r.known()[id] { // created meanwhile
 		return
 	}
 	r.counts.orphans.Add(1)
-	r.log.Warn("undo leftover without record", zap.String("kind", kind), zap.String("id", id))
+	r.log.Warn("removing leftover without record", zap.String("kind", kind), zap.String("id", id))
 	if err := undo(ctx, id); err != nil && ctx.Err() == nil {
-		r.log.Warn("failed to undo leftover", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
+		r.log.Warn("failed to remove leftover", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
 		r.do(func(ctx context.Context) {
-			r.persist(ctx, "failed to undo leftover", id, func() error { return undo(ctx, id) })
+			r.persist(ctx, "failed to remove leftover", id, func() error { return undo(ctx, id) })
 		})
 	}
 }
 
-// known are the IDs of all objects, and of containers that are being erased.
+// known returns the IDs of all objects, and of containers that are being erased.
 func (r *Runtime) known() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +80,7 @@ func (r *Runtime) known() map[string]bool {
 	return out
 }
 
-// note adds the names in a directory with the times when they were changed.
+// note adds the names in a directory, with the times of their last change.
 func note(out map[string]int64, dir string) {
 	entries, err := safefile.Entries(dir, maxObjects)
 	if err != nil {
@@ -94,8 +95,8 @@ func note(out map[string]int64, dir string) {
 	}
 }
 
-// leftContainers are all IDs that something of a container has. Those of infra
-// processes are sandboxes'.
+// leftContainers returns all IDs for which something of a container exists. IDs of infra
+// processes are those of sandboxes.
 func (r *Runtime) leftContainers(ctx context.Context) map[string]int64 {
 	out := map[string]int64{}
 	note(out, r.rootPath(containersDir))
@@ -117,7 +118,7 @@ func (r *Runtime) leftContainers(ctx context.Context) map[string]int64 {
 	return out
 }
 
-// leftSandboxes are all IDs that something of a sandbox has.
+// leftSandboxes returns all IDs for which something of a sandbox exists.
 func (r *Runtime) leftSandboxes(context.Context) map[string]int64 {
 	out := map[string]int64{}
 	note(out, r.rootPath(sandboxesDir))
@@ -137,7 +138,7 @@ func (r *Runtime) leftSandboxes(context.Context) map[string]int64 {
 	return out
 }
 
-// undoContainer kills and removes what bears an ID.
+// undoContainer kills and removes everything with a container's ID.
 func (r *Runtime) undoContainer(ctx context.Context, id string) error {
 	for name := range r.cfg.Handlers {
 		if err := r.executors[name].Delete(ctx, id, true); err != nil {
@@ -147,9 +148,9 @@ func (r *Runtime) undoContainer(ctx context.Context, id string) error {
 	return r.eraseContainer(ctx, id, newSaver())
 }
 
-// undoSandbox takes everything of a sandbox back.
+// undoSandbox removes everything of a sandbox.
 func (r *Runtime) undoSandbox(ctx context.Context, id string) error {
-	if err := r.undoContainer(ctx, id); err != nil { // of its infra process
+	if err := r.undoContainer(ctx, id); err != nil { // its infra process
 		return err
 	}
 	step, cancel := context.WithTimeout(ctx, monitorTimeout)

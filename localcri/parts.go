@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/usage"
 )
 
-// parts are what the runtime is put together of; tests put others there.
+// parts are the components of the runtime. Tests replace them.
 type parts struct {
 	monitors  monitorSource
 	executors map[string]ociRuntime // by handler
@@ -30,14 +30,15 @@ type parts struct {
 	processes processes
 }
 
-// monitorSource starts monitors and finds those that run.
+// monitorSource starts monitors and finds running ones.
 type monitorSource interface {
 	Launch(ctx context.Context, sandbox string) (monitorConn, error)
-	// Connect returns a monitor.ErrGone if none runs.
+	// Connect connects to the monitor of a sandbox. It returns a monitor.ErrGone if none is
+	// running.
 	Connect(ctx context.Context, sandbox string) (monitorConn, monitor.State, error)
 }
 
-// monitorConn is a connection with one monitor; a monitor.Client is one.
+// monitorConn is a connection to one monitor; a monitor.Client implements it.
 type monitorConn interface {
 	Start(ctx context.Context, c monitor.Container) (monitor.Started, error)
 	Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow) error
@@ -55,8 +56,7 @@ type monitorConn interface {
 	PID() int
 }
 
-// execProcess is a process that a monitor runs in a container; a monitor.Process is
-// one.
+// execProcess is a process that a monitor runs in a container; a monitor.Process implements it.
 type execProcess interface {
 	Wait(ctx context.Context) (code int32, err error)
 	Resize(width, height uint16) error
@@ -65,9 +65,9 @@ type execProcess interface {
 	Master() *os.File
 }
 
-// ociRuntime is an OCI runtime.
+// ociRuntime is an OCI runtime program.
 type ociRuntime interface {
-	// Create, Start and Exec make the commands that a monitor runs.
+	// Create, Start and Exec return the commands that a monitor executes.
 	Create(c executor.Creation) []string
 	Start(id, log string) []string
 	Exec(x executor.Execution) []string
@@ -78,13 +78,13 @@ type ociRuntime interface {
 	Delete(ctx context.Context, id string, force bool) error
 }
 
-// namespacer makes and pins namespaces, and what is mounted with them.
+// namespacer creates and pins namespaces, and mounts files for them.
 type namespacer interface {
 	Make(ctx context.Context, q spaces.Request) (spaces.Paths, error)
-	// Look finds what is there.
+	// Look returns the existing paths.
 	Look(id string) (spaces.Paths, error)
 	OpenUser(id string) (*os.File, error)
-	// SetSysctls sets those of the sandbox, and the usual ones.
+	// SetSysctls sets the sysctls of the sandbox, and the default ones.
 	SetSysctls(ctx context.Context, id, netns string, sysctls map[string]string) error
 	// HoldSys keeps /sys writable for privileged containers.
 	HoldSys(ctx context.Context, id, netns string) error
@@ -92,46 +92,44 @@ type namespacer interface {
 	List() ([]string, error)
 }
 
-// hostFacts finds what a machine has and a container needs.
+// hostFacts finds the facts about the machine that a container needs.
 type hostFacts interface {
 	Machine(ctx context.Context) (ocispec.Machine, error)
-	// Sources finds the host's side of mounts, by index, and makes directories that are
-	// missing.
+	// Sources finds the host's side of mounts, by index. It creates missing directories.
 	Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error)
-	// Devices looks for devices, by index.
+	// Devices finds the devices, by index.
 	Devices(ctx context.Context, devices []*runtimeapi.Device) ([][]ocispec.Device, error)
-	// HostDevices are all device nodes of the host.
+	// HostDevices returns all device nodes of the host.
 	HostDevices(ctx context.Context) ([]ocispec.Device, error)
-	// Users reads the tables of users and groups beneath a root.
+	// Users reads the files of users and groups below a root.
 	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
 }
 
-// usageOf names the cgroup, layer and process whose usage is asked for.
+// usageOf names the cgroup, layer and process whose usage is requested.
 type usageOf struct {
-	Cgroup   string // below the hierarchy's root
-	Writable string // the directory of the writable layer; "" has none
+	Cgroup   string // relative to the hierarchy's root
+	Writable string // directory of the writable layer; "" if there is none
 	PID      int
 }
 
-// usageReader reads figures of cgroups, and ends the processes of one.
+// usageReader reads usage from cgroups, and kills the processes of a cgroup.
 type usageReader interface {
 	Container(ctx context.Context, of usageOf) (*runtimeapi.ContainerStats, error)
 	Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error)
 	ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
 	PodMetrics(ctx context.Context, cgroup, netns string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
-	// KillCgroup kills every process of a cgroup. One that is not there is no error.
+	// KillCgroup kills every process of a cgroup. A missing cgroup is not an error.
 	KillCgroup(ctx context.Context, cgroup string) error
-	// OOMFile is what a monitor reads to know of an OOM kill.
+	// OOMFile returns the file from which a monitor learns of OOM kills.
 	OOMFile(cgroup string) string
 }
 
-// portForwarder connects to a port of localhost in a network namespace; "" is the
-// host's.
+// portForwarder connects to a port of localhost in a network namespace; "" is the host's.
 type portForwarder interface {
 	Forward(ctx context.Context, netns string, port int32, rw io.ReadWriteCloser) error
 }
 
-// realMonitors are those of package monitor.
+// realMonitors uses package monitor.
 type realMonitors struct{ r *Runtime }
 
 func (m realMonitors) config() monitor.Config {

@@ -8,9 +8,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// Exit codes and reasons that no process gave.
+// Exit codes and reasons that do not come from a process.
 const (
-	codeUnknown     = 255 // of a container whose end nobody saw
+	codeUnknown     = 255 // for a container whose end was not observed
 	codeStartFailed = 128
 
 	reasonCompleted   = "Completed"
@@ -22,71 +22,70 @@ const (
 	messageRestarted = "the machine restarted"
 )
 
-// kept is what a monitor says of a container.
+// kept is what a monitor knows about a container.
 type kept struct {
 	started *life.Began
 	ended   *life.Ending
-	failed  string // why it could not be started; "" if nothing is known to have failed
+	failed  string // why it could not be started; "" if no failure is known
 }
 
-// executed is what the executor says of a container.
+// executed is what the OCI runtime knows about a container.
 type executed uint8
 
 const (
-	executedNone executed = iota // it does not know it
+	executedNone executed = iota // it does not know the container
 	executedCreated
 	executedRunning
 	executedStopped
 )
 
-// foundContainer is all that the recovery of a container depends on.
+// foundContainer has everything that the recovery of a container depends on.
 type foundContainer struct {
 	record containerRecord
-	kept   *kept        // nil: there is no monitor, or it never heard of it
+	kept   *kept        // nil if there is no monitor, or it does not know the container
 	exit   *life.Ending // from the exit record; nil if there is none
-	alive  *life.Began  // its process, if that is known and runs
+	alive  *life.Began  // its process, if it is known and running
 	state  executed
-	logged int64 // when its log was last written; 0 if it has none
-	// made is when the executor made its process, as far as the file of its PID
-	// says: close to its start, where that is not on record; 0 if not known.
+	logged int64 // time of the last write to its log; 0 if it has none
+	// made is when the OCI runtime created its process, according to the file with its PID. It is
+	// close to the start time, if that is not recorded; 0 if unknown.
 	made int64
-	// rebuilt says that the record is an old copy: it may have run and ended since.
+	// rebuilt means that the record is an old copy: the container may have run and ended since.
 	rebuilt bool
 }
 
-// foundPod is all that the recovery of a sandbox depends on.
+// foundPod has everything that the recovery of a sandbox depends on.
 type foundPod struct {
 	record     sandboxRecord
-	monitor    bool // one answered
+	monitor    bool // a monitor answered
 	containers []foundContainer
 }
 
-// deed is what is done about a container beside the event of its recovery.
+// deed is an action for a container in addition to the event of its recovery.
 type deed uint8
 
 const (
 	nothing   deed = iota
-	undoStart      // before it: what a start left is in the way of the next one
-	adopt          // after it: a monitor is to take what runs
+	undoStart      // before the event: remove what a start left, since it blocks the next one
+	adopt          // after the event: make a monitor take over the running container
 )
 
 // containerAction is what a recovery does with a container.
 type containerAction struct {
 	id    string
 	deed  deed
-	event life.Event // nil: it is as its record says
+	event life.Event // nil: the record is up to date
 }
 
-// podAction is what a recovery does with a sandbox, and with its containers, in
-// their order.
+// podAction is what a recovery does with a sandbox, and with its containers, in order.
 type podAction struct {
-	event      life.Event // nil: there is nothing to finish
-	successor  bool       // a monitor is to be started
+	event      life.Event // nil: nothing has to be finished
+	successor  bool       // start a new monitor
 	containers []containerAction
 }
 
-// plan decides what becomes of a pod that was found at the start. now is the
-// time, and boot the machine's present one.
+// plan decides what becomes of a pod that was found at the start. now is the current time, and
+// boot the current boot of the machine.
 func plan(f foundPod, boot string, now int64) podAction {
 	sameBoot := f.record.Boot == boot
 	var out podAction
@@ -99,7 +98,7 @@ func plan(f foundPod, boot string, now int64) podAction {
 	case life.Intent, life.Stopping, life.Removing:
 		out.event = life.Resumed{}
 	case life.Ready:
-		if !sameBoot { // its network is to be given back
+		if !sameBoot { // its network has to be released
 			out.event = life.StopAsked{}
 		}
 	}
@@ -142,7 +141,7 @@ func planContainer(c foundContainer, monitor, sameBoot bool, now int64) containe
 		ended(e)
 	case k.failed != "":
 		ended(startFailed(k.failed, now))
-	case k.started != nil: // its monitor reports its end
+	case k.started != nil: // its monitor will report its end
 		a.event = *k.started
 	case c.kept != nil: // its monitor is about to start it
 		a.event = life.Rejoined{}
@@ -151,14 +150,14 @@ func planContainer(c foundContainer, monitor, sameBoot bool, now int64) containe
 		e := *c.exit
 		e.Started = cmp.Or(e.Started, begun, min(c.made, e.Finished))
 		ended(e)
-	case r.State == life.Starting && monitor && !c.rebuilt: // nobody was told to start it
+	case r.State == life.Starting && monitor && !c.rebuilt: // no monitor was told to start it
 		a.deed, a.event = undoStart, life.Reset{}
-	// From here on a created one is one whose start was not on record yet.
+	// From here on, a created container is one whose start was not recorded yet.
 	case c.alive != nil && (r.State == life.Running || c.state == executedRunning):
 		began := *c.alive
 		began.At = cmp.Or(begun, began.At)
 		a.deed, a.event = adopt, began
-	case r.State != life.Running && c.state == executedCreated: // what the executor left is killed
+	case r.State != life.Running && c.state == executedCreated: // what the OCI runtime has of it is killed
 		ended(startFailed("the agent and the monitor ended while it was started", now))
 	case r.State == life.Starting && c.state == executedNone && c.rebuilt:
 		ended(life.Ending{Finished: now, Code: codeUnknown, Reason: reasonUnknown, Message: "its record was damaged"})
@@ -177,7 +176,7 @@ func startFailed(message string, now int64) life.Ending {
 	return life.Ending{Finished: now, Code: codeStartFailed, Reason: life.ReasonStartError, Message: message}
 }
 
-// reasonOf names why a process ended.
+// reasonOf returns the reason for the end of a process.
 func reasonOf(code int32, oom bool, told string) string {
 	switch {
 	case oom:

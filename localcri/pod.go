@@ -17,31 +17,31 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// pod is a sandbox. What is above mu never changes.
+// pod is one sandbox. Fields above mu never change.
 type pod struct {
 	rt      *Runtime
 	id      string
 	key     string
 	created int64
 	config  *runtimeapi.PodSandboxConfig
-	handler string // "" is the default
+	handler string // "" means the default
 	known   chan struct{}
-	claim   *claim // its making; nil: it was made by a process of the past
+	claim   *claim // its creation; nil if an earlier process created it
 	saver   *saver
 
-	mu         sync.Mutex   // held over nothing but memory
-	life       life.Sandbox // step alone changes it
+	mu         sync.Mutex   // never held during I/O
+	life       life.Sandbox // changed only by applyLocked
 	record     sandboxFacts
 	containers map[string]*container
 	names      map[string]*container // by the key of their metadata
-	monitor    monitorConn           // nil while there is none
+	monitor    monitorConn           // nil if there is none
 	following  following
 
-	// What is under way is waited for by these. None says what may happen next.
+	// These are for waiting for running operations. They do not decide what may happen next.
 	launching *op
-	resolving *op // what a lost monitor left is found out
+	resolving *op // finds out what became of the containers of a lost monitor
 	stop      *op
-	removal   *op // until callers take it for removed
+	removal   *op // its removal, up to the point where callers consider it removed
 }
 
 func newPod(rt *Runtime, record sandboxFacts, l life.Sandbox, config *runtimeapi.PodSandboxConfig) *pod {
@@ -52,7 +52,7 @@ func newPod(rt *Runtime, record sandboxFacts, l life.Sandbox, config *runtimeapi
 	}
 }
 
-// await waits until it is known what became of a sandbox of the past.
+// await waits until the recovery of a sandbox from an earlier process has finished.
 func (p *pod) await(ctx context.Context) error {
 	select {
 	case <-p.known:
@@ -69,7 +69,7 @@ func (p *pod) await(ctx context.Context) error {
 	}
 }
 
-// visible reports whether callers may know of it.
+// visible reports whether callers may see the sandbox.
 func (p *pod) visible() bool {
 	if p.claim != nil && !p.claim.isDelivered() {
 		return false
@@ -79,7 +79,7 @@ func (p *pod) visible() bool {
 	return p.life.Shown()
 }
 
-// going reports whether callers take it for removed.
+// going reports whether callers consider the sandbox removed.
 func (p *pod) going() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,12 +92,12 @@ func (p *pod) options() *runtimeapi.NamespaceOption {
 
 func (p *pod) hostNetwork() bool { return p.options().GetNetwork() == runtimeapi.NamespaceMode_NODE }
 
-// sharedPID reports whether there is an infra process. NODE and CONTAINER are
-// the namespaces that need none.
+// sharedPID reports whether there is an infra process. The namespaces NODE and CONTAINER need
+// none.
 func (p *pod) sharedPID() bool { return p.options().GetPid() == runtimeapi.NamespaceMode_POD }
 
-// ready is nil while containers may be created and started in the sandbox. It
-// is found out each time, and nowhere on record. p.mu is held.
+// readyLocked returns nil if containers may be created and started in the sandbox. The answer is
+// computed each time and not recorded. p.mu is held.
 func (p *pod) readyLocked() error {
 	fail := func(why string) error {
 		return errorf(codes.FailedPrecondition, "sandbox %s is not ready: %s", p.id, why)
@@ -126,7 +126,7 @@ func (p *pod) ready() error {
 	return p.readyLocked()
 }
 
-// recordLocked is what is to be written. p.mu is held.
+// recordLocked returns the record to write. p.mu is held.
 func (p *pod) recordLocked() sandboxRecord { return sandboxRecord{p.record, p.life.Record()} }
 
 // save writes the record.
@@ -141,7 +141,7 @@ func (p *pod) save(ctx context.Context) error {
 	})
 }
 
-// keepRecord saves what need not be there before something else happens.
+// keepRecord saves a record that nothing has to wait for.
 func (p *pod) keepRecord(ctx context.Context) {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
@@ -150,7 +150,7 @@ func (p *pod) keepRecord(ctx context.Context) {
 	}
 }
 
-// list are the containers in the order of their making. p.mu is held.
+// listLocked returns the containers in the order of their creation. p.mu is held.
 func (p *pod) listLocked() []*container {
 	out := slices.Collect(maps.Values(p.containers))
 	slices.SortFunc(out, func(a, b *container) int {
@@ -168,7 +168,7 @@ func (p *pod) list() []*container {
 	return p.listLocked()
 }
 
-// stateLocked is what the CRI calls it. p.mu is held.
+// stateLocked returns the CRI's state of the sandbox. p.mu is held.
 func (p *pod) stateLocked() runtimeapi.PodSandboxState {
 	if p.readyLocked() == nil {
 		return runtimeapi.PodSandboxState_SANDBOX_READY
@@ -176,7 +176,8 @@ func (p *pod) stateLocked() runtimeapi.PodSandboxState {
 	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 }
 
-// statusLocked is what the CRI says of it. What it shares with p never changes.
+// statusLocked returns the sandbox's CRI status. The parts that it shares with p are never
+// modified.
 func (p *pod) statusLocked() *runtimeapi.PodSandboxStatus {
 	out := &runtimeapi.PodSandboxStatus{
 		Id: p.id, Metadata: p.config.GetMetadata(), State: p.stateLocked(), CreatedAt: p.created,
@@ -195,7 +196,7 @@ func (p *pod) statusLocked() *runtimeapi.PodSandboxStatus {
 	return out
 }
 
-// status is a snapshot for callers, who may change it.
+// status returns the status of the sandbox and its containers. The caller may modify them.
 func (p *pod) status() (*runtimeapi.PodSandboxStatus, []*runtimeapi.ContainerStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,14 +14,13 @@ import (
 
 var _ criapi.RuntimeService = (*Runtime)(nil)
 
-// ListMetricDescriptors describes the metrics that there are.
+// ListMetricDescriptors describes the available metrics.
 func (r *Runtime) ListMetricDescriptors(context.Context) ([]*runtimeapi.MetricDescriptor, error) {
 	return usage.Descriptors(), nil
 }
 
-// ListPodSandboxMetrics returns the metrics of sandboxes that are ready and of
-// their containers that run, as the kubelet names them. What ends meanwhile is
-// left out.
+// ListPodSandboxMetrics returns the metrics of ready sandboxes and their running containers, with
+// the kubelet's names. Objects that end meanwhile are omitted.
 func (r *Runtime) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
 	all, err := r.awaitAll(ctx)
 	if err != nil {

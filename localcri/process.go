@@ -21,26 +21,27 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// processes are those of the machine.
+// processes gives access to the processes of the machine.
 type processes interface {
-	// Start returns field 22 of a process' stat, by which it is told apart from a
-	// later one of its PID, and the letter of its state; an error if there is none.
+	// Start returns the start time of a process (field 22 of its stat), which distinguishes it
+	// from a later process with the same PID, and the letter of its state. It returns an error if
+	// there is no such process.
 	Start(pid int) (start uint64, state string, err error)
-	// EndCommands ends the processes of a program that have a word among their
-	// arguments, and returns when they are gone: those that start a container have a
-	// while to do so, all others are killed.
+	// EndCommands ends the processes of a program that have word among their arguments, and
+	// returns when they are gone. Processes that are starting a container get some time to
+	// finish; all others are killed at once.
 	EndCommands(ctx context.Context, program, word string) error
-	// Signal sends a signal to a process. It returns unix.ESRCH if that is gone, and
+	// Signal sends a signal to a process. It returns unix.ESRCH if the process is gone, and
 	// errNoHandler if the kernel would drop the signal.
 	Signal(id life.Process, s unix.Signal) error
 }
 
-// errNoHandler means that a process is the first of a PID namespace and has no handler of
-// a signal: the kernel drops the signal, whatever its default action is
-// (pid_namespaces(7)). It also means that the program of the container was not executed yet.
+// errNoHandler means that a process is the first of a PID namespace and has no handler for a
+// signal. Then the kernel drops the signal, whatever its default action is (pid_namespaces(7)).
+// It also means that the container's program has not been executed yet.
 var errNoHandler = errors.New("the first process of a PID namespace has no handler of the signal")
 
-// realProcesses are in /proc.
+// realProcesses reads /proc.
 type realProcesses struct{}
 
 func (realProcesses) Start(pid int) (uint64, string, error) {
@@ -52,10 +53,10 @@ func (realProcesses) Start(pid int) (uint64, string, error) {
 	return parseStat(b)
 }
 
-// parseStat reads what is behind the name, which may hold anything, of
-// proc_pid_stat(5).
+// parseStat parses the fields of proc_pid_stat(5) after the process name, which may contain
+// anything.
 func parseStat(b []byte) (start uint64, state string, err error) {
-	const startField = 22 - 3 // of those behind the name
+	const startField = 22 - 3 // index among the fields after the name
 	i := bytes.LastIndexByte(b, ')')
 	fields := bytes.Fields(b[i+1:])
 	if i < 0 || len(fields) <= startField {
@@ -65,23 +66,23 @@ func parseStat(b []byte) (start uint64, state string, err error) {
 	return start, string(fields[0]), err
 }
 
-// alive reports whether a process is the same and no zombie.
+// alive reports whether a process is still the same, and not a zombie.
 func alive(p processes, id life.Process) bool {
 	start, state, err := p.Start(id.PID)
 	return err == nil && state != "Z" && state != "X" && (id.StartTime == 0 || start == id.StartTime)
 }
 
-// startPatience is how long the start of an executor may go on without the monitor
-// that wanted it. It takes some milliseconds.
+// startPatience is how long a running start of an OCI runtime may continue after its monitor has
+// ended. It takes some milliseconds.
 const startPatience = 2 * time.Second
 
-// EndCommands looks at all processes: it is for what a monitor left that died.
+// EndCommands looks at all processes. It is for the commands of a monitor that has ended.
 func (p realProcesses) EndCommands(ctx context.Context, program, word string) error {
 	return p.endCommands(ctx, program, word, startPatience)
 }
 
-// endCommands lets a start end: a container whose executor is killed between the two
-// sides of its handshake dies without having begun.
+// endCommands lets a start finish: if the OCI runtime is killed in the middle of its handshake,
+// the container ends without having started.
 func (p realProcesses) endCommands(ctx context.Context, program, word string, patience time.Duration) error {
 	for since := time.Now(); ; {
 		found := false
@@ -122,8 +123,8 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, pa
 	}
 }
 
-// Signal opens the process before it compares, so that it cannot become another
-// one in between. A process that cannot be looked at is no process that is gone.
+// Signal opens the process before it compares, so that the PID cannot be reused in between. An
+// error of looking at the process does not mean that it is gone.
 func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
@@ -147,13 +148,13 @@ func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	return unix.PidfdSendSignal(fd, s, nil, 0)
 }
 
-// runcInit begins the name of the process in which runc is about to execute the program. It
-// has handlers, which the program will not have.
+// runcInit is the start of the name of the process in which runc is about to execute the program.
+// It has signal handlers that the program will not have.
 const runcInit = "runc:["
 
-// drops reports whether a signal does not reach the program of a process with this status
-// (proc_pid_status(5)): the kernel drops it, or the program is still to be executed. A
-// signal that is blocked is kept, and one that is ignored has come.
+// drops reports whether a signal would not reach the program of a process with this status
+// (proc_pid_status(5)): the kernel drops it, or the program is not executed yet. A blocked signal
+// is kept, and an ignored one is delivered.
 func drops(status []byte, s unix.Signal) bool {
 	if s == 0 || s == unix.SIGKILL || s == unix.SIGSTOP {
 		return false

@@ -13,70 +13,68 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// recordVersion is that of both records. One of a later version is damaged for
-// this program; unknown fields are not.
+// recordVersion is the version of both kinds of records. A record with a later version counts as
+// damaged; unknown fields are allowed.
 const recordVersion = 1
 
-// sandboxRecord is what is on the disk of a sandbox.
+// sandboxRecord is the stored form of a sandbox.
 type sandboxRecord struct {
 	sandboxFacts
 	life.SandboxRecord
 }
 
-// sandboxFacts is the part of a record that the state of the sandbox does not change.
+// sandboxFacts is the part of a record that does not depend on the sandbox's state.
 type sandboxFacts struct {
 	Version int           `json:"version"`
 	ID      string        `json:"id"`
-	Boot    string        `json:"boot"`    // the machine's boot that it was made in
+	Boot    string        `json:"boot"`    // boot of the machine in which it was created
 	Created int64         `json:"created"` // ns since 1970
 	Handler string        `json:"handler,omitempty"`
 	Config  []byte        `json:"config"` // a PodSandboxConfig
 	Netns   string        `json:"netns,omitempty"`
 	IPs     []string      `json:"ips,omitempty"`
-	Infra   *life.Process `json:"infra,omitempty"` // of a shared PID namespace
-	// Overhead and Resources are what UpdatePodSandboxResources told last.
+	Infra   *life.Process `json:"infra,omitempty"` // process that holds the shared PID namespace
+	// Overhead and Resources are those of the last UpdatePodSandboxResources.
 	Overhead  []byte `json:"overhead,omitempty"`
 	Resources []byte `json:"resources,omitempty"`
 }
 
-// containerRecord is what is on the disk of a container, in the annotations of
-// its config.json, and with its monitor.
+// containerRecord is the stored form of a container: on disk, in the annotations of its
+// config.json, and with its monitor.
 type containerRecord struct {
 	containerFacts
 	life.Record
 }
 
-// containerFacts is the part of a record that the state of the container does not
-// change.
+// containerFacts is the part of a record that does not depend on the container's state.
 type containerFacts struct {
 	Version    int        `json:"version"`
 	ID         string     `json:"id"`
 	Sandbox    string     `json:"sandbox"`
 	Boot       string     `json:"boot"`
-	Created    int64      `json:"created"` // ns since 1970, as all times
+	Created    int64      `json:"created"` // ns since 1970, like all times
 	Config     []byte     `json:"config"`  // a ContainerConfig
 	Resources  []byte     `json:"resources,omitempty"`
-	Image      string     `json:"image"`               // its ID
-	ImageName  string     `json:"imageName,omitempty"` // with a tag, of a container that was created by the ID
-	ImageRef   string     `json:"imageRef,omitempty"`  // with the digest of its manifest
-	MountRefs  []string   `json:"mountRefs,omitempty"` // of the images of mounts, by the mounts' index
+	Image      string     `json:"image"`               // the image's ID
+	ImageName  string     `json:"imageName,omitempty"` // a name with a tag, if the container was created by the ID
+	ImageRef   string     `json:"imageRef,omitempty"`  // a name with the digest of the manifest
+	MountRefs  []string   `json:"mountRefs,omitempty"` // images of mounts, by index of the mount
 	User       userRecord `json:"user"`
-	StopSignal string     `json:"stopSignal,omitempty"` // the image's
-	Cgroup     string     `json:"cgroup"`               // below the hierarchy's root
+	StopSignal string     `json:"stopSignal,omitempty"` // stop signal of the image
+	Cgroup     string     `json:"cgroup"`               // relative to the hierarchy's root
 }
 
-// userRecord is whom a container's first process runs as.
+// userRecord is the user of a container's first process.
 type userRecord struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
 	Groups []uint32 `json:"groups,omitempty"`
 }
 
-// idLength is the hexadecimal digits of an ID.
+// idLength is the number of hexadecimal digits of an ID.
 const idLength = 64
 
-// isID reports whether something is an ID that this package makes: it is safe
-// as a file's name.
+// isID reports whether s is an ID of this package, which is safe as a file name.
 func isID(s string) bool {
 	if len(s) != idLength {
 		return false
@@ -95,7 +93,7 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
 }
 
-// decodeSandbox reads the record of an ID.
+// decodeSandbox decodes the record with an ID.
 func decodeSandbox(id string, b []byte) (*sandboxRecord, *runtimeapi.PodSandboxConfig, error) {
 	var r sandboxRecord
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -120,7 +118,7 @@ func decodeSandbox(id string, b []byte) (*sandboxRecord, *runtimeapi.PodSandboxC
 	return &r, config, nil
 }
 
-// decodeContainer reads the record of an ID.
+// decodeContainer decodes the record with an ID.
 func decodeContainer(id string, b []byte) (*containerRecord, *runtimeapi.ContainerConfig, error) {
 	var r containerRecord
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -148,10 +146,10 @@ func decodeContainer(id string, b []byte) (*containerRecord, *runtimeapi.Contain
 	return &r, config, nil
 }
 
-// encode makes the bytes of a record.
+// encode returns the JSON of a record.
 func encode(r any) []byte {
 	b, err := json.Marshal(r)
-	if err != nil { // strings, numbers and bytes always have a form
+	if err != nil { // strings, numbers and bytes can always be encoded
 		panic("localcri: encode record: " + err.Error())
 	}
 	return b

@@ -24,11 +24,11 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
-// maxObjects bounds how many records and leftovers of one kind are looked at:
-// some hundred times what a node has.
+// maxObjects limits the records and leftovers of one kind that are read: some hundred times what
+// a node has.
 const maxObjects = 100_000
 
-// makeDir makes a directory of the runtime's own with such a mode, whatever the umask is.
+// makeDir creates a directory of the runtime with a mode, whatever the umask is.
 func makeDir(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return err
@@ -36,18 +36,18 @@ func makeDir(dir string, mode fs.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
-// Modes of the runtime's directories. All are for root alone but those on the way to a
-// container's root file system, through which the root of a user namespace has to pass.
-// Nobody can list these, and each ends at a bundle, which is closed to all but root, or
-// root and the group of that user namespace's root. The program of shared PID namespaces
-// is the only file below pass without a bundle.
+// Modes of the runtime's directories. Only root can access them, except those on the path to a
+// container's root file system: the root user of a user namespace has to pass through these. They
+// cannot be listed, and each path ends at a bundle, which only root can access, or root and the
+// group of that user namespace's root. The only file outside of a bundle that others can reach is
+// the program of shared PID namespaces.
 const (
 	closed = fs.FileMode(0o700)
 	pass   = fs.FileMode(0o711)
-	mapped = fs.FileMode(0o710) // with the group of the user namespace's root
+	mapped = fs.FileMode(0o710) // group: the root group of the user namespace
 )
 
-// prepare makes the directories and takes the lock of both.
+// prepare creates the directories and locks both.
 func (r *Runtime) prepare() (unlock func(), err error) {
 	var locks []*os.File
 	unlock = func() {
@@ -91,7 +91,7 @@ func (r *Runtime) prepare() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// lock takes a directory for this process, and names who has it.
+// lock locks a directory for this process. The error names the process that holds the lock.
 func lock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
@@ -106,14 +106,14 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// leftover is an ID that a record or something else is of.
+// leftovers are IDs of which something was found.
 type leftovers struct {
-	sandboxes  map[string]bool // set aside, or of nobody
+	sandboxes  map[string]bool // record set aside, or without an owner
 	containers map[string]bool
 }
 
-// awaitNetwork waits for the network's records: without them every sandbox would be
-// said to have lost its namespace, and be replaced.
+// awaitNetwork waits for the network's records. Without them, every sandbox would seem to have
+// lost its network namespace and would be replaced.
 func (r *Runtime) awaitNetwork() {
 	l, ok := r.cfg.Network.(LoadingNetwork)
 	if !ok {
@@ -128,8 +128,8 @@ func (r *Runtime) awaitNetwork() {
 	}
 }
 
-// recoverAll reads the records and begins the recovery of each sandbox. It returns
-// when lists can be answered; each sandbox is known when its own recovery is.
+// recoverAll reads the records and starts the recovery of each sandbox. It returns when lists can
+// be answered; a sandbox is known when its own recovery has finished.
 func (r *Runtime) recoverAll() error {
 	aside := leftovers{map[string]bool{}, map[string]bool{}}
 	open := func(kind string, ids map[string]bool) (*checkpoint.Store, error) {
@@ -157,7 +157,8 @@ func (r *Runtime) recoverAll() error {
 		r.awaitNetwork()
 	}
 	close(r.loaded)
-	// Each pod by itself, so many at a time: a monitor that hangs holds up its own.
+	// Each pod is recovered by itself, a limited number at a time, so that a hung monitor delays
+	// only its own pod.
 	slots := make(chan struct{}, 16)
 	var all []*op
 	for _, p := range past {
@@ -199,7 +200,7 @@ func (r *Runtime) readSandboxes() error {
 	for _, id := range keys[:min(len(keys), maxObjects)] {
 		b, err := r.sandboxRecords.Read(id)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // set aside
+			continue // the record was set aside
 		}
 		if err != nil {
 			return err
@@ -216,21 +217,21 @@ func (r *Runtime) readSandboxes() error {
 	return nil
 }
 
-// addPod puts a sandbox of the past into the tables.
+// addPod adds a sandbox of an earlier process to the tables.
 func (r *Runtime) addPod(p *pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods[p.id] = p
 	if !p.life.Shown() {
-		return // its name is free
+		return // its name may be used again
 	}
 	if old := r.names[p.key]; old == nil || old.created < p.created {
 		r.names[p.key] = p
 	}
 }
 
-// readContainers reads the records of containers, and those copies that are
-// needed: of damaged ones, and of sandboxes whose own are.
+// readContainers reads the records of containers. It also reads copies for damaged records, and
+// for sandboxes with damaged records.
 func (r *Runtime) readContainers(aside *leftovers) error {
 	keys, err := r.containerRecords.Keys()
 	if err != nil {
@@ -255,8 +256,8 @@ func (r *Runtime) readContainers(aside *leftovers) error {
 		p := r.pods[rec.Sandbox]
 		r.mu.Unlock()
 		if p == nil && rec.State == life.Removing {
-			// Its sandbox was removed before it. What it has left is undone with what has no
-			// record.
+			// Its sandbox was removed first. What remains of it is removed with other leftovers
+			// without a record.
 			if err := r.containerRecords.Delete(id); err != nil {
 				return err
 			}
@@ -295,8 +296,8 @@ func (r *Runtime) addContainer(c *container) {
 	}
 }
 
-// copies finds the copies of the records of a container: its monitor's, else
-// that in its config.json.
+// copies returns the copies of the records of a container: its monitor's, or else that in
+// config.json.
 func (r *Runtime) copies(id string, k *monitor.Kept) *recordCopy {
 	read := func(b []byte) *recordCopy {
 		var c recordCopy
@@ -324,8 +325,7 @@ func (r *Runtime) copies(id string, k *monitor.Kept) *recordCopy {
 	return read([]byte(spec.Annotations[recordAnnotation]))
 }
 
-// rebuildPod makes a sandbox whose record is lost of a container's copy; nil if
-// there is none.
+// rebuildPod rebuilds a sandbox with a lost record from a container's copy; nil if there is none.
 func (r *Runtime) rebuildPod(container, sandbox string) *pod {
 	found := r.copies(container, nil)
 	if found == nil || found.Sandbox.ID != sandbox {
@@ -355,7 +355,7 @@ func (r *Runtime) restorePod(rec sandboxRecord) *pod {
 	return p
 }
 
-// rebuildContainer makes a container whose record is lost of what config.json has.
+// rebuildContainer rebuilds a container with a lost record from config.json.
 func (r *Runtime) rebuildContainer(id string) {
 	found := r.copies(id, nil)
 	if found == nil {
@@ -383,8 +383,7 @@ func (r *Runtime) restoreContainer(found recordCopy) {
 	r.do(c.keepRecord)
 }
 
-// recoverAtStart finds out what became of a sandbox, and finishes what was under
-// way.
+// recoverAtStart finds out what became of a sandbox, and finishes interrupted operations.
 func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	p.mu.Lock()
 	event := plan(foundPod{record: p.recordLocked()}, r.cfg.BootID, 0).event
@@ -411,7 +410,7 @@ func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	}
 }
 
-// persistFrom is persist that begins at once.
+// persistFrom is persist without a pause before the first attempt.
 func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(context.Context) error) {
 	err := f(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -421,12 +420,11 @@ func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(co
 	r.do(func(ctx context.Context) { r.persist(ctx, failure, id, func() error { return f(ctx) }) })
 }
 
-// recoverPod asks everybody who may know what became of a sandbox' containers,
-// and acts as plan says. dead is a monitor that ended just now, and kept what a
-// successor needs; it may be nil.
+// recoverPod collects what is known about a sandbox's containers, and acts as plan decides. dead
+// is a monitor that has just ended and has kept what a successor needs; it may be nil.
 func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	r := p.rt
-	if ctx.Err() != nil { // the next runtime does it, and may have begun
+	if ctx.Err() != nil { // the next runtime does it, and may have started
 		return errStopped
 	}
 	m, state, err := p.connect(ctx)
@@ -454,8 +452,8 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 		errs = append(errs, all[i].recover(ctx, act))
 	}
 	if m == nil && (a.successor || orphan) {
-		// A monitor that does not know a container was not told to start it, as far as the
-		// next recovery can see. So the records come first.
+		// If a monitor does not know a container, the next recovery concludes that it was not
+		// told to start it. So the records are written first.
 		for _, c := range all {
 			c.keepRecord(ctx)
 		}
@@ -478,8 +476,7 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	return errors.Join(errs...)
 }
 
-// connect finds the monitor that runs; nil if none does. Of another boot there is
-// none.
+// connect connects to the running monitor; nil if there is none. After a reboot there is none.
 func (p *pod) connect(ctx context.Context) (monitorConn, monitor.State, error) {
 	p.mu.Lock()
 	have, boot := p.monitor, p.record.Boot
@@ -496,7 +493,7 @@ func (p *pod) connect(ctx context.Context) (monitorConn, monitor.State, error) {
 	return m, state, err
 }
 
-// examine gathers what plan decides by, of the containers whose fate is not known.
+// examine collects the input of plan for the containers whose fate is unknown.
 func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept, dead monitorConn) (foundPod, []*container) {
 	var all []*container
 	f := foundPod{monitor: monitored}
@@ -536,8 +533,8 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, f foundCon
 		got := endingOf(e)
 		f.exit = &got
 	}
-	// What has ended since its monitor has is adopted, too: the successor learns from
-	// the process' descriptor how it ended.
+	// A process that has ended after its monitor is adopted too: from its descriptor the
+	// successor learns how it ended.
 	if rec.State == life.Running && rec.Process != nil && (alive(r.processes, *rec.Process) || keepsProcess(dead, c.id)) {
 		f.alive = &life.Began{Process: *rec.Process, At: rec.Started}
 	}
@@ -547,8 +544,7 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, f foundCon
 	return f
 }
 
-// keepsProcess reports whether a monitor that is gone has left the descriptor of a
-// container's process.
+// keepsProcess reports whether a lost monitor has left the descriptor of a container's process.
 func keepsProcess(dead monitorConn, id string) bool {
 	if dead == nil {
 		return false
@@ -558,13 +554,13 @@ func keepsProcess(dead monitorConn, id string) bool {
 	return e.Pidfd != nil
 }
 
-// askExecutor finds out how far a start came that nobody saw the end of.
+// askExecutor finds out how far an interrupted start came.
 func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *life.Began) {
 	h, x, err := r.handler(c.pod.handler)
 	if err != nil {
 		return executedNone, nil
 	}
-	// Its commands may be at work yet, without the monitor that wanted them.
+	// Commands of the lost monitor may still be running.
 	if err := r.processes.EndCommands(ctx, h.Path, c.id); err != nil {
 		r.log.Warn("failed to end commands of a monitor that is gone", zap.String("container", c.id), zap.Error(err))
 	}
@@ -590,7 +586,7 @@ func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *lif
 	}
 }
 
-// keptOf is what a monitor says in plan's words.
+// keptOf converts a monitor's answer for plan.
 func keptOf(k *monitor.Kept) *kept {
 	if k == nil {
 		return nil
@@ -613,7 +609,7 @@ func keptOf(k *monitor.Kept) *kept {
 	return out
 }
 
-// recover does what plan decided for a container, but for its adoption.
+// recover carries out plan's decision for a container, except its adoption.
 func (c *container) recover(ctx context.Context, a containerAction) error {
 	if a.deed == undoStart {
 		if err := c.undoStart(ctx); err != nil {
@@ -629,7 +625,7 @@ func (c *container) recover(ctx context.Context, a containerAction) error {
 	return c.removed(ctx) // before leftovers without a record are looked for
 }
 
-// adopt has a successor take a container that runs.
+// adopt makes a successor take over a running container.
 func (p *pod) adopt(ctx context.Context, m, dead monitorConn, c *container, s life.Began) error {
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {
@@ -653,14 +649,13 @@ func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 		defer e.Close()
 	}
 	err := m.Adopt(ctx, k, e)
-	if errors.Is(err, monitor.ErrExists) { // by an attempt that failed later
+	if errors.Is(err, monitor.ErrExists) { // an earlier attempt adopted it and failed later
 		return nil
 	}
 	return err
 }
 
-// infraStands returns whether the infra process is to be adopted, and whether it has
-// ended.
+// infraStands returns whether the infra process has to be adopted, and whether it has ended.
 func (p *pod) infraStands(known map[string]*monitor.Kept) (orphan, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -685,7 +680,7 @@ func (p *pod) adoptInfra(ctx context.Context, m, dead monitorConn) error {
 	return adoptBy(ctx, m, dead, k)
 }
 
-// busyMonitor asks again while a monitor says that something runs.
+// busyMonitor retries f while the monitor reports that something is still running.
 func busyMonitor(ctx context.Context, f func() error) error {
 	for {
 		err := f()

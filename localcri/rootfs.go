@@ -25,13 +25,12 @@ import (
 
 // mounter mounts the layers of containers.
 type mounter interface {
-	// Private makes a directory one from which no mount spreads.
+	// Private makes a directory a mount from which mounts do not propagate.
 	Private(dir string) error
 	Overlay(o image.Overlay, target string) error
-	// Mapped makes a copy of a mount whose files belong to the IDs of a user
-	// namespace.
+	// Mapped creates a copy of a mount in which files belong to the IDs of a user namespace.
 	Mapped(from, to string, userns *os.File) error
-	// Unmount is no error for what is no mount point, or not there.
+	// Unmount does nothing for a path that is not a mount point, or does not exist.
 	Unmount(target string) error
 }
 
@@ -70,8 +69,7 @@ func (realMounts) Unmount(target string) error {
 	return nil
 }
 
-// mountRootfs mounts the layers of the image with a directory of the container's
-// own over them.
+// mountRootfs mounts the layers of the image, with a writable directory of the container on top.
 func (c *container) mountRootfs(root image.Rootfs) error {
 	r := c.rt()
 	for _, d := range []string{"", upperDir, workDir, rootfsDir} {
@@ -80,7 +78,7 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 		}
 	}
 	layers, undo, err := c.mapLayers(root.Layers)
-	defer undo() // overlayfs has clones of its own
+	defer undo() // overlayfs keeps its own clones
 	if err != nil {
 		return err
 	}
@@ -89,7 +87,7 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 		u := c.pod.options().GetUsernsOptions()
 		uid, gid = shift(uid, u.GetUids()), shift(gid, u.GetGids())
 	}
-	// The owner and mode of the root directory are the upper directory's.
+	// The owner and mode of the root directory are those of the upper directory.
 	if err := errors.Join(os.Chown(c.bundle(upperDir), uid, gid), os.Chmod(c.bundle(upperDir), root.Mode)); err != nil {
 		return err
 	}
@@ -101,13 +99,13 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
 }
 
-// letPass gives a group the right to pass through a directory, not to list it. The mode is
-// closed first: the directory's former group never gets that right.
+// letPass lets a group pass through a directory, but not list it. The mode is first closed, so
+// that the directory's former group never gets that right.
 func letPass(dir string, group int) error {
 	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }
 
-// shift returns the ID on the host of a user or group ID in an image.
+// shift returns the user or group ID on the host for an ID in an image.
 func shift(id int, m []*runtimeapi.IDMapping) int {
 	for _, one := range m {
 		if from := int(one.GetContainerId()); id >= from && id < from+int(one.GetLength()) {
@@ -117,12 +115,11 @@ func shift(id int, m []*runtimeapi.IDMapping) int {
 	return id
 }
 
-const lowerDir = "lower" // of a bundle: layers with mapped IDs, while they are mounted
+const lowerDir = "lower" // in a bundle: layers with mapped IDs, while they are mounted
 
-// mapLayers returns layers whose files belong to the IDs of the pod's user namespace, or
-// the layers themselves if the pod has none: the kernel maps IDs of layers, and not those
-// of an overlay of them. undo takes the mounts back, and is to be called after an error,
-// too.
+// mapLayers returns layers whose files belong to the IDs of the pod's user namespace, or the
+// layers themselves if the pod has none. The kernel can map IDs of layers, but not of an overlay.
+// undo removes the mounts; call it after an error too.
 func (c *container) mapLayers(layers []string) (mapped []string, undo func(), err error) {
 	undo = func() {
 		for _, m := range slices.Backward(mapped) {
@@ -150,13 +147,13 @@ func (c *container) mapLayers(layers []string) (mapped []string, undo func(), er
 	return mapped, undo, nil
 }
 
-// sources finds the host's side of each mount: that of images is mounted first.
+// sources returns the host's side of each mount. Images are mounted first.
 func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 	out, err := c.rt().facts.Sources(ctx, c.config.GetMounts())
 	if err != nil {
 		return nil, err
 	}
-	var refs []string // nil without images
+	var refs []string // nil if there are no images
 	for i, m := range c.config.GetMounts() {
 		ref := m.GetImage().GetImage()
 		if ref == "" {
@@ -180,7 +177,7 @@ func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 		if !filepath.IsLocal(sub) {
 			return nil, invalid(fmt.Sprintf("mounts[%d].image_sub_path", i), sub, "must be a path below the image's root")
 		}
-		// Without links: what the image says must not lead to the host's files.
+		// Without following links, since the image must not lead to the host's files.
 		f, err := safefile.OpenWithin(dir, sub)
 		if err == nil {
 			_ = f.Close()
@@ -195,8 +192,7 @@ func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 	return out, nil
 }
 
-// isDirectory reports whether there is a directory beneath dir, without links on
-// the way.
+// isDirectory reports whether sub is a directory below dir, without links on the path.
 func isDirectory(dir, sub string) bool {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -227,10 +223,10 @@ func (c *container) mountImage(ctx context.Context, i int, ref, dir string) (ima
 	return root, c.rt().mounts.Overlay(image.Overlay{Layers: layers}, dir)
 }
 
-// imageOwner is the name of a container's lease of the image of a mount.
+// imageOwner returns the owner of a container's lease for the image of a mount.
 func imageOwner(id string, i int) string { return id + ".image" + strconv.Itoa(i) }
 
-// ownerOf is the container that a lease is of; "" if the lease is not ours.
+// ownerOf returns the container that owns a lease; "" if the lease is not a container's.
 func ownerOf(lease string) string {
 	id, rest, found := strings.Cut(lease, ".")
 	if !isID(id) || found && !strings.HasPrefix(rest, "image") {
@@ -239,7 +235,7 @@ func ownerOf(lease string) string {
 	return id
 }
 
-// unmount takes the mounts of a container back. It may be repeated.
+// unmount removes the mounts of a container. It may be called again.
 func (c *container) unmount() error { return c.rt().unmountAll(c.id) }
 
 func (r *Runtime) unmountAll(id string) error {
@@ -258,7 +254,7 @@ func (r *Runtime) unmountAll(id string) error {
 	return errors.Join(append(errs, r.mounts.Unmount(filepath.Join(bundle, rootfsDir)))...)
 }
 
-// releaseImages lets go of all images that a container uses.
+// releaseImages releases all images that a container uses.
 func (r *Runtime) releaseImages(ctx context.Context, id string) error {
 	owners, err := r.cfg.Images.Owners(ctx)
 	if err != nil {
@@ -274,8 +270,8 @@ func (r *Runtime) releaseImages(ctx context.Context, id string) error {
 	return nil
 }
 
-// freeOf is what a file system has left for others than root's own: bytes, and
-// inodes, of which one without a count has as many as it wants.
+// freeOf returns the free space of a file system for users other than root: bytes and inodes. A
+// file system without a limit of inodes has the largest number.
 func freeOf(dir string) (bytes int64, inodes uint64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -295,7 +291,7 @@ func kernelRelease() string {
 	return "Linux " + unix.ByteSliceToString(u.Release[:])
 }
 
-// busy retries what a kernel that lags behind refuses for a moment.
+// busy retries f for a moment if the kernel returns EBUSY because it has not caught up.
 func busy(ctx context.Context, f func() error) error {
 	for range 50 {
 		err := f()

@@ -22,39 +22,38 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 )
 
-// Runtime is a CRI RuntimeService. All its methods may be called at the same
-// time; those before Run has read the records wait for it, or until their
-// contexts end. Errors are gRPC statuses.
+// Runtime implements the CRI's RuntimeService. It is safe for concurrent use. Calls before Run
+// has read the records wait for that, or until their contexts end. Errors are gRPC statuses.
 type Runtime struct {
 	cfg Config
 	parts
 	log *zap.Logger
 
-	loaded  chan struct{} // closed when the records are in memory
-	whole   chan struct{} // closed when every sandbox of the past is known
+	loaded  chan struct{} // closed when the records are read
+	whole   chan struct{} // closed when every sandbox of an earlier process is recovered
 	over    chan struct{} // closed when Run has returned
 	began   atomic.Bool
-	base    context.Context // of all work; set before loaded is closed
-	begins  sync.Mutex      // held while work begins
-	work    sync.WaitGroup  // of base's time
+	base    context.Context // context of all work; set before loaded is closed
+	begins  sync.Mutex      // held while work is started
+	work    sync.WaitGroup  // work that was started with base
 	events  *broadcaster
 	counts  counters
-	execs   atomic.Uint64 // number of the last one
-	outputs atomic.Int64  // bytes that ExecSync keeps for callers without a small limit
+	execs   atomic.Uint64 // number of the last exec
+	outputs atomic.Int64  // bytes that ExecSync holds for callers without a small limit
 
 	sandboxRecords   *checkpoint.Store
 	containerRecords *checkpoint.Store
 
-	mu         sync.Mutex // guards what is below, and is held over nothing but memory
+	mu         sync.Mutex // guards the fields below; never held during I/O
 	pods       map[string]*pod
 	names      map[string]*pod       // by the key of their metadata
-	containers map[string]*container // of all pods
-	erasing    map[string]bool       // containers that are out of the tables, and have files yet
-	podCIDR    string                // as UpdateRuntimeConfig told
+	containers map[string]*container // containers of all pods
+	erasing    map[string]bool       // containers that are not in the tables any more, but still have files
+	podCIDR    string                // from UpdateRuntimeConfig
 }
 
-// New checks cfg and the machine, and returns a Runtime for both, or an error
-// that has all reasons against it. It makes and changes nothing.
+// New validates cfg and the machine, and returns a Runtime. The error has all reasons. It changes
+// nothing.
 func New(cfg Config) (*Runtime, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -67,17 +66,16 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	r.events = newBroadcaster()
 	r.counts.refused = newRefused()
-	r.execs.Store(uint64(mathrand.Uint32())) // what an earlier process has left behind may come yet, under its number
+	r.execs.Store(uint64(mathrand.Uint32())) // commands of an earlier process may still use earlier numbers
 	if err := r.assemble(); err != nil {
 		return nil, fmt.Errorf("localcri: %w", err)
 	}
 	return r, nil
 }
 
-// Run recovers what is there, and works until ctx ends. It is called once.
-// Containers and their monitors go on without it. An error means that the
-// directories cannot be used, as those that another Runtime has: its process is
-// named.
+// Run recovers existing containers, and works until ctx ends. It may be called once. Containers
+// and their monitors continue without it. An error means that the directories cannot be used, for
+// example because another process uses them; the error names it.
 func (r *Runtime) Run(ctx context.Context) error {
 	if r.began.Swap(true) {
 		return fmt.Errorf("localcri: Run was called before")
@@ -102,12 +100,12 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitWork waits for what goes on, but not for what waits for a disk: the next
-// runtime finishes it.
+// awaitWork waits for running work, except for work that waits for a disk: the next runtime
+// finishes that.
 func (r *Runtime) awaitWork() {
 	const patience = 10 * time.Second
-	r.begins.Lock()   // base is over: what begins from here on is not waited for
-	r.begins.Unlock() //nolint:staticcheck // all that is wanted is the order
+	r.begins.Lock()   // base has ended: work that starts from here on is not waited for
+	r.begins.Unlock() //nolint:staticcheck // only the order matters
 	done := make(chan struct{})
 	go func() {
 		r.work.Wait()
@@ -118,15 +116,15 @@ func (r *Runtime) awaitWork() {
 	select {
 	case <-done:
 	case <-t.C:
-		r.log.Warn("left work behind that does not end", zap.Duration("waited", patience))
+		r.log.Warn("gave up waiting for running work", zap.Duration("waited", patience))
 	}
 }
 
-// Ready is closed when it is known what became of everything that there was at
-// the start. Calls that come before wait for what they are about.
+// Ready returns a channel that is closed when everything that existed at the start is recovered.
+// Earlier calls wait for the objects that they need.
 func (r *Runtime) Ready() <-chan struct{} { return r.whole }
 
-// disconnect leaves the monitors alone.
+// disconnect closes the connections to the monitors, which continue.
 func (r *Runtime) disconnect() {
 	for _, p := range r.allPods() {
 		p.mu.Lock()
@@ -139,7 +137,7 @@ func (r *Runtime) disconnect() {
 	}
 }
 
-// await waits until the records are in memory.
+// await waits until the records are read.
 func (r *Runtime) await(ctx context.Context) error {
 	select {
 	case <-r.loaded:
@@ -154,26 +152,25 @@ func (r *Runtime) await(ctx context.Context) error {
 	return nil
 }
 
-// do runs work of the runtime's own. It is given the context that outlives
-// callers.
+// do runs work of the runtime in the background. Its context outlives callers.
 func (r *Runtime) do(f func(ctx context.Context)) {
 	r.begins.Lock()
 	defer r.begins.Unlock()
-	if r.base.Err() != nil { // Run may be waiting for the last of it: this one sees at once that all is over
+	if r.base.Err() != nil { // Run may already be waiting for the end of all work: this work sees that base has ended
 		go f(r.base)
 		return
 	}
 	r.work.Go(func() { f(r.base) })
 }
 
-// newID is an ID of a sandbox or container.
+// newID returns a new ID for a sandbox or container.
 func newID() string {
 	b := make([]byte, idLength/2)
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
-// podKey is what no two sandboxes share.
+// podKey returns a key that is unique for each sandbox.
 func podKey(m *runtimeapi.PodSandboxMetadata) string {
 	return strings.Join([]string{m.GetName(), m.GetNamespace(), m.GetUid(), fmt.Sprint(m.GetAttempt())}, "_")
 }
@@ -182,8 +179,8 @@ func containerKey(m *runtimeapi.ContainerMetadata) string {
 	return m.GetName() + "_" + fmt.Sprint(m.GetAttempt())
 }
 
-// lookPod finds a sandbox by its ID, or by the first digits of it if they are of
-// one alone, and waits for its recovery.
+// lookPod returns a sandbox by its ID, or by the first digits of it if they are unique, and waits
+// for its recovery.
 func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
 	p, err := r.goingPod(ctx, id)
 	if err == nil && !p.visible() {
@@ -192,8 +189,8 @@ func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
 	return p, err
 }
 
-// goingPod is lookPod that finds also what callers do not see any more or yet: who removes it
-// waits for the removal that is under way.
+// goingPod is lookPod including sandboxes that callers do not see: a removal waits for the
+// removal in progress.
 func (r *Runtime) goingPod(ctx context.Context, id string) (*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
@@ -211,7 +208,7 @@ func (r *Runtime) goingPod(ctx context.Context, id string) (*pod, error) {
 	return p, nil
 }
 
-// lookContainer finds a container as lookPod does a sandbox.
+// lookContainer is lookPod for a container.
 func (r *Runtime) lookContainer(ctx context.Context, id string) (*container, error) {
 	c, err := r.goingContainer(ctx, id)
 	if err == nil && !c.visible() {
@@ -238,8 +235,8 @@ func (r *Runtime) goingContainer(ctx context.Context, id string) (*container, er
 	return c, nil
 }
 
-// look finds something, after the recovery of all if it is not there before: a
-// monitor may have the only record of it.
+// look returns what find finds. If that is nothing, it waits for all recoveries and tries again,
+// since a monitor may have the only record.
 func look[T any](ctx context.Context, r *Runtime, find func() *T) (*T, error) {
 	locked := func() *T {
 		r.mu.Lock()
@@ -266,7 +263,7 @@ func find[T any](all map[string]*T, id string) *T {
 	return byPrefix(all, id)
 }
 
-// byPrefix finds the one whose ID begins so; nil if there are several.
+// byPrefix returns the object whose ID has a prefix; nil if there are none or several.
 func byPrefix[T any](all map[string]*T, prefix string) (found *T) {
 	if prefix == "" || len(prefix) >= idLength {
 		return nil
@@ -282,7 +279,7 @@ func byPrefix[T any](all map[string]*T, prefix string) (found *T) {
 	return found
 }
 
-// allPods lists the sandboxes, the newest first.
+// allPods returns the sandboxes, newest first.
 func (r *Runtime) allPods() []*pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +296,7 @@ func (r *Runtime) allPods() []*pod {
 	return out
 }
 
-// handler finds the executor of a handler.
+// handler returns a handler and its OCI runtime.
 func (r *Runtime) handler(name string) (Handler, ociRuntime, error) {
 	if name == "" {
 		name = r.cfg.DefaultHandler
@@ -311,7 +308,7 @@ func (r *Runtime) handler(name string) (Handler, ociRuntime, error) {
 	return h, r.executors[name], nil
 }
 
-// Paths. All are made of IDs, so that a leftover names its owner.
+// Paths. They contain IDs, so that each leftover names its owner.
 
 func (r *Runtime) rootPath(elements ...string) string {
 	return filepath.Join(append([]string{r.cfg.RootDir}, elements...)...)
@@ -322,14 +319,14 @@ func (r *Runtime) statePath(elements ...string) string {
 }
 
 const (
-	containersDir = "containers" // of RootDir: by ID, bundle and layer
-	sandboxesDir  = "sandboxes"  // of RootDir: by ID, files
-	recordsDir    = "records"    // of RootDir
-	pauseDir      = "pause"      // of RootDir: the program of infra processes
-	programsDir   = "bin"        // of RootDir: monitor programs
-	streamsDir    = "c"          // of StateDir: by ID, FIFOs and exit records
-	monitorsDir   = "mon"        // of StateDir: package monitor's
-	executorsDir  = "run"        // of StateDir: by handler, the OCI runtimes' state
+	containersDir = "containers" // in RootDir: bundle and layer, by ID
+	sandboxesDir  = "sandboxes"  // in RootDir: files, by ID
+	recordsDir    = "records"    // in RootDir
+	pauseDir      = "pause"      // in RootDir: the program of infra processes
+	programsDir   = "bin"        // in RootDir: monitor programs
+	streamsDir    = "c"          // in StateDir: FIFOs and exit records, by ID
+	monitorsDir   = "mon"        // in StateDir: for package monitor
+	executorsDir  = "run"        // in StateDir: state of the OCI runtimes, by handler
 	lockFile      = "lock"
 
 	configFile  = "config.json"

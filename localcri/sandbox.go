@@ -24,10 +24,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 )
 
-// RunPodSandbox makes a sandbox. A second call of the same name, namespace, UID
-// and attempt joins the first; what is made when no caller is left is kept for a
-// minute and given to the next one. After that the name is taken: an
-// AlreadyExists.
+// RunPodSandbox creates a sandbox. A second call with the same name, namespace, UID and attempt
+// joins the first one. If all callers have given up, the sandbox is kept for a minute for the
+// next call. Later calls return AlreadyExists.
 func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	if err := r.await(ctx); err != nil {
 		return "", err
@@ -44,7 +43,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 		if err != nil {
 			return "", err
 		}
-		if p == nil { // what was there goes
+		if p == nil { // the former sandbox is being removed
 			if !retry.Sleep(ctx, pollPause) {
 				return "", coded(context.Cause(ctx))
 			}
@@ -57,12 +56,12 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 	}
 }
 
-// pollPause is between looks at what has no channel to wait for and takes
-// milliseconds.
+// pollPause is the interval for polling things that take milliseconds and have no channel to wait
+// for.
 const pollPause = 5 * time.Millisecond
 
-// claimPod finds or begins the making of a sandbox; nil if one of its name is
-// going.
+// claimPod returns the sandbox with this name, or starts to create it; nil if one with this name
+// is being removed.
 func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) (*pod, error) {
 	key := podKey(config.GetMetadata())
 	r.mu.Lock()
@@ -88,7 +87,7 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 	}, life.NewSandbox(), config)
 	close(p.known)
 	p.claim = newClaim(func() {
-		r.log.Info("undo sandbox that nobody took", zap.String("sandbox", p.id), zap.String("name", p.key))
+		r.log.Info("removing sandbox that no caller took", zap.String("sandbox", p.id), zap.String("name", p.key))
 		_ = p.apply(life.Discarded{})
 	})
 	r.pods[p.id], r.names[key] = p, p
@@ -96,7 +95,7 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 	return p, nil
 }
 
-// makePod does the work, and undoes it if it fails.
+// makePod creates the sandbox, and removes its parts if it fails.
 func (r *Runtime) makePod(ctx context.Context, p *pod) {
 	err := p.make(ctx)
 	if err != nil {
@@ -106,13 +105,13 @@ func (r *Runtime) makePod(ctx context.Context, p *pod) {
 		p.claim.complete(coded(err))
 		return
 	}
-	// Whoever waits may know of it before anybody hears of it, not after.
+	// The waiting callers are told before the event is published.
 	p.claim.complete(nil)
 	p.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, p.id, p.created)
 	p.tell(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, p.id, 0)
 }
 
-// make makes all of a sandbox, in an order in which whatever exists is on record.
+// make creates all parts of a sandbox. Whatever exists is recorded first.
 func (p *pod) make(ctx context.Context) error {
 	r := p.rt
 	if err := p.save(ctx); err != nil {
@@ -161,8 +160,8 @@ func (p *pod) make(ctx context.Context) error {
 	return nil
 }
 
-// othersPass refuses a directory that the root of a user namespace, who is nobody to the
-// host, could not pass through to its root file system.
+// othersPass rejects a directory that the root user of a user namespace, an unprivileged user on
+// the host, could not pass through to its root file system.
 func othersPass(dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -178,7 +177,7 @@ func othersPass(dir string) error {
 	}
 }
 
-// spaces returns which namespaces the sandbox has beside its network's.
+// spaces returns which namespaces the sandbox has in addition to its network namespace.
 func (p *pod) spaces() spaces.Request {
 	own := ownSpaces(p.options())
 	q := spaces.Request{ID: p.id, UTS: own.UTS, IPC: own.IPC}
@@ -216,7 +215,7 @@ func (p *pod) attach(ctx context.Context) error {
 		return networkError(err)
 	}
 	for _, w := range result.Warnings {
-		p.rt.log.Warn("network left out what was asked for", zap.String("sandbox", p.id), zap.String("warning", w))
+		p.rt.log.Warn("network ignored a requested setting", zap.String("sandbox", p.id), zap.String("warning", w))
 	}
 	p.mu.Lock()
 	p.record.Netns = result.Netns
@@ -227,12 +226,12 @@ func (p *pod) attach(ctx context.Context) error {
 	return nil
 }
 
-// file is the path of one of the sandbox' files.
+// file returns the path of one of the sandbox's files.
 func (p *pod) file(elements ...string) string {
 	return p.rt.rootPath(append([]string{sandboxesDir, p.id}, elements...)...)
 }
 
-// writeFiles writes what all its containers see.
+// writeFiles writes the files that all containers of the sandbox see.
 func (p *pod) writeFiles() error {
 	if err := makeDir(p.file(), closed); err != nil {
 		return err
@@ -258,17 +257,17 @@ func (p *pod) writeFiles() error {
 	)
 }
 
-// hostname is what the sandbox is called. The file has it, so that nothing in a container
-// says another name.
+// hostname returns the host name of the sandbox. It comes from the file, so that all containers
+// show the same name.
 func (p *pod) hostname() (string, error) {
 	const most = 4 << 10
 	b, err := safefile.ReadFile(p.file("hostname"), most)
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// undo takes back what is there of a sandbox that callers do not know of, in the
-// background if it cannot be done at once: the record says so until then. Its
-// name is free when undo returns.
+// undo removes what exists of a sandbox that callers have not seen. If that is not possible at
+// once, it continues in the background, and the record says so. The sandbox's name is free when
+// undo returns.
 func (p *pod) undo(ctx context.Context) error {
 	p.keepRecord(ctx)
 	p.rt.persistFrom(ctx, "failed to undo sandbox", p.id, func(ctx context.Context) error {
@@ -286,7 +285,7 @@ func (p *pod) undo(ctx context.Context) error {
 	return nil
 }
 
-// persist does something again until it succeeds.
+// persist calls f until it succeeds.
 func (r *Runtime) persist(ctx context.Context, failure, id string, f func() error) {
 	backoff := retry.Backoff{First: time.Second, Max: 5 * time.Minute}
 	for backoff.Wait(ctx) {
@@ -298,7 +297,7 @@ func (r *Runtime) persist(ctx context.Context, failure, id string, f func() erro
 	}
 }
 
-// forgetPod takes a sandbox out of the tables.
+// forgetPod removes a sandbox from the tables.
 func (r *Runtime) forgetPod(p *pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -308,8 +307,8 @@ func (r *Runtime) forgetPod(p *pod) {
 	}
 }
 
-// StopPodSandbox kills what runs in a sandbox and gives its network back. One
-// that is not there is no error.
+// StopPodSandbox kills everything in a sandbox and releases its network. A missing sandbox is not
+// an error.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	p, err := r.lookPod(ctx, id)
 	if isNotFound(err) {
@@ -321,7 +320,7 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	return p.halt(ctx)
 }
 
-// halt stops a sandbox, or joins who does.
+// halt stops a sandbox, or joins a stop in progress.
 func (p *pod) halt(ctx context.Context) error {
 	if err := p.apply(life.StopAsked{}); err != nil {
 		return err
@@ -329,7 +328,7 @@ func (p *pod) halt(ctx context.Context) error {
 	return p.awaitHalt(ctx)
 }
 
-// awaitHalt waits until a sandbox is stopped that is to be.
+// awaitHalt waits until a sandbox that is being stopped has stopped.
 func (p *pod) awaitHalt(ctx context.Context) error {
 	p.mu.Lock()
 	o, stopping := p.stop, p.life.Phase() == life.Stopping
@@ -352,8 +351,8 @@ func (p *pod) stopNow(ctx context.Context) error {
 	return nil
 }
 
-// tearDown ends all that runs and takes back what does not outlive a stop. It
-// may be repeated, and does all of it that it can.
+// tearDown ends all processes and removes what a stopped sandbox does not need. It may be called
+// again. It continues after failures.
 func (p *pod) tearDown(ctx context.Context) error {
 	r := p.rt
 	var errs []error
@@ -372,7 +371,7 @@ func (p *pod) tearDown(ctx context.Context) error {
 		errs = append(errs, p.endInfra(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err // what runs still uses the rest
+		return err // the running container still uses the rest
 	}
 	if !p.hostNetwork() {
 		if err := r.cfg.Network.Detach(ctx, p.id); err != nil {
@@ -384,7 +383,7 @@ func (p *pod) tearDown(ctx context.Context) error {
 	if err := r.spaces.Remove(step, p.id); err != nil {
 		errs = append(errs, fmt.Errorf("remove namespaces: %w", err))
 	}
-	// The monitor knows how they ended, and ends itself.
+	// The monitor reports how they ended, and then ends.
 	for _, c := range all {
 		c.keepRecord(ctx)
 	}
@@ -392,8 +391,8 @@ func (p *pod) tearDown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// RemovePodSandbox stops a sandbox and removes it with its containers. One that
-// is not there is no error.
+// RemovePodSandbox stops a sandbox and removes it with its containers. A missing sandbox is not
+// an error.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	p, err := r.goingPod(ctx, id)
 	if isNotFound(err) || err == nil && !p.visible() && !p.going() {
@@ -411,7 +410,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	return p.removed(ctx)
 }
 
-// removed waits for the removal that is under way.
+// removed waits for the removal in progress.
 func (p *pod) removed(ctx context.Context) error {
 	p.mu.Lock()
 	o := p.removal
@@ -419,8 +418,8 @@ func (p *pod) removed(ctx context.Context) error {
 	return o.wait(ctx)
 }
 
-// withdraw removes the containers of a sandbox and then the sandbox from what callers see.
-// Files that cannot be removed at once are removed in the background.
+// withdraw removes the containers of a sandbox and then the sandbox, as far as callers see. Files
+// that cannot be removed at once are removed in the background.
 func (p *pod) withdraw(ctx context.Context) error {
 	r := p.rt
 	for _, c := range p.list() {
@@ -437,9 +436,10 @@ func (p *pod) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// erase removes the files of a sandbox, and its record last.
+// erase removes the files of a sandbox; the record is removed last.
 func (p *pod) erase(ctx context.Context) error {
-	// Its socket is about to go: a monitor that stayed could not be found any more.
+	// The socket is about to be removed, and a monitor that continued could not be found any
+	// more.
 	if err := p.endMonitor(ctx); err != nil {
 		return fmt.Errorf("end monitor: %w", err)
 	}
@@ -455,12 +455,13 @@ func (p *pod) erase(ctx context.Context) error {
 	return p.apply(life.Erased{})
 }
 
-// removeStateFiles removes what is below StateDir.
+// removeStateFiles removes the sandbox's files below StateDir.
 func (p *pod) removeStateFiles() error {
 	return errors.Join(removeTree(p.rt.statePath(streamsDir, p.id)), removeTree(p.rt.statePath(monitorsDir, p.id)))
 }
 
-// removeTree removes a directory of ours with what others may have put into it.
+// removeTree removes a directory of the runtime, including files that others may have put into
+// it.
 func removeTree(dir string) error {
 	err := rmtree.Remove(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -469,12 +470,12 @@ func removeTree(dir string) error {
 	return err
 }
 
-// resolvConf makes the file of resolv.conf(5). Without servers, searches and
-// options it is the host's.
+// resolvConf returns the content of resolv.conf(5). Without servers, searches and options it is
+// the host's.
 func resolvConf(d *runtimeapi.DNSConfig) ([]byte, error) {
 	if len(d.GetServers())+len(d.GetSearches())+len(d.GetOptions()) == 0 {
 		const most = 1 << 20
-		b, err := safefile.ReadLinked("/etc/resolv.conf", most) // often a link
+		b, err := safefile.ReadLinked("/etc/resolv.conf", most) // often a symbolic link
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, nil
 		}

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// heldListener accepts connections whose end is told, also after an HTTP server
-// let somebody else take them over.
+// heldListener accepts connections whose end can be observed, even after an HTTP handler has
+// hijacked them.
 type heldListener struct{ net.Listener }
 
 func (l *heldListener) Accept() (net.Conn, error) {
@@ -22,7 +22,7 @@ func (l *heldListener) Accept() (net.Conn, error) {
 	return &heldConn{Conn: c}, nil
 }
 
-// heldConn calls ended when its client has gone or it is closed.
+// heldConn calls ended when its client has disconnected or it is closed.
 type heldConn struct {
 	net.Conn
 	ended atomic.Pointer[context.CancelFunc]

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageServer is an image service behind the wire.
+// imageServer serves an image service over gRPC.
 type imageServer struct {
 	runtimeapi.UnimplementedImageServiceServer
 	i criapi.ImageManagerService

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ready returns an Unavailable until the runtime has recovered.
+// ready returns Unavailable until the runtime has recovered.
 func (s *Server) ready() error {
 	if s.cfg.Ready == nil {
 		return nil
@@ -43,8 +43,8 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return serverCoded(handle(srv, stream))
 }
 
-// caught turns a panic of a runtime, which may be an embedder's, into the error of
-// that call.
+// caught turns a panic of a runtime, which may belong to an embedding program, into an error of
+// the call.
 func (s *Server) caught(method string, err *error) {
 	if p := recover(); p != nil {
 		s.cfg.Log.Error("call panicked", zap.String("method", method), zap.String("panic", fmt.Sprint(p)), zap.Stack("stack"))
@@ -52,8 +52,8 @@ func (s *Server) caught(method string, err *error) {
 	}
 }
 
-// serverCoded gives errors of contexts the codes that clients look for; other errors
-// have their own, or Unknown.
+// serverCoded gives context errors the gRPC codes that clients expect. Other errors keep theirs,
+// or get Unknown.
 func serverCoded(err error) error {
 	if err == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkSocket returns an error that names field if path cannot be a socket's: it must be
-// absolute, and sockaddr_un has 107 bytes for it (unix(7)).
+// checkSocket returns an error that names field if path is not valid for a socket: it must be
+// absolute and have at most 107 bytes, since sockaddr_un has no more (unix(7)).
 func checkSocket(field, path string) error {
 	if !filepath.IsAbs(path) || len(path) > 107 || strings.ContainsRune(path, 0) {
 		return fmt.Errorf("serve: %s is %q; want an absolute path of at most 107 bytes", field, path)
@@ -24,8 +24,8 @@ func checkSocket(field, path string) error {
 	return nil
 }
 
-// listen makes the socket. The mode keeps others from connecting, and so does a
-// look at each who does, since between bind and chmod there is a moment.
+// listen creates the socket. Its mode keeps other users from connecting. Each connection is also
+// checked, since the mode is set only after bind.
 func listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func listen(path string) (net.Listener, error) {
 	return &ownListener{l}, nil
 }
 
-// removeStale removes a socket that nobody listens on.
+// removeStale removes a socket on which no process listens.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +53,7 @@ func removeStale(path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("is of mode %v; want a socket or nothing", info.Mode())}
 	}
-	const patience = time.Second // a socket whose queue is full is somebody's
+	const patience = time.Second // a socket with a full queue is in use
 	c, err := net.DialTimeout("unix", path, patience)
 	if err == nil {
 		_ = c.Close()
@@ -64,7 +64,7 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// ownListener accepts root's connections and those of this process's user.
+// ownListener accepts only connections of root and of this process's user.
 type ownListener struct{ net.Listener }
 
 func (l *ownListener) Accept() (net.Conn, error) {
@@ -80,7 +80,7 @@ func (l *ownListener) Accept() (net.Conn, error) {
 	}
 }
 
-// peer returns whose process connected.
+// peer returns the user ID of the connected process.
 func peer(c net.Conn) (uint32, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

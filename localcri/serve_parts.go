@@ -4,8 +4,7 @@ package localcri
 
 import "google.golang.org/protobuf/proto"
 
-// partSize is how long a message of a list that is streamed gets, in bytes, but
-// for one whose single item is longer.
+// partSize limits the bytes of one message of a streamed list, except for a single larger item.
 const partSize = 1 << 20
 
 // inParts sends a list in messages of at least one item.

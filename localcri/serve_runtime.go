@@ -15,11 +15,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeServer is a runtime service behind the wire.
+// runtimeServer serves a runtime service over gRPC.
 type runtimeServer struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	r       criapi.RuntimeService
-	streams *streamServer // nil: the runtime has its own
+	streams *streamServer // nil: the runtime creates URLs itself
 	closing <-chan struct{}
 }
 
@@ -126,8 +126,8 @@ func (s *runtimeServer) RestorePod(ctx context.Context, q *runtimeapi.RestorePod
 	return s.r.RestorePod(ctx, q)
 }
 
-// ExecSync returns a command's status in its answer, where the runtime in this
-// process returns it as an error that has one.
+// ExecSync returns a command's exit status in the answer. The runtime in this process returns it
+// as an error.
 func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	const longest = int64(1<<63-1) / int64(time.Second)
 	timeout := time.Duration(min(q.GetTimeout(), longest)) * time.Second
@@ -139,8 +139,7 @@ func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequ
 	return out, err
 }
 
-// exitCode returns the status of a command that an error has, as errors of
-// localcri, cri and os/exec have it.
+// exitCode returns the exit status in an error of localcri, cri or os/exec.
 func exitCode(err error) (int32, bool) {
 	var byStatus interface{ ExitStatus() int }
 	if errors.As(err, &byStatus) {
@@ -204,8 +203,8 @@ func (s *runtimeServer) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMe
 	})
 }
 
-// GetContainerEvents passes on events until one of the two ends. The client learns
-// at once that it is heard, so that it can list what was before.
+// GetContainerEvents sends events until either side ends. The client gets the response header as
+// soon as events are collected, so that it can list afterwards.
 func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ctx, cancel := context.WithCancel(to.Context())
 	defer cancel()
@@ -226,7 +225,7 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to gr
 		select {
 		case e, ok := <-events:
 			if !ok {
-				events = nil // it is for done to say why
+				events = nil // done returns the reason
 				continue
 			}
 			if err := to.Send(e); err != nil {
@@ -276,7 +275,7 @@ func (s *runtimeServer) PortForward(ctx context.Context, q *runtimeapi.PortForwa
 	return s.streams.urls.GetPortForward(q)
 }
 
-// running returns an error unless a container runs, before anybody is sent to it.
+// running returns an error unless a container is running. It is called before a URL is returned.
 func (s *runtimeServer) running(ctx context.Context, id string) error {
 	st, err := s.r.ContainerStatus(ctx, id, false)
 	if err != nil {

@@ -18,42 +18,41 @@ import (
 
 // ServerConfig holds what a Server needs. Socket, Runtime and Images are required.
 type ServerConfig struct {
-	// Socket is the absolute path of the unix socket, of mode 0600. One that
-	// nobody listens on is replaced, anything else is left alone.
+	// Socket is the absolute path of the unix socket, which has mode 0600. A socket on which no
+	// process listens is replaced; any other file is an error.
 	Socket  string
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// Streams serve exec, attach and port forwarding; without them Runtime's own
-	// methods of these names are called, which return a URL of theirs.
+	// Streams serves exec, attach and port forwarding. Without it, Runtime's own methods with
+	// these names are called, which return URLs.
 	Streams Streams
-	// Ready is closed when the runtime has recovered: until then calls fail as
-	// UNAVAILABLE. nil is ready at once.
+	// Ready is closed when the runtime has recovered; until then, calls fail with UNAVAILABLE.
+	// Nil means ready at once.
 	Ready <-chan struct{}
-	// StreamAddress is where streams are served, a loopback address;
-	// any free port of 127.0.0.1, or of ::1 where there is no IPv4.
+	// StreamAddress is the loopback address for streams. Default: a free port of 127.0.0.1 or,
+	// without IPv4, of ::1.
 	StreamAddress string
-	// Log is silent by default.
+	// Log is silent if it is nil.
 	Log *zap.Logger
 }
 
 const (
-	// maxMessage is how long a message may be both ways, in bytes, as with
-	// containerd and CRI-O.
+	// maxMessage limits the bytes of a message in both directions, as in containerd and CRI-O.
 	maxMessage = 16 << 20
-	// maxCalls is how many calls a connection may have in flight.
+	// maxCalls limits the concurrent calls of a connection.
 	maxCalls = 1000
-	// stopPatience is how long calls in flight may take to end.
+	// stopPatience limits how long running calls may take to end.
 	stopPatience = 2 * time.Second
 )
 
-// usualStreamAddresses are free ports that only this machine reaches, the first of which
-// that it has is taken.
+// usualStreamAddresses are free ports that only this machine can reach; the first available one
+// is used.
 var usualStreamAddresses = []string{"127.0.0.1:0", "[::1]:0"}
 
-// Server serves a runtime. It is used once.
+// Server serves a runtime. Its Run may be called once.
 type Server struct{ cfg ServerConfig }
 
-// NewServer checks cfg.
+// NewServer validates cfg and returns a Server.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	var errs []error
 	if err := checkSocket("ServerConfig.Socket", cfg.Socket); err != nil {
@@ -78,8 +77,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg: cfg}, nil
 }
 
-// Run listens and serves until ctx ends, and then returns nil. An error means
-// that it could not listen, or not any more.
+// Run listens and serves until ctx ends, and then returns nil. It returns an error if it cannot
+// listen.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,7 +128,7 @@ func (s *Server) Run(ctx context.Context) error {
 		select {
 		case <-stopped:
 		case <-patience.C:
-			srv.Stop() // ends the contexts of calls
+			srv.Stop() // cancels the contexts of calls
 		}
 		return nil
 	})

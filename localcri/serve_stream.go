@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// headerPatience is how long a client may take for its request, and
-	// idleTime how long a stream may say nothing, as with containerd and CRI-O.
+	// headerPatience limits how long a client may take to send a request, and idleTime how long a
+	// stream may be idle, as in containerd and CRI-O.
 	headerPatience = 30 * time.Second
 	idleTime       = 4 * time.Hour
-	// maxHeader is how long a request's headers may be, in bytes.
+	// maxHeader limits the bytes of a request's headers.
 	maxHeader = 64 << 10
 )
 
@@ -34,8 +34,8 @@ type streamServer struct {
 	cancel   context.CancelFunc
 }
 
-// newStreamServer serves to on l, which it closes. Streams end with ctx. Over TCP the
-// URLs are http://ADDRESS/METHOD/TOKEN, and over a unix socket unix://SOCKET/METHOD/TOKEN.
+// newStreamServer serves to on l, which it closes. Streams end with ctx. Over TCP, URLs are
+// http://ADDRESS/METHOD/TOKEN; over a unix socket, unix://SOCKET/METHOD/TOKEN.
 func newStreamServer(ctx context.Context, l net.Listener, to Streams, log *zap.Logger) (*streamServer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conf := streaming.DefaultConfig
@@ -55,8 +55,7 @@ func newStreamServer(ctx context.Context, l net.Listener, to Streams, log *zap.L
 			Handler: urls, ReadHeaderTimeout: headerPatience, IdleTimeout: headerPatience, MaxHeaderBytes: maxHeader,
 			ErrorLog:    zap.NewStdLog(log),
 			BaseContext: func(net.Listener) context.Context { return ctx },
-			// A request's own context does not end with a connection that was taken
-			// over for streams.
+			// A request's own context does not end with a hijacked connection.
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 				h, ok := c.(*heldConn)
 				if !ok {
@@ -68,8 +67,8 @@ func newStreamServer(ctx context.Context, l net.Listener, to Streams, log *zap.L
 	}, nil
 }
 
-// listenLoopback listens at an address, or if that is "" at the first usual one that the
-// machine has.
+// listenLoopback listens at an address or, if it is "", at the first available one of
+// usualStreamAddresses.
 func listenLoopback(address string) (net.Listener, error) {
 	if address != "" {
 		return net.Listen("tcp", address)
@@ -98,7 +97,7 @@ func (s *streamServer) stop() {
 	_ = s.http.Close()
 }
 
-// serverStreams puts localcri's streams into the words of the streaming server.
+// serverStreams adapts Streams to the interface of the streaming server.
 type serverStreams struct {
 	to  Streams
 	log *zap.Logger
@@ -106,7 +105,7 @@ type serverStreams struct {
 
 var _ streaming.Runtime = (*serverStreams)(nil)
 
-// Exec runs a command. A status other than 0 is an error, as that server wants it.
+// Exec runs a command. As the streaming server expects, an exit status other than 0 is an error.
 func (s *serverStreams) Exec(ctx context.Context, id string, cmd []string, stdin io.Reader, stdout, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) (err error) {
 	defer s.caught("exec", &err)
 	ctx, cancel := context.WithCancel(ctx)
@@ -143,7 +142,7 @@ func (s *serverStreams) caught(what string, err *error) {
 	}
 }
 
-// writer is nil for a stream that there is not.
+// writer returns nil for a stream that does not exist.
 func writer(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -151,8 +150,8 @@ func writer(w io.WriteCloser) io.Writer {
 	return w
 }
 
-// errorWriter is nil with a terminal, which has one stream for both: the streaming server hands on a
-// writer for standard error all the same, over WebSockets.
+// errorWriter returns nil with a terminal, which has one stream for both outputs. Over
+// WebSockets, the streaming server passes a writer for standard error anyway.
 func errorWriter(w io.WriteCloser, tty bool) io.Writer {
 	if tty {
 		return nil
@@ -160,8 +159,7 @@ func errorWriter(w io.WriteCloser, tty bool) io.Writer {
 	return writer(w)
 }
 
-// sizes converts sizes of a terminal until ctx ends. Only the last one counts for
-// a reader that is slow.
+// sizes passes on sizes of a terminal until ctx ends. A slow reader gets only the last one.
 func sizes(ctx context.Context, from <-chan remotecommand.TerminalSize) <-chan Size {
 	if from == nil {
 		return nil
@@ -170,7 +168,7 @@ func sizes(ctx context.Context, from <-chan remotecommand.TerminalSize) <-chan S
 	go func() {
 		defer close(to)
 		var last Size
-		var out chan Size // nil without a size to be sent
+		var out chan Size // nil if there is no size to send
 		for {
 			select {
 			case z, ok := <-from:

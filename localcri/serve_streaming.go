@@ -16,30 +16,29 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// StreamingConfig holds what a Streaming needs. All but Log is required.
+// StreamingConfig holds what a Streaming needs. Everything except Log is required.
 type StreamingConfig struct {
-	// Socket is the absolute path of the unix socket that serves the streams, of
-	// mode 0600. Its directory is created. A socket that nobody listens on is
-	// replaced.
+	// Socket is the absolute path of the unix socket for the streams, which has mode 0600. Its
+	// directory is created. A socket on which no process listens is replaced.
 	Socket  string
 	Runtime criapi.RuntimeService
 	Streams Streams
-	// Log is silent by default.
+	// Log is silent if it is nil.
 	Log *zap.Logger
 }
 
-// Streaming is a runtime whose Exec, Attach and PortForward return URLs of a unix
-// socket: unix://SOCKET/METHOD/TOKEN. Only root and the process's own user can connect.
-// It is for a program with the runtime in its own process: no port of the machine,
-// which a pod could take, carries its streams.
+// Streaming is a runtime whose Exec, Attach and PortForward return URLs on a unix socket:
+// unix://SOCKET/METHOD/TOKEN. Only root and the process's own user can connect. It is for a
+// program with the runtime in its own process: the streams use no port of the machine, which a
+// pod could occupy.
 type Streaming struct {
 	criapi.RuntimeService
 
 	cfg    StreamingConfig
-	server atomic.Pointer[streamServer] // nil while Run does not serve
+	server atomic.Pointer[streamServer] // nil while Run is not serving
 }
 
-// NewStreaming returns a runtime with URLs. It has no effects.
+// NewStreaming returns a runtime with URLs. It has no side effects.
 func NewStreaming(cfg StreamingConfig) (*Streaming, error) {
 	if cfg.Runtime == nil || cfg.Streams == nil {
 		return nil, errors.New("serve: StreamingConfig.Runtime and Streams are required")
@@ -55,7 +54,7 @@ func NewStreaming(cfg StreamingConfig) (*Streaming, error) {
 
 // Run serves streams until ctx ends, and then returns nil. Streams end with it.
 func (s *Streaming) Run(ctx context.Context) error {
-	// The runtime, which may begin later, sets the directory's mode.
+	// The runtime, which may start later, sets the directory's mode.
 	if err := os.MkdirAll(filepath.Dir(s.cfg.Socket), 0o700); err != nil {
 		return err
 	}
@@ -73,7 +72,7 @@ func (s *Streaming) Run(ctx context.Context) error {
 	return server.run()
 }
 
-// with calls f with the server that has URLs.
+// with calls f with the server that creates URLs.
 func with[R any](s *Streaming, f func(r *runtimeServer) (R, error)) (R, error) {
 	server := s.server.Load()
 	if server == nil {

@@ -10,15 +10,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The first and the last real-time signal as the C library numbers them,
-// signal(7); names as SIGRTMIN+3 count from there.
+// The first and the last real-time signal in the C library's numbering (signal(7)). Names such as
+// SIGRTMIN+3 are relative to it.
 const (
 	sigRTMin = 34
 	sigRTMax = 64
 )
 
-// signalNumber reads a signal as images name it: "SIGTERM", "TERM", "15",
-// "SIGRTMIN+3".
+// signalNumber parses a signal as images name it: "SIGTERM", "TERM", "15", "SIGRTMIN+3".
 func signalNumber(name string) (unix.Signal, bool) {
 	name = strings.ToUpper(strings.TrimSpace(name))
 	if n, err := strconv.Atoi(name); err == nil {
@@ -35,7 +34,7 @@ func signalNumber(name string) (unix.Signal, bool) {
 		}
 		offset := 0
 		if rest != "" {
-			n, err := strconv.Atoi(rest) // with its sign
+			n, err := strconv.Atoi(rest) // includes the sign
 			if err != nil || rest[0] != '+' && rest[0] != '-' {
 				return 0, false
 			}
@@ -56,7 +55,7 @@ func signalNumber(name string) (unix.Signal, bool) {
 	return s, s != 0
 }
 
-// stopSignal chooses what asks a container to end: the CRI's word, the image's,
+// stopSignal returns the signal that asks a container to stop: the CRI's, or else the image's, or
 // else TERM.
 func stopSignal(asked runtimeapi.Signal, image string) unix.Signal {
 	if asked != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
@@ -72,13 +71,12 @@ func stopSignal(asked runtimeapi.Signal, image string) unix.Signal {
 	return unix.SIGTERM
 }
 
-// signalName is a signal of the CRI's as others write it: SIGNAL_SIGRTMINPLUS1 is
-// SIGRTMIN+1.
+// signalName returns the usual name of a CRI signal: SIGNAL_SIGRTMINPLUS1 is SIGRTMIN+1.
 func signalName(s runtimeapi.Signal) string {
 	return strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-").Replace(s.String())
 }
 
-// stopSignalLocked is what the CRI calls the signal in force. pod.mu is held.
+// stopSignalLocked returns the CRI's name of the signal that stops the container. pod.mu is held.
 func (c *container) stopSignalLocked() runtimeapi.Signal {
 	s := stopSignal(c.config.GetStopSignal(), c.record.StopSignal)
 	if c.config.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {

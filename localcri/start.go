@@ -18,9 +18,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
-// StartContainer starts a container that was created. A call that comes while
-// it is started joins; afterwards it is a FailedPrecondition. One that cannot be
-// started has exited, with code 128.
+// StartContainer starts a created container. A call during the start joins it; a later call
+// returns FailedPrecondition. A container that cannot be started has exited, with code 128.
 func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
@@ -33,7 +32,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	return o.wait(ctx)
 }
 
-// begin starts, or joins the start that is under way.
+// begin starts the container, or joins a start in progress.
 func (c *container) begin() (*op, error) {
 	p := c.pod
 	p.mu.Lock()
@@ -53,13 +52,13 @@ func (c *container) begin() (*op, error) {
 	return c.starting, nil
 }
 
-// unrecovered is the answer while it is not known what became of a start.
+// unrecovered returns the error while the result of an earlier start is unknown.
 func (c *container) unrecovered() error {
 	return errorf(codes.Unavailable, "container %s is being recovered", c.id)
 }
 
-// start has the monitor start it. What fails before the monitor was told leaves
-// it created.
+// start makes the monitor start the container. If a step before that fails, the container remains
+// created.
 func (c *container) start(ctx context.Context) error {
 	p := c.pod
 	_, x, err := p.rt.handler(p.handler)
@@ -86,7 +85,7 @@ func (c *container) start(ctx context.Context) error {
 	return c.startBy(ctx, m, what)
 }
 
-// rejoin waits for a start that a monitor has under way for a process of the past.
+// rejoin waits for a start that a monitor is doing for an earlier process.
 func (c *container) rejoin(ctx context.Context) error {
 	p := c.pod
 	_, x, err := p.rt.handler(p.handler)
@@ -102,14 +101,14 @@ func (c *container) rejoin(ctx context.Context) error {
 	return c.startBy(ctx, m, what)
 }
 
-// asked is a monitor that is to start a container.
+// asked is the monitor that was asked to start a container.
 type asked struct {
 	monitor  monitorConn
-	answered *op // also when it will not answer any more
+	answered *op // closed even if it will not answer any more
 }
 
-// startsLocked reports whether a start is under way that needs no recovery: its monitor was not told
-// yet, or is there. pod.mu is held.
+// startsLocked reports whether a start is in progress that needs no recovery: its monitor was not
+// asked yet, or is connected. pod.mu is held.
 func (c *container) startsLocked() bool {
 	if c.life.Phase() != life.Starting || c.starting == nil || c.starting.finished() {
 		return false
@@ -125,7 +124,7 @@ func (c *container) startsLocked() bool {
 	}
 }
 
-// startBy has a monitor start it, or joins the start that it has under way.
+// startBy makes a monitor start the container, or joins the start that it is doing.
 func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Container) error {
 	p := c.pod
 	a := asked{m, newOp()}
@@ -143,9 +142,9 @@ func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Con
 	case errors.As(err, &failed):
 		_ = c.apply(life.Ended{Ending: startFailed(shown(failed.Message), time.Now().UnixNano())})
 	case ctx.Err() != nil:
-		return errStopped // the next runtime hears of it from the monitor
+		return errStopped // the monitor tells the next runtime
 	default:
-		p.rt.log.Warn("lost sight of start of container", zap.String("container", c.id), zap.Error(err))
+		p.rt.log.Warn("monitor did not report the result of container start", zap.String("container", c.id), zap.Error(err))
 		if errors.Is(err, monitor.ErrGone) {
 			p.awaitFollower(ctx, m)
 		}
@@ -158,12 +157,12 @@ func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Con
 	return c.startedAs(err)
 }
 
-// beganOf is what a monitor says of a start.
+// beganOf converts a monitor's message about a start.
 func beganOf(s monitor.Started) life.Began {
 	return life.Began{Process: life.Process{PID: s.PID, StartTime: s.StartTime}, At: s.At.UnixNano()}
 }
 
-// startedAs is what a start came to.
+// startedAs returns the result of a start.
 func (c *container) startedAs(cause error) error {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
@@ -176,7 +175,7 @@ func (c *container) startedAs(cause error) error {
 	return nil
 }
 
-// prepareStart makes what a start needs, and refuses what must fail.
+// prepareStart creates what a start needs, and rejects a start that must fail.
 func (c *container) prepareStart() error {
 	if err := c.joinable(); err != nil {
 		return err
@@ -192,7 +191,7 @@ func (c *container) prepareStart() error {
 	return nil
 }
 
-// lostLog counts log bytes that found no room.
+// lostLog counts log bytes that could not be written.
 func (c *container) lostLog(l *monitor.Lost) {
 	c.pod.mu.Lock()
 	if more := l.Bytes - min(c.lost, l.Bytes); more > 0 {
@@ -203,8 +202,8 @@ func (c *container) lostLog(l *monitor.Lost) {
 	c.rt().log.Warn("lost log of container", zap.String("container", c.id), zap.Uint64("bytes", l.Bytes), zap.String("reason", l.Message))
 }
 
-// clean takes back what an end leaves, once the record says how it ended: the OCI
-// runtime does not know it any more then.
+// clean removes what remains of an ended container, once its end is recorded: after that, the OCI
+// runtime does not know the container any more.
 func (c *container) clean(ctx context.Context) error {
 	c.keepRecord(ctx)
 	if err := c.undoStart(ctx); err != nil {
@@ -216,8 +215,7 @@ func (c *container) clean(ctx context.Context) error {
 	return c.apply(life.Cleaned{})
 }
 
-// undoStart takes back what a start made: processes, what the executor knows, and
-// the cgroup.
+// undoStart removes what a start created: processes, the OCI runtime's state, and the cgroup.
 func (c *container) undoStart(ctx context.Context) error {
 	r := c.rt()
 	_, x, err := r.handler(c.pod.handler)
@@ -227,7 +225,7 @@ func (c *container) undoStart(ctx context.Context) error {
 	c.pod.mu.Lock()
 	cgroup := c.record.Cgroup
 	c.pod.mu.Unlock()
-	// Without a PID namespace of its own, others may run on.
+	// Without its own PID namespace, other processes may still be running.
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != runtimeapi.NamespaceMode_CONTAINER && cgroup != "" {
 		if err := r.usage.KillCgroup(ctx, cgroup); err != nil {
 			r.log.Warn("failed to kill what a container left", zap.String("container", c.id), zap.Error(err))
@@ -242,7 +240,7 @@ func (c *container) undoStart(ctx context.Context) error {
 	return nil
 }
 
-// cleaned waits until what ran is cleaned away, and tries again if that failed.
+// cleaned waits until an ended container is cleaned up, and tries again if that failed.
 func (c *container) cleaned(ctx context.Context) error {
 	c.pod.mu.Lock()
 	o := c.cleaning

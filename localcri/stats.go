@@ -19,7 +19,7 @@ import (
 
 func now() int64 { return time.Now().UnixNano() }
 
-// ContainerStats returns what a container uses now.
+// ContainerStats returns the current usage of a container.
 func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, erro
 	}
 	c.pod.mu.Unlock()
 	if !runs {
-		of.Cgroup = "" // it is gone, or about to
+		of.Cgroup = "" // it is gone, or about to be
 	}
 	s, err := c.rt().usage.Container(ctx, of)
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, erro
 	return s, nil
 }
 
-// addFiles adds files that containers of a sandbox may write, beside their layers. They
-// count as one container's, since the CRI has no figure for those of a sandbox.
+// addFiles adds the size of files outside of the layers that containers of a sandbox may write.
+// It is added to one container, since the CRI has no value for files of a sandbox.
 func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
 	if layer.GetUsedBytes() == nil {
 		return
@@ -66,8 +66,8 @@ func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
 	}
 }
 
-// ListContainerStats returns what containers that run use. One that ends
-// meanwhile is left out.
+// ListContainerStats returns the usage of running containers. Containers that end meanwhile are
+// omitted.
 func (r *Runtime) ListContainerStats(ctx context.Context, f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
 	all, err := r.awaitAll(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, f *runtimeapi.Containe
 	return out, nil
 }
 
-// running are the containers that run.
+// running returns the running containers.
 func (p *pod) running() []*container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,8 +107,8 @@ func (p *pod) running() []*container {
 	return out
 }
 
-// PodSandboxStats returns what a sandbox uses: its cgroup, which is its parent's
-// of the containers', and the interfaces of its network namespace.
+// PodSandboxStats returns the usage of a sandbox, from its cgroup, which is the parent of the
+// containers' cgroups, and from the interfaces of its network namespace.
 func (r *Runtime) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
 	p, err := r.lookPod(ctx, id)
 	if err != nil {
@@ -135,7 +135,7 @@ func (p *pod) stats(ctx context.Context) (*runtimeapi.PodSandboxStats, error) {
 	}, nil
 }
 
-// ListPodSandboxStats returns what sandboxes that are ready use.
+// ListPodSandboxStats returns the usage of ready sandboxes.
 func (r *Runtime) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
 	all, err := r.awaitAll(ctx)
 	if err != nil {
@@ -157,17 +157,17 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSand
 	return out, nil
 }
 
-// counters are what metrics are made of.
+// counters has the counters behind the metrics.
 type counters struct {
 	successors, setAside, orphans, lostLog atomic.Uint64
-	refused                                *prometheus.CounterVec // by from and event
+	refused                                *prometheus.CounterVec // by phase and event
 }
 
-// Counts are numbers for those who watch.
+// Counts are numbers of objects and events, for monitoring.
 type Counts struct {
 	Sandboxes, Containers, Monitors int
-	// Since the start: monitors that were replaced, records that were set aside,
-	// leftovers without a record that were undone, and log bytes that no disk took.
+	// Since the start: monitors that were replaced, records that were set aside, leftovers
+	// without a record that were removed, and log bytes that could not be written.
 	Successors, SetAside, Orphans, LostLogBytes uint64
 }
 

@@ -13,15 +13,15 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// apply has a container take a step and begins what follows from it. An event that
-// cannot happen now is a [*life.Refused] and changes nothing.
+// apply applies an event to a container's state and starts the resulting work. An event that is
+// not possible now is a [*life.Refused] and changes nothing.
 func (c *container) apply(e life.Event) error {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
 	return c.applyLocked(e)
 }
 
-// applyLocked is apply. pod.mu is held.
+// applyLocked is apply with pod.mu held.
 func (c *container) applyLocked(e life.Event) error {
 	effects, err := c.life.Step(e)
 	if err != nil {
@@ -63,14 +63,14 @@ func (c *container) effectLocked(f life.Effect) {
 	}
 }
 
-// apply is that of a container, for a sandbox.
+// apply applies an event to a sandbox's state and starts the resulting work.
 func (p *pod) apply(e life.Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.applyLocked(e)
 }
 
-// applyLocked is apply. p.mu is held.
+// applyLocked is apply with p.mu held.
 func (p *pod) applyLocked(e life.Event) error {
 	effects, err := p.life.Step(e)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *pod) effectLocked(f life.Effect) {
 	case life.TearDown:
 		p.stop = p.rt.begin(p.stopNow)
 	case life.Withdraw:
-		for _, c := range p.containers { // they go with it
+		for _, c := range p.containers { // they are removed with it
 			_ = c.applyLocked(life.RemoveAsked{})
 		}
 		p.claim.drop()
@@ -107,26 +107,26 @@ func newsOf(n life.News) runtimeapi.ContainerEventType {
 	return runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 }
 
-// begin begins work that callers may wait for.
+// begin starts work that callers may wait for.
 func (r *Runtime) begin(f func(ctx context.Context) error) *op {
 	o := newOp()
 	r.do(func(ctx context.Context) { o.finish(coded(f(ctx))) })
 	return o
 }
 
-// refused counts and logs a step that was refused, and returns err.
+// refused counts and logs a refused event, and returns err.
 func (r *Runtime) refused(kind, id string, err error) error {
 	var refused *life.Refused
 	if errors.As(err, &refused) {
 		r.counts.refused.WithLabelValues(string(refused.From), refused.Event).Inc()
-		r.do(func(context.Context) { // not below the lock of the pod
+		r.do(func(context.Context) { // not with the pod's lock held
 			r.log.Warn("refused step", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
 		})
 	}
 	return err
 }
 
-// notStartable is the answer for a start that was refused.
+// notStartableLocked returns the error for a start that was refused.
 func (c *container) notStartableLocked() error {
 	switch phase, want := c.life.Phase(), c.life.Want(); {
 	case c.life.Going():

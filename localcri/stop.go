@@ -17,16 +17,16 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
-// stopping is a stop that callers share. The earliest of their deadlines counts.
+// stopping is a stop in progress that callers share. The earliest of their deadlines counts.
 type stopping struct {
 	*op
 	deadline time.Time
 	sooner   chan struct{} // has a token when deadline has changed
 }
 
-// StopContainer asks a container to end and kills it after timeout seconds; 0
-// kills at once. It is not waited for longer than 10 s after that. One that has
-// ended or is not there is no error.
+// StopContainer asks a container to stop and kills it after timeout seconds; 0 kills at once. It
+// waits at most 10 s after the kill. A container that has ended or does not exist is not an
+// error.
 func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) error {
 	c, err := r.lookContainer(ctx, id)
 	if isNotFound(err) {
@@ -39,7 +39,7 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) e
 	return c.halt(ctx, time.Duration(max(0, min(timeout, most)))*time.Second)
 }
 
-// halt stops what runs or is about to.
+// halt stops a container that is running or starting.
 func (c *container) halt(ctx context.Context, timeout time.Duration) error {
 	if err := c.apply(life.StopAsked{Until: time.Now().Add(timeout)}); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c *container) halt(ctx context.Context, timeout time.Duration) error {
 	return c.awaitHalt(ctx)
 }
 
-// awaitHalt waits until nothing runs of a container that is to stop.
+// awaitHalt waits until a container that is being stopped has ended.
 func (c *container) awaitHalt(ctx context.Context) error {
 	c.pod.mu.Lock()
 	starting := c.starting
@@ -72,7 +72,7 @@ func (c *container) awaitHalt(ctx context.Context) error {
 	return nil
 }
 
-// joinStopLocked begins to stop, or joins. pod.mu is held.
+// joinStopLocked starts a stop, or joins the one in progress. pod.mu is held.
 func (c *container) joinStopLocked(deadline time.Time) {
 	s := c.stop
 	if s == nil || s.finished() {
@@ -97,7 +97,7 @@ func (c *container) left(s *stopping) time.Duration {
 	return time.Until(s.deadline)
 }
 
-// stopNow sends the signal, waits, and kills.
+// stopNow sends the stop signal, waits, and kills.
 func (c *container) stopNow(ctx context.Context, s *stopping, process life.Process) error {
 	r := c.rt()
 	if c.left(s) > 0 {
@@ -118,8 +118,8 @@ func (c *container) stopNow(ctx context.Context, s *stopping, process life.Proce
 	return c.kill(ctx, process)
 }
 
-// awaitEnd asks for the end, and waits for it or for the deadline, which may come closer.
-// A program that was just started may not have its handler yet: it is asked once it has.
+// awaitEnd asks the process to end, and waits for its end or for the deadline, which may become
+// earlier. A program that has just started may not have a signal handler yet; it is asked again.
 func (c *container) awaitEnd(ctx context.Context, s *stopping, ask func() (again bool)) (bool, error) {
 	const most = time.Second
 	again, pause := ask(), 10*time.Millisecond
@@ -149,13 +149,13 @@ func (c *container) awaitEnd(ctx context.Context, s *stopping, ask func() (again
 	}
 }
 
-// kill ends all processes, and waits until the first one is gone.
+// kill kills all processes, and waits until the first one is gone.
 func (c *container) kill(ctx context.Context, process life.Process) error {
 	r := c.rt()
 	c.pod.mu.Lock()
 	cgroup := c.record.Cgroup
 	c.pod.mu.Unlock()
-	// The first one at once; then whatever it may have left.
+	// First the first process, then everything that it may have left.
 	var errs []error
 	if err := r.processes.Signal(process, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		errs = append(errs, fmt.Errorf("kill process %d: %w", process.PID, err))
@@ -185,8 +185,8 @@ func (c *container) kill(ctx context.Context, process life.Process) error {
 	return errorf(codes.DeadlineExceeded, "container %s has not ended %v after SIGKILL: process %d is in state %s: %v", c.id, killPatience, process.PID, state, why)
 }
 
-// RemoveContainer removes a container, which is killed if it runs, and returns when its
-// files are gone. One that is not there is no error.
+// RemoveContainer removes a container, killing it if it is running, and returns when its files
+// are gone. A missing container is not an error.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	c, err := r.goingContainer(ctx, id)
 	if isNotFound(err) || err == nil && !c.visible() && !c.going() {
@@ -205,8 +205,8 @@ func (c *container) remove(ctx context.Context) error {
 	return c.awaitRemoval(ctx)
 }
 
-// awaitRemoval waits until a container is removed that is to be. Its
-// making, its start and its end come first.
+// awaitRemoval waits until a container that is being removed is gone. It waits for its creation,
+// its start and its end first.
 func (c *container) awaitRemoval(ctx context.Context) error {
 	if c.claim != nil {
 		if err := c.claim.wait(ctx); ctx.Err() != nil {
@@ -219,7 +219,7 @@ func (c *container) awaitRemoval(ctx context.Context) error {
 	return c.removed(ctx)
 }
 
-// removed waits for the removal that is under way.
+// removed waits for the removal in progress.
 func (c *container) removed(ctx context.Context) error {
 	c.pod.mu.Lock()
 	o := c.removal
@@ -230,15 +230,14 @@ func (c *container) removed(ctx context.Context) error {
 	return o.wait(ctx)
 }
 
-// withdraw has it gone for callers, with its files: whoever removes a container for the
-// sake of space looks at the space next. What cannot be removed at once is tried again in
-// the background.
+// withdraw removes a container with its files, so that a caller that needs disk space finds it
+// free afterwards. What cannot be removed at once is removed in the background.
 func (c *container) withdraw(ctx context.Context) error {
 	r := c.rt()
 	err := c.save(ctx)
 	if err != nil {
-		// A full disk must not keep what fills it: what has no record is undone
-		// at the next start.
+		// A full disk must not prevent the removal of what fills it: a container without a record
+		// is removed at the next start.
 		r.log.Warn("failed to write record of removal", zap.String("container", c.id), zap.Error(err))
 		if err = c.saver.remove(ctx, r.containerRecords, c.id); err != nil {
 			err = fmt.Errorf("remove record: %w", err)
@@ -250,7 +249,7 @@ func (c *container) withdraw(ctx context.Context) error {
 	return err
 }
 
-// undo removes what callers do not know of, in the background if it cannot be done at
+// undo removes a container that callers have not seen; in the background if it is not possible at
 // once.
 func (c *container) undo(ctx context.Context) error {
 	c.forget()
@@ -258,8 +257,8 @@ func (c *container) undo(ctx context.Context) error {
 	return nil
 }
 
-// erase removes all of a container that does not run, and its record last. It
-// may be repeated.
+// erase removes everything of a container that is not running; the record is removed last. It may
+// be called again.
 func (c *container) erase(ctx context.Context) error {
 	if err := c.cleaned(ctx); err != nil {
 		return err
@@ -273,7 +272,7 @@ func (c *container) erase(ctx context.Context) error {
 		err := m.Forget(step, c.id)
 		cancel()
 		if err != nil && !errors.Is(err, monitor.ErrUnknown) && !errors.Is(err, monitor.ErrGone) {
-			return fmt.Errorf("forget container: %w", err) // it would come back with the next start
+			return fmt.Errorf("forget container: %w", err) // otherwise the container would be back after the next start
 		}
 	}
 	if err := p.rt.eraseContainer(ctx, c.id, c.saver); err != nil {
@@ -285,7 +284,7 @@ func (c *container) erase(ctx context.Context) error {
 	return c.apply(life.Erased{})
 }
 
-// eraseContainer removes what bears the ID of a container that does not run.
+// eraseContainer removes everything with the ID of a container that is not running.
 func (r *Runtime) eraseContainer(ctx context.Context, id string, s *saver) error {
 	if err := r.unmountAll(id); err != nil {
 		return err

@@ -16,39 +16,39 @@ import (
 
 // Streams are exec, attach and port forwarding for callers in this process.
 type Streams interface {
-	// Exec runs a command until it ends and returns its status. The end of ctx
-	// ends the command.
+	// Exec runs a command until it ends and returns its exit status. If ctx ends, the command is
+	// killed.
 	Exec(ctx context.Context, id string, o ExecOptions) (exit int32, err error)
 	// Attach copies between a container's streams and the caller's until the
 	// container or ctx ends.
 	Attach(ctx context.Context, id string, o AttachOptions) error
-	// PortForward connects rw with a port of localhost in a sandbox until one of
-	// the two ends, and closes rw.
+	// PortForward connects rw with a port of localhost in a sandbox until one of the two ends,
+	// and closes rw.
 	PortForward(ctx context.Context, sandbox string, port int32, rw io.ReadWriteCloser) error
 }
 
-// ExecOptions defines what is run and who reads it. At least one stream is not nil,
-// and with TTY there is no Stderr.
+// ExecOptions says what to run and has its streams. At least one stream must not be nil. With TTY
+// there is no Stderr.
 type ExecOptions struct {
 	Command        []string
 	TTY            bool
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Resize has the terminal's sizes; nil, if they never come.
+	// Resize receives the terminal's sizes; nil if they never change.
 	Resize <-chan Size
 }
 
-// AttachOptions defines who reads a container and writes to it.
+// AttachOptions has the streams to attach.
 type AttachOptions struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan Size
 }
 
-// Size is that of a terminal, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct{ Width, Height uint16 }
 
-// Streams returns the runtime's.
+// Streams returns the runtime's streams.
 func (r *Runtime) Streams() Streams { return streams{r} }
 
 type streams struct{ r *Runtime }
@@ -107,11 +107,11 @@ func (s streams) Exec(ctx context.Context, id string, o ExecOptions) (int32, err
 		_ = p.Kill()
 		return 0, c.execError(err)
 	}
-	pipes.drain(ctx) // all that it wrote; children may hold it open no longer than 2 s
+	pipes.drain(ctx) // reads all output; child processes may delay this by at most 2 s
 	return code, nil
 }
 
-// Attach attaches to a container that runs.
+// Attach attaches to a running container.
 func (s streams) Attach(ctx context.Context, id string, o AttachOptions) error {
 	c, err := s.r.lookContainer(ctx, id)
 	if err != nil {
@@ -178,14 +178,14 @@ func (s streams) PortForward(ctx context.Context, sandbox string, port int32, rw
 	return coded(s.r.forwarder.Forward(ctx, p.netns(), port, rw))
 }
 
-// pipes are between a caller's streams and a process.
+// pipes connect a caller's streams with a process.
 type pipes struct {
-	theirs [3]*os.File // stdin, stdout, stderr of the process
+	theirs [3]*os.File // the process's stdin, stdout and stderr
 	ours   []*os.File
 	output sync.WaitGroup
 }
 
-// open makes a pipe for each stream that there is, and copies.
+// open creates a pipe for each stream, and starts to copy.
 func (p *pipes) open(stdin io.Reader, stdout, stderr io.Writer) error {
 	if stdin != nil {
 		r, w, err := pipe(false)
@@ -193,7 +193,7 @@ func (p *pipes) open(stdin io.Reader, stdout, stderr io.Writer) error {
 			return err
 		}
 		p.theirs[0], p.ours = r, append(p.ours, w)
-		go func() { // it ends with the caller's stream, or at the next byte when the process is gone
+		go func() { // ends with the caller's stream, or at the next byte after the process has ended
 			_, _ = io.Copy(w, stdin)
 			_ = w.Close()
 		}()
@@ -209,7 +209,7 @@ func (p *pipes) open(stdin io.Reader, stdout, stderr io.Writer) error {
 		p.theirs[i+1], p.ours = w, append(p.ours, r)
 		p.output.Go(func() {
 			_, _ = io.Copy(out, r)
-			_ = r.Close() // a caller that does not read any more ends the writer
+			_ = r.Close() // if the caller no longer reads, the process gets EPIPE
 		})
 	}
 	return nil
@@ -239,7 +239,7 @@ func (p *pipes) closeTheirs() {
 	}
 }
 
-// drain waits for what was written before the end.
+// drain waits until all output from before the end was copied.
 func (p *pipes) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -261,8 +261,8 @@ func (p *pipes) close() {
 	}
 }
 
-// ReopenContainerLog makes the monitor open the container's log path again, after the
-// log was renamed. It does nothing for a container without a log.
+// ReopenContainerLog makes the monitor open the container's log file again, after it was renamed.
+// It does nothing for a container without a log.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {

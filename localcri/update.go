@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// merge puts what an update says over what is in force: 0 and "" leave it.
+// merge returns the current resources with those of an update; 0 and "" mean unchanged.
 func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
 	out := proto.CloneOf(old)
 	if out == nil {
@@ -33,8 +33,8 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 			*n.to = n.from
 		}
 	}
-	// The limit of memory and swap together goes with that of memory, unless the update
-	// names it: the old one may be below the new limit, which kernels refuse.
+	// The limit of memory and swap together changes with the memory limit, unless the update sets
+	// it: the old value may be below the new memory limit, which kernels reject.
 	if told.GetMemoryLimitInBytes() != 0 && told.GetMemorySwapLimitInBytes() == 0 {
 		out.MemorySwapLimitInBytes = told.GetMemoryLimitInBytes()
 	}
@@ -64,9 +64,9 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 	return out
 }
 
-// UpdateContainerResources changes the resources of a container; what is 0 or
-// empty stays. ContainerStatus shows what is in force: after an error, that is
-// what was before.
+// UpdateContainerResources changes the resources of a container; 0 and empty values mean
+// unchanged. ContainerStatus shows the resources that are in effect; after an error, these are
+// the former ones.
 func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told *runtimeapi.ContainerResources) error {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
@@ -82,8 +82,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told 
 	return o.wait(ctx)
 }
 
-// beginUpdate waits for the update before this one, which may be for other
-// fields.
+// beginUpdate waits for the previous update, which may be about other fields.
 func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxContainerResources) (*op, error) {
 	for {
 		c.pod.mu.Lock()
@@ -159,13 +158,13 @@ func (c *container) update(ctx context.Context, told *runtimeapi.LinuxContainerR
 	if m != nil && phase != life.Created && kept != nil {
 		step, cancel := context.WithTimeout(ctx, monitorTimeout)
 		defer cancel()
-		_ = m.Keep(step, c.id, kept) // a copy that is older costs little
+		_ = m.Keep(step, c.id, kept) // an older copy does little harm
 	}
 	return nil
 }
 
-// UpdatePodSandboxResources keeps what the resources of a sandbox are. The
-// cgroup of the pod is its caller's.
+// UpdatePodSandboxResources stores the resources of a sandbox. The caller changes the pod's
+// cgroup itself.
 func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, q *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	p, err := r.lookPod(ctx, q.GetPodSandboxId())
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// volumes makes the directories of the image's volumes in the root file system, where
-// they are missing: no layer has one that only a VOLUME names. They are writable though
-// the root is read-only, by a mount over themselves that is returned. What the container
-// mounts itself is left alone, with all below it.
+// volumes creates the directories of the image's volumes in the root file system if they are
+// missing, since a directory that only a VOLUME names is in no layer. A returned mount of the
+// directory on itself keeps it writable if the root is read-only. Paths that the container
+// mounts, and those below, are skipped.
 func (c *container) volumes(paths []string) ([]ocispec.Volume, error) {
 	var out []ocispec.Volume
 	for _, p := range paths {
@@ -37,7 +37,7 @@ func (c *container) volumes(paths []string) ([]ocispec.Volume, error) {
 	return out, nil
 }
 
-// mountsOver reports whether a path is at or below what the container mounts.
+// mountsOver reports whether a path is at or below a mount of the container.
 func (c *container) mountsOver(at string) bool {
 	over := func(dir string) bool { return at == dir || strings.HasPrefix(at, dir+"/") }
 	for _, m := range c.config.GetMounts() {
@@ -48,9 +48,8 @@ func (c *container) mountsOver(at string) bool {
 	return over("/proc") || over("/sys") || over("/dev")
 }
 
-// makeInRootfs makes a directory of the root file system with those above it, and returns
-// its path on the host, without links. Links of the image lead where they lead in the
-// container.
+// makeInRootfs creates a directory of the root file system with its parents, and returns its path
+// on the host, without links. Links of the image lead where they lead in the container.
 func (c *container) makeInRootfs(at string) (string, error) {
 	root, err := unix.Open(c.bundle(rootfsDir), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -83,14 +82,14 @@ func (c *container) makeInRootfs(at string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 }
 
-// openInRoot opens a directory as the processes of the root would.
+// openInRoot opens a directory as the processes in the root would see it.
 func openInRoot(root int, at string) (int, error) {
 	return unix.Openat2(root, at, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})
 }
 
-// makeIn makes a directory in an open one, and opens it.
+// makeIn creates a directory in an open one, and opens it.
 func makeIn(dir int, name string, owner [2]int) (int, error) {
 	if err := unix.Mkdirat(dir, name, 0o755); err != nil {
 		return -1, err
@@ -99,7 +98,7 @@ func makeIn(dir int, name string, owner [2]int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// Whatever the umask is.
+	// Set explicitly, whatever the umask is.
 	if err := errors.Join(unix.Fchown(fd, owner[0], owner[1]), unix.Fchmod(fd, 0o755)); err != nil {
 		_ = unix.Close(fd)
 		return -1, err

@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 )
 
-// op is work that any number of callers wait for. It goes on without them.
+// op is work that any number of callers may wait for. It continues without them.
 type op struct {
 	done chan struct{}
-	err  error // when done is closed
+	err  error // valid once done is closed
 }
 
 func newOp() *op { return &op{done: make(chan struct{})} }
@@ -37,7 +37,7 @@ func (o *op) finished() bool {
 	}
 }
 
-// wait returns what the work came to, or the end of ctx.
+// wait returns the result of the work, or the error of ctx if it ends first.
 func (o *op) wait(ctx context.Context) error {
 	select {
 	case <-o.done:
@@ -52,8 +52,8 @@ func (o *op) wait(ctx context.Context) error {
 	}
 }
 
-// claim is the making of something for callers that may go away: what nobody
-// took is kept for a while for a caller that comes again, and then undone.
+// claim is the creation of an object for callers that may give up. An object that no caller took
+// is kept for a while for a later caller, and then removed.
 type claim struct {
 	*op
 
@@ -65,21 +65,21 @@ type claim struct {
 	undo      func()
 }
 
-// newClaim has one caller waiting. undo is called at most once, in a goroutine of
-// its own.
+// newClaim returns a claim with one waiting caller. undo is called at most once, on its own
+// goroutine.
 func newClaim(undo func()) *claim { return &claim{op: newOp(), waiting: 1, undo: undo} }
 
-// fate is what a later caller finds of a claim.
+// fate is what a later caller finds out about a claim.
 type fate uint8
 
 const (
 	fateJoined    fate = iota // wait for it
-	fateDelivered             // somebody has it
-	fateUndoing               // it is going
+	fateDelivered             // a caller has it
+	fateUndoing               // it is being removed
 )
 
-// join has one more caller wait, if there is something to wait for. One that asks
-// for something else has what nobody took undone.
+// join adds a waiting caller, if there is something to wait for. If a caller requests something
+// else, an object that no caller took is removed.
 func (c *claim) join(same bool) fate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *claim) undoLocked() {
 	go c.undo()
 }
 
-// complete ends the making.
+// complete records the result of the creation.
 func (c *claim) complete(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *claim) complete(err error) {
 	c.parkLocked()
 }
 
-// parkLocked keeps what nobody waits for.
+// parkLocked starts the timer for an object that no caller waits for.
 func (c *claim) parkLocked() {
 	if c.waiting > 0 || c.delivered || c.undoing || !c.finished() || c.err != nil {
 		return
@@ -131,7 +131,7 @@ func (c *claim) parkLocked() {
 	})
 }
 
-// take waits for the outcome. It is delivered unless ctx has ended.
+// take waits for the result. The object counts as delivered unless ctx has ended.
 func (c *claim) take(ctx context.Context) error {
 	err := c.wait(ctx)
 	c.mu.Lock()
@@ -145,14 +145,14 @@ func (c *claim) take(ctx context.Context) error {
 	return err
 }
 
-// isDelivered reports whether a caller has it.
+// isDelivered reports whether a caller has the object.
 func (c *claim) isDelivered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.delivered
 }
 
-// drop stops the clock of what is removed otherwise. c may be nil.
+// drop stops the timer of an object that is removed in another way. c may be nil.
 func (c *claim) drop() {
 	if c == nil {
 		return
@@ -166,13 +166,13 @@ func (c *claim) drop() {
 	}
 }
 
-// saver writes one record, the newest one last: whoever writes holds the token
-// and takes the record as it is then.
+// saver writes one record, the newest content last: a writer takes the token, and then reads the
+// current content.
 type saver struct {
 	token chan struct{}
-	// Who has the token may look at these.
-	removed bool   // for good
-	written uint64 // hash of the last one; 0 if that is not known
+	// Guarded by the token.
+	removed bool   // no more writes
+	written uint64 // hash of the last write; 0 if unknown
 }
 
 var recordSeed = maphash.MakeSeed()
@@ -186,12 +186,12 @@ func (s *saver) save(ctx context.Context, store *checkpoint.Store, key string, v
 		return context.Cause(ctx)
 	}
 	defer func() { <-s.token }()
-	if s.removed { // a write that was put off must not bring it back
+	if s.removed { // a delayed write must not create the record again
 		return nil
 	}
 	b := value()
 	if b == nil {
-		return nil // it is gone
+		return nil // it is removed
 	}
 	hash := maphash.Bytes(recordSeed, b)
 	if s.written == hash {
@@ -216,7 +216,7 @@ func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string)
 	return store.DeleteContext(ctx, key)
 }
 
-// lastly is for what is still to be written when the runtime ends.
+// lastly returns a context for writes that are still needed when the runtime ends.
 func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	const patience = 5 * time.Second
 	if ctx.Err() == nil {
@@ -225,7 +225,7 @@ func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
 
-// coded gives an error the code of the CRI, if it has none yet.
+// coded gives an error a gRPC code, if it has none yet.
 func coded(err error) error {
 	if err == nil {
 		return nil
@@ -245,8 +245,7 @@ func coded(err error) error {
 	return status.Error(code, shown(err.Error()))
 }
 
-// longest is how much of a text from elsewhere an error or a status shows, in
-// bytes.
+// longest limits the bytes of a foreign text in an error or a status.
 const longest = 4 << 10
 
 func shown(s string) string {
