@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/manifestguard"
 )
 
-// parse makes a specification of a file's text, JSON or YAML, and checks it.
+// parse parses the text of a specification file, JSON or YAML, and checks it.
 func parse(text []byte) (*specs.Spec, error) {
 	if n := manifestguard.Values(text); n > maxValues {
 		return nil, fmt.Errorf("file has %d values; want at most %d", n, maxValues)
@@ -34,10 +34,9 @@ func parse(text []byte) (*specs.Spec, error) {
 	return s, check(s)
 }
 
-// check refuses what the interface forbids, and what an OCI runtime could not do
-// with.
+// check rejects what the CDI specification forbids, and what no OCI runtime can apply.
 func check(s *specs.Spec) error {
-	if err := whole(s); err != nil { // first: the library takes it for granted
+	if err := whole(s); err != nil { // first: the library assumes it
 		return err
 	}
 	if err := specs.ValidateVersion(s); err != nil {
@@ -67,7 +66,7 @@ func check(s *specs.Spec) error {
 			return fmt.Errorf("devices[%d].containerEdits: %w", i, err)
 		}
 	}
-	// No path, name or variable can have it.
+	// A NUL is not possible in any path, name or variable.
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -78,7 +77,7 @@ func check(s *specs.Spec) error {
 	return nil
 }
 
-// whole refuses elements of lists that are null.
+// whole rejects lists with null elements.
 func whole(s *specs.Spec) error {
 	all := []*specs.ContainerEdits{&s.ContainerEdits}
 	for i := range s.Devices {
@@ -101,7 +100,8 @@ func hasNil[T any](list []*T) bool {
 	return false
 }
 
-// maxInterface is the longest name of a network interface, IFNAMSIZ less its NUL.
+// maxInterface is the length of the longest name of a network interface: IFNAMSIZ without the
+// NUL.
 const maxInterface = 15
 
 func checkEdits(e *specs.ContainerEdits) error {

@@ -14,22 +14,23 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
-// devices are those that the specifications of a moment have.
+// devices are the devices of all specifications at one point in time.
 type devices struct {
 	byName map[string]*device
-	// refused says of each file that was set aside why, with its path.
+	// refused has, for each ignored file, its path and the reason.
 	refused []string
 }
 
 type device struct {
-	path     string // of its file
-	priority int    // that of the file's directory
+	path     string // of the specification file
+	priority int    // of the file's directory
 	file     *specs.Spec
 	edits    *specs.ContainerEdits
-	rival    string // path of another file of this priority that has the name as well
+	rival    string // path of another file of the same priority that defines the same device
 }
 
-// add enters the devices of a specification. One of a higher priority wins.
+// add adds the devices of a specification. A device of a higher priority replaces one of the same
+// name.
 func (d *devices) add(path string, priority int, s *specs.Spec) {
 	for i := range s.Devices {
 		name, next := s.Kind+"="+s.Devices[i].Name, &device{path: path, priority: priority, file: s, edits: &s.Devices[i].ContainerEdits}
@@ -40,7 +41,7 @@ func (d *devices) add(path string, priority int, s *specs.Spec) {
 	}
 }
 
-// inject changes spec, also when it returns an error.
+// inject may change spec even if it returns an error.
 func (d *devices) inject(spec *oci.Spec, names []string) error {
 	var done []string
 	seen := map[*specs.Spec]bool{}
@@ -54,7 +55,7 @@ func (d *devices) inject(spec *oci.Spec, names []string) error {
 			return err
 		}
 		edits := []*specs.ContainerEdits{found.edits}
-		if !seen[found.file] { // what all of its devices have in common comes first
+		if !seen[found.file] { // the edits for all devices of a file come first
 			seen[found.file] = true
 			edits = []*specs.ContainerEdits{&found.file.ContainerEdits, found.edits}
 		}
@@ -74,8 +75,8 @@ func (d *devices) inject(spec *oci.Spec, names []string) error {
 	return nil
 }
 
-// apply makes changes. They are copied, since the library completes them in place,
-// and devices change their numbers.
+// apply applies copies of edits: the library completes edits in place, and the numbers of device
+// nodes may change.
 func apply(spec *oci.Spec, edits *specs.ContainerEdits) error {
 	own, err := clone(edits)
 	if err != nil {
@@ -84,7 +85,7 @@ func apply(spec *oci.Spec, edits *specs.ContainerEdits) error {
 	return (&cdi.ContainerEdits{ContainerEdits: own}).Apply(spec)
 }
 
-// maxShown is how many files an error names.
+// maxShown is the number of files that an error names.
 const maxShown = 3
 
 func (d *devices) find(name string) (*device, error) {

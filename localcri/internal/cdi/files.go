@@ -20,7 +20,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// identity is that of a file that nobody has replaced or written to.
+// identity changes if a file is replaced or written to.
 type identity struct {
 	device, inode uint64
 	size          int64
@@ -28,19 +28,19 @@ type identity struct {
 	changed       syscall.Timespec
 }
 
-// file is one that was read.
+// file is a file that was read.
 type file struct {
 	identity identity
-	settled  bool // a later change would show in its identity
+	settled  bool // the file is old enough for identity to show any later change
 	spec     *specs.Spec
-	err      error // why it is set aside
+	err      error // why the file is ignored
 }
 
-// settle is how long a file has to stay as it is before its times tell of each
-// change: longer than the coarsest clock of a file system, that of FAT.
+// settle is the age from which the times of a file show every later change: longer than the
+// coarsest timestamps of a file system, those of FAT.
 const settle = 2 * time.Second
 
-// devices looks at all directories.
+// devices reads the specifications of all directories.
 func (r *Registry) devices() *devices {
 	r.mu.Lock()
 	known := r.files
@@ -71,13 +71,13 @@ func (r *Registry) devices() *devices {
 		}
 	}
 	r.mu.Lock()
-	r.files = files // of two calls at a time, either may be the last
+	r.files = files // if two calls run at once, either may be the last
 	r.mu.Unlock()
 	return found
 }
 
-// maxReason is how much an error shows of why a file is set aside, in bytes: the
-// parser has a line for each unknown field.
+// maxReason is the length to which the reason for ignoring a file is cut, in bytes: the parser
+// reports each unknown field on a line of its own.
 const maxReason = 300
 
 func short(err error) string {
@@ -88,8 +88,8 @@ func short(err error) string {
 	return s
 }
 
-// list returns the names of a directory's specifications, sorted, and where the
-// directory is, links followed. One that is not there has none.
+// list returns the sorted names of the specifications in a directory, and the directory's path
+// with links resolved. A directory that does not exist has none.
 func list(dir string) (names []string, resolved string, err error) {
 	resolved, err = filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +114,8 @@ func list(dir string) (names []string, resolved string, err error) {
 	return names, resolved, nil
 }
 
-// read reads a specification, unless it is the one that is known. left is how many
-// bytes may still be read.
+// read reads a specification, unless known is still up to date. left is the number of bytes that
+// may still be read.
 func read(path string, known file, left *int64) file {
 	f, err := open(path)
 	if err != nil {
@@ -146,8 +146,8 @@ func read(path string, known file, left *int64) file {
 	return out
 }
 
-// open opens a regular file that nobody else can have written. A link may lead
-// anywhere where that holds as well.
+// open opens a regular file that only root, or the user of this process, can write. A symbolic
+// link may lead to any such file.
 func open(path string) (*os.File, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -183,8 +183,8 @@ func identify(f *os.File) (identity, error) {
 	return identity{uint64(st.Dev), st.Ino, info.Size(), info.ModTime(), st.Ctim}, nil //nolint:unconvert // Dev has 32 bits elsewhere
 }
 
-// trusted refuses a directory, with its links followed, in which somebody else can
-// put a file in place of another.
+// trusted rejects a directory if another user can replace files in it, or in one of its parents;
+// links are resolved.
 func trusted(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
@@ -194,8 +194,8 @@ func trusted(dir string) error {
 		if !info.IsDir() {
 			return &fs.PathError{Op: "read", Path: at, Err: syscall.ENOTDIR}
 		}
-		// In a directory like /tmp everybody can make entries, and replace none of
-		// another's.
+		// In a directory with the sticky bit, like /tmp, users can create entries, but not
+		// replace those of others.
 		if info.Mode()&fs.ModeSticky == 0 || at == dir {
 			err = ownedSafely(at, info)
 		} else {

@@ -20,45 +20,44 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Config holds what a [Registry] needs. The zero value of every field means the
-// default named beside it.
+// Config configures a [Registry]. The zero value of every field means the default named in its
+// comment.
 type Config struct {
-	// Dirs are the absolute paths of the directories of specifications, which need
-	// not be there. A device of a later one hides that of the same name of an
-	// earlier one. /etc/cdi and /var/run/cdi, as the interface has them.
+	// Dirs are the absolute paths of the directories of specifications. They need not exist. A
+	// device in a later directory replaces one of the same name in an earlier one. The default is
+	// /etc/cdi and /var/run/cdi, as in the CDI specification.
 	Dirs []string
-	Log  *zap.Logger // silent
+	Log  *zap.Logger // nil logs nothing
 }
 
-// Dirs returns the usual directories of specifications.
+// Dirs returns the default directories of specifications.
 func Dirs() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
-// Limits of what is read and made.
+// Limits for reading and injecting.
 const (
-	maxFiles  = 4096     // of one directory, since DRA drivers make one for each claim
-	maxFile   = 4 << 20  // bytes; those of the largest machines have some hundred kB
-	maxValues = 200_000  // of one file
-	maxTotal  = 32 << 20 // bytes of all files
-	maxSpec   = 8 << 20  // bytes of a container's configuration afterwards
+	maxFiles  = 4096     // per directory; DRA drivers write one for each claim
+	maxFile   = 4 << 20  // bytes; the files of the largest machines have some hundred kB
+	maxValues = 200_000  // per file
+	maxTotal  = 32 << 20 // bytes, for all files together
+	maxSpec   = 8 << 20  // bytes of a container's configuration after injection
 
-	// patience is how long the file systems of specifications and devices may take.
+	// patience is the time limit for the file systems of specifications and devices.
 	patience = 10 * time.Second
-	// maxCalls is how many calls may wait for such a file system.
+	// maxCalls is the number of calls that may wait for such a file system at once.
 	maxCalls = 16
 )
 
-// A Registry knows the devices of a machine. Its methods may be called from any
-// goroutine.
+// A Registry finds the CDI devices of a machine. Its methods may be called from any goroutine.
 type Registry struct {
 	cfg   Config
 	slow  detached.Group[*oci.Spec]
 	calls atomic.Uint64
 
 	mu    sync.Mutex
-	files map[string]file // by path, as they were last read
+	files map[string]file // by path, as last read
 }
 
-// New checks cfg and reads nothing.
+// New checks cfg. It reads no files.
 func New(cfg Config) (*Registry, error) {
 	if len(cfg.Dirs) == 0 {
 		cfg.Dirs = Dirs()
@@ -78,10 +77,9 @@ func New(cfg Config) (*Registry, error) {
 // Dirs returns the directories of specifications.
 func (r *Registry) Dirs() []string { return slices.Clone(r.cfg.Dirs) }
 
-// Inject changes spec so that the container has the devices, whose names are
-// qualified, as vendor/class=name; one that is named twice counts once. An error
-// names the device and its file, and leaves spec as it was. File systems that do
-// not answer are given up after 10 s.
+// Inject applies the edits of the devices to spec. The names are qualified (vendor/class=name);
+// one that is given twice counts once. An error names the device and its file, and leaves spec
+// unchanged. A file system that does not answer for 10 s is an error.
 func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -93,8 +91,8 @@ func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) e
 	names = slices.Clone(names)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("directories %q or their devices did not answer within %v", r.cfg.Dirs, patience))
 	defer cancel()
-	// Calls have keys of their own: one that joined another's might miss a file
-	// that was written since that began.
+	// Each call has a key of its own: a call that shared the result of an earlier one could miss
+	// a file that was written after that one began.
 	key := strconv.FormatUint(r.calls.Add(1), 10)
 	edited, err = r.slow.Do(ctx, key, func() (*oci.Spec, error) {
 		return edited, r.devices().inject(edited, names)
@@ -106,7 +104,7 @@ func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) e
 	return nil
 }
 
-// clone copies a configuration, or what is part of one.
+// clone makes a deep copy of a configuration or of a part of one.
 func clone[T any](v *T) (*T, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

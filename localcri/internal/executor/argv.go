@@ -11,18 +11,18 @@ type Creation struct {
 	ID string
 	// Bundle is the directory that holds config.json.
 	Bundle string
-	// PIDFile is where the runtime leaves the PID of the container's process.
+	// PIDFile is the path at which the runtime writes the PID of the container's process.
 	PIDFile string
-	// ConsoleSocket is the unix socket over which the runtime sends the master
-	// of the terminal; "" without a terminal.
+	// ConsoleSocket is the path of the unix socket over which the runtime sends the master of the
+	// terminal; "" without a terminal.
 	ConsoleSocket string
-	// Log is the file that the runtime writes its errors to, which [LastError]
-	// reads. The runtime's own stderr is the container's.
+	// Log is the path at which the runtime writes its errors, for [LastError]. The runtime's
+	// stderr is that of the container.
 	Log string
 }
 
-// Create returns the command that creates a container, absolute path first. Its
-// standard streams are those of the container.
+// Create returns the command that creates a container, with the absolute path of the runtime
+// first. Its standard streams become those of the container.
 func (e *Executor) Create(c Creation) []string {
 	argv := append(e.base(c.Log), "create", "--bundle", c.Bundle, "--pid-file", c.PIDFile)
 	if c.ConsoleSocket != "" {
@@ -31,21 +31,20 @@ func (e *Executor) Create(c Creation) []string {
 	return append(argv, c.ID)
 }
 
-// Start returns the command that starts a container that was created.
+// Start returns the command that starts a created container.
 func (e *Executor) Start(id, log string) []string { return append(e.base(log), "start", id) }
 
-// Execution describes how a process is run in a container.
+// Execution describes how a process is started in a container.
 type Execution struct {
 	ID string
-	// Process is a file with the process in JSON, as the process of config.json
-	// is. It has the terminal as well.
+	// Process is the path of a JSON file in the format of "process" in config.json. It also says
+	// whether the process has a terminal.
 	Process                string
 	PIDFile, ConsoleSocket string // as in Creation
 	Log                    string
 }
 
-// Exec returns the command that runs a process in a container, and ends when
-// that has begun.
+// Exec returns the command that starts a process in a container, and exits once the process runs.
 func (e *Executor) Exec(x Execution) []string {
 	argv := append(e.base(x.Log), "exec", "--detach", "--process", x.Process, "--pid-file", x.PIDFile)
 	if x.ConsoleSocket != "" {
@@ -76,8 +75,8 @@ func (e *Executor) delete(id string, force bool) []string {
 
 func (e *Executor) state(id string) []string { return append(e.base(""), "state", id) }
 
-// base are the executable and its global options. Without a file, the runtime
-// writes its errors to stderr.
+// base returns the executable and its global options. If log is "", the runtime writes its errors
+// to stderr.
 func (e *Executor) base(log string) []string {
 	argv := append([]string{e.cfg.Path}, e.cfg.Args...)
 	argv = append(argv, "--root", e.cfg.StateDir, "--log-format", "json")
@@ -87,10 +86,11 @@ func (e *Executor) base(log string) []string {
 	return slices.Clip(argv)
 }
 
-// maxID is the longest ID; ours are 64 hexadecimal digits.
+// maxID is the length of the longest allowed ID; the IDs of this program have 64 hexadecimal
+// digits.
 const maxID = 128
 
-// checkID refuses an ID that an OCI runtime could take for an option or for a path.
+// checkID rejects an ID that an OCI runtime could mistake for an option or a path.
 func checkID(id string) error {
 	ok := id != "" && len(id) <= maxID
 	for _, c := range []byte(id) {

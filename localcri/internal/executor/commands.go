@@ -15,10 +15,9 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Kill sends a signal to the container's first process, or to all its
-// processes. It returns an [ErrNotRunning] if that has ended, and an
-// [ErrNotExist] if there is no such container. A caller whose context ends is
-// not waited for: the command goes on, up to its own time-out.
+// Kill sends a signal to the container's first process, or to all its processes. It returns
+// [ErrNotRunning] if that process has ended, and [ErrNotExist] if there is no such container. If
+// ctx ends, Kill returns, but the command continues until its own timeout.
 func (e *Executor) Kill(ctx context.Context, id string, signal int, all bool) error {
 	if signal < 1 || signal > 64 { // _NSIG of asm-generic/signal.h
 		return fmt.Errorf("signal %d: must be from 1 to 64", signal)
@@ -31,8 +30,7 @@ func (e *Executor) Kill(ctx context.Context, id string, signal int, all bool) er
 	})
 }
 
-// Update changes the resources of a container to those that r has; what r
-// leaves out stays.
+// Update changes the resources of a container to those set in r; all others stay.
 func (e *Executor) Update(ctx context.Context, id string, r *specs.LinuxResources) error {
 	stdin, err := json.Marshal(r)
 	if err != nil {
@@ -41,9 +39,8 @@ func (e *Executor) Update(ctx context.Context, id string, r *specs.LinuxResource
 	return e.change(ctx, "update", id, e.update(id), stdin, nil)
 }
 
-// Delete removes what the runtime has of a container whose process has ended,
-// its cgroup included; with force it kills the process first. A container that
-// is not there is no error.
+// Delete removes a container whose process has ended from the runtime, with its cgroup; with
+// force it kills the process first. It is no error if the container does not exist.
 func (e *Executor) Delete(ctx context.Context, id string, force bool) error {
 	err := e.change(ctx, "delete", id, e.delete(id, force), nil, nil)
 	if errors.Is(err, ErrNotExist) {
@@ -52,8 +49,8 @@ func (e *Executor) Delete(ctx context.Context, id string, force bool) error {
 	return err
 }
 
-// change runs a command after those before it for the same container. cause may
-// say more about an error.
+// change runs a command after the earlier ones for the same container. cause may make an error
+// more specific.
 func (e *Executor) change(ctx context.Context, verb, id string, argv []string, stdin []byte, cause func(error) error) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -65,9 +62,8 @@ func (e *Executor) change(ctx context.Context, verb, id string, argv []string, s
 	return err
 }
 
-// explain finds out whether a command failed since there is nothing to command.
-// What runtimes write about it differs; that they have a directory for each
-// container does not.
+// explain finds out whether a command failed because the container does not exist. Runtimes have
+// different messages for it, but all have a directory for each container.
 func (e *Executor) explain(id string, err error, cause func(error) error) error {
 	var failed *Error
 	if err == nil || !errors.As(err, &failed) || errors.Is(err, context.DeadlineExceeded) {
@@ -82,10 +78,10 @@ func (e *Executor) explain(id string, err error, cause func(error) error) error 
 	return err
 }
 
-// Status is how a runtime calls the state of a container.
+// Status is a container status as reported by an OCI runtime.
 type Status string
 
-// The statuses of the OCI runtime specification, and runc's and crun's paused.
+// The statuses of the OCI runtime specification, and "paused" of runc and crun.
 const (
 	Creating Status = "creating"
 	Created  Status = "created"
@@ -94,17 +90,17 @@ const (
 	Paused   Status = "paused"
 )
 
-// State is what a runtime knows of a container.
+// State is the state of a container as reported by an OCI runtime.
 type State struct {
 	ID     string    `json:"id"`
 	Status Status    `json:"status"`
-	PID    int       `json:"pid"` // 0 unless the process is there
+	PID    int       `json:"pid"` // 0 without a process
 	Bundle string    `json:"bundle"`
-	Since  time.Time `json:"created"` // of its creation
+	Since  time.Time `json:"created"` // when the container was created
 }
 
-// State asks for the state of a container; an [ErrNotExist] if there is none.
-// Calls for the same container at a time share one answer.
+// State asks the runtime for the state of a container. The error is [ErrNotExist] if there is
+// none. Concurrent calls for the same container share one answer.
 func (e *Executor) State(ctx context.Context, id string) (State, error) {
 	if err := checkID(id); err != nil {
 		return State{}, err
@@ -119,7 +115,7 @@ func (e *Executor) State(ctx context.Context, id string) (State, error) {
 	return parseState(id, out)
 }
 
-// ask is State without a caller.
+// ask runs the state command.
 func (e *Executor) ask(id string) (State, error) {
 	out, err := e.run("state", id, e.state(id), nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Errors to be told apart.
+// Errors that callers can distinguish.
 var (
 	// ErrNotExist means that the runtime does not know the container.
 	ErrNotExist = errors.New("OCI runtime has no such container")
@@ -19,12 +19,12 @@ var (
 	ErrNotRunning = errors.New("container is not running")
 )
 
-// Error is a command that failed.
+// Error is the failure of a command.
 type Error struct {
-	Runtime string // its path
-	Command string // such as kill
-	ID      string // of the container; "" if the command is about none
-	// Message is the last error that the runtime wrote; "" if it wrote none.
+	Runtime string // path
+	Command string // for example "kill"
+	ID      string // of the container; "" if the command concerns none
+	// Message is the last error message of the runtime; "" if it wrote none.
 	Message string
 	Err     error
 }
@@ -41,15 +41,15 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the cause, such as a [context.DeadlineExceeded].
+// Unwrap returns the cause, for example [context.DeadlineExceeded].
 func (e *Error) Unwrap() error { return e.Err }
 
-// maxMessage is how much of a runtime's error is shown, in bytes.
+// maxMessage is the length to which an error message of a runtime is cut, in bytes.
 const maxMessage = 2 << 10
 
-// LastError finds the last error in what a runtime wrote to its log or to
-// stderr, be it JSON or text, and makes one line of it that can be shown. It is
-// the last line if none is marked as an error, and "" if there is no line.
+// LastError finds the last error in the output of a runtime (its log or stderr, as JSON or text),
+// and returns it as one printable line. If no line is marked as an error it is the last line, and
+// "" if there is no line.
 func LastError(output []byte) string {
 	output = output[max(0, len(output)-maxStderr):]
 	last, lastError := "", ""
@@ -73,7 +73,8 @@ func LastError(output []byte) string {
 	return printable(last)
 }
 
-// parseLine returns the message of a line of logrus or crun, or the line itself.
+// parseLine returns the message of a line in the format of logrus or crun, or else the whole
+// line.
 func parseLine(line []byte) (message string, isError bool) {
 	if line[0] == '{' {
 		var entry struct{ Level, Msg string }
@@ -94,9 +95,9 @@ func parseLine(line []byte) (message string, isError bool) {
 	return text, false
 }
 
-// prefixUnquoted unquotes the Go string that s begins with.
+// prefixUnquoted unquotes the Go string at the beginning of s.
 func prefixUnquoted(s string) (string, error) {
-	d := json.NewDecoder(strings.NewReader(s)) // logrus quotes like JSON, but for rare bytes
+	d := json.NewDecoder(strings.NewReader(s)) // logrus quotes like JSON except for rare bytes
 	var out string
 	if err := d.Decode(&out); err != nil {
 		return "", fmt.Errorf("unquote: %w", err)
@@ -106,7 +107,7 @@ func prefixUnquoted(s string) (string, error) {
 
 func grave(level string) bool { return level == "error" || level == "fatal" || level == "panic" }
 
-// printable makes one line of a text, without control characters.
+// printable returns s as one line without control characters.
 func printable(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.Map(func(r rune) rune {

@@ -14,39 +14,39 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Config holds what an Executor needs. Path and StateDir are required.
+// Config configures an Executor. Path and StateDir are required.
 type Config struct {
-	// Path is the runtime's executable, absolute.
+	// Path is the absolute path of the runtime's executable.
 	Path string
-	// Args come before each command, such as --systemd-cgroup.
+	// Args are global options that precede each command, for example --systemd-cgroup.
 	Args []string
-	// StateDir is where the runtime keeps its state, absolute; on a tmpfs, since
-	// the state of a container outlives no reboot.
+	// StateDir is the absolute path of the directory for the runtime's state. It should be on a
+	// tmpfs, since no container survives a reboot.
 	StateDir string
-	// Timeout is the longest that a command may take; 10s.
+	// Timeout is the time limit for a command; the default is 10s.
 	Timeout time.Duration
-	// Log is silent by default.
+	// Log may be nil; then nothing is logged.
 	Log *zap.Logger
 }
 
-// DefaultTimeout is how long a command may take by default. containerd gives
-// as much to its cleanup; what takes longer waits for a disk or in a hook.
+// DefaultTimeout is the default time limit for a command. It is that of containerd's cleanup; a
+// command that takes longer waits for a disk or a hook.
 const DefaultTimeout = 10 * time.Second
 
-// Executor runs the commands of one runtime. Its methods may be called from
-// any goroutine: those for different containers do not wait for each other.
+// Executor runs the commands of one runtime. Its methods may be called from any goroutine;
+// commands for different containers do not wait for each other.
 type Executor struct {
 	cfg   Config
 	queue detached.Queue           // commands that change a container
-	group detached.Group[[]byte]   // those that only read
-	probe detached.Group[Features] // of features
+	group detached.Group[[]byte]   // commands that only read
+	probe detached.Group[Features] // the features command
 
 	mu       sync.Mutex
-	identity identity // of the executable that features is of
+	identity identity // of the executable that the features belong to
 	features Features
 }
 
-// New checks cfg. It runs nothing.
+// New checks cfg. It runs no command.
 func New(cfg Config) (*Executor, error) {
 	var errs []error
 	absolute := func(field, path string) {
@@ -75,8 +75,8 @@ func New(cfg Config) (*Executor, error) {
 // Path returns the runtime's executable.
 func (e *Executor) Path() string { return e.cfg.Path }
 
-// InFlight returns how many commands have not ended. Above 0 with no caller
-// waiting, a runtime hangs.
+// InFlight returns the number of running commands. If it is above 0 and no caller waits, a
+// runtime hangs.
 func (e *Executor) InFlight() int {
 	return e.queue.InFlight() + e.group.InFlight() + e.probe.InFlight()
 }

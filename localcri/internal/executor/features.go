@@ -16,43 +16,42 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 )
 
-// Features are what a runtime can do beyond what each can.
+// Features are the abilities of a runtime that not all runtimes have.
 type Features struct {
-	// Version is the first line of its answer to --version, such as "runc
-	// version 1.5.2".
+	// Version is the first line of the output of --version, for example "runc version 1.5.2".
 	Version string
-	// Plain reports that it has no features command. Then what follows is what
-	// can be known of its version's text, and cgroups are taken for granted.
+	// Plain reports that the runtime has no features command. The other fields then come from the
+	// output of --version, and cgroup support is assumed.
 	Plain bool
-	// RecursiveReadOnly reports whether it knows the mount option rro.
+	// RecursiveReadOnly reports whether the runtime supports the mount option rro.
 	RecursiveReadOnly bool
-	// IDMap reports whether it maps the IDs of mounts.
+	// IDMap reports whether the runtime supports ID-mapped mounts.
 	IDMap bool
-	// NetDevices reports whether it moves network devices into containers.
+	// NetDevices reports whether the runtime can move network devices into containers.
 	NetDevices bool
-	// IntelRdt reports whether it knows resctrl.
+	// IntelRdt reports whether the runtime supports resctrl.
 	IntelRdt bool
-	// UserNamespaces reports whether it can join user namespaces.
+	// UserNamespaces reports whether the runtime can join user namespaces.
 	UserNamespaces bool
 	Seccomp        bool
 	AppArmor       bool
 	SELinux        bool
-	// CgroupV1, CgroupV2 and Systemd say which cgroups it can make.
+	// CgroupV1, CgroupV2 and Systemd report which cgroups the runtime can create.
 	CgroupV1, CgroupV2, Systemd bool
-	// Capabilities are those that it knows, such as CAP_CHOWN.
+	// Capabilities are the capabilities that the runtime knows, for example CAP_CHOWN.
 	Capabilities []string
 }
 
-// identity is that of a file that nobody has replaced or written to.
+// identity changes if a file is replaced or written to.
 type identity struct {
 	device, inode uint64
 	size          int64
 	modified      time.Time
 }
 
-// Features asks the runtime what it can do, once for each executable that is
-// put at its path. Runtimes older than the runtime specification 1.1 have no features
-// command: their features are then those that --version lists, and Plain is true.
+// Features asks the runtime for its features, once for each executable installed at its path.
+// Runtimes for a version of the runtime specification before 1.1 have no features command: then
+// the features come from the output of --version, and Plain is true.
 func (e *Executor) Features(ctx context.Context) (Features, error) {
 	now, err := e.look()
 	if err != nil {
@@ -80,7 +79,7 @@ func (e *Executor) Features(ctx context.Context) (Features, error) {
 	return f, nil
 }
 
-// look finds out which executable is there.
+// look identifies the executable that is installed now.
 func (e *Executor) look() (identity, error) {
 	info, err := os.Stat(e.cfg.Path)
 	if err != nil {
@@ -115,8 +114,8 @@ func (e *Executor) askFeatures() (Features, error) {
 	return f, nil
 }
 
-// plain makes features of an answer to --version. crun lists there how it was
-// built, runc the version of its libseccomp.
+// plain derives features from the output of --version. crun lists its build options there, runc
+// the version of its libseccomp.
 func plain(version string) Features {
 	line, rest, _ := strings.Cut(version, "\n")
 	f := Features{Version: printable(line), Plain: true, CgroupV1: true, CgroupV2: true}
@@ -135,7 +134,7 @@ func plain(version string) Features {
 	return f
 }
 
-// maxCapabilities is more than Linux can ever have (they are bits of 64).
+// maxCapabilities is more than Linux can ever have: they are bits of a 64-bit number.
 const maxCapabilities = 64
 
 func parseFeatures(out []byte) (Features, error) {

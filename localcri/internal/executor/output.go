@@ -2,8 +2,8 @@ package executor
 
 import "sync"
 
-// limited keeps the beginning of what is written and calls full when there is
-// more.
+// limited keeps the beginning of what is written, and calls full when there is more than it
+// keeps.
 type limited struct {
 	limit int
 	full  func()
@@ -37,7 +37,7 @@ func (l *limited) overflowed() bool {
 	return l.over
 }
 
-// tail keeps the end of what is written, up to twice the limit in memory.
+// tail keeps the end of what is written. It holds up to twice its limit in memory.
 type tail struct {
 	limit int
 

@@ -13,24 +13,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits of what a runtime says.
+// Limits of a runtime's output.
 const (
-	maxStdout = 1 << 20  // features of runc 1.5 take 30 KiB
-	maxStderr = 64 << 10 // of its end
+	maxStdout = 1 << 20  // the features of runc 1.5 take 30 KiB
+	maxStderr = 64 << 10 // the last bytes are kept
 )
 
-// drainPatience is how long those that a runtime left behind may keep its pipes
-// open after its end.
+// drainPatience is how long a runtime's pipes are still read after its exit, if processes that it
+// left behind keep them open.
 const drainPatience = time.Second
 
-// usualPath is what a program without PATH gives the runtime, whose hooks may
-// need it.
+// usualPath is the PATH of the runtime if this program has none. The runtime's hooks may need it.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 var errFlood = fmt.Errorf("killed for an output of more than %d bytes", maxStdout)
 
-// run runs a command to its end. It may return much later than its deadline,
-// if the kernel does not let the process die.
+// run runs a command until it exits. It may return much later than its deadline if the process
+// cannot be killed (uninterruptible sleep).
 func (e *Executor) run(verb, id string, argv []string, stdin []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.Timeout)
 	defer cancel()
@@ -56,7 +55,7 @@ func (e *Executor) run(verb, id string, argv []string, stdin []byte) ([]byte, er
 		err = fmt.Errorf("killed after %v: %w", e.cfg.Timeout, context.DeadlineExceeded)
 		e.cfg.Log.Warn("killed OCI runtime", zap.String("command", verb), zap.String("container", id), zap.Duration("took", time.Since(begun)))
 	case errors.Is(err, exec.ErrWaitDelay):
-		err = nil // it has ended well; who holds its pipes is not waited for
+		err = nil // it succeeded; processes that keep its pipes open are not waited for
 	}
 	if err != nil {
 		return nil, &Error{Runtime: argv[0], Command: verb, ID: id, Message: LastError(stderr.bytes()), Err: err}
@@ -64,15 +63,15 @@ func (e *Executor) run(verb, id string, argv []string, stdin []byte) ([]byte, er
 	return stdout.bytes(), nil
 }
 
-// environment is all that a runtime gets of the program's. NOTIFY_SOCKET above
-// all must not reach it: runc would mount the agent's into containers.
+// environment returns the environment of the runtime. It must not have NOTIFY_SOCKET: runc would
+// mount the agent's socket into containers.
 func environment(get func(string) string) []string {
 	path := get("PATH")
 	if path == "" {
 		path = usualPath
 	}
 	env := []string{"PATH=" + path}
-	if bus := get("DBUS_SYSTEM_BUS_ADDRESS"); bus != "" { // who makes systemd's scopes
+	if bus := get("DBUS_SYSTEM_BUS_ADDRESS"); bus != "" { // systemd creates scopes by request over D-Bus
 		env = append(env, "DBUS_SYSTEM_BUS_ADDRESS="+bus)
 	}
 	return env

@@ -16,14 +16,14 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// Limits of a walk for device nodes.
+// Limits for the search for device nodes.
 const (
-	maxNodes = 16384 // entries of one directory, and nodes in all
+	maxNodes = 16384 // entries of one directory, and nodes in total
 	maxDepth = 8     // directories
 )
 
-// notNodes are directories of /dev that hold what is each container's own or no
-// device at all, and the console, which is a terminal of the container's.
+// notNodes are entries of /dev that are not searched: directories without devices or private to
+// each container, and the console, which is a terminal of the container.
 var notNodes = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev", "console"}
 
 // HostDevices returns all device nodes of the host, for privileged containers.
@@ -36,9 +36,8 @@ func (f *Facts) HostDevices(ctx context.Context) ([]ocispec.Device, error) {
 	return slices.Clone(found.devices), err
 }
 
-// Devices returns what there is of each device that the CRI asks for, by index:
-// one node, all below a directory, or none if there is no node. Links are
-// followed on the host.
+// Devices returns the device nodes for each device of a CRI request, by index: one node, all
+// nodes below a directory, or none if there is no node. Links are resolved on the host.
 func (f *Facts) Devices(ctx context.Context, devices []*runtimeapi.Device) ([][]ocispec.Device, error) {
 	out := make([][]ocispec.Device, len(devices))
 	for i, d := range devices {
@@ -84,7 +83,7 @@ func nodesAt(host, container string) ([]ocispec.Device, error) {
 
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
 
-// node is a file as a device.
+// node returns a file as a device; false if it is none.
 func node(at string, st *unix.Stat_t) (ocispec.Device, bool) {
 	d := ocispec.Device{
 		Path: at, Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid,
@@ -103,8 +102,8 @@ func node(at string, st *unix.Stat_t) (ocispec.Device, bool) {
 
 type walk struct{ nodes []ocispec.Device }
 
-// dir finds the nodes below a directory. Links are not followed, and what goes
-// meanwhile is left out.
+// dir collects the nodes below a directory. It follows no links, and ignores entries that
+// disappear meanwhile.
 func (w *walk) dir(dir, as string, except []string, depth int) error {
 	if depth == 0 {
 		return nil

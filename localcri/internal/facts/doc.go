@@ -1,8 +1,7 @@
-// Package facts finds out what package ocispec has to be told: what the machine
-// can do, where mounts lead to on the host, which device nodes there are, and
-// whom an image knows.
+// Package facts collects the input of package ocispec: the abilities of the machine, the targets
+// of mounts on the host, its device nodes, and the users of an image.
 //
-// What a host path leads to may be a file system whose server is dead. Calls
-// into it run detached, once for each path, and the caller's context ends the
-// wait.
+// A host path may lead to a network file system whose server is dead. Calls into file systems run
+// in goroutines of their own, one for each path at a time; a caller stops waiting when its
+// context ends.
 package facts

@@ -13,31 +13,31 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// Config holds what Facts need. Its zero value is that of this machine with
-// cgroups that are made directly.
+// Config configures Facts. The zero value is for this machine, with cgroups not created by
+// systemd.
 type Config struct {
-	// Systemd says that systemd makes the cgroups.
+	// Systemd reports whether systemd creates the cgroups.
 	Systemd bool
-	// Seccomp makes the profile that stands for RuntimeDefault; moby's by default.
+	// Seccomp returns the profile for RuntimeDefault; the default is that of moby.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
-	// AppArmorDefault is the name of the AppArmor profile that stands for
-	// RuntimeDefault. It counts while it is loaded; "" is none.
+	// AppArmorDefault is the name of the AppArmor profile for RuntimeDefault. It is used only
+	// while it is loaded; "" means no profile.
 	AppArmorDefault string
-	// Proc, Sys and Dev are where proc, sysfs and the device nodes are; /proc,
-	// /sys and /dev.
+	// Proc, Sys and Dev are the paths of proc, sysfs and the device nodes; the defaults are
+	// /proc, /sys and /dev.
 	Proc, Sys, Dev string
 }
 
-// Facts of a machine. Its methods may be called from any goroutine.
+// Facts reads facts about a machine. Its methods may be called from any goroutine.
 type Facts struct {
 	cfg     Config
 	hostile detached.Group[found] // by path
 
 	once    sync.Once
-	machine ocispec.Machine // what does not change while the machine runs
+	machine ocispec.Machine // the part that does not change while the machine runs
 }
 
-// New checks cfg and reads nothing.
+// New checks cfg. It reads no files.
 func New(cfg Config) (*Facts, error) {
 	var errs []error
 	for _, d := range []struct {

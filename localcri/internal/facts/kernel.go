@@ -12,15 +12,15 @@ type Kernel struct{ Major, Minor int }
 
 func (k Kernel) String() string { return fmt.Sprintf("%d.%d", k.Major, k.Minor) }
 
-// Before reports whether k is older than another one.
+// Before reports whether k is older than other.
 func (k Kernel) Before(other Kernel) bool {
 	return cmp.Or(cmp.Compare(k.Major, other.Major), cmp.Compare(k.Minor, other.Minor)) < 0
 }
 
-// LeastKernel is the oldest one that will do: it has openat2, clone3 and pidfds.
+// LeastKernel is the oldest supported version: it has openat2, clone3 and pidfds.
 var LeastKernel = Kernel{5, 6}
 
-// ParseKernel reads a release such as 6.12.9-amd64 (uname -r).
+// ParseKernel parses a release such as 6.12.9-amd64 (uname -r).
 func ParseKernel(release string) (Kernel, error) {
 	bad := fmt.Errorf("kernel release %.80q: must begin with two numbers and a dot between them", release)
 	major, rest, ok := strings.Cut(release, ".")
@@ -30,7 +30,7 @@ func ParseKernel(release string) (Kernel, error) {
 	if i := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
 		rest = rest[:i]
 	}
-	const bits = 16 // more than Linux keeps a number in
+	const bits = 16 // Linux stores these numbers in at most this many bits
 	a, err1 := strconv.ParseUint(major, 10, bits)
 	b, err2 := strconv.ParseUint(rest, 10, bits)
 	if err1 != nil || err2 != nil {
@@ -39,15 +39,15 @@ func ParseKernel(release string) (Kernel, error) {
 	return Kernel{int(a), int(b)}, nil
 }
 
-// Lacking is something that a later kernel has.
+// Lacking is a feature that a newer kernel has.
 type Lacking struct {
 	Since Kernel
 	What  string // its name
-	Lost  string // what is worse without it
+	Lost  string // the effect of its absence
 }
 
-// Lacks names what a kernel does not have, the oldest first. Only the unified
-// hierarchy has cgroup.kill at all.
+// Lacks returns the features that a kernel lacks, the oldest first. cgroup.kill counts only with
+// cgroup v2, since v1 does not have it at all.
 func (k Kernel) Lacks(cgroupV2 bool) []Lacking {
 	var out []Lacking
 	for _, l := range []Lacking{

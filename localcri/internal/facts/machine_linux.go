@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// maxSmall is how much of a small file of the kernel's is read, in bytes;
-// maxProfiles of the list of AppArmor's profiles.
+// maxSmall is the limit for reading a small file of the kernel, in bytes; maxProfiles is that for
+// the list of AppArmor profiles.
 const (
 	maxSmall    = 64 << 10
 	maxProfiles = 4 << 20
@@ -32,9 +32,8 @@ func ReadKernel() (Kernel, error) {
 	return ParseKernel(unix.ByteSliceToString(u.Release[:]))
 }
 
-// Machine returns what the machine can do, without its device nodes (see
-// [Facts.HostDevices]). Where the OCI runtime has no seccomp, the caller takes
-// Machine.Seccomp out.
+// Machine returns the abilities of the machine, without device nodes (see [Facts.HostDevices]).
+// If the OCI runtime does not support seccomp, the caller clears Machine.Seccomp.
 func (f *Facts) Machine() ocispec.Machine {
 	f.once.Do(func() { f.machine = f.lasting() })
 	m := f.machine
@@ -73,7 +72,7 @@ func (f *Facts) lasting() ocispec.Machine {
 	return m
 }
 
-// SELinux returns how SELinux is: "enforcing", "permissive", or "" without it.
+// SELinux returns the mode of SELinux: "enforcing", "permissive", or "" if it is off.
 func (f *Facts) SELinux() string {
 	switch f.text(f.sys("fs/selinux/enforce")) {
 	case "":
@@ -100,7 +99,7 @@ func (f *Facts) has(path string) bool {
 	return err == nil
 }
 
-// text is a small file without its line end; "" if it cannot be read.
+// text returns the content of a small file without the line end; "" if it cannot be read.
 func (f *Facts) text(path string) string {
 	b, err := safefile.ReadFile(path, maxSmall)
 	if err != nil {
@@ -109,8 +108,8 @@ func (f *Facts) text(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// swapV2 looks for the limit of swap, which the root has not, in the cgroup that
-// this process is in, and in those at the top.
+// swapV2 reports whether cgroups have a swap limit. The root cgroup has no such file, so it looks
+// in the cgroup of this process and in the top-level ones.
 func (f *Facts) swapV2() bool {
 	const limit = "memory.swap.max"
 	for line := range strings.Lines(f.text(f.proc("self/cgroup"))) {
@@ -118,14 +117,14 @@ func (f *Facts) swapV2() bool {
 			return true
 		}
 	}
-	entries, _ := safefile.Entries(f.sys("fs/cgroup"), maxNodes) // a part will do
+	entries, _ := safefile.Entries(f.sys("fs/cgroup"), maxNodes) // an incomplete list is enough
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return e.IsDir() && f.has(f.sys(filepath.Join("fs/cgroup", e.Name(), limit)))
 	})
 }
 
-// hugePages are the sizes that the kernel has
-// (Documentation/admin-guide/mm/hugetlbpage of Linux).
+// hugePages returns the huge page sizes of the kernel (Documentation/admin-guide/mm/hugetlbpage
+// of Linux).
 func (f *Facts) hugePages() []string {
 	names, _ := safefile.Names(f.sys("kernel/mm/hugepages"), maxNodes)
 	var kbs []uint64
@@ -150,15 +149,15 @@ func (f *Facts) hugePages() []string {
 	return out
 }
 
-// capabilityNames are in the order of their numbers (linux/capability.h).
+// capabilityNames are the capabilities in the order of their numbers (linux/capability.h).
 var capabilityNames = strings.Fields(`
 	CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST
 	NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE
 	SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM
 	BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
 
-// capabilities are those that the kernel knows and this process may hand on:
-// within a container of its own, the bounding set is smaller.
+// capabilities returns the capabilities that the kernel knows and that this process may pass on:
+// if it runs in a container, its bounding set is smaller.
 func (f *Facts) capabilities() []string {
 	last, err := strconv.Atoi(f.text(f.proc("sys/kernel/cap_last_cap")))
 	if err != nil {
@@ -177,7 +176,7 @@ func (f *Facts) capabilities() []string {
 	return out
 }
 
-// status is a field of this process's status file.
+// status returns a field of /proc/self/status.
 func (f *Facts) status(field string) string {
 	for line := range strings.Lines(f.text(f.proc("self/status"))) {
 		if name, value, ok := strings.Cut(line, ":"); ok && name == field {
@@ -187,8 +186,8 @@ func (f *Facts) status(field string) string {
 	return ""
 }
 
-// leastOOMScoreAdj is the lowest value that this process may set: only with
-// CAP_SYS_RESOURCE lower than its own (proc_oom_score_adj(5)).
+// leastOOMScoreAdj returns the lowest oom_score_adj that this process may set. Without
+// CAP_SYS_RESOURCE it is its own (proc_oom_score_adj(5)).
 func (f *Facts) leastOOMScoreAdj() int64 {
 	const least, sysResource = -1000, 24
 	if effective, err := strconv.ParseUint(f.status("CapEff"), 16, 64); err == nil && effective&(1<<sysResource) != 0 {
@@ -201,7 +200,7 @@ func (f *Facts) leastOOMScoreAdj() int64 {
 	return max(own, least)
 }
 
-// appArmorProfiles are the names of those that are loaded.
+// appArmorProfiles returns the names of the loaded profiles.
 func (f *Facts) appArmorProfiles() []string {
 	b, err := safefile.ReadFile(f.sys("kernel/security/apparmor/profiles"), maxProfiles)
 	if err != nil {
@@ -209,7 +208,7 @@ func (f *Facts) appArmorProfiles() []string {
 	}
 	var out []string
 	for line := range bytes.Lines(b) {
-		// "name (mode)", where the name may have blanks and parentheses.
+		// The format is "name (mode)"; the name may contain blanks and parentheses.
 		text := strings.TrimSpace(string(line))
 		if i := strings.LastIndex(text, " ("); i > 0 {
 			out = append(out, text[:i])
@@ -218,8 +217,8 @@ func (f *Facts) appArmorProfiles() []string {
 	return out
 }
 
-// hasMountSetattr reports whether the kernel has the call, of Linux 5.12, which
-// runtimes make mounts read-only with those below.
+// hasMountSetattr reports whether the kernel has mount_setattr (Linux 5.12), which runtimes need
+// for recursively read-only mounts.
 func hasMountSetattr() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", 0, &unix.MountAttr{}), unix.ENOSYS)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// found is the result of a look into a file system.
+// found is what is at a host path.
 type found struct {
 	devices []ocispec.Device
 	source  ocispec.Source
@@ -29,9 +29,9 @@ func (f *Facts) detach(ctx context.Context, key string, look func() (found, erro
 	return f.hostile.Do(ctx, key, look)
 }
 
-// Sources returns what is at the host's side of each mount, by index; a directory that
-// is missing is made. That of an image is left empty, since the image store knows it. The propagation is looked
-// for only where the mount asks for one: the table of all mounts is long.
+// Sources returns, for each mount, what is at its host path, by index; a missing path is created
+// as a directory. The entry for an image mount stays empty, since the image store provides it.
+// The propagation is read only if the mount asks for one, since the mount table is long.
 func (f *Facts) Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error) {
 	out := make([]ocispec.Source, len(mounts))
 	for i, m := range mounts {
@@ -74,10 +74,9 @@ func (f *Facts) source(host string, spreads bool) (ocispec.Source, error) {
 	return ocispec.Source{Path: resolved, Propagation: propagation}, err
 }
 
-// makeSource makes a directory and those above it that are missing, all of mode 0755
-// whatever the umask is, and returns its path without links. The CRI wants an error for a
-// source that is not there, but containerd, CRI-O and Docker make it, and hostPath volumes
-// without a type count on that.
+// makeSource creates a directory and its missing parents with mode 0755, regardless of the umask,
+// and returns its path with links resolved. The CRI wants an error for a missing source, but
+// containerd, CRI-O and Docker create it, and hostPath volumes without a type rely on that.
 func makeSource(host string) (string, error) {
 	above, name := filepath.Clean(host), ""
 	for {
@@ -97,18 +96,18 @@ func makeSource(host string) (string, error) {
 	}
 }
 
-// maxTable is how much of the mount table is read, in bytes. A namespace has at
-// most 100,000 mounts (fs.mount-max).
+// maxTable is the limit for reading the mount table, in bytes. A namespace has at most 100,000
+// mounts (fs.mount-max).
 const maxTable = 64 << 20
 
-// mountOf returns the number of the mount that a path is on.
+// mountOf returns the ID of the mount that contains a path.
 func (f *Facts) mountOf(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// Not below Config.Proc: the descriptor is this process's.
+	// Not below Config.Proc, since the descriptor belongs to this process.
 	b, err := safefile.ReadFile("/proc/self/fdinfo/"+strconv.Itoa(fd), maxSmall)
 	if err != nil {
 		return 0, err
@@ -116,7 +115,7 @@ func (f *Facts) mountOf(path string) (int, error) {
 	return mountID(b)
 }
 
-// mountID finds the mount in a file of fdinfo (proc_pid_fdinfo(5)).
+// mountID returns the mount ID in the content of a fdinfo file (proc_pid_fdinfo(5)).
 func mountID(fdinfo []byte) (int, error) {
 	for line := range bytes.Lines(fdinfo) {
 		if v, ok := bytes.CutPrefix(line, []byte("mnt_id:")); ok {
@@ -126,8 +125,8 @@ func mountID(fdinfo []byte) (int, error) {
 	return 0, fmt.Errorf("fdinfo has no mnt_id")
 }
 
-// propagationOf returns how mounts spread from a mount of the table: "shared" if
-// others see them, "slave" if it only sees those of others, else "private".
+// propagationOf returns the propagation of a mount in the mount table: "shared" if new mounts on
+// it appear elsewhere, "slave" if it only receives mounts, else "private".
 func propagationOf(table []byte, id int) (string, error) {
 	prefix := []byte(strconv.Itoa(id) + " ")
 	for line := range bytes.Lines(table) {
@@ -149,6 +148,6 @@ func propagationOf(table []byte, id int) (string, error) {
 		}
 		return propagation, nil
 	}
-	// It was unmounted meanwhile, or is hidden from this process.
+	// The mount is gone, or not visible to this process.
 	return "private", nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// Users returns what the files /etc/passwd and /etc/group of an image say, up to
-// [ocispec.MaxUsers] bytes of each; nothing of one that is missing or no regular
-// file. They are looked for beneath rootfs only, wherever links lead.
+// Users returns the content of /etc/passwd and /etc/group of an image, up to [ocispec.MaxUsers]
+// bytes of each; nothing if the file is missing or not a regular file. Links are resolved within
+// rootfs.
 func Users(rootfs string) (passwd, group []byte, err error) {
 	if passwd, err = table(rootfs, "etc/passwd"); err != nil {
 		return nil, nil, err

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package imagemetrics exports what a store of images does.
+// Package imagemetrics exports metrics of an image store.
 //
 //	m, err := imagemetrics.New(registry)
 //	...
@@ -8,21 +8,20 @@
 //	...
 //	err = m.Add(store.Counts)
 //
-// It is a package of its own so that who wants none of it does not pay for
-// Prometheus.
+// It is a separate package so that programs without it do not depend on Prometheus.
 //
 //	nodewright_image_store_operation_seconds{operation}    pull, import, download, unpack
 //	nodewright_image_store_operation_errors_total{operation,code}
-//	nodewright_image_store_images                          that are whole
-//	nodewright_image_store_layers                          on the disk
-//	nodewright_image_store_layer_bytes                     of the files in them
-//	nodewright_image_store_layers_pending                  that are being got
-//	nodewright_image_store_owners                          who use layers
-//	nodewright_image_store_downloaded_bytes_total          of blobs from registries
+//	nodewright_image_store_images                          complete images
+//	nodewright_image_store_layers                          layers on the disk
+//	nodewright_image_store_layer_bytes                     size of the files in them
+//	nodewright_image_store_layers_pending                  layers in download
+//	nodewright_image_store_owners                          users of layers
+//	nodewright_image_store_downloaded_bytes_total          blobs from registries
 //	nodewright_image_store_set_aside_total{kind}           layer, image, lease: found damaged
 //
-// The labels are bounded: operations are those of package image, codes those of
-// gRPC, and all others Unknown.
+// The number of label values is limited: operations are those of package image, and codes those
+// of gRPC; any other code counts as Unknown.
 package imagemetrics
 
 import (
@@ -36,11 +35,10 @@ import (
 	"github.com/nodewright/nodewright/localcri/image"
 )
 
-// seconds are the buckets of durations: from a layer of a few files to a pull
-// that takes an hour.
+// seconds are the histogram buckets: from a layer with a few files to a pull that takes an hour.
 var seconds = []float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600}
 
-// Metrics are those of a store. The methods may be called from any goroutine.
+// Metrics are the metrics of an image store. The methods may be called from any goroutine.
 type Metrics struct {
 	reg    prometheus.Registerer
 	took   *prometheus.HistogramVec
@@ -49,7 +47,7 @@ type Metrics struct {
 
 var _ image.Observer = (*Metrics)(nil)
 
-// New makes Metrics and registers them. With a nil reg they are not exported.
+// New registers new Metrics. If reg is nil they are not exported.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		reg: reg,
@@ -66,19 +64,19 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.took), promshare.Register(reg, m.failed))
 }
 
-// Observe counts an operation.
+// Observe records a finished operation.
 func (m *Metrics) Observe(op string, took time.Duration, code codes.Code) {
 	m.took.WithLabelValues(op).Observe(took.Seconds())
 	if code == codes.OK {
 		return
 	}
-	if code > codes.Unauthenticated { // a server may have made it up
+	if code > codes.Unauthenticated { // a registry may have sent any number
 		code = codes.Unknown
 	}
 	m.failed.WithLabelValues(op, code.String()).Inc()
 }
 
-// Add exports the counts of a store, which are asked for when metrics are.
+// Add exports the counts of a store. They are read at each scrape.
 func (m *Metrics) Add(counts func() image.Counts) error {
 	if m.reg == nil {
 		return nil
@@ -86,7 +84,7 @@ func (m *Metrics) Add(counts func() image.Counts) error {
 	return promshare.Register(m.reg, &counted{counts: counts})
 }
 
-// counted exports Counts, all of one moment.
+// counted exports Counts; all values of a scrape are from the same moment.
 type counted struct {
 	counts func() image.Counts
 }

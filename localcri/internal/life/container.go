@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Record is the part of a container's record that a [Container] decides. Times are ns since 1970.
+// Record is the part of a container's record that a [Container] determines. Times are ns since
+// 1970.
 type Record struct {
 	State    Phase    `json:"state"`
 	Started  int64    `json:"started,omitempty"`
@@ -13,11 +14,11 @@ type Record struct {
 	ExitCode int32    `json:"exitCode,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
 	Message  string   `json:"message,omitempty"`
-	LostLog  uint64   `json:"lostLog,omitempty"` // bytes that found no room
-	Process  *Process `json:"process,omitempty"` // of one that runs
+	LostLog  uint64   `json:"lostLog,omitempty"` // bytes of output that were not logged
+	Process  *Process `json:"process,omitempty"` // only while it runs
 }
 
-// Check returns an error if no container has such a record.
+// Check returns an error if r is not possible.
 func (r Record) Check() error {
 	switch r.State {
 	case Created, Starting, Exited, Removing:
@@ -31,23 +32,23 @@ func (r Record) Check() error {
 	return fmt.Errorf("state %.40q", r.State)
 }
 
-// Container is the state of a container. It is not safe for concurrent use.
+// Container is the state machine of a container. It is not safe for concurrent use.
 type Container struct {
 	record Record
 	want   Want
-	until  time.Time // when a stop that was asked for kills
-	told   bool      // of a start: a monitor was told, or may have been
-	dirty  bool      // something of its processes may be left
-	going  bool      // somebody is removing it
+	until  time.Time // when a requested stop kills the container
+	told   bool      // in a start: the monitor has, or may have, the request
+	dirty  bool      // processes or their remains may exist
+	going  bool      // a removal is under way
 	copied bool
 }
 
-// NewContainer is a container that is being made.
+// NewContainer returns a container that is being created.
 func NewContainer() Container { return Container{record: Record{State: Making}} }
 
-// LoadContainer is a container whose record an earlier process left. It is not known how far a
-// start came. If the record is a copy, which is older than what happened since, a container that
-// was created then may have been started.
+// LoadContainer returns a container whose record an earlier process left. How far a start got is
+// not known. If the record is a copy, it may be outdated: a container in phase Created may have
+// been started since.
 func LoadContainer(r Record, copied bool) Container {
 	if copied && r.State == Created {
 		r.State = Starting
@@ -59,27 +60,28 @@ func LoadContainer(r Record, copied bool) Container {
 	return c
 }
 
-// Phase returns how far it came.
+// Phase returns the container's phase.
 func (c *Container) Phase() Phase { return c.record.State }
 
-// Want returns the most that was asked for.
+// Want returns the strongest request so far.
 func (c *Container) Want() Want { return c.want }
 
-// Dirty reports whether something of its processes may be left.
+// Dirty reports whether processes of the container, or their remains, may exist.
 func (c *Container) Dirty() bool { return c.dirty }
 
-// Copied reports whether it was loaded from a copy of its record.
+// Copied reports whether the container was loaded from a copy of its record.
 func (c *Container) Copied() bool { return c.copied }
 
-// Shown reports whether callers may know of it.
+// Shown reports whether callers may see the container.
 func (c *Container) Shown() bool {
 	return c.record.State != Making && !c.Going()
 }
 
-// Going reports whether callers take it for removed.
+// Going reports whether callers consider the container removed.
 func (c *Container) Going() bool { return c.record.State == Removing || c.record.State == Gone }
 
-// Record returns what is to be written. One that is being made is written when it is made.
+// Record returns the record to write. A container that is being created is not written until it
+// exists.
 func (c *Container) Record() Record {
 	r := c.record
 	if r.State == Making {
@@ -88,7 +90,7 @@ func (c *Container) Record() Record {
 	return r
 }
 
-// Step takes a step. If the event cannot happen, the error is a [*Refused].
+// Step handles an event. If the event is not possible now, the error is a [*Refused].
 func (c *Container) Step(e Event) ([]Effect, error) {
 	next := *c
 	effects, ok := next.step(e)
@@ -168,7 +170,7 @@ func (c *Container) discarded() ([]Effect, bool) {
 	return nil, false
 }
 
-// undo removes what nobody was told of.
+// undo removes a container that no caller has heard of.
 func (c *Container) undo() []Effect {
 	c.record.State, c.want, c.going = Removing, Remove, true
 	return []Effect{Release{}, Undo{}}
@@ -198,7 +200,7 @@ func (c *Container) toldNow() ([]Effect, bool) {
 	return []Effect{Save{}}, true
 }
 
-// unstart is the end of a start that came to nothing.
+// unstart ends a start that failed.
 func (c *Container) unstart() []Effect {
 	c.record.State, c.record.Started = Created, 0
 	return c.leave()
@@ -208,7 +210,7 @@ func (c *Container) reset() ([]Effect, bool) {
 	switch {
 	case c.record.State != Starting:
 		return nil, false
-	case !c.told: // the start that is under way has not come that far
+	case !c.told: // the start has not reached the monitor yet
 		return nil, true
 	}
 	return append([]Effect{Save{}}, c.unstart()...), true
@@ -229,11 +231,11 @@ func (c *Container) began(e Began) (effects []Effect, ok bool) {
 	switch r.State {
 	case Making:
 		return nil, false
-	case Removing, Gone: // nobody waits for it
+	case Removing, Gone: // nobody waits for this start
 		c.dirty = true
 		return []Effect{Clean{}}, true
 	}
-	// Its end may have been heard of already: then this says only when it began.
+	// The end may be known already; then this event only adds the start time.
 	if r.Started == 0 && r.Reason != ReasonStartError {
 		r.Started = e.At
 		if r.Finished != 0 {
@@ -263,7 +265,7 @@ func (c *Container) ended(e Ending) (effects []Effect, ok bool) {
 		return []Effect{Clean{}}, true
 	}
 	if e.Reason != ReasonStartError {
-		// The monitor may tell of the end before it has answered the start.
+		// The monitor may report the end before it has answered the start request.
 		if e.Started != 0 && r.Started == 0 {
 			effects = append(effects, Announce{NewsStarted, e.Started})
 		}
@@ -302,7 +304,8 @@ func (c *Container) removeAsked() []Effect {
 	return c.leave()
 }
 
-// leave removes what is wanted no more, if nothing of it runs or is about to.
+// leave removes the container if that was requested and none of its processes runs or is about
+// to.
 func (c *Container) leave() []Effect {
 	switch {
 	case c.want != Remove:

@@ -6,32 +6,33 @@ import (
 	"time"
 )
 
-// Phase is how far a container or a sandbox came.
+// Phase is the stage in the life of a container or sandbox.
 type Phase string
 
-// Phases of containers, in their order. Records have those from Created to Removing.
+// Phases of containers, in order. Records have those from Created to Removing.
 const (
 	Making   Phase = "making"
 	Created  Phase = "created"
 	Starting Phase = "starting"
 	Running  Phase = "running"
 	Exited   Phase = "exited"
-	Removing Phase = "removing" // callers do not see it any more
+	Removing Phase = "removing" // callers no longer see it
 	Gone     Phase = "gone"     // nothing of it is left
 )
 
-// Further phases of sandboxes: Intent, Ready, Stopping, Stopped, Removing, Gone. Records have all but Gone.
+// More phases of sandboxes. Their order is Intent, Ready, Stopping, Stopped, Removing, Gone.
+// Records have all but Gone.
 const (
-	Intent   Phase = "intent"   // some of it may exist
+	Intent   Phase = "intent"   // parts of it may exist
 	Ready    Phase = "made"     // all of it exists
-	Stopping Phase = "stopping" // some of it may be gone
-	Stopped  Phase = "stopped"  // nothing runs; the network is given back
+	Stopping Phase = "stopping" // parts of it may be gone
+	Stopped  Phase = "stopped"  // nothing runs; the network is released
 )
 
-// Want is the most that was asked for. It only grows.
+// Want is the strongest request so far. It never becomes weaker.
 type Want uint8
 
-// What can be wanted.
+// Values of Want.
 const (
 	Run Want = iota
 	Stop
@@ -40,7 +41,7 @@ const (
 
 func (w Want) String() string { return [...]string{"run", "stop", "remove"}[w] }
 
-// Process identifies a process: a PID is used again.
+// Process identifies a process. The PID alone is not enough, since PIDs are reused.
 type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"` // field 22 of proc_pid_stat(5)
@@ -48,83 +49,84 @@ type Process struct {
 
 // Ending is how a container ended. Times are ns since 1970.
 type Ending struct {
-	Started  int64 // 0 if it never ran, or if only the machine knows
+	Started  int64 // 0 if it never ran, or if the start time is unknown
 	Finished int64
 	Code     int32
 	Reason   string
 	Message  string
-	LostLog  uint64 // bytes of its log that found no room
+	LostLog  uint64 // bytes of output that were not logged
 }
 
-// ReasonStartError is the reason of a container that could not be started.
+// ReasonStartError is the reason in the status of a container that could not be started.
 const ReasonStartError = "StartError"
 
-// Event is something that happened: one of the types that follow.
+// Event is one of the event types below.
 type Event any
 
-// Events of both.
+// Events of containers and sandboxes. "It" is the container or sandbox.
 type (
-	// Made says that all of it exists.
+	// Made: all parts of it exist.
 	Made struct{}
-	// Discarded says that nobody gets it: its making failed, or the caller that it was made for has gone.
+	// Discarded: nobody will use it, since its creation failed or the caller that asked for it
+	// has gone.
 	Discarded struct{}
-	// StopAsked says that nothing of it is to run. A container is killed at Until.
+	// StopAsked: a caller asks to stop it. Containers are killed at Until.
 	StopAsked struct{ Until time.Time }
-	// RemoveAsked says that it is to be removed, and killed first.
+	// RemoveAsked: a caller asks to remove it, and to kill it first if it runs.
 	RemoveAsked struct{}
-	// Resumed says that it was found in this phase, and nobody is at work on it.
+	// Resumed: an earlier process left it in this phase, and no work on it is under way.
 	Resumed struct{}
-	// Erased says that nothing of it is left.
+	// Erased: nothing of it is left.
 	Erased struct{}
 )
 
 // Events of containers.
 type (
-	// StartAsked says that it is to be started.
+	// StartAsked: a caller asks to start it.
 	StartAsked struct{}
-	// Told says that a monitor is about to be told to start it. If a stop was asked for
-	// meanwhile, it leaves Starting, and the monitor must not be told.
+	// Told: the start request is about to be sent to a monitor. If a stop was requested
+	// meanwhile, this ends phase Starting, and the request must not be sent.
 	Told struct{}
-	// NotTold says that its start failed before a monitor was told.
+	// NotTold: the start failed before the request was sent to a monitor.
 	NotTold struct{}
-	// Reset says that no monitor knows of its start, and that what that left has been undone.
+	// Reset: no monitor knows of the start, and the remains of the start have been removed.
 	Reset struct{}
-	// Rejoined says that a monitor has its start under way.
+	// Rejoined: a monitor is working on the start.
 	Rejoined struct{}
-	// Began says that it runs since At, in ns since 1970, or ran then.
+	// Began: it has been running since At, in ns since 1970, or ran then.
 	Began struct {
 		Process Process
 		At      int64
 	}
-	// Ended says that it has ended, or could not be started.
+	// Ended: it has ended, or could not be started.
 	Ended struct{ Ending Ending }
-	// Cleaned says that what ran is cleaned away.
+	// Cleaned: the remains of its processes have been removed.
 	Cleaned struct{}
 )
 
 // Events of sandboxes.
 type (
-	// TornDown says that nothing runs in it and that its network is given back.
+	// TornDown: nothing runs in the sandbox and its network is released.
 	TornDown struct{}
-	// NotTornDown says that tearing it down failed.
+	// NotTornDown: the teardown failed.
 	NotTornDown struct{}
-	// InfraEnded says that the process of its shared PID namespace ended.
+	// InfraEnded: the process of its shared PID namespace ended.
 	InfraEnded struct{}
 )
 
-// Effect is something to be begun: one of the types that follow.
+// Effect is one of the effect types below.
 type Effect any
 
-// Effects on both.
+// Effects for containers and sandboxes.
 type (
-	// Announce tells callers what happened.
+	// Announce reports News to callers.
 	Announce struct {
 		What News
-		At   int64 // ns since 1970; 0 is now
+		At   int64 // ns since 1970; 0 means now
 	}
-	// Withdraw has it removed for callers, who are told, and all of it erased.
+	// Withdraw reports the removal to callers, and then erases everything.
 	Withdraw struct{}
-	// Undo has all of it erased that callers never knew of, or that they know to be removed.
+	// Undo erases everything. Callers have never seen it, or consider it removed.
 	Undo struct{}
 )
 
@@ -132,27 +134,28 @@ type (
 type (
 	// Save writes the record.
 	Save struct{}
-	// Start has a monitor start it.
+	// Start lets a monitor start the container.
 	Start struct{}
-	// Join waits for a start that a monitor has under way.
+	// Join waits for a start that a monitor is working on.
 	Join struct{}
-	// End has what runs end, or has the end that is under way come at Until. The zero time
-	// is at once.
+	// End stops the container, or moves the deadline of a stop that is under way to Until. The
+	// zero time means at once.
 	End struct{ Until time.Time }
-	// Release lets those go on who wait for its end.
+	// Release wakes those who wait for the container's end.
 	Release struct{}
-	// Clean writes the record, and then cleans away what ran: until then others know how
-	// it ended.
+	// Clean writes the record, and then removes the remains of the processes: until the record is
+	// written, they are needed to find out how the container ended.
 	Clean struct{}
 )
 
-// TearDown ends all that runs in a sandbox and gives back what does not outlive a stop.
+// TearDown stops everything that runs in a sandbox and releases what a stopped sandbox does not
+// keep.
 type TearDown struct{}
 
-// News is what callers are told of.
+// News is a kind of event that callers are told of.
 type News uint8
 
-// What callers are told of.
+// Values of News.
 const (
 	NewsStarted News = iota
 	NewsStopped
@@ -160,11 +163,11 @@ const (
 
 func (n News) String() string { return [...]string{"started", "stopped"}[n] }
 
-// Refused is the error for an event that cannot happen in a phase. Nothing has changed.
+// Refused is the error for an event that is not possible in a phase. Nothing has changed.
 type Refused struct {
 	From  Phase
 	Want  Want
-	Event string // the name of its type
+	Event string // name of its type
 }
 
 func (r *Refused) Error() string {

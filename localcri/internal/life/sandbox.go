@@ -2,12 +2,12 @@ package life
 
 import "fmt"
 
-// SandboxRecord is the part of a sandbox' record that a [Sandbox] decides.
+// SandboxRecord is the part of a sandbox's record that a [Sandbox] determines.
 type SandboxRecord struct {
 	State Phase `json:"state"`
 }
 
-// Check returns an error if no sandbox has such a record.
+// Check returns an error if r is not possible.
 func (r SandboxRecord) Check() error {
 	switch r.State {
 	case Intent, Ready, Stopping, Stopped, Removing:
@@ -16,18 +16,18 @@ func (r SandboxRecord) Check() error {
 	return fmt.Errorf("state %.40q", r.State)
 }
 
-// Sandbox is the state of a sandbox. It is not safe for concurrent use.
+// Sandbox is the state machine of a sandbox. It is not safe for concurrent use.
 type Sandbox struct {
 	phase     Phase
 	want      Want
-	busy      bool // somebody tears it down or removes it
+	busy      bool // a teardown or removal is under way
 	infraDead bool
 }
 
-// NewSandbox is a sandbox that is being made.
+// NewSandbox returns a sandbox that is being created.
 func NewSandbox() Sandbox { return LoadSandbox(SandboxRecord{Intent}) }
 
-// LoadSandbox is a sandbox whose record an earlier process left.
+// LoadSandbox returns a sandbox whose record an earlier process left.
 func LoadSandbox(r SandboxRecord) Sandbox {
 	s := Sandbox{phase: r.State}
 	if r.State == Removing {
@@ -36,26 +36,26 @@ func LoadSandbox(r SandboxRecord) Sandbox {
 	return s
 }
 
-// Phase returns how far it came.
+// Phase returns the sandbox's phase.
 func (s *Sandbox) Phase() Phase { return s.phase }
 
-// Want returns the most that was asked for.
+// Want returns the strongest request so far.
 func (s *Sandbox) Want() Want { return s.want }
 
-// Shown reports whether callers may know of it.
+// Shown reports whether callers may see the sandbox.
 func (s *Sandbox) Shown() bool { return s.phase != Intent && !s.Going() }
 
-// Going reports whether callers take it for removed.
+// Going reports whether callers consider the sandbox removed.
 func (s *Sandbox) Going() bool { return s.phase == Removing || s.phase == Gone }
 
-// InfraDead reports whether the process of its shared PID namespace ended: nothing starts there
-// again.
+// InfraDead reports whether the process of its shared PID namespace has ended: no container can
+// start then.
 func (s *Sandbox) InfraDead() bool { return s.infraDead }
 
-// Record returns what is to be written.
+// Record returns the record to write.
 func (s *Sandbox) Record() SandboxRecord { return SandboxRecord{s.phase} }
 
-// Step takes a step. If the event cannot happen, the error is a [*Refused].
+// Step handles an event. If the event is not possible now, the error is a [*Refused].
 func (s *Sandbox) Step(e Event) ([]Effect, error) {
 	next := *s
 	effects, ok := next.step(e)
@@ -103,7 +103,7 @@ func (s *Sandbox) step(e Event) ([]Effect, bool) {
 	return nil, false
 }
 
-// made refuses a sandbox whose shared PID namespace is gone already.
+// made rejects a sandbox whose shared PID namespace has ended already.
 func (s *Sandbox) made() ([]Effect, bool) {
 	if s.phase != Intent || s.infraDead {
 		return nil, false
@@ -120,7 +120,7 @@ func (s *Sandbox) discarded() ([]Effect, bool) {
 	return nil, false
 }
 
-// undo removes what callers do not know of.
+// undo removes a sandbox that no caller has heard of.
 func (s *Sandbox) undo() []Effect {
 	s.phase, s.want, s.busy = Removing, Remove, true
 	return []Effect{Undo{}}
@@ -128,7 +128,7 @@ func (s *Sandbox) undo() []Effect {
 
 func (s *Sandbox) asked(w Want) ([]Effect, bool) {
 	if s.phase == Intent {
-		return nil, false // callers do not know of it
+		return nil, false // callers have not seen it
 	}
 	s.want = max(s.want, w)
 	switch {

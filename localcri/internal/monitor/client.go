@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// Client is a connection with one monitor. Its methods may be called at once,
-// and after its end, when they give ErrGone.
+// Client is a connection to one monitor. Its methods may be called concurrently. After the
+// connection has ended they return ErrGone.
 type Client struct {
 	cfg     Config
 	sandbox string
@@ -31,17 +31,16 @@ type Client struct {
 	seq       uint32                 // guarded by mu
 	calls     map[uint32]func(reply) // guarded by mu; called once
 	escrows   map[string]Escrow      // guarded by mu
-	dirs      map[string]string      // guarded by mu: FIFODir of what is in escrow
+	dirs      map[string]string      // guarded by mu: FIFODir of the containers in escrows
 	held      []int                  // guarded by mu: pipes of containers whose monitor is gone
 	processes map[uint64]*Process    // guarded by mu
 	attached  map[uint64]chan error  // guarded by mu
 	backlog   []Event                // guarded by mu
-	feeding   bool                   // guarded by mu: a goroutine empties backlog
+	feeding   bool                   // guarded by mu: a goroutine is emptying backlog
 	over      bool                   // guarded by mu
 }
 
-// reply is what came for a call: a message with files, which are the callee's,
-// or an error.
+// reply is the answer to a call: a message with files, which belong to the receiver, or an error.
 type reply struct {
 	m     wire.Message
 	files [wire.MaxFiles]*os.File
@@ -58,11 +57,11 @@ func (r reply) close() {
 
 const (
 	eventQueue = 64
-	maxBacklog = 4096             // events that nobody reads; then the connection ends
-	sendTime   = 10 * time.Second // that a monitor may take to take a message
+	maxBacklog = 4096             // unread events; with more the connection ends
+	sendTime   = 10 * time.Second // the monitor's time to receive a message
 )
 
-// newClient speaks with the monitor behind a link and asks for its state.
+// newClient makes a client of a link to a monitor, and asks the monitor for its state.
 func newClient(ctx context.Context, cfg Config, sandbox string, l *link) (*Client, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -89,9 +88,8 @@ func newClient(ctx context.Context, cfg Config, sandbox string, l *link) (*Clien
 	return c, nil
 }
 
-// call sends a request and waits for its answer. took, if there is one, gets a
-// successful answer before any later message is looked at, even if nobody waits
-// for it any more.
+// call sends a request and waits for its answer. took, if not nil, gets a successful answer
+// before any later message is handled, even if the caller no longer waits.
 func (c *Client) call(ctx context.Context, m wire.Message, files []*os.File, took func(reply, bool)) (wire.Message, error) {
 	type result struct {
 		m   wire.Message
@@ -144,7 +142,7 @@ func (c *Client) call(ctx context.Context, m wire.Message, files []*os.File, too
 	waiting = false
 	mu.Unlock()
 	select {
-	case r := <-answer: // it was answered at the same time
+	case r := <-answer: // the answer arrived at the same time
 		return r.m, r.err
 	default:
 		return wire.Message{}, ctx.Err()
@@ -186,7 +184,7 @@ func replyError(m wire.Message) error {
 	return err
 }
 
-// follow reads what the monitor says until it says no more.
+// follow handles the messages of the monitor until the connection ends.
 func (c *Client) follow() {
 	for {
 		m, files, err := c.link.receive()
@@ -217,7 +215,7 @@ func (c *Client) handle(r reply) {
 			return
 		}
 		c.keepEscrow(m.ID, m.FIFODir, r)
-		c.state.Containers = append(c.state.Containers, keptOf(m)) // read once the Reply has come
+		c.state.Containers = append(c.state.Containers, keptOf(m)) // read after the Reply has arrived
 		return
 	case wire.Reply:
 		c.mu.Lock()
@@ -239,7 +237,7 @@ func (c *Client) handle(r reply) {
 	case wire.StdinShut:
 		c.mu.Lock()
 		e := c.escrows[m.ID]
-		Escrow{Stdin: e.Stdin}.Close() // or the container would not see the end
+		Escrow{Stdin: e.Stdin}.Close() // else the container would not see the end of its standard input
 		e.Stdin = nil
 		c.escrows[m.ID] = e
 		c.mu.Unlock()
@@ -269,7 +267,8 @@ func (c *Client) isCall(seq uint32) bool {
 	return c.calls[seq] != nil
 }
 
-// tell queues an event. Who takes none loses the connection, not the memory.
+// tell queues an event. If the user of c does not read events, the connection ends: the queue is
+// limited.
 func (c *Client) tell(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -302,7 +301,7 @@ func (c *Client) feed() {
 	}
 }
 
-// end is the end of the connection, for whatever reason. What is in escrow stays.
+// end ends the connection. Files in escrow are kept.
 func (c *Client) end() {
 	c.mu.Lock()
 	if c.over {
@@ -327,9 +326,9 @@ func (c *Client) end() {
 	close(c.done)
 }
 
-// Start starts a container. The end of ctx ends the wait, not the work: a second
-// Start of the same ID joins it, or gives what it came to, whatever else it says.
-// The error is a *StartError if the container did not start.
+// Start starts a container. If ctx ends, Start returns, but the work continues: a second Start
+// with the same ID waits for it, or returns its result, and ignores the other fields. The error
+// is a *StartError if the container did not start.
 func (c *Client) Start(ctx context.Context, container Container) (Started, error) {
 	m, err := c.call(ctx, startMessage(container), nil, func(r reply, _ bool) { c.keepEscrow(container.ID, r.m.FIFODir, r) })
 	if err != nil {
@@ -338,10 +337,10 @@ func (c *Client) Start(ctx context.Context, container Container) (Started, error
 	return *startedOf(m), nil
 }
 
-// Adopt hands a container that a monitor which died had started to its successor.
-// The files of e stay the caller's; e may be empty, at the cost of a terminal, of
-// standard input and, on kernels before 6.15, of the exit code. A log that cannot
-// be opened is no reason to refuse, and logged: ReopenLog mends it.
+// Adopt hands a container that a dead monitor had started to that monitor's successor. The files
+// of e still belong to the caller. e may be empty; then the terminal, standard input and, on
+// kernels before 6.15, the exit code are lost. If the log cannot be opened, that is logged and
+// not an error: ReopenLog can open it later.
 func (c *Client) Adopt(ctx context.Context, k Kept, e Escrow) error {
 	m := adoptMessage(k)
 	var files []*os.File
@@ -370,14 +369,14 @@ func (c *Client) Resize(ctx context.Context, id string, width, height uint16) er
 	return err
 }
 
-// ReopenLog goes on in the file of that path, which is made if it is not there.
-// If it fails the log goes on where it was.
+// ReopenLog continues the log in the file at path, which is created if it is missing. If that
+// fails the log continues in the old file.
 func (c *Client) ReopenLog(ctx context.Context, id, path string) error {
 	_, err := c.call(ctx, wire.Message{Type: wire.Reopen, ID: id, Log: path}, nil, nil)
 	return err
 }
 
-// Keep replaces the record that the monitor keeps for the caller, 32 KiB at most.
+// Keep replaces the record that the monitor stores for the caller, at most 32 KiB.
 func (c *Client) Keep(ctx context.Context, id string, record []byte) error {
 	if len(record) > wire.MaxRecord {
 		return fmt.Errorf("record of %d bytes: 32 KiB are allowed", len(record))
@@ -386,9 +385,9 @@ func (c *Client) Keep(ctx context.Context, id string, record []byte) error {
 	return err
 }
 
-// Forget drops a container that has ended or did not start, with all that is
-// known of it. Its exit record stays; what still writes to its streams is not
-// logged any more. The error is ErrRunning while it runs.
+// Forget makes the monitor drop a container that has ended or did not start, with its state. Its
+// exit record stays; later output of its remaining processes is not logged. The error is
+// ErrRunning while it runs.
 func (c *Client) Forget(ctx context.Context, id string) error {
 	_, err := c.call(ctx, wire.Message{Type: wire.Forget, ID: id}, nil, nil)
 	if err == nil {
@@ -397,8 +396,7 @@ func (c *Client) Forget(ctx context.Context, id string) error {
 	return err
 }
 
-// Quit ends the monitor and removes its directory. It is refused with ErrRunning
-// while containers run.
+// Quit ends the monitor and removes its directory. The error is ErrRunning while containers run.
 func (c *Client) Quit(ctx context.Context) error {
 	if _, err := c.call(ctx, wire.Message{Type: wire.Quit}, nil, nil); err != nil {
 		return err
@@ -411,7 +409,7 @@ func (c *Client) Quit(ctx context.Context) error {
 	return removeDir(c.cfg, c.sandbox)
 }
 
-// Close ends the connection and drops what is in escrow. The monitor goes on.
+// Close ends the connection and closes the files in escrow. The monitor continues.
 func (c *Client) Close() {
 	c.end()
 	c.mu.Lock()
@@ -426,15 +424,15 @@ func (c *Client) Close() {
 	c.held = nil
 }
 
-// State is what the monitor knew when this connection was made.
+// State returns the state of the monitor at the time of this connection.
 func (c *Client) State() State { return c.state }
 
-// Events gives what the monitor says by itself, to the newest of its clients. It
-// must be read until Done: with more than 4096 events unread the connection ends.
+// Events returns the channel of the monitor's events. Only the newest client gets them. It must
+// be read until Done: with more than 4096 unread events the connection ends.
 func (c *Client) Events() <-chan Event { return c.events }
 
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// PID is the monitor's.
+// PID returns the PID of the monitor.
 func (c *Client) PID() int { return c.pid }

@@ -8,23 +8,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config defines where monitors are and how they are started.
+// Config configures where monitors are and how they are started.
 type Config struct {
-	// Program is the absolute path of the monitor program. Monitors that run
-	// keep the program that they were started from.
+	// Program is the absolute path of the monitor program. Running monitors continue with the
+	// program that they were started from.
 	Program string
 
-	// StateDir is an absolute path of a directory that only root can use, on a
-	// file system that does not survive a reboot. mon/<sandbox> is made below it.
+	// StateDir is the absolute path of a directory that only root can use, on a file system that
+	// does not survive a reboot. Monitors have the directories mon/<sandbox> below it.
 	StateDir string
 
-	// Place puts a monitor into the cgroup where it shall live, outside the
-	// caller's own and the pod's. It is called each time that a monitor is started
-	// or connected to, so it must accept one that is there. Nil leaves the monitor
-	// in the cgroup of its starter.
+	// Place moves a monitor into the cgroup in which it shall run, outside the caller's own and
+	// the pod's. It is called each time a monitor is started or connected to, so it must accept
+	// one that is already there. If Place is nil the monitor stays in the cgroup of its starter.
 	Place func(pid int) error
 
-	// Log gets what no caller waits for. Nil discards it.
+	// Log gets errors for which no caller waits. If it is nil nothing is logged.
 	Log *zap.Logger
 }
 
@@ -35,7 +34,7 @@ var (
 	// ErrUnknown says that the monitor has no such container or process.
 	ErrUnknown = errors.New("unknown to the monitor")
 
-	// ErrExists says that a container of this ID was started before, or adopted.
+	// ErrExists says that a container with this ID was started or adopted before.
 	ErrExists = errors.New("container was started before")
 
 	// ErrNotRunning says that the container has ended, or has not started yet.
@@ -51,10 +50,10 @@ var (
 	// ErrTimeout says that a process was killed because its time was over.
 	ErrTimeout = errors.New("time is over")
 
-	// ErrBusy says that a limit of the monitor is reached, or that the disk of a
-	// container's log takes nothing.
+	// ErrBusy says that a limit of the monitor is reached, or that the disk of a container's log
+	// accepts no data.
 	ErrBusy = errors.New("monitor is busy")
 
-	// ErrUnsupported says that the monitor that runs is too old for the call.
+	// ErrUnsupported says that the running monitor is too old for the call.
 	ErrUnsupported = errors.New("not supported by the running monitor")
 )

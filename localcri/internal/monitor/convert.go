@@ -100,8 +100,8 @@ func ReadExit(path string) (Exit, error) {
 	return *exitOf(m), nil
 }
 
-// executorMessage is what an executor's last line says: the message of a line of
-// its log in JSON or as text, else all of it.
+// executorMessage returns the message in the last line of an executor's log: of JSON or of logrus
+// text, else the whole line.
 func executorMessage(line string) string {
 	if strings.HasPrefix(line, "{") {
 		var l struct{ Msg string }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Escrow gives duplicates of what the client keeps of a container that runs, for
-// a successor of its monitor. It works after Done, until Close.
+// Escrow returns duplicates of the files that the client holds of a running container, for a
+// successor of its monitor. It works after Done, until Close.
 func (c *Client) Escrow(id string) Escrow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -21,7 +21,7 @@ func (e Escrow) duplicate() Escrow {
 	return Escrow{Pidfd: duplicate(e.Pidfd), Stdin: duplicate(e.Stdin), Master: duplicate(e.Master)}
 }
 
-// duplicate leaves the file's flags alone, which others may share.
+// duplicate does not change the file's flags, since others may share them.
 func duplicate(f *os.File) *os.File {
 	if f == nil {
 		return nil
@@ -39,7 +39,7 @@ func duplicate(f *os.File) *os.File {
 }
 
 func (c *Client) keepEscrow(id, dir string, r reply) {
-	e := Escrow{Stdin: r.files[0], Pidfd: r.files[1], Master: r.files[2]} // as wire.FileStdin, FilePidfd and FileMaster have it
+	e := Escrow{Stdin: r.files[0], Pidfd: r.files[1], Master: r.files[2]} // in the order of wire.FileStdin, FilePidfd and FileMaster
 	c.putEscrow(id, dir, e)
 }
 
@@ -58,15 +58,15 @@ func (c *Client) dropEscrow(id string) {
 	delete(c.dirs, id)
 }
 
-// holdPipes opens the output pipes of all containers that are known to run: with
-// the monitor gone, what a container has written there would be lost when it ends
-// before its successor comes. They are held until Close. The caller has mu.
+// holdPipes opens the output pipes of all containers that are known to run. Without it, output
+// that a container has written would be lost if it ended before a successor of the monitor runs.
+// The pipes stay open until Close. The caller holds mu.
 func (c *Client) holdPipes() {
 	for _, dir := range c.dirs {
 		for _, name := range []string{"stdout", "stderr"} {
 			fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 			if err != nil {
-				continue // a terminal has none
+				continue // a container with a terminal has no pipes
 			}
 			c.held = append(c.held, fd)
 		}

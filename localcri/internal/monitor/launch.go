@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PauseArgument makes the program PID 1 of a PID namespace that containers share:
-// it reaps, and ends on SIGTERM. It needs no other file.
+// PauseArgument is the argument with which the monitor program becomes PID 1 of a PID namespace
+// that containers share: it reaps zombies, and exits on SIGTERM. It needs no other file.
 const PauseArgument = "pause"
 
-// launchRetry is how often Launch looks whether another that holds the lock is
-// there to connect to.
+// launchRetry is the interval at which Launch tries to connect while another process holds the
+// lock.
 const launchRetry = 10 * time.Millisecond
 
-// Launch starts the monitor of a sandbox, or connects to that which runs: State
-// says what it has. A monitor is in no session and no descriptor of its starter,
-// and goes on when that ends.
+// Launch starts the monitor of a sandbox, or connects to the running one: Client.State tells
+// which containers it has. A monitor has a session of its own and inherits no descriptors, so it
+// continues when its starter ends.
 func Launch(ctx context.Context, cfg Config, sandbox string) (*Client, error) {
 	dir, err := makeDir(cfg, sandbox)
 	if err != nil {
@@ -35,7 +35,7 @@ func Launch(ctx context.Context, cfg Config, sandbox string) (*Client, error) {
 	for {
 		lock, err := lockDir(dir)
 		if err == nil {
-			defer closeFile(lock) // the monitor's duplicate keeps it
+			defer closeFile(lock) // the monitor's duplicate holds the lock
 			return launch(ctx, cfg, sandbox, dir, lock)
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -45,7 +45,7 @@ func Launch(ctx context.Context, cfg Config, sandbox string) (*Client, error) {
 		if !errors.Is(err, ErrGone) {
 			return c, err
 		}
-		select { // the holder is about to listen, or to end
+		select { // the holder is about to listen or to exit
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(launchRetry):
@@ -91,7 +91,7 @@ func makeDir(cfg Config, sandbox string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// removeDir removes what Launch made. What else is there stays.
+// removeDir removes the files that Launch creates. Other files stay.
 func removeDir(cfg Config, sandbox string) error {
 	dir := filepath.Join(cfg.StateDir, "mon", sandbox)
 	for _, name := range []string{"socket", "lock", "crash"} {
@@ -105,8 +105,8 @@ func removeDir(cfg Config, sandbox string) error {
 	return nil
 }
 
-// lockDir takes the lock that a monitor holds as long as it lives. The error is
-// EWOULDBLOCK if another has it.
+// lockDir takes the lock that a monitor holds during its whole life. The error is EWOULDBLOCK if
+// another process holds it.
 func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	for {
@@ -127,8 +127,8 @@ func lockDir(dir string) (*os.File, error) {
 	}
 }
 
-// address names the socket by the directory's descriptor: the path may be longer
-// than an address.
+// address names the socket through the directory's descriptor, since the path may be longer than
+// a socket address allows.
 func address(dir int) *unix.SockaddrUnix {
 	return &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/socket"}
 }
@@ -165,7 +165,7 @@ func dial(dir string) (*link, error) {
 	return newLink(fd)
 }
 
-// listen makes the socket, on which clients may connect before the monitor runs.
+// listen creates the socket. Clients may connect before the monitor runs.
 func listen(dir string) (*os.File, error) {
 	d, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -221,7 +221,7 @@ func launch(ctx context.Context, cfg Config, sandbox, dir string, lock *os.File)
 		return nil, fmt.Errorf("start monitor %s: %w", cfg.Program, err)
 	}
 	defer func() { go reap(pid, pidfd) }()
-	_ = socket.Close() // the monitor's duplicate is all there is: its death is seen
+	_ = socket.Close() // only the monitor keeps its duplicate, so its death closes the socket
 	l, err := dial(dir)
 	if err == nil {
 		var c *Client
@@ -229,7 +229,7 @@ func launch(ctx context.Context, cfg Config, sandbox, dir string, lock *os.File)
 			return c, nil
 		}
 	}
-	_ = unix.Kill(pid, unix.SIGKILL) // it is not reaped yet
+	_ = unix.Kill(pid, unix.SIGKILL) // not reaped yet, so the PID is still its own
 	if errors.Is(err, ErrGone) {
 		err = fmt.Errorf("monitor %s ended at once: %w", cfg.Program, err)
 	}
@@ -238,7 +238,7 @@ func launch(ctx context.Context, cfg Config, sandbox, dir string, lock *os.File)
 
 func closeFile(f *os.File) { _ = f.Close() }
 
-// openFor opens a file that the monitor is given.
+// openFor opens a file for the monitor to inherit.
 func openFor(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -247,9 +247,9 @@ func openFor(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// environment sets the monitor's runtime: one thread that computes, and no
-// collection of garbage by the clock, which would wake an idle process. The
-// executor gets the rest.
+// environment returns the environment of the monitor. It limits the Go runtime to one thread of
+// Go code, and disables the periodic garbage collection, which would wake an idle process. The
+// executor gets the other variables.
 func environment() []string {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -258,7 +258,7 @@ func environment() []string {
 	return []string{"PATH=" + path, "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=8MiB", "GOTRACEBACK=single", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 }
 
-// reap waits for the end of a monitor that this process started. No thread waits.
+// reap waits for the exit of a monitor that this process started. It blocks no thread.
 func reap(pid, pidfd int) {
 	if pidfd >= 0 {
 		_ = unix.SetNonblock(pidfd, true)

@@ -17,15 +17,14 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// link is a socket that messages go through. One goroutine may receive while
-// others send.
+// link sends and receives messages over a socket. One goroutine may receive while others send.
 type link struct {
 	f       *os.File
 	raw     syscall.RawConn
 	sending sync.Mutex
 }
 
-// buffers are shared, so that a connection that waits has none.
+// buffers are shared, so that an idle connection needs none.
 var buffers = sync.Pool{New: func() any { b := make([]byte, wire.MaxMessage+1); return &b }}
 
 func newLink(fd int) (*link, error) {
@@ -126,17 +125,17 @@ func (l *link) receive() (wire.Message, []*os.File, error) {
 	return m, files, nil
 }
 
-// isSocket reports whether a descriptor is a socket. A monitor gives none, and who
-// keeps the other end of a connection never hears that it ended.
+// isSocket reports whether a descriptor is a socket. A monitor sends no sockets; one that it sent
+// could keep the other end of a connection open, so that its end would not be noticed.
 func isSocket(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
-// fileOf makes a file of a descriptor that came, without a change to it.
+// fileOf makes an os.File of a received descriptor, and does not change its flags.
 func fileOf(fd int) *os.File { return os.NewFile(uintptr(fd), "from monitor") }
 
-// rights are the descriptors in a control message.
+// rights returns the descriptors in a control message.
 func rights(oob []byte) []int {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -21,12 +21,12 @@ type Process struct {
 	done   chan struct{}
 	once   sync.Once
 	code   int32 // written before done is closed
-	err    error // likewise
+	err    error // written before done is closed
 }
 
-// Exec runs a process in a container. If ctx ends before it is known to run, it
-// is killed. The error is a *StartError if the executor refused, ErrNotRunning if
-// the container does not run.
+// Exec runs a process in a container. If ctx ends before the process is known to run, it is
+// killed. The error is a *StartError if the executor failed, ErrNotRunning if the container does
+// not run.
 func (c *Client) Exec(ctx context.Context, e Exec) (*Process, error) {
 	m := wire.Message{
 		Type: wire.Exec, ID: e.ID, Create: e.Argv, Dir: e.Dir, PIDFile: e.PIDFile, ExecutorLog: e.ExecutorLog, ConsoleSocket: e.ConsoleSocket,
@@ -38,7 +38,7 @@ func (c *Client) Exec(ctx context.Context, e Exec) (*Process, error) {
 		if f == nil {
 			continue
 		}
-		_ = f.Fd() // makes it block, as programs expect of their streams
+		_ = f.Fd() // makes the file blocking, as programs expect of their streams
 		files = append(files, f)
 		m.Files |= 1 << i
 	}
@@ -76,9 +76,9 @@ func (p *Process) finish(code int32, err error) {
 	})
 }
 
-// Wait waits for the end and gives the status, or 128 plus the signal. With
-// ErrTimeout the process was killed because its time was over; with ErrGone
-// nobody knows.
+// Wait waits for the end of the process and returns the exit status, or 128 plus the signal. The
+// error is ErrTimeout if the process was killed at its deadline, and ErrGone if the monitor is
+// gone and the status unknown.
 func (p *Process) Wait(ctx context.Context) (code int32, err error) {
 	select {
 	case <-p.done:
@@ -107,8 +107,8 @@ func (p *Process) Resize(width, height uint16) error {
 	return err
 }
 
-// Kill kills the process and its children. It does not wait for their end; one
-// that has ended is no error.
+// Kill kills the process and its children. It does not wait for their end. It is no error if the
+// process has ended.
 func (p *Process) Kill() error {
 	select {
 	case <-p.done:
@@ -126,17 +126,17 @@ func (p *Process) Kill() error {
 	}
 }
 
-// PID is the process' in the machine's PID namespace.
+// PID returns the PID of the process in the machine's PID namespace.
 func (p *Process) PID() int { return p.pid }
 
-// Master is the terminal's master, nil without a terminal. It is the caller's to
-// close, which hangs up the terminal.
+// Master returns the terminal's master, nil without a terminal. The caller has to close it, which
+// hangs up the terminal.
 func (p *Process) Master() *os.File { return p.master }
 
-// Attach copies between a container's streams and pipes or sockets until the
-// container ends (nil), ctx ends, or the monitor cuts off a client that does not
-// read (ErrCut). The monitor gets duplicates and makes them non-blocking; the
-// caller closes its own when Attach returns, or before. Nil files are left out.
+// Attach copies between a container's streams and pipes or sockets until the container ends
+// (nil), ctx ends, or the monitor disconnects a client that does not read (ErrCut). The monitor
+// gets duplicates and makes them non-blocking; the caller may close its own files when Attach
+// returns, or before. Nil files are ignored.
 func (c *Client) Attach(ctx context.Context, id string, stdin, stdout, stderr *os.File) error {
 	m := wire.Message{Type: wire.Attach, ID: id}
 	var files []*os.File

@@ -16,10 +16,10 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// programName is how the names of placed programs begin.
+// programName is the prefix of the names of placed programs.
 const programName = "nodewright-monitor"
 
-// Carried is nil if this package carries the program for the architecture that it was built for.
+// Carried returns nil if this package embeds the monitor program for the current architecture.
 func Carried() error {
 	if program == "" {
 		return fmt.Errorf("no monitor for %s is carried; want the path of the program that \"CGO_ENABLED=0 go install github.com/nodewright/nodewright/localcri/%s@latest\" builds", runtime.GOARCH, programName)
@@ -27,9 +27,9 @@ func Carried() error {
 	return nil
 }
 
-// Place writes the program that this package carries into a directory, which it makes, and returns
-// its path. Programs are named by their content: monitors that run keep theirs. One that is there as
-// it should be is left alone.
+// Place writes the embedded program into a directory, which it creates, and returns its path. The
+// file name contains a hash of the content, so that running monitors keep their program. An
+// intact file is not written again.
 func Place(dir string) (string, error) {
 	if err := Carried(); err != nil {
 		return "", err

@@ -1,4 +1,4 @@
-// Package netmetrics exports what becomes of a network.Network.
+// Package netmetrics exports metrics of a network.Network.
 //
 //	m, err := netmetrics.New(registry)
 //	...
@@ -6,8 +6,7 @@
 //	...
 //	err = m.Add(n.Counts)
 //
-// It is a package of its own so that who wants none of it does not pay for
-// Prometheus.
+// It is a separate package so that programs without it do not depend on Prometheus.
 //
 //	nodewright_network_operation_seconds{operation}    set_up_pod, tear_down_pod, check, status, gc
 //	nodewright_network_operation_errors_total{operation,code}
@@ -16,8 +15,8 @@
 //	nodewright_network_hung_calls                      of plugins
 //	nodewright_network_plugin_kills_total              of plugins that outlived their agent
 //
-// The labels are bounded: operations and states are those of package network,
-// and codes those that it names, all others being Unknown.
+// The number of label values is limited: operations and states are those of package network; a
+// code that it does not name counts as Unknown.
 package netmetrics
 
 import (
@@ -30,11 +29,10 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// seconds are the buckets of durations: from a network in memory to the longest
-// deadline.
+// seconds are the histogram buckets: from an in-memory network to the longest deadline.
 var seconds = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}
 
-// Metrics are those of a network. The methods may be called from any goroutine.
+// Metrics are the metrics of a network. The methods may be called from any goroutine.
 type Metrics struct {
 	reg    prometheus.Registerer
 	took   *prometheus.HistogramVec
@@ -43,7 +41,7 @@ type Metrics struct {
 
 var _ network.Observer = (*Metrics)(nil)
 
-// New makes Metrics and registers them. With a nil reg they are not exported.
+// New registers new Metrics. If reg is nil they are not exported.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		reg: reg,
@@ -60,7 +58,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.took), promshare.Register(reg, m.failed))
 }
 
-// Observe counts an operation.
+// Observe records a finished operation.
 func (m *Metrics) Observe(op string, took time.Duration, code network.Code) {
 	m.took.WithLabelValues(op).Observe(took.Seconds())
 	if code == network.OK {
@@ -70,12 +68,12 @@ func (m *Metrics) Observe(op string, took time.Duration, code network.Code) {
 	case network.Canceled, network.InvalidArgument, network.DeadlineExceeded, network.AlreadyExists,
 		network.ResourceExhausted, network.FailedPrecondition, network.Unavailable:
 	default:
-		code = network.Unknown // a plugin may have made it up
+		code = network.Unknown // a plugin may have sent any code
 	}
 	m.failed.WithLabelValues(op, code.String()).Inc()
 }
 
-// Add exports the counts of a network, which are asked for when metrics are.
+// Add exports the counts of a network. They are read at each scrape.
 func (m *Metrics) Add(counts func() network.Counts) error {
 	if m.reg == nil {
 		return nil
@@ -83,7 +81,7 @@ func (m *Metrics) Add(counts func() network.Counts) error {
 	return promshare.Register(m.reg, &counted{counts: counts})
 }
 
-// counted exports Counts, all of one moment.
+// counted exports Counts; all values of a scrape are from the same moment.
 type counted struct {
 	counts func() network.Counts
 }
