@@ -113,19 +113,19 @@ func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs
 	// Volumes before the cgroup, since they are what takes long or fails.
 	mounts, err := a.volumes.Mount(ctx, pod)
 	if err != nil {
-		return in, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
+		return in, podlife.WithReason("FailedMount", fmt.Errorf("mount volumes: %w", err))
 	}
 	if err := a.ensureCgroup(ctx, pod); err != nil {
-		return in, &reasonError{reasonPodCgroup, fmt.Errorf("pod cgroup: %w", err)}
+		return in, podlife.WithReason(reasonPodCgroup, fmt.Errorf("pod cgroup: %w", err))
 	}
 	if err := a.prepareParts(ctx, pod, obs); err != nil {
 		return in, err
 	}
 	if in, err = a.input(ctx, life, pod, obs, mounts); err != nil {
 		if ctx.Err() == nil {
-			a.events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+			a.event(pod, podlife.Cause{Kind: podlife.SandboxFailed, Message: err.Error()})
 		}
-		return in, &reasonError{podspec.ReasonCreateSandbox, err}
+		return in, podlife.WithReason(podlife.SandboxFailed.Reason(), err)
 	}
 	return in, nil
 }
@@ -136,7 +136,7 @@ func (a *Agent) prepareParts(ctx context.Context, pod *v1.Pod, obs *observed.Pod
 	// says why.
 	if hasClaims(pod) && len(a.hooks.Claimers) == 0 {
 		a.events.Event(pod, v1.EventTypeWarning, reasonClaims, "Failed to prepare dynamic resources: "+errNoClaims.Error())
-		return &reasonError{reasonClaims, fmt.Errorf("prepare dynamic resources: %w", errNoClaims)}
+		return podlife.WithReason(reasonClaims, fmt.Errorf("prepare dynamic resources: %w", errNoClaims))
 	}
 	return hooks.InTurn(a.guard, a.hooks.Preparers, func(p part.Preparer) error { return p.Prepare(ctx, pod, obs) })
 }
@@ -175,7 +175,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		if ctx.Err() == nil {
 			a.events.Event(pod, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
 		}
-		return &reasonError{"FailedKillPod", fmt.Errorf("kill pod: %w", err)}
+		return podlife.WithReason("FailedKillPod", fmt.Errorf("kill pod: %w", err))
 	}
 	// Asked of the runtime after the kill: what was known before proves nothing.
 	obs, err = a.observe(ctx, pod, time.Now())
@@ -234,7 +234,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	// The containers carry their grace period and their hooks (see podruntime).
 	// There is no spec.
 	if err := a.runtime.Kill(ctx, nil, obs, nil); err != nil {
-		return &reasonError{"FailedKillPod", fmt.Errorf("kill orphaned pod: %w", err)}
+		return podlife.WithReason("FailedKillPod", fmt.Errorf("kill orphaned pod: %w", err))
 	}
 	if err := a.removeFromRuntime(ctx, obs); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 		return err
 	}
 	if err := a.destroyCgroup(ctx, uid); err != nil {
-		return &reasonError{"FailedKillPod", fmt.Errorf("cgroup of an orphaned pod: %w", err)}
+		return podlife.WithReason("FailedKillPod", fmt.Errorf("cgroup of an orphaned pod: %w", err))
 	}
 	a.requestCleanup() // its directories are orphans now
 	return nil
@@ -286,10 +286,10 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 		takeDown = a.volumes.Remove
 	}
 	if err := takeDown(ctx, pod.UID); err != nil {
-		return &reasonError{"FailedUnmount", fmt.Errorf("unmount volumes: %w", err)}
+		return podlife.WithReason("FailedUnmount", fmt.Errorf("unmount volumes: %w", err))
 	}
 	if err := a.destroyCgroup(ctx, pod.UID); err != nil {
-		return &reasonError{"FailedKillPod", fmt.Errorf("pod cgroup: %w", err)}
+		return podlife.WithReason("FailedKillPod", fmt.Errorf("pod cgroup: %w", err))
 	}
 	// From here on the sink may delete the pod's object.
 	a.statuses.Terminate(pod)
@@ -301,7 +301,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 // containers have stopped.
 func (a *Agent) removeFromRuntime(ctx context.Context, obs *observed.Pod) error {
 	if err := a.runtime.Remove(ctx, obs); err != nil {
-		return &reasonError{"FailedRemovePod", fmt.Errorf("remove pod: %w", err)}
+		return podlife.WithReason("FailedRemovePod", fmt.Errorf("remove pod: %w", err))
 	}
 	a.runtime.Forget(obs.UID)
 	if len(obs.Containers)+len(obs.Sandboxes) > 0 { // else the event would only have this tried again, at once
@@ -337,13 +337,3 @@ func (a *Agent) networkNotReady(ctx context.Context, pod *v1.Pod, err error) err
 	}
 	return err
 }
-
-// reasonError attaches to an error the reason that Kubernetes shows for it.
-type reasonError struct {
-	reason string
-	err    error
-}
-
-func (e *reasonError) Error() string  { return e.err.Error() }
-func (e *reasonError) Unwrap() error  { return e.err }
-func (e *reasonError) Reason() string { return e.reason }

@@ -46,19 +46,29 @@ const (
 	// StateUnknown means that the runtime cannot tell whether the container runs.
 	StateUnknown Kind = "Unknown"
 	// HookFailed means that the postStart hook failed.
-	HookFailed Kind = "FailedPostStartHook"
+	HookFailed Kind = "PostStartHookError"
 	// Resized means that the container's resize policy wants a restart (KEP-1287).
 	Resized Kind = "ResizeRequiresRestart"
 	// Surplus means that the container runs beside a newer instance of itself.
 	Surplus Kind = "SurplusInstance"
 )
 
-// Why a container waits for its start.
+// Why a container waits for its start, beside HookFailed, or a pod for its sandbox. The value of
+// each but ImageFailed is the reason of the container's waiting state.
 const (
 	// CrashLoop means that the container ended too often, or too soon.
 	CrashLoop Kind = "CrashLoopBackOff"
-	// StartFailed means that an attempt to make or start it failed a moment ago.
-	StartFailed Kind = "StartFailed"
+	// ImageFailed means that the node does not get the container's image. Reason says why.
+	ImageFailed Kind = "ImageFailed"
+	// ConfigFailed means that the runtime's configuration of the container could not be made from
+	// the spec, or its files and mounts could not be made.
+	ConfigFailed Kind = "CreateContainerConfigError"
+	// CreateFailed and RunFailed mean that the runtime's call CreateContainer or StartContainer
+	// failed.
+	CreateFailed Kind = "CreateContainerError"
+	RunFailed    Kind = "RunContainerError"
+	// SandboxFailed means that the sandbox could not be made.
+	SandboxFailed Kind = "CreatePodSandboxError"
 )
 
 // Cause is why a pod or a container ends, is rejected or waits. It is plain data. The
@@ -86,6 +96,7 @@ type effects struct {
 	prefix  string // of the status's message
 	event   string // type of the event; "" is none
 	named   string // reason of the event; "" is that of the cause
+	says    words  // of the event; nil is the cause's message
 	// disrupts sets the condition DisruptionTarget (KEP-3329): the node ends the pod for
 	// others. about is its message; "" is that of the status.
 	disrupts bool
@@ -95,6 +106,15 @@ type effects struct {
 	// evicts reports that what the pod holds on the node may go although it is wanted.
 	evicts bool
 	again  again
+}
+
+// words are the message of an event about a container, which is "" for an event about a pod. The
+// pod is given as the kubelet names it in events.
+type words func(c Cause, container, pod string) string
+
+// after returns the words that have the cause's message after a prefix.
+func after(prefix string) words {
+	return func(c Cause, _, _ string) string { return prefix + c.Message }
 }
 
 // again is when a static pod begins again, once its cause is over: no controller makes
@@ -108,8 +128,9 @@ const (
 )
 
 // table has what follows from each kind. Words and texts are the kubelet's, as programs
-// compare some of them. Metrics are the business of who decides: their labels are what the
-// node was short of, which is no property of a cause.
+// compare some of them. Metrics of pods that end are the business of who decides: their labels
+// are what the node was short of, which is no property of a cause. That of starts that fail has the
+// reason as its label.
 var table = map[Kind]effects{
 	Evicted: {
 		phase: v1.PodFailed, reason: "Evicted", event: v1.EventTypeWarning, disrupts: true, evicts: true, again: unlessNever,
@@ -134,7 +155,34 @@ var table = map[Kind]effects{
 		phase: v1.PodFailed, reason: "VolumeAttachmentLimitExceeded", event: v1.EventTypeWarning,
 	},
 	Rejected: {phase: v1.PodFailed, prefix: "Pod was rejected: ", event: v1.EventTypeWarning, again: always},
-	Waits:    {prefix: "Pod waits to be admitted: ", event: v1.EventTypeNormal, named: "AdmissionWaits"},
+	Waits: {
+		prefix: "Pod waits to be admitted: ", event: v1.EventTypeNormal, named: "AdmissionWaits",
+		says: func(c Cause, _, _ string) string { return c.Reason + ": " + c.Message },
+	},
+
+	Changed:        {message: "definition changed"},
+	LivenessFailed: {message: "failed liveness probe"},
+	StartupFailed:  {message: "failed startup probe"},
+	Resized:        {message: "resize requires restart"},
+
+	CrashLoop: {
+		reason: "CrashLoopBackOff", event: v1.EventTypeWarning, named: "BackOff",
+		says: func(_ Cause, container, pod string) string {
+			return "Back-off restarting failed container " + container + " in pod " + pod
+		},
+	},
+	ImageFailed: {
+		event: v1.EventTypeWarning, named: "Failed",
+		says: func(c Cause, _, _ string) string { return "Error: " + c.Reason },
+	},
+	ConfigFailed: {reason: "CreateContainerConfigError", event: v1.EventTypeWarning, named: "Failed", says: after("Error: ")},
+	CreateFailed: {reason: "CreateContainerError", event: v1.EventTypeWarning, named: "Failed", says: after("Error: ")},
+	RunFailed:    {reason: "RunContainerError", event: v1.EventTypeWarning, named: "Failed", says: after("Error: ")},
+	HookFailed: {
+		reason: "PostStartHookError", event: v1.EventTypeWarning, named: "FailedPostStartHook",
+		says: func(Cause, string, string) string { return "PostStartHook failed" },
+	},
+	SandboxFailed: {reason: "CreatePodSandboxError", event: v1.EventTypeWarning, named: "FailedCreatePodSandBox", says: after("Failed to create pod sandbox: ")},
 }
 
 // effects are those of the cause's kind, with its own words where it has some. A cause
@@ -206,13 +254,24 @@ func disrupted(conditions []v1.PodCondition, message string, at time.Time) []v1.
 // Reason returns the word for programs of a kind that always has the same; else "".
 func (k Kind) Reason() string { return table[k].reason }
 
-// Event returns the event that reports the cause; eventType is "" if there is none.
-func (c Cause) Event() (eventType, reason, message string) {
+// Message returns the text for people of a kind that always has the same; else "".
+func (k Kind) Message() string { return table[k].message }
+
+// Event returns the event that reports the cause for a pod; eventType is "" if there is none.
+func (c Cause) Event() (eventType, reason, message string) { return c.ContainerEvent("", "") }
+
+// ContainerEvent returns the event that reports the cause for a container of a pod; eventType is
+// "" if there is none.
+func (c Cause) ContainerEvent(container, pod string) (eventType, reason, message string) {
 	e := c.effects()
+	reason, message = e.reason, e.message
 	if e.named != "" {
-		return e.event, e.named, e.reason + ": " + e.message
+		reason = e.named
 	}
-	return e.event, e.reason, e.message
+	if e.says != nil {
+		message = e.says(c, container, pod)
+	}
+	return e.event, reason, message
 }
 
 // Evicts reports whether what the pod holds on the node may go when it has ended,

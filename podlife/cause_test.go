@@ -114,6 +114,34 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// Each start that fails has its event, and a reason that is its kind, but for images: their
+// reasons are those of the pulls.
+func TestContainerEvents(t *testing.T) {
+	for kind, want := range map[Kind][2]string{
+		CrashLoop:     {"BackOff", "Back-off restarting failed container c in pod p_ns(uid)"},
+		ImageFailed:   {"Failed", "Error: ErrImagePull"},
+		ConfigFailed:  {"Failed", "Error: no such key"},
+		CreateFailed:  {"Failed", "Error: no such key"},
+		RunFailed:     {"Failed", "Error: no such key"},
+		HookFailed:    {"FailedPostStartHook", "PostStartHook failed"},
+		SandboxFailed: {"FailedCreatePodSandBox", "Failed to create pod sandbox: no such key"},
+	} {
+		why := Cause{Kind: kind, Message: "no such key"}
+		if kind == ImageFailed {
+			why.Reason = "ErrImagePull"
+		} else if kind.Reason() != string(kind) {
+			t.Errorf("%s: reason %q", kind, kind.Reason())
+		}
+		typ, reason, message := why.ContainerEvent("c", "p_ns(uid)")
+		if typ != v1.EventTypeWarning || reason != want[0] || message != want[1] {
+			t.Errorf("%s: %q, %q, %q", kind, typ, reason, message)
+		}
+		if why.Shows() {
+			t.Errorf("%s shows in the pod's status", kind)
+		}
+	}
+}
+
 func TestReturns(t *testing.T) {
 	static := func(p v1.RestartPolicy) *v1.Pod {
 		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: p}}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // A success that a later look does not show is a failure: without a wait, a runtime that
@@ -56,9 +57,10 @@ func (s *syncing) struckSandbox(last *run, runs bool, err error) error {
 	if !runs && !last.Next.IsZero() {
 		return nil // it has waited for this
 	}
-	err = s.strike(last, runs, &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)})
+	why := podlife.Cause{Kind: podlife.SandboxFailed, Message: err.Error()}
+	err = s.strike(last, runs, as(podlife.SandboxFailed, fmt.Errorf("%w: %w", ErrCreateSandbox, err)))
 	if err != nil {
-		s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		s.m.causeEvent(s.pod, "", why)
 	}
 	return err
 }
@@ -136,11 +138,11 @@ func (s *syncing) struck(c *v1.Container, last *run, must bool, err error) error
 	if !must && !last.Next.IsZero() {
 		return nil
 	}
-	err = s.strike(last, must, &reasonError{ReasonRunContainer, err})
+	err = s.strike(last, must, as(podlife.RunFailed, err))
 	if err != nil {
 		// The event has the container's name in place of the ID: events of all
 		// instances are one, and are counted instead of listed.
-		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(callerror.Shown(err), last.ID, c.Name))
+		s.m.causeEvent(s.pod, c.Name, podlife.Cause{Kind: podlife.RunFailed, Message: strings.ReplaceAll(callerror.Shown(err), last.ID, c.Name)})
 	}
 	return err
 }

@@ -1,9 +1,13 @@
 package podruntime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // ErrCreateSandbox is wrapped in the error of a sandbox that could not be created.
@@ -45,33 +49,7 @@ func (e *imageError) RetryAt() time.Time { return e.again }
 // pod.
 func (e *imageError) Is(target error) bool { return target == errUndone }
 
-// Reasons of failed starts, as the waiting state of a container shows them and
-// the kubelet's metrics count them.
-const (
-	// ReasonCrashLoop means that a restart waits for the crash-loop back-off.
-	ReasonCrashLoop = "CrashLoopBackOff"
-	// ReasonContainerConfig means that the runtime's configuration of the container
-	// could not be made from the spec, or its files and mounts could not be made.
-	ReasonContainerConfig = "CreateContainerConfigError"
-	// ReasonCreateContainer and ReasonRunContainer mean that the runtime's call
-	// CreateContainer or StartContainer failed.
-	ReasonCreateContainer = "CreateContainerError"
-	ReasonRunContainer    = "RunContainerError"
-	// ReasonPostStart means that the postStart hook of a started container failed.
-	ReasonPostStart = "PostStartHookError"
-
-	reasonPullBackOff = "ImagePullBackOff" // as package images has it
-)
-
-// reasonError attaches to an error the reason that Kubernetes shows for it.
-type reasonError struct {
-	reason string
-	err    error
-}
-
-func (e *reasonError) Error() string  { return e.err.Error() }
-func (e *reasonError) Unwrap() error  { return e.err }
-func (e *reasonError) Reason() string { return e.reason }
+const reasonPullBackOff = "ImagePullBackOff" // as package images has it
 
 // crashLoopError is a restart that has to wait.
 type crashLoopError struct {
@@ -85,16 +63,27 @@ type crashLoopError struct {
 func (e *crashLoopError) Error() string {
 	return fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", e.delay, e.name, e.pod)
 }
-func (e *crashLoopError) Reason() string       { return ReasonCrashLoop }
+func (e *crashLoopError) Reason() string       { return podlife.CrashLoop.Reason() }
 func (e *crashLoopError) RetryAt() time.Time   { return e.until }
 func (e *crashLoopError) Is(target error) bool { return target == errUndone }
 
-// reasonOf returns the reason in the tree of an error.
+// reasonOf returns the reason of an error. An error without one has the most general reason.
 func reasonOf(err error) string {
-	var named interface{ Reason() string }
-	if errors.As(err, &named) {
-		return named.Reason()
-	}
-	// The most general reason, for errors without one.
-	return ReasonRunContainer
+	return cmp.Or(podlife.ReasonOf(err), podlife.RunFailed.Reason())
 }
+
+// kindOf returns the kind of cause of a start that failed, or has to wait.
+func kindOf(err error) podlife.Kind {
+	if errors.As(err, new(*imageError)) {
+		return podlife.ImageFailed
+	}
+	return podlife.Kind(reasonOf(err))
+}
+
+// causeOf returns the cause of a start that failed, or has to wait.
+func causeOf(err error) podlife.Cause {
+	return podlife.Cause{Kind: kindOf(err), Reason: reasonOf(err), Message: callerror.Shown(err)}
+}
+
+// as returns the error of a start with its kind.
+func as(kind podlife.Kind, err error) error { return podlife.WithReason(kind.Reason(), err) }

@@ -18,6 +18,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // door is what a hook knocks at, and who knocked.
@@ -400,7 +402,7 @@ func TestHookLimits(t *testing.T) {
 		m := manager(t, r.memory)
 		m.rt, m.cfg.Events = r, log
 		res := m.Sync(t.Context(), request(t, w, r.look()))
-		if reasonOf(res.Err()) != ReasonPostStart || r.took != hookLimit || r.live()["a"] != 0 {
+		if reasonOf(res.Err()) != string(podlife.HookFailed) || r.took != hookLimit || r.live()["a"] != 0 {
 			t.Errorf("postStart ended after %v with %v; running: %v", r.took, res.Err(), r.live())
 		}
 		if len(log.warnings) != 1 || log.warnings[0] != "FailedPostStartHook: PostStartHook failed" {

@@ -29,7 +29,7 @@ func (l *listing) Ensure(_ context.Context, r ImageRequest) (podspec.ImageFacts,
 	defer l.mu.Unlock()
 	l.asked = append(l.asked, r.Image+"|"+r.RuntimeHandler)
 	if r.Image == l.missing {
-		return podspec.ImageFacts{}, &reasonError{"ErrImagePull", errors.New("no such image")}
+		return podspec.ImageFacts{}, podlife.WithReason("ErrImagePull", errors.New("no such image"))
 	}
 	return podspec.ImageFacts{Ref: r.Image + "@sha256:1"}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // metrics are the kubelet's, by its names. Starts include those that fail;
@@ -100,15 +101,13 @@ func (m *metrics) startedContainer(kind string, volumes int, err error) {
 		return
 	}
 	m.containerErrors.WithLabelValues(kind, reasonOf(err)).Inc()
-	var named *reasonError
-	switch {
-	// The start failed before the runtime was asked, or its image could not be
-	// had: nothing was mounted, nor tried.
-	case !errors.As(err, &named):
-	case named.reason == ReasonCreateContainer:
+	// After other failures nothing was mounted, nor tried: the runtime was not asked to make the
+	// container.
+	switch kindOf(err) {
+	case podlife.CreateFailed:
 		m.volumeErrors.Add(float64(volumes))
 	// The container was created, and with it the volumes were mounted.
-	case named.reason == ReasonRunContainer, named.reason == ReasonPostStart:
+	case podlife.RunFailed, podlife.HookFailed:
 		m.volumesMounted.Add(float64(volumes))
 	}
 }

@@ -20,7 +20,7 @@ func TestMetricNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.startedContainer("container", 1, &reasonError{ReasonCreateContainer, errors.New("x")})
+	m.startedContainer("container", 1, as(podlife.CreateFailed, errors.New("x")))
 	m.sandbox.WithLabelValues("").Observe(1)
 	m.sandboxErrors.WithLabelValues("").Inc()
 	families, err := reg.Gather()
@@ -145,7 +145,7 @@ func TestCrashLoopIsNoFailedStart(t *testing.T) {
 		_ = r.set(r.pod.Containers[0].ID, observed.Exited)
 	}
 	for range 3 {
-		if res := m.Sync(t.Context(), request(t, w, r.look())); reasonOf(res.Err()) != ReasonCrashLoop {
+		if res := m.Sync(t.Context(), request(t, w, r.look())); reasonOf(res.Err()) != string(podlife.CrashLoop) {
 			t.Fatalf("sync: %v", res.Err())
 		}
 	}
@@ -155,7 +155,7 @@ func TestCrashLoopIsNoFailedStart(t *testing.T) {
 	if n := count(t, m.met.containerErrors); n != 0 {
 		t.Errorf("%v errors counted, want none", n)
 	}
-	if e := m.StartErrors(podlife.Life{UID: "u"})["a"]; e.Reason != ReasonCrashLoop {
+	if e := m.StartErrors(podlife.Life{UID: "u"})["a"]; e.Reason != string(podlife.CrashLoop) {
 		t.Errorf("shown as %+v", e)
 	}
 }

@@ -160,17 +160,11 @@ func answers(results func(id string) ProbeResult) func(id string) observed.Answe
 	}
 }
 
-// endings are the words for the event of a container's end, as the kubelet has them.
-var endings = map[podlife.Kind]string{
-	podlife.Changed: "definition changed", podlife.LivenessFailed: "failed liveness probe", podlife.StartupFailed: "failed startup probe",
-	podlife.Resized: "resize requires restart",
-}
-
 // EndedFor returns why a container was ended, by the text of its event Killing; "" if that does
 // not say it.
 func EndedFor(message string) podlife.Kind {
-	for kind, words := range endings {
-		if strings.HasSuffix(strings.TrimSuffix(message, ", will be restarted"), " "+words) {
+	for _, kind := range []podlife.Kind{podlife.Changed, podlife.LivenessFailed, podlife.StartupFailed, podlife.Resized} {
+		if strings.HasSuffix(strings.TrimSuffix(message, ", will be restarted"), " "+kind.Message()) {
 			return kind
 		}
 	}
@@ -199,7 +193,7 @@ func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Ac
 		if do.Why == podlife.StateUnknown {
 			a.kill(o, do.Why, fmt.Sprintf("%s is in %q state, try killing it before restart", what, o.State), true)
 		} else {
-			a.kill(o, do.Why, fmt.Sprintf("%s %s %s", what, c.Name, endings[do.Why]), do.Again)
+			a.kill(o, do.Why, fmt.Sprintf("%s %s %s", what, c.Name, do.Why.Message()), do.Again)
 		}
 		return do.Again
 	}

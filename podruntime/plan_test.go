@@ -358,7 +358,8 @@ func TestPlanOfWaitingContainers(t *testing.T) {
 
 // The reason of a kill can be read from its event, for each that a plan has.
 func TestEndedForReadsTheEvent(t *testing.T) {
-	for kind, words := range endings {
+	for _, kind := range []podlife.Kind{podlife.Changed, podlife.LivenessFailed, podlife.StartupFailed, podlife.Resized} {
+		words := kind.Message()
 		for _, message := range []string{"Container c " + words, "Init container c " + words + ", will be restarted"} {
 			if got := EndedFor(message); got != kind {
 				t.Errorf("%q is %q, want %q", message, got, kind)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -284,6 +285,16 @@ func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, form
 		return
 	}
 	m.event(pod, eventType, reason, format, args...)
+}
+
+// causeEvent reports why a container or, if it is "", a sandbox does not start.
+func (m *Manager) causeEvent(pod *v1.Pod, container string, why podlife.Cause) {
+	eventType, reason, message := why.ContainerEvent(container, podName(pod))
+	if container == "" {
+		m.event(pod, eventType, reason, "%s", message)
+	} else {
+		m.containerEvent(pod, container, eventType, reason, "%s", message)
+	}
 }
 
 // Request is the input of [Manager.Sync].

@@ -178,7 +178,7 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 			// The sync was interrupted; the resize did not fail.
 			err = ctx.Err()
 		} else {
-			err = &reasonError{ReasonResize, fmt.Errorf("resize %s of %s: %w", name, target, err)}
+			err = podlife.WithReason(ReasonResize, fmt.Errorf("resize %s of %s: %w", name, target, err))
 		}
 		s.res.add("ResizePod", target, err)
 		return err

@@ -147,7 +147,7 @@ func TestRestartAll(t *testing.T) {
 				if err := res.Err(); !errors.As(err, &held) || held.until.Sub(ended) != want || !runs("b") {
 					t.Fatalf("round %d: %v, b runs: %v; want a wait of %v", round, err, runs("b"), want)
 				}
-				if m.StartErrors(podlife.Life{UID: "u"})["a"].Reason != ReasonCrashLoop {
+				if m.StartErrors(podlife.Life{UID: "u"})["a"].Reason != string(podlife.CrashLoop) {
 					t.Error("the wait is not shown")
 				}
 				time.Sleep(want)

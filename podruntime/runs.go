@@ -12,7 +12,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/podlife"
 )
@@ -538,11 +537,7 @@ func (m *Manager) StartErrors(life podlife.Life) map[string]podlife.Cause {
 			if name == "" || r.Err == nil {
 				continue
 			}
-			why := podlife.Cause{Kind: podlife.StartFailed, Reason: reasonOf(r.Err), Message: callerror.Shown(r.Err)}
-			if why.Reason == ReasonCrashLoop {
-				why.Kind = podlife.CrashLoop
-			}
-			out[name] = why
+			out[name] = causeOf(r.Err)
 		}
 	})
 	return out

@@ -40,7 +40,7 @@ func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.T
 	}
 	if err := s.m.runs.held(s.pod.UID, c.Name, now); err != nil {
 		s.held[c.Name] = err
-		return err.until, podlife.StartFailed
+		return err.until, kindOf(err)
 	}
 	return time.Time{}, ""
 }
@@ -54,7 +54,7 @@ func (s *syncing) wait(list []Wait) {
 		s.tried[w.Name] = true
 		err := s.held[w.Name]
 		if w.Why == podlife.CrashLoop { // other failures were reported when they happened
-			s.m.containerEvent(s.pod, w.Name, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", w.Name, podName(s.pod))
+			s.m.causeEvent(s.pod, w.Name, podlife.Cause{Kind: podlife.CrashLoop})
 			s.m.runs.note(s.pod.UID, w.Name, err)
 			err = fmt.Errorf("container %q: %w", w.Name, err)
 		}
@@ -117,22 +117,23 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		err = s.imageVolumeErr(c)
 	}
 	if err != nil {
+		err = newImageError(err, time.Now())
 		// A pull that was interrupted for the pod's end is no failure to tell users
 		// of.
 		if ctx.Err() == nil {
-			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", reasonOf(err))
+			m.causeEvent(pod, c.Name, causeOf(err))
 		}
-		return newImageError(err, time.Now())
+		return err
 	}
 	restarts, err := m.restartCount(ctx, s.in, c, last)
 	if err != nil {
-		return s.failed(ctx, c, "", ReasonCreateContainer, err)
+		return s.failed(ctx, c, "", podlife.CreateFailed, err)
 	}
 	plan, err := s.compile(ctx, c, podspec.ContainerOptions{
 		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
 	})
 	if err != nil {
-		return s.failed(ctx, c, "", ReasonContainerConfig, err)
+		return s.failed(ctx, c, "", podlife.ConfigFailed, err)
 	}
 	s.warn(plan.Warnings)
 	// The instance's name in the runtime is made from Attempt, which must be new
@@ -142,21 +143,21 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	// The runtime mounts these files and parts of volumes when it creates the
 	// container: it makes a directory of each that is missing, or fails.
 	if err := s.materialize(ctx, plan); err != nil {
-		return s.failed(ctx, c, "", ReasonContainerConfig, err)
+		return s.failed(ctx, c, "", podlife.ConfigFailed, err)
 	}
 	if err := s.subPaths(ctx, c, plan); err != nil {
-		return s.failed(ctx, c, "", ReasonContainerConfig, err)
+		return s.failed(ctx, c, "", podlife.ConfigFailed, err)
 	}
 	// The instance that was never started goes only now: while the steps above
 	// fail, it carries the restart count.
 	if last != nil && last.State == observed.Created {
 		if err := s.replace(ctx, last, plan.Config.GetMetadata()); err != nil {
-			return s.failed(ctx, c, last.ID, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
+			return s.failed(ctx, c, last.ID, podlife.CreateFailed, fmt.Errorf("replace container that was never started: %w", err))
 		}
 	}
 	id, err := s.create(ctx, plan)
 	if err != nil {
-		return s.failed(ctx, c, id, ReasonCreateContainer, err)
+		return s.failed(ctx, c, id, podlife.CreateFailed, err)
 	}
 	m.runs.change(pod.UID, func(p *podRuns) { p.made(c.Name, id, created, time.Now()) })
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
@@ -165,7 +166,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		// The container is kept as one that has ended: the restart policy decides
 		// whether it is tried again, and the crash-loop back-off when.
-		return s.failed(ctx, c, id, ReasonRunContainer, err)
+		return s.failed(ctx, c, id, podlife.RunFailed, err)
 	}
 	// From here the runtime has promised that the container runs: an observation
 	// that does not show it is a failure, and not a reason to start another at
@@ -181,12 +182,13 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+			why := podlife.Cause{Kind: podlife.HookFailed}
+			m.causeEvent(pod, c.Name, why)
 			// The hook's error is the one to show. If the kill fails, the next
 			// observation shows a container that runs, which is kept.
 			_ = m.killContainer(ctx, pod, &observed.Pod{UID: pod.UID, Sandboxes: []observed.Sandbox{{IPs: s.in.PodIPs}}}, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
-				podlife.Cause{Kind: podlife.HookFailed}, "FailedPostStartHook", nil)
-			return &reasonError{ReasonPostStart, err}
+				why, "FailedPostStartHook", nil)
+			return as(podlife.HookFailed, err)
 		}
 	}
 	return nil
@@ -230,7 +232,7 @@ func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
 	if until.IsZero() {
 		return nil
 	}
-	s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podName(s.pod))
+	s.m.causeEvent(s.pod, c.Name, podlife.Cause{Kind: podlife.CrashLoop})
 	return &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 }
 
@@ -320,7 +322,7 @@ func (s *syncing) drop(id string) {
 // failed reports a start that failed, and names it. One that was interrupted
 // did not fail. id is the container's, or "" if there is none yet: the event has
 // its name instead, so that those of all instances are one.
-func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string, err error) error {
+func (s *syncing) failed(ctx context.Context, c *v1.Container, id string, kind podlife.Kind, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -328,8 +330,8 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string
 	if id != "" {
 		message = strings.ReplaceAll(message, id, c.Name)
 	}
-	s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", message)
-	return s.m.runs.fail(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
+	s.m.causeEvent(s.pod, c.Name, podlife.Cause{Kind: kind, Message: message})
+	return s.m.runs.fail(s.pod.UID, c.Name, as(kind, err), time.Now())
 }
 
 // podName is a pod in the kubelet's messages: name_namespace(UID).

@@ -363,8 +363,8 @@ func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error
 // failSandbox reports a sandbox that could not be made, and begins the wait
 // before the next try.
 func (s *syncing) failSandbox(err error) {
-	s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
-	err = &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)}
+	s.m.causeEvent(s.pod, "", podlife.Cause{Kind: podlife.SandboxFailed, Message: err.Error()})
+	err = as(podlife.SandboxFailed, fmt.Errorf("%w: %w", ErrCreateSandbox, err))
 	s.res.add("CreatePodSandbox", s.pod.Name, s.m.runs.fail(s.pod.UID, "", err, time.Now()))
 }
 

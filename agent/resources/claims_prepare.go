@@ -11,6 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // Reasons of events about claims; the first is the kubelet's.
@@ -44,7 +45,7 @@ func (p *Claims) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) erro
 	default:
 		p.host.Event(pod, nil, v1.EventTypeWarning, reasonPrepareClaims, "Failed to prepare dynamic resources: "+err.Error())
 	}
-	return &failure{reasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err)}
+	return podlife.WithReason(reasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err))
 }
 
 // Stopped implements part.Stopper. Pods that cannot have claims do not wait for
@@ -63,7 +64,7 @@ func (p *Claims) Stopped(ctx context.Context, pod part.Ref) error {
 	if ctx.Err() == nil && pod.Pod != nil {
 		p.host.Event(pod.Pod, nil, v1.EventTypeWarning, reasonUnprepareClaims, "Failed to unprepare dynamic resources: "+err.Error())
 	}
-	return &failure{reasonUnprepareClaims, fmt.Errorf("unprepare dynamic resources: %w", err)}
+	return podlife.WithReason(reasonUnprepareClaims, fmt.Errorf("unprepare dynamic resources: %w", err))
 }
 
 // Sweep implements part.Sweeper. Claims of pods that are gone are unprepared in
@@ -91,13 +92,3 @@ func (p *Claims) isReady() bool {
 		return false
 	}
 }
-
-// failure is an error that the pod shows under a reason.
-type failure struct {
-	reason string
-	err    error
-}
-
-func (f *failure) Error() string  { return f.err.Error() }
-func (f *failure) Unwrap() error  { return f.err }
-func (f *failure) Reason() string { return f.reason }

@@ -13,15 +13,11 @@ import (
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/podlife"
 )
 
-// notReadyError keeps a pod from starting.
-type notReadyError struct{ error }
-
-// Reason is the name under which people meet it.
-func (notReadyError) Reason() string { return "PlacementNotReady" }
-
-func (e notReadyError) Unwrap() error { return e.error }
+// reasonNotReady is why a pod does not start before what it is to have is recorded.
+const reasonNotReady = "PlacementNotReady"
 
 // Prepare implements part.Preparer: what was decided on a pod holds before its
 // containers start. It is recorded, and nobody else runs on the CPUs that are its
@@ -32,13 +28,13 @@ func (p *Placement) Prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod)
 	}
 	p.seen(obs)
 	if _, _, restored := p.now(); !restored {
-		return notReadyError{errNotRestored}
+		return podlife.WithReason(reasonNotReady, errNotRestored)
 	}
 	if err := p.write(ctx, pod.UID); err != nil {
-		return notReadyError{fmt.Errorf("write checkpoint of the pod's resources: %w", err)}
+		return podlife.WithReason(reasonNotReady, fmt.Errorf("write checkpoint of the pod's resources: %w", err))
 	}
 	if err := p.evacuate(ctx, pod.UID); err != nil {
-		return notReadyError{err}
+		return podlife.WithReason(reasonNotReady, err)
 	}
 	return nil
 }

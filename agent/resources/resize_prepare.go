@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podruntime"
 )
 
@@ -22,7 +23,7 @@ func (p *Resize) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) erro
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	err = &resizeError{fmt.Errorf("write allocation record: %w", err)}
+	err = podlife.WithReason(podruntime.ReasonResize, fmt.Errorf("write allocation record: %w", err))
 	p.failed(pod, err)
 	return err
 }
@@ -67,10 +68,3 @@ func (p *Resize) confirmed(pod *v1.Pod) error {
 	s.resized = false
 	return nil
 }
-
-// resizeError is an error under the name of a resize that failed.
-type resizeError struct{ err error }
-
-func (e *resizeError) Error() string { return e.err.Error() }
-func (e *resizeError) Unwrap() error { return e.err }
-func (*resizeError) Reason() string  { return podruntime.ReasonResize }

@@ -2,7 +2,6 @@ package resources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podruntime"
 )
 
@@ -35,8 +35,7 @@ func (p *Resize) Synced(pod *v1.Pod, res *podruntime.Result, needsResize func() 
 // errorOf is the error of a resize in a sync, or nil.
 func errorOf(res *podruntime.Result) error {
 	for _, r := range res.Actions {
-		var named interface{ Reason() string }
-		if r.Err != nil && errors.As(r.Err, &named) && named.Reason() == podruntime.ReasonResize {
+		if podlife.ReasonOf(r.Err) == podruntime.ReasonResize {
 			return r.Err
 		}
 	}

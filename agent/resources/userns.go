@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -156,16 +157,10 @@ func (p *UserNamespaces) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.P
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	p.host.Event(pod, nil, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
-	return &sandboxError{err}
+	eventType, reason, message := podlife.Cause{Kind: podlife.SandboxFailed, Message: err.Error()}.Event()
+	p.host.Event(pod, nil, eventType, reason, message)
+	return podlife.WithReason(podlife.SandboxFailed.Reason(), err)
 }
-
-// sandboxError is an error under the name of a sandbox that cannot be made.
-type sandboxError struct{ err error }
-
-func (e *sandboxError) Error() string { return e.err.Error() }
-func (e *sandboxError) Unwrap() error { return e.err }
-func (*sandboxError) Reason() string  { return podspec.ReasonCreateSandbox }
 
 // Compile implements part.Compiler. A pod without a range is left without, which
 // podspec reports.

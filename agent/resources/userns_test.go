@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -319,7 +320,7 @@ func TestUsernsWriteFails(t *testing.T) {
 	d.Behave("a.ids-1", nil, errors.New("no space left on device"))
 	err := l.Prepare(t.Context(), own("a"), nil)
 	var named interface{ Reason() string }
-	if !errors.As(err, &named) || named.Reason() != podspec.ReasonCreateSandbox {
+	if !errors.As(err, &named) || named.Reason() != podlife.SandboxFailed.Reason() {
 		t.Errorf("error %v", err)
 	}
 	want := []string{"event default/a Warning FailedCreatePodSandBox: Failed to create pod sandbox: no space left on device"}

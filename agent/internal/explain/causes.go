@@ -32,8 +32,6 @@ var kindWords = map[podlife.Kind]string{
 	podlife.HookFailed:       "its postStart hook failed",
 	podlife.Resized:          "its resources were changed, and its resizePolicy wants a restart for that",
 	podlife.Surplus:          "it ran beside a newer instance of itself",
-	podlife.CrashLoop:        "it ended too often, or too soon",
-	podlife.StartFailed:      "it could not be started",
 }
 
 // causeOf returns a cause in a sentence.

@@ -130,10 +130,10 @@ func (e *explanation) initRuns(c *container) {
 
 // waiting explains a container that is not started.
 func (e *explanation) waiting(c *container, w *v1.ContainerStateWaiting) bool {
-	switch w.Reason {
+	switch podlife.Kind(w.Reason) {
 	case "", "ContainerCreating", "PodInitializing":
 		return false
-	case podruntime.ReasonCrashLoop:
+	case podlife.CrashLoop:
 		e.why.Next = "next start"
 		t, failed := c.st.LastTerminationState.Terminated, e.startFailure(c)
 		switch {
@@ -146,10 +146,10 @@ func (e *explanation) waiting(c *container, w *v1.ContainerStateWaiting) bool {
 		}
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable":
 		e.noImage(c, w)
-	case podruntime.ReasonContainerConfig:
+	case podlife.ConfigFailed:
 		e.because(doesntRun, "%s cannot be made: %s", c.name(), shown(w.Message))
 		e.absent(w.Message)
-	case podruntime.ReasonPostStart:
+	case podlife.HookFailed:
 		e.because(doesntRun, "%s was ended, as its postStart hook failed: %s", c.name(), shown(w.Message))
 		e.edit(c.path+".lifecycle.postStart", "")
 	default:

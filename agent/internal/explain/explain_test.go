@@ -246,9 +246,9 @@ func TestCausesHaveTheirWords(t *testing.T) {
 		{podlife.HookFailed, killed("FailedPostStartHook"), []string{"its postStart hook failed"}},
 		{podlife.Resized, killed("Container c resize requires restart, will be restarted"), []string{"resizePolicy wants a restart"}},
 		{podlife.CrashLoop, broken(v1.PodRunning, loop(3, "Error")), []string{"has ended 5 times", "exit code 3"}},
-		{podlife.StartFailed, broken(v1.PodPending, v1.ContainerStatus{State: waiting("RunContainerError", "no space left on device")}), []string{"cannot be started: no space left on device"}},
+		{podlife.RunFailed, broken(v1.PodPending, v1.ContainerStatus{State: waiting("RunContainerError", "no space left on device")}), []string{"cannot be started: no space left on device"}},
 		{"", ended(podlife.Cause{Reason: "Licence", Message: "3 of 3 seats are taken"}), []string{"it was ended (Licence): 3 of 3 seats are taken"}},
-		{"", broken(v1.PodPending, v1.ContainerStatus{State: waiting("PostStartHookError", "exit code 7")}), []string{"its postStart hook failed: exit code 7", "lifecycle.postStart"}},
+		{podlife.HookFailed, broken(v1.PodPending, v1.ContainerStatus{State: waiting("PostStartHookError", "exit code 7")}), []string{"its postStart hook failed: exit code 7", "lifecycle.postStart"}},
 		{"", broken(v1.PodFailed, v1.ContainerStatus{State: terminated(2, "Error")}), []string{"has ended: container c has ended after 5s at 08:38:30 with exit code 2"}},
 	} {
 		why := explain.Pod(tc.facts)
