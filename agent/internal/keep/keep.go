@@ -47,16 +47,24 @@ type Config struct {
 	Log    *zap.Logger
 }
 
+// state is how far a Keeper is with its sweeps.
+type state uint8
+
+const (
+	resting       state = iota
+	asked               // a sweep is to come with the next Retire
+	sweeping            // one is under way
+	sweepingAsked       // one is under way, and another is to follow
+)
+
 // Keeper forgets pods that are gone. Its methods may be called from any goroutine.
 type Keeper struct {
 	cfg Config
 
-	mu       sync.Mutex
-	asked    bool          // a sweep is to come with the next Retire
-	sweeping bool          // one is under way
-	failed   bool          // the last one could not remove something
-	last     time.Time     // when a sweep was last asked for, or due
-	pause    time.Duration // until the next one that nobody asks for
+	mu    sync.Mutex
+	state state
+	last  time.Time     // when a sweep was last asked for, or due
+	pause time.Duration // until the next one that nobody asks for
 }
 
 // New returns a Keeper.
@@ -68,7 +76,17 @@ func New(cfg Config) *Keeper {
 func (k *Keeper) Ask() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked = true
+	k.ask()
+}
+
+// ask notes that a sweep is to come. The lock is held.
+func (k *Keeper) ask() {
+	switch k.state {
+	case resting:
+		k.state = asked
+	case sweeping:
+		k.state = sweepingAsked
+	}
 }
 
 // Due is called from time to time: it asks for a sweep that nobody else asked for, if its time
@@ -78,15 +96,16 @@ func (k *Keeper) Ask() {
 func (k *Keeper) Due(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch past := now.Sub(k.last); {
-	case k.asked, k.failed && past >= retryAfter:
+	switch {
+	case k.state == asked, k.state == sweepingAsked:
 		k.pause = retryAfter
-	case past >= k.pause:
+	case now.Sub(k.last) >= k.pause:
 		k.pause = min(2*k.pause, longest)
 	default:
 		return
 	}
-	k.last, k.asked = now, true
+	k.last = now
+	k.ask()
 }
 
 // Begin reports whether a sweep is due, for [Keeper.Retire]. It is called before the pods are
@@ -94,8 +113,15 @@ func (k *Keeper) Due(now time.Time) {
 func (k *Keeper) Begin() (sweep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	sweep, k.asked = k.asked, false
-	return sweep
+	switch k.state {
+	case asked:
+		k.state = resting
+	case sweepingAsked:
+		k.state = sweeping
+	default:
+		return false
+	}
+	return true
 }
 
 // Retire drops what the stores in memory have of pods that are not known and, with sweep, begins
@@ -110,16 +136,25 @@ func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep boo
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.sweeping { // two would remove the same directories
-		k.asked = true
+	switch k.state {
+	case sweeping, sweepingAsked: // two would remove the same directories
+		k.state = sweepingAsked
 		return
+	case asked:
+		k.state = sweepingAsked
+	case resting:
+		k.state = sweeping
 	}
-	k.sweeping = true
 	k.cfg.Beside(ctx, func(ctx context.Context) {
-		failed := k.sweep(ctx, known) != nil
+		err := k.sweep(ctx, known)
 		k.mu.Lock()
-		k.sweeping, k.failed = false, failed
-		again := k.asked
+		if err != nil {
+			k.pause = retryAfter
+		}
+		again := k.state == sweepingAsked
+		if k.state = resting; again {
+			k.state = asked
+		}
 		k.mu.Unlock()
 		if again { // what this one missed, the next one finds
 			k.cfg.Again()
