@@ -80,7 +80,6 @@ type running struct {
 	changed atomic.Bool
 	beat    atomic.Pointer[time.Time] // when the loop last turned
 	results sync.Mutex                // held while readiness goes from probes to statuses
-	unsure  sync.Map                  // UIDs of pods that were synced as they are remembered
 	resolv  atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
 	wg      sync.WaitGroup            // what runs beside the loop
 }

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/checkpoint"
@@ -42,7 +41,7 @@ type boots struct {
 
 // learnBoot reads the record. It is called once, before the loop.
 func (a *Agent) learnBoot() {
-	if a.confirmed() {
+	if a.pods.IsConfirmed() {
 		return // there is no API server
 	}
 	b := &a.boots
@@ -91,16 +90,12 @@ func (a *Agent) mayHaveEnded(pod *v1.Pod) bool {
 
 // certainty is how certain the definition of a pod is that its worker has. If it is only
 // remembered, what runs may have been made from a newer one, that a failing disk did not
-// take. The worker looks again when the server has answered (see lookAgain).
+// take. The worker looks again when the server has answered (see publishConfirmed).
 func (a *Agent) certainty(pod *v1.Pod) podlife.Certainty {
 	if podmeta.IsStatic(pod) {
 		return podlife.Confirmed
 	}
 	w := a.pods.Want(pod.UID)
-	if w.By < podlife.Confirmed {
-		a.run.unsure.Store(pod.UID, nil)
-		w = a.pods.Want(pod.UID) // it may have been confirmed before the note was made
-	}
 	if w.Pod != nil && !sameDefinitions(w.Pod, pod) {
 		return podlife.Remembered // the worker gets the newer one any moment
 	}
@@ -111,12 +106,4 @@ func (a *Agent) certainty(pod *v1.Pod) podlife.Certainty {
 func sameDefinitions(a, b *v1.Pod) bool {
 	same := func(a, b v1.Container) bool { return podspec.Hash(&a) == podspec.Hash(&b) }
 	return slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, same) && slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, same)
-}
-
-// lookAgain has the workers look again that had a pod as it was remembered.
-func (a *Agent) lookAgain() {
-	for uid := range a.run.unsure.Range {
-		a.run.unsure.Delete(uid)
-		a.workers.Resync(uid.(types.UID))
-	}
 }

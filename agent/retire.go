@@ -43,13 +43,6 @@ func (a *Agent) keeper() *keep.Keeper {
 	return keep.New(keep.Config{
 		Memory: []keep.Store{
 			plain("statuses", a.statuses.Retain), plain("probes", a.probes.Retain), plain("events", a.events.Retain),
-			plain("remembered pods", func(known isKnown) {
-				for uid := range a.run.unsure.Range {
-					if !known(uid.(types.UID)) {
-						a.run.unsure.Delete(uid)
-					}
-				}
-			}),
 		},
 		Disk: append(disk,
 			keep.Store{Of: "published statuses", Retain: a.pruneSink},

@@ -28,7 +28,7 @@ func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
 		return statusmgr.Itself(pod)
 	}
 	s := statusmgr.Shown{By: podlife.Remembered}
-	if a.confirmed() {
+	if a.pods.IsConfirmed() {
 		s.By = podlife.Confirmed
 	}
 	s.Object, _ = a.hooks.PublishAs(a.guard, a.asShown(pod))
@@ -42,16 +42,6 @@ func (a *Agent) published(pod *v1.Pod) (st *v1.PodStatus, known bool) {
 		return &v1.PodStatus{}, known // nobody sees one
 	}
 	return &s.Object.Status, true
-}
-
-// confirmed reports whether what the API server has is known.
-func (a *Agent) confirmed() bool {
-	select {
-	case <-a.pods.Confirmed():
-		return true
-	default:
-		return false
-	}
 }
 
 // show gives a status to those who see the pod, unless its next life has begun since. A
@@ -143,11 +133,13 @@ func (a *Agent) publishConfirmed(ctx context.Context) error {
 	case <-a.pods.Confirmed():
 		for _, w := range a.workers.List() {
 			a.republish(w.UID)
+			if w.Pod != nil && !podmeta.IsStatic(w.Pod) {
+				a.workers.Resync(w.UID) // it may have been synced as it was remembered: see certainty
+			}
 		}
 		for _, p := range a.pods.Pods() { // some have no worker
 			a.republish(p.UID)
 		}
-		a.lookAgain()
 		a.run.changed.Store(true) // pods may wait for the same
 		wake(a.run.readmit)
 		a.recordBoot(ctx)

@@ -273,7 +273,7 @@ func (m *Manager) confirm() {
 			return
 		}
 	}
-	if !m.isConfirmed() { // else it was before: a source that fails later is confirmed still
+	if !m.IsConfirmed() { // else it was before: a source that fails later is confirmed still
 		close(m.confirmed)
 	}
 }

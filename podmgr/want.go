@@ -41,7 +41,7 @@ func (m *Manager) Want(uid types.UID) Want {
 	defer m.mu.Unlock()
 	w := Want{Pod: m.store.byUID[uid], By: podlife.Confirmed}
 	if w.Pod != nil {
-		if !podmeta.IsStatic(w.Pod) && !m.isConfirmed() {
+		if !podmeta.IsStatic(w.Pod) && !m.IsConfirmed() {
 			w.By = podlife.Remembered
 		}
 		return w
@@ -57,7 +57,8 @@ func (m *Manager) Want(uid types.UID) Want {
 	return w
 }
 
-func (m *Manager) isConfirmed() bool {
+// IsConfirmed reports whether [Manager.Confirmed] is closed.
+func (m *Manager) IsConfirmed() bool {
 	select {
 	case <-m.confirmed:
 		return true
