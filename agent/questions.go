@@ -24,7 +24,7 @@ var (
 func (a *Agent) questions() *query.Query {
 	q := &query.Query{
 		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
-		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: func(pod *v1.Pod) string { return a.hooks.Explain(a.guard, pod) },
+		Volumes: a.volumes, Streams: a.cfg.Runtime, EndedFor: a.runtime.EndedFor, Admission: a.answer, Explain: func(pod *v1.Pod) string { return a.hooks.Explain(a.guard, pod) },
 		Short:    func(pod *v1.Pod) []string { return a.node.Shortages(pod, a.admission.Active(pod.UID)) },
 		Listener: hostports.Listener,
 		PodLogs:  a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) },

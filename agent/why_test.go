@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/local"
@@ -43,6 +44,26 @@ func TestWhyTellsWhatPartsKnow(t *testing.T) {
 		}
 		if node := a.WhyNode(); node.Name != "node" || node.Network != "licence was here" || len(node.Parts) != 1 {
 			t.Errorf("node: %+v", node)
+		}
+	})
+}
+
+// That a probe ended a container is known of the runtime's answer, and not read from an event.
+func TestWhySaysThatAProbeEndedAContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := agenttest.New(t)
+		a := n.Start()
+		pod := agenttest.Pod("web", agenttest.Container("c"))
+		pod.Spec.Containers[0].LivenessProbe = &v1.Probe{
+			ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: intstr.FromInt32(1)}}, PeriodSeconds: 10, FailureThreshold: 1, TimeoutSeconds: 1,
+		}
+		n.Want(pod)
+		for range 6 { // while it waits, and while it runs again
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			if why := a.Why(a.Pods()[0]); !strings.Contains(why.Cause, "its liveness probe failed") {
+				t.Errorf("%s: %q", a.Pods()[0].Status.ContainerStatuses[0].State.String(), why.Cause)
+			}
 		}
 	})
 }

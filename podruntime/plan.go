@@ -3,7 +3,6 @@ package podruntime
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -157,24 +156,6 @@ func answers(results func(id string) ProbeResult) func(id string) observed.Answe
 		default:
 			return observed.Maybe
 		}
-	}
-}
-
-// EndedFor returns why a container was ended, by the text of its event Killing; "" if that does
-// not say it.
-func EndedFor(message string) podlife.Kind {
-	for _, kind := range []podlife.Kind{podlife.Changed, podlife.LivenessFailed, podlife.StartupFailed, podlife.Resized} {
-		if strings.HasSuffix(strings.TrimSuffix(message, ", will be restarted"), " "+kind.Message()) {
-			return kind
-		}
-	}
-	switch {
-	case message == "FailedPostStartHook":
-		return podlife.HookFailed
-	case strings.HasSuffix(message, "state, try killing it before restart"):
-		return podlife.StateUnknown
-	default:
-		return ""
 	}
 }
 

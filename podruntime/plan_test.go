@@ -355,23 +355,3 @@ func TestPlanOfWaitingContainers(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
-
-// The reason of a kill can be read from its event, for each that a plan has.
-func TestEndedForReadsTheEvent(t *testing.T) {
-	for _, kind := range []podlife.Kind{podlife.Changed, podlife.LivenessFailed, podlife.StartupFailed, podlife.Resized} {
-		words := kind.Message()
-		for _, message := range []string{"Container c " + words, "Init container c " + words + ", will be restarted"} {
-			if got := EndedFor(message); got != kind {
-				t.Errorf("%q is %q, want %q", message, got, kind)
-			}
-		}
-	}
-	for message, want := range map[string]podlife.Kind{
-		`Container is in "unknown" state, try killing it before restart`: podlife.StateUnknown,
-		"FailedPostStartHook": podlife.HookFailed, "Stopping container c": "", "": "",
-	} {
-		if got := EndedFor(message); got != want {
-			t.Errorf("%q is %q, want %q", message, got, want)
-		}
-	}
-}

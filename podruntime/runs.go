@@ -54,7 +54,7 @@ type run struct {
 	Since time.Time
 	// Seen reports that a look that began after Since has shown State.
 	Seen bool
-	// Ends is why an ending run is ended.
+	// Ends is why the run is ended, or was; "" if nobody ended it.
 	Ends podlife.Kind
 	// Next is when another attempt may be made, or when what was ended may be ended again.
 	// It is zero if nothing has failed since Since.
@@ -77,6 +77,9 @@ type history struct {
 	failed time.Duration // the last wait after failed calls in a row; 0 if the last succeeded
 	broken int           // successes in a row that a look contradicted
 	loop   crashLoop
+	// lastID and lastEnds are ID and Ends of the run before.
+	lastID   string
+	lastEnds podlife.Kind
 }
 
 // runs are the runs of all pods.
@@ -210,8 +213,8 @@ func (p *podRuns) made(name, id string, state runState, now time.Time) {
 	if old := *r; old.ends() {
 		p.older = append(p.older, &old)
 	}
-	r.settle()
-	*r = run{Name: name, ID: id, State: state, Since: now, Next: r.Next, Err: r.Err, history: r.history}
+	r.gone()
+	r.ID, r.State, r.Since = id, state, now
 }
 
 // ends reports that the run was to end, and that no look has shown that it did.
@@ -220,6 +223,9 @@ func (r *run) ends() bool { return r.State == ending || r.State == ended && !r.S
 // gone makes the next attempt of what the runtime has nothing of.
 func (r *run) gone() {
 	r.settle()
+	if r.ID != "" {
+		r.lastID, r.lastEnds = r.ID, r.Ends
+	}
 	*r = run{Name: r.Name, Next: r.Next, Err: r.Err, history: r.history}
 }
 
@@ -523,6 +529,25 @@ func (r *runs) note(uid types.UID, name string, err error) {
 // Retry ends the back-offs of failed creations and starts of the pod, since something that they
 // depend on has changed. Crash-loop back-offs stay.
 func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, (*podRuns).retry) }
+
+// EndedFor returns why a container of a pod was ended, "" if nobody ended it or that is not known
+// any more: it is known of the last two instances of each container that this Manager has seen.
+func (m *Manager) EndedFor(uid types.UID, id string) (why podlife.Kind) {
+	m.runs.see(uid, func(p *podRuns) { why = p.endedFor(id) })
+	return why
+}
+
+func (p *podRuns) endedFor(id string) podlife.Kind {
+	if r := p.byID(id); r != nil {
+		return r.Ends
+	}
+	for _, r := range p.newest {
+		if r.lastID == id {
+			return r.lastEnds
+		}
+	}
+	return ""
+}
 
 // StartErrors returns, by container name, why containers wait whose last start failed, or has to
 // wait: users see Reason and Message unchanged. The map is the caller's. It has none of an earlier

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // The waits after failures in a row grow, what was seen has its first failure
@@ -70,6 +71,34 @@ func TestWaitsAfterBrokenRuns(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Why an instance was ended is known until the one after the next was made. What ended by itself
+// was ended by nobody.
+func TestEndedFor(t *testing.T) {
+	p, now := newPodRuns(), time.Unix(1, 0)
+	check := func(when string, want map[string]podlife.Kind) {
+		t.Helper()
+		for _, id := range []string{"", "1", "2", "3"} {
+			if got := p.endedFor(id); got != want[id] {
+				t.Errorf("%s: %q was ended for %q, want %q", when, id, got, want[id])
+			}
+		}
+	}
+	p.started("c", "1", now)
+	check("while it runs", nil)
+	p.end("c", "1", podlife.LivenessFailed, now)
+	p.stopped("c", "1", now)
+	check("when it has ended", map[string]podlife.Kind{"1": podlife.LivenessFailed})
+	p.learn(&observed.Pod{ObservedAt: now.Add(time.Second)}, now)
+	check("when it was removed", map[string]podlife.Kind{"1": podlife.LivenessFailed})
+	p.started("c", "2", now.Add(time.Second))
+	check("after its restart", map[string]podlife.Kind{"1": podlife.LivenessFailed})
+	p.learn(&observed.Pod{Containers: []observed.Container{{ID: "2", Name: "c", State: observed.Exited}}}, now)
+	p.started("c", "3", now.Add(2*time.Second))
+	check("when its successor has ended by itself", nil)
+	p.unheard(p.end("c", "3", podlife.Changed, now))
+	check("when the runtime did not hear of the end", nil)
 }
 
 // A removal is believed once; what is there again is an error, and no more is

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/podruntime"
+	"github.com/nodewright/nodewright/podstatus"
 )
 
 // container is a container of the pod with its status.
@@ -212,7 +212,7 @@ func (e *explanation) tellEnd(state string, c *container, t *v1.ContainerStateTe
 	}
 	e.words(c, past)
 	logs := func() { e.do("%s", e.logs(c, past)) }
-	switch kind := e.endedFor(c, t); {
+	switch kind := e.endedFor(t); {
 	case t.Reason == "OOMKilled":
 		limit := c.spec.Resources.Limits[v1.ResourceMemory]
 		if limit.IsZero() {
@@ -268,17 +268,11 @@ func (e *explanation) lived(t *v1.ContainerStateTerminated) string {
 }
 
 // endedFor returns why the agent ended an instance, "" if it did not.
-func (e *explanation) endedFor(c *container, t *v1.ContainerStateTerminated) (kind podlife.Kind) {
-	e.last(c, func(ev *v1.Event) bool {
-		at := ev.LastTimestamp.Time
-		// Times that were stored have whole seconds.
-		if ev.Reason != "Killing" || at.Before(t.StartedAt.Add(-time.Second)) || at.After(t.FinishedAt.Add(time.Second)) {
-			return false
-		}
-		kind = podruntime.EndedFor(ev.Message)
-		return kind != ""
-	})
-	return kind
+func (e *explanation) endedFor(t *v1.ContainerStateTerminated) podlife.Kind {
+	if e.EndedFor == nil {
+		return ""
+	}
+	return e.EndedFor(podstatus.BareID(t.ContainerID))
 }
 
 // words adds the last words of a container as evidence: of the instance before the newest, if

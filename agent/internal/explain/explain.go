@@ -53,6 +53,9 @@ type Facts struct {
 	Problems []local.Problem
 	// Events are those of the pod, oldest first.
 	Events []v1.Event
+	// EndedFor returns why the agent ended a container, by its ID in the runtime; "" if it did not.
+	// Nil knows none.
+	EndedFor func(id string) podlife.Kind
 	// LastWords returns the last line of the log of a container's newest instance, or of the one
 	// before it; "" if there is none. Nil knows none.
 	LastWords func(container string, previous bool) string

@@ -58,7 +58,7 @@ func waiting(reason, message string) v1.ContainerState {
 }
 
 func terminated(code int32, reason string) v1.ContainerState {
-	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, Reason: reason, StartedAt: ago(12 * time.Second), FinishedAt: ago(7 * time.Second)}}
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: "test://last", ExitCode: code, Reason: reason, StartedAt: ago(12 * time.Second), FinishedAt: ago(7 * time.Second)}}
 }
 
 // loop returns the status of a container in a crash loop.
@@ -120,7 +120,7 @@ var faults = []struct {
 	{"3b the liveness probe fails", do(broken(v1.PodRunning, loop(137, "Error")), func(f *facts, c *v1.Container, _ *v1.ContainerStatus) {
 		c.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/alive", Port: intstr.FromInt32(80)}}}
 		event(f, "c", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500", 12, 8*time.Second)
-		event(f, "c", "Killing", "Container c failed liveness probe, will be restarted", 4, 8*time.Second)
+		f.EndedFor = func(id string) podlife.Kind { return map[string]podlife.Kind{"last": podlife.LivenessFailed}[id] }
 	}), []string{"container c was ended 5 times", "its liveness probe failed", "GET http://POD:80/alive: HTTP probe failed with statuscode: 500", "livenessProbe"}},
 	{"4 a ConfigMap is missing", broken(v1.PodPending, v1.ContainerStatus{State: waiting("CreateContainerConfigError", `spec.containers[0].envFrom[0].configMapRef: configmap "settings" not found`)}),
 		[]string{"does not run: container c cannot be made: ", `configmap "settings" not found`, `put a ConfigMap "settings" of namespace shop into the directory of /srv/m/p.yaml`}},
@@ -214,9 +214,9 @@ func TestCausesHaveTheirWords(t *testing.T) {
 		f.Cause, f.Worker.Kind = c, podworker.Terminated
 		return f
 	}
-	killed := func(message string) *explain.Facts {
+	killed := func(why podlife.Kind) *explain.Facts {
 		f := broken(v1.PodRunning, loop(137, "Error"))
-		event(f, "c", "Killing", message, 1, 8*time.Second)
+		f.EndedFor = func(id string) podlife.Kind { return map[string]podlife.Kind{"last": why}[id] }
 		return f
 	}
 	answered := func(r part.Rejection) *explain.Facts {
@@ -239,12 +239,13 @@ func TestCausesHaveTheirWords(t *testing.T) {
 		{podlife.VolumesExhausted, ended(podlife.Cause{Kind: podlife.VolumesExhausted, Message: "driver d has 3 of 3"}), []string{"no more volumes of a CSI driver", "driver d has 3 of 3", "remove a pod"}},
 		{podlife.Rejected, answered(part.Rejection{Reason: "NodeAffinity", Message: "Predicate NodeAffinity failed"}), []string{"does not run: the node rejected it: NodeAffinity", "spec.nodeSelector"}},
 		{podlife.Waits, answered(part.Rejection{Reason: "OutOfcpu", Message: "it waits for the end of shop/other", RetryUntil: now.Add(time.Minute)}), []string{"it waits for room on the node, until 08:39:37 (OutOfcpu: it waits for the end of shop/other)", "make room"}},
-		{podlife.Changed, killed("Container c definition changed, will be restarted"), []string{"container c was ended 5 times", "its definition was changed"}},
-		{podlife.LivenessFailed, killed("Container c failed liveness probe, will be restarted"), []string{"its liveness probe failed"}},
-		{podlife.StartupFailed, killed("Container c failed startup probe, will be restarted"), []string{"its startup probe failed"}},
-		{podlife.StateUnknown, killed(`Container is in "unknown" state, try killing it before restart`), []string{"could not tell its state"}},
-		{podlife.HookFailed, killed("FailedPostStartHook"), []string{"its postStart hook failed"}},
-		{podlife.Resized, killed("Container c resize requires restart, will be restarted"), []string{"resizePolicy wants a restart"}},
+		{podlife.Changed, killed(podlife.Changed), []string{"container c was ended 5 times", "its definition was changed"}},
+		{podlife.LivenessFailed, killed(podlife.LivenessFailed), []string{"its liveness probe failed"}},
+		{podlife.StartupFailed, killed(podlife.StartupFailed), []string{"its startup probe failed"}},
+		{podlife.StateUnknown, killed(podlife.StateUnknown), []string{"could not tell its state"}},
+		{podlife.HookFailed, killed(podlife.HookFailed), []string{"its postStart hook failed"}},
+		{podlife.Resized, killed(podlife.Resized), []string{"resizePolicy wants a restart"}},
+		{podlife.Surplus, killed(podlife.Surplus), []string{"ran beside a newer instance"}},
 		{podlife.CrashLoop, broken(v1.PodRunning, loop(3, "Error")), []string{"has ended 5 times", "exit code 3"}},
 		{podlife.RunFailed, broken(v1.PodPending, v1.ContainerStatus{State: waiting("RunContainerError", "no space left on device")}), []string{"cannot be started: no space left on device"}},
 		{"", ended(podlife.Cause{Reason: "Licence", Message: "3 of 3 seats are taken"}), []string{"it was ended (Licence): 3 of 3 seats are taken"}},

@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -47,6 +48,8 @@ type Query struct {
 	Streams interface {
 		Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	}
+	// EndedFor returns why the agent ended a container of a pod, "" if it did not.
+	EndedFor func(uid types.UID, id string) podlife.Kind
 	// Admission is how far a pod is that was not admitted: what it was answered
 	// last, or nil, and since when its resources are being reserved, or zero.
 	Admission func(types.UID) (why *part.Rejection, reserving time.Time)

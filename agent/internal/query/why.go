@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/explain"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/crilog"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -54,6 +55,7 @@ func (q *Query) facts(pod *v1.Pod) explain.Facts {
 		}
 	}
 	f.Problems = problemsOf(pod, f.Manifest, q.Problems())
+	f.EndedFor = func(id string) podlife.Kind { return q.EndedFor(pod.UID, id) }
 	f.LastWords = func(container string, previous bool) string { return q.lastWords(pod, container, previous) }
 	return f
 }
