@@ -476,7 +476,8 @@ func validYAML(t *testing.T, text string) error {
 	if !strings.Contains(text, "kind: Pod\n") {
 		return nil
 	}
-	pods, problems := podmgr.Decode("a block", []byte(text))
+	decoded := podmgr.Decode("a block", []byte(text))
+	pods, problems := decoded.Pods, decoded.Problems
 	if len(problems) > 0 || len(pods) == 0 {
 		return fmt.Errorf("%d pods, %v", len(pods), problems)
 	}

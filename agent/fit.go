@@ -2,12 +2,16 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/internal/admit"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // The dry run of an admission, for whoever wants to know before a pod is made.
@@ -22,8 +26,11 @@ type shower interface{ ShowFit(*local.Fit) }
 
 // Fit reports whether the node would admit a pod now, and where its containers would
 // run. Nothing is taken. It may block for as long as parts take to answer, and may
-// be called before Run. The pod is not changed.
-func (a *Agent) Fit(pod *v1.Pod) local.Fit {
+// be called before Run. No pod is changed.
+//
+// beside are pods that would be there as well. A pod of the node with the name of one of these or
+// of pod counts as gone: the other would replace it.
+func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	pod = pod.DeepCopy()
 	if pod.Namespace == "" {
 		pod.Namespace = v1.NamespaceDefault
@@ -40,7 +47,7 @@ func (a *Agent) Fit(pod *v1.Pod) local.Fit {
 	for i := range pod.Spec.Containers {
 		out.Containers = append(out.Containers, local.FitContainer{Name: pod.Spec.Containers[i].Name})
 	}
-	others := a.admission.Active(pod.UID)
+	others := a.besides(pod, beside)
 	r := a.admission.Ask(pod, others)
 	if r == nil {
 		// Whoever asks has no context to give; this bound is that of a real
@@ -58,6 +65,66 @@ func (a *Agent) Fit(pod *v1.Pod) local.Fit {
 	if r = a.admission.Later(pod, others, r); r != nil {
 		out.Fits, out.Containers = false, nil
 		out.Reason, out.Message, out.RetryUntil = r.Reason, r.Message, r.RetryUntil
+		out.Shortages = a.node.Shortages(pod, others)
+	} else {
+		out.Requests = a.node.Requests(pod, others)
+	}
+	out.Missing = append(a.lacksObjects(pod), a.lacksPorts(pod)...)
+	return out
+}
+
+// besides returns the pods that hold resources beside pod if it and those in beside were there.
+func (a *Agent) besides(pod *v1.Pod, beside []*v1.Pod) []*v1.Pod {
+	replaced := map[string]bool{podmeta.FullName(pod.Namespace, pod.Name): true}
+	for _, p := range beside {
+		replaced[podmeta.FullName(p.Namespace, p.Name)] = true
+	}
+	others := slices.DeleteFunc(a.admission.Active(pod.UID), func(p *v1.Pod) bool { return replaced[podmeta.FullName(p.Namespace, p.Name)] })
+	return append(others, beside...)
+}
+
+// lacksObjects lists the objects that a pod needs and that no source has.
+func (a *Agent) lacksObjects(pod *v1.Pod) (out []local.FitMissing) {
+	configMaps, secrets := a.pods.ConfigMaps(pod.Namespace), a.pods.Secrets(pod.Namespace)
+	claims := a.pods.ResourceClaims(pod.Namespace)
+	for _, r := range podmeta.References(pod) {
+		there := r.Optional
+		switch r.Kind {
+		case "ConfigMap":
+			there = there || configMaps[r.Name] != nil
+		case "Secret":
+			there = there || secrets[r.Name] != nil
+		case "ResourceClaim":
+			there = there || claims[r.Name] != nil
+		case "PersistentVolumeClaim":
+			_, found := a.pods.Claim(pod.Namespace, r.Name)
+			there = there || found
+		}
+		if !there {
+			name := pod.Namespace + "/" + r.Name
+			out = append(out, local.FitMissing{Kind: r.Kind, Name: name, Message: r.Kind + " " + name + " is not here"})
+		}
+	}
+	return out
+}
+
+// lacksPorts lists the TCP ports of the node that a pod wants and that a process has which is no
+// declared port of another pod's: those are a reason for a rejection.
+func (a *Agent) lacksPorts(pod *v1.Pod) (out []local.FitMissing) {
+	declared := map[int32]bool{}
+	for _, p := range a.admission.Active("") {
+		for _, port := range fit.HostPorts(p) {
+			declared[port.Port] = true
+		}
+	}
+	for _, port := range fit.HostPorts(pod) {
+		if port.Protocol != v1.ProtocolTCP || declared[port.Port] {
+			continue
+		}
+		if who := a.query.Holder(port.Port); who != "" {
+			name := fmt.Sprintf("%d/%s", port.Port, port.Protocol)
+			out = append(out, local.FitMissing{Kind: local.KindHostPort, Name: name, Message: "host port " + name + " is taken by " + who})
+		}
 	}
 	return out
 }

@@ -125,18 +125,19 @@ func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 }
 
-// hostPort is one port of the node that a pod uses. An empty ip stands for all addresses.
-type hostPort struct {
-	ip       string
-	protocol v1.Protocol
-	port     int32
+// HostPort is one port of the node that a pod takes. An empty IP stands for all
+// addresses.
+type HostPort struct {
+	IP       string
+	Protocol v1.Protocol
+	Port     int32
 }
 
-// hostPorts returns the ports of the node that a pod uses, including those of sidecars. As in the
-// kubelet, init containers do not count, since they end before others listen. With the host's
-// network, every container port is a port of the node.
-func hostPorts(pod *v1.Pod) []hostPort {
-	var ports []hostPort
+// HostPorts returns the ports of the node that a pod takes, those of sidecars included.
+// Plain init containers do not count: they have ended before others listen, as in the
+// kubelet. In the host's network every container port is one of the node's.
+func HostPorts(pod *v1.Pod) []HostPort {
+	var ports []HostPort
 	add := func(cs []v1.Container) {
 		for i := range cs {
 			for _, p := range cs[i].Ports {
@@ -152,7 +153,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 				if proto == "" {
 					proto = v1.ProtocolTCP
 				}
-				ports = append(ports, hostPort{p.HostIP, proto, port})
+				ports = append(ports, HostPort{p.HostIP, proto, port})
 			}
 		}
 	}
@@ -168,13 +169,13 @@ func hostPorts(pod *v1.Pod) []hostPort {
 // portTable has the host ports of a pod, indexed to find conflicts fast: a pod may have many
 // ports, and a node many pods.
 type portTable struct {
-	exact map[hostPort]bool // ports with their address; "" for all addresses
-	any   map[hostPort]bool // ports without their address
+	exact map[HostPort]bool // with an address, or without one for all of them
+	any   map[HostPort]bool // all ports, without their addresses
 }
 
 // tableOf returns a table of ports.
-func tableOf(ports []hostPort) portTable {
-	t := portTable{map[hostPort]bool{}, map[hostPort]bool{}}
+func tableOf(ports []HostPort) portTable {
+	t := portTable{map[HostPort]bool{}, map[HostPort]bool{}}
 	for _, p := range ports {
 		t.exact[p.normal()], t.any[p.everywhere()] = true, true
 	}
@@ -183,19 +184,19 @@ func tableOf(ports []hostPort) portTable {
 
 // normal returns the port with an empty ip for 0.0.0.0 and ::, which both stand for all
 // addresses of both families.
-func (h hostPort) normal() hostPort {
-	if h.ip == "0.0.0.0" || h.ip == "::" {
-		h.ip = ""
+func (h HostPort) normal() HostPort {
+	if h.IP == "0.0.0.0" || h.IP == "::" {
+		h.IP = ""
 	}
 	return h
 }
 
-// everywhere returns the port with all addresses.
-func (h hostPort) everywhere() hostPort { return hostPort{"", h.protocol, h.port} }
+// everywhere returns the port without its address.
+func (h HostPort) everywhere() HostPort { return HostPort{"", h.Protocol, h.Port} }
 
 // clashes reports whether a port conflicts with one of the table.
-func (t portTable) clashes(h hostPort) bool {
-	if h = h.normal(); h.ip == "" {
+func (t portTable) clashes(h HostPort) bool {
+	if h = h.normal(); h.IP == "" {
 		return t.any[h]
 	}
 	return t.exact[h] || t.exact[h.everywhere()]
@@ -204,16 +205,16 @@ func (t portTable) clashes(h hostPort) bool {
 // ports rejects pods with host ports that other pods use. A port that a process of the node uses
 // is noticed only when the container starts.
 func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
-	ports := hostPorts(pod)
+	ports := HostPorts(pod)
 	if len(ports) == 0 {
 		return nil
 	}
 	want := tableOf(ports)
 	for _, o := range others {
-		for _, taken := range hostPorts(o) {
+		for _, taken := range HostPorts(o) {
 			if want.clashes(taken) {
 				return &Rejection{Reason: "NodePorts", Message: fmt.Sprintf("host port %d/%s is taken by pod %s/%s",
-					taken.port, taken.protocol, o.Namespace, o.Name)}
+					taken.Port, taken.Protocol, o.Namespace, o.Name)}
 			}
 		}
 	}

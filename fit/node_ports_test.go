@@ -7,28 +7,28 @@ import (
 )
 
 // clash is the rule, for two ports.
-func clash(a, b hostPort) bool {
+func clash(a, b HostPort) bool {
 	every := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || every(a.ip) || every(b.ip))
+	return a.Port == b.Port && a.Protocol == b.Protocol && (a.IP == b.IP || every(a.IP) || every(b.IP))
 }
 
 // The table says what the rule says, for every pair.
 func TestPortTable(t *testing.T) {
-	var all []hostPort
+	var all []HostPort
 	for _, ip := range []string{"", "0.0.0.0", "::", "10.0.0.1", "10.0.0.2", "fd00::1", "some"} {
 		for _, proto := range []v1.Protocol{v1.ProtocolTCP, v1.ProtocolUDP} {
 			for _, port := range []int32{80, 81} {
-				all = append(all, hostPort{ip, proto, port})
+				all = append(all, HostPort{ip, proto, port})
 			}
 		}
 	}
 	for _, a := range all {
 		for _, b := range all {
-			if got, want := tableOf([]hostPort{a}).clashes(b), clash(a, b); got != want {
+			if got, want := tableOf([]HostPort{a}).clashes(b), clash(a, b); got != want {
 				t.Errorf("%+v beside %+v: clash %t, want %t", b, a, got, want)
 			}
 			for _, c := range all {
-				if got, want := tableOf([]hostPort{a, c}).clashes(b), clash(a, b) || clash(c, b); got != want {
+				if got, want := tableOf([]HostPort{a, c}).clashes(b), clash(a, b) || clash(c, b); got != want {
 					t.Errorf("%+v beside %+v and %+v: clash %t, want %t", b, a, c, got, want)
 				}
 			}

@@ -57,31 +57,61 @@ func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	return out
 }
 
-// shortage is a resource of which the node has too little. asked is the pod's request, used the
-// requests of the others, and have the amount for all pods.
-type shortage struct {
+// demand is a resource that the node bounds: asked is the pod's request, used the requests of the
+// others, and have the amount for all pods.
+type demand struct {
 	name              v1.ResourceName
 	asked, used, have resource.Quantity
 }
 
-// short returns the resources of which there is too little, first "pods" and then by name; with
-// first, only the first one. The Rejection is about a resource for which the pod has to wait.
-func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *Rejection) {
+// free is the amount that the others leave.
+func (d *demand) free() resource.Quantity {
+	free := d.have.DeepCopy()
+	free.Sub(d.used)
+	if free.Sign() < 0 {
+		return resource.Quantity{}
+	}
+	return free
+}
+
+// isShort reports whether there is too little.
+func (d *demand) isShort() bool {
+	sum := d.used.DeepCopy()
+	sum.Add(d.asked)
+	return sum.Cmp(d.have) > 0
+}
+
+// short returns the resources of which there is too little, "pods" first and then by name;
+// only the first one if first is true. The Rejection is for a resource for which the pod
+// has to wait.
+func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []demand, r *Rejection) {
+	r = p.demands(pod, others, func(d demand) (more bool) {
+		if d.isShort() {
+			list = append(list, d)
+		}
+		return !first || len(list) == 0
+	})
+	if r != nil {
+		return nil, r
+	}
+	return list, nil
+}
+
+// demands calls see for each resource of a pod that the node bounds, "pods" first and then by name,
+// until it returns false.
+func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more bool)) *Rejection {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
-	// Every pod counts as one.
-	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && int64(len(others))+1 > limit.Value() {
-		list = append(list, shortage{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()})
+	// Every pod counts as one, whatever it requests.
+	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && !see(demand{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()}) {
+		return nil
 	}
 	want := podmeta.Requests(pod)
 	offered := p.offered(want)
-	for _, name := range slices.Sorted(maps.Keys(want)) { // sorted, so that the same one is reported each time
-		if first && len(list) > 0 {
-			break
-		}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
 		q := want[name]
 		have, bounded, r := p.bound(pod, name, q, offered)
 		if r != nil {
-			return nil, r
+			return r
 		}
 		if !bounded {
 			continue
@@ -90,13 +120,11 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage
 		for _, o := range others {
 			used.Add(podmeta.Requests(o)[name])
 		}
-		sum := used.DeepCopy()
-		sum.Add(q)
-		if sum.Cmp(have) > 0 {
-			list = append(list, shortage{name, q, used, have.DeepCopy()})
+		if !see(demand{name, q, used, have.DeepCopy()}) {
+			return nil
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // bound returns the limit of a resource for all pods together; bounded is false if there is none.
@@ -131,26 +159,45 @@ func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
 	short, _ := p.short(pod, others, false)
 	var out []string
 	for _, s := range short {
-		free := s.have.DeepCopy()
-		free.Sub(s.used)
-		if free.Sign() < 0 {
-			free = resource.Quantity{}
-		}
+		free := s.free()
 		switch s.name {
 		case v1.ResourcePods:
 			out = append(out, fmt.Sprintf("wants a place among %d pods, and %d are there", s.have.Value(), s.used.Value()))
 		case v1.ResourceCPU:
 			out = append(out, fmt.Sprintf("wants %s CPUs, and %s are free", inCores(s.asked), inCores(free)))
-		case v1.ResourceMemory, v1.ResourceEphemeralStorage:
-			out = append(out, fmt.Sprintf("wants %s of %s, and %s are free", binary(s.asked), s.name, binary(free)))
 		default:
-			out = append(out, fmt.Sprintf("wants %s of %s, and %s are free", s.asked.String(), s.name, free.String()))
+			out = append(out, fmt.Sprintf("wants %s of %s, and %s are free", inUnits(s.name, s.asked), s.name, inUnits(s.name, free)))
 		}
 	}
 	return out
 }
 
-// inCores formats an amount of CPUs for people.
+// Requests says of each resource that pod requests how much of the free amount that is, such as
+// "0.5 of 1.5 free CPUs".
+func (p *Node) Requests(pod *v1.Pod, others []*v1.Pod) []string {
+	var out []string
+	_ = p.demands(pod, others, func(d demand) (more bool) {
+		switch {
+		case d.name == v1.ResourcePods:
+		case d.name == v1.ResourceCPU:
+			out = append(out, fmt.Sprintf("%s of %s free CPUs", inCores(d.asked), inCores(d.free())))
+		default:
+			out = append(out, fmt.Sprintf("%s of %s free %s", inUnits(d.name, d.asked), inUnits(d.name, d.free()), d.name))
+		}
+		return true
+	})
+	return out
+}
+
+// inUnits is an amount of a resource as people read it.
+func inUnits(name v1.ResourceName, q resource.Quantity) string {
+	if name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage {
+		return binary(q)
+	}
+	return q.String()
+}
+
+// inCores is an amount of CPUs as people read it.
 func inCores(q resource.Quantity) string {
 	return strconv.FormatFloat(float64(q.MilliValue())/1000, 'f', -1, 64)
 }

@@ -84,4 +84,8 @@ func TestShortagesNameAllWithUnits(t *testing.T) {
 	if got := n.Shortages(pod("1", "1Gi"), nil); got != nil {
 		t.Errorf("a pod that fits lacks %q", got)
 	}
+	want = []string{"0.01 of 1.74 free CPUs", "4Mi of 19.8Gi free memory"}
+	if got := n.Requests(pod("10m", "4Mi"), []*v1.Pod{pod("100m", "128Mi")}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/checkpoint"
@@ -69,6 +70,11 @@ func (r *InProcess) Advice() []string {
 // returns their IDs. name is for an image without a name.
 func (r *InProcess) Import(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	return r.images.Import(ctx, archive, image.ImportOptions{Name: name})
+}
+
+// Offered asks the registry of an image whether it has the image; see [image.Store.Offered].
+func (r *InProcess) Offered(ctx context.Context, name string, auth *runtimeapi.AuthConfig) error {
+	return r.images.Offered(ctx, name, auth)
 }
 
 // NewInProcess creates a runtime. It changes nothing on the machine except RootDir and its mode;

@@ -5,13 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
+	"strings"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -23,14 +29,8 @@ var _ local.ImageKeeper = (*Node)(nil)
 // or ctx ends. The error joins those of all attempts, and is local.ErrNotFound if a
 // registry returned that.
 func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
-	var auths []*runtimeapi.AuthConfig
-	var errs []error
-	for _, ring := range n.builder.rings {
-		found, err := ring.Credentials(ctx, image)
-		// A keyring that fails does not stop others from being tried.
-		auths, errs = append(auths, found...), append(errs, err)
-	}
-	for _, auth := range append(auths, nil) {
+	auths, errs := n.credentials(ctx, image)
+	for _, auth := range auths {
 		id, err := n.builder.Images.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, auth, nil)
 		if err == nil {
 			n.wakeForImages()
@@ -45,6 +45,100 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("pull image %q: %w", image, errors.Join(errs...))
+}
+
+// Fit is that of the agent, and says which images of the pod are not here. It asks their registries,
+// as far as the runtime can without a pull.
+func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
+	out := n.Agent.Fit(pod, beside...)
+	ctx, cancel := context.WithTimeout(context.Background(), offerPatience)
+	defer cancel()
+	var missing []string
+	for image, never := range imagesOf(pod) {
+		found, err := n.builder.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image}, false)
+		switch {
+		case err != nil || found.GetImage() != nil: // a runtime that does not answer is no missing image
+		case never:
+			out.Missing = append(out.Missing, local.FitMissing{Kind: local.KindImage, Name: image, Message: fmt.Sprintf("image %s is not here, and imagePullPolicy is Never", image)})
+		default:
+			missing = append(missing, image)
+		}
+	}
+	answers := make([]local.FitMissing, len(missing))
+	var asked errgroup.Group
+	for i, image := range missing {
+		asked.Go(func() error {
+			answers[i] = n.offered(ctx, image)
+			return nil
+		})
+	}
+	_ = asked.Wait()
+	out.Missing = append(out.Missing, answers...)
+	return out
+}
+
+// offerPatience is how long registries may take to say whether they have the images of a pod.
+const offerPatience = 20 * time.Second
+
+// imagesOf yields the images of a pod, each once, and whether none of its containers may pull it.
+func imagesOf(pod *v1.Pod) iter.Seq2[string, bool] {
+	var order []string
+	never := map[string]bool{}
+	add := func(image string, policy v1.PullPolicy) {
+		before, seen := never[image]
+		if !seen {
+			order = append(order, image)
+		}
+		never[image] = policy == v1.PullNever && (before || !seen)
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		add(c.Image, c.ImagePullPolicy)
+	}
+	for i := range pod.Spec.Volumes {
+		if img := pod.Spec.Volumes[i].Image; img != nil {
+			add(img.Reference, img.PullPolicy)
+		}
+	}
+	return func(yield func(string, bool) bool) {
+		for _, image := range order {
+			if !yield(image, never[image]) {
+				return
+			}
+		}
+	}
+}
+
+// offered says what becomes of an image that is not here.
+func (n *Node) offered(ctx context.Context, image string) local.FitMissing {
+	m := local.FitMissing{Kind: local.KindImage, Name: image, Comes: true, Message: fmt.Sprintf("image %s is not here: it is pulled when the pod starts", image)}
+	if n.local == nil || n.local.Offered == nil {
+		return m
+	}
+	auths, errs := n.credentials(ctx, image)
+	for _, auth := range auths {
+		err := n.local.Offered(ctx, image, auth)
+		if err == nil {
+			m.Message += "; its registry has it"
+			return m
+		}
+		errs = append(errs, err)
+	}
+	m.Comes = false
+	m.Message = fmt.Sprintf("image %s is not here, and cannot be pulled: %s", image, strings.ReplaceAll(callerror.Shown(errors.Join(errs...)), "\n", "; "))
+	return m
+}
+
+// credentials returns the node's own credentials for an image, and no credentials last. A keyring
+// that fails does not stop others from being tried.
+func (n *Node) credentials(ctx context.Context, image string) (auths []*runtimeapi.AuthConfig, errs []error) {
+	for _, ring := range n.builder.rings {
+		found, err := ring.Credentials(ctx, image)
+		auths = append(auths, found...)
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return append(auths, nil), errs
 }
 
 // LoadImages installs the images of an archive and returns their IDs; if the

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri"
@@ -31,6 +32,8 @@ type LocalRuntime struct {
 	// Import installs the images of an archive, and returns their IDs; name is for
 	// an image without one. Nil: archives are refused.
 	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
+	// Offered asks the registry of an image whether it has the image. Nil: nobody is asked.
+	Offered func(ctx context.Context, image string, auth *runtimeapi.AuthConfig) error
 	// Network describes in a line the network of pods, and why it was chosen.
 	Network string
 	// Advice returns sentences about settings of the machine that disturb pods, and how to

@@ -73,13 +73,15 @@ func (d *decoded) objects() int {
 }
 
 // Decode decodes a manifest, YAML or JSON with one or more documents, with the limits, defaults
-// and checks of [Directory]. It returns the pods in the manifest's order, without UID, node name
-// and annotations of static pods, as one would send them to an API server. Other kinds that
-// Directory knows are checked, but not returned. Decode opens no file: name is only the File of
-// Problems.
-func Decode(name string, manifest []byte) ([]*v1.Pod, []Problem) {
+// and checks of [Directory]. The pods are in the manifest's order, without UID, node name
+// and annotations of static pods, as one would send them to an API server. Decode opens no file:
+// name is only the File of Problems.
+func Decode(name string, manifest []byte) Snapshot {
 	d := decode(manifest, origin{file: name, plain: true})
-	return d.pods, d.problems
+	return Snapshot{
+		Pods: d.pods, ConfigMaps: d.configMaps, Secrets: d.secrets, Claims: d.claims, Volumes: d.volumes, ResourceClaims: d.resources,
+		Problems: d.problems,
+	}
 }
 
 // decode decodes all documents of a manifest, YAML or JSON. It returns the valid objects and the

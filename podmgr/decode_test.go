@@ -278,7 +278,7 @@ spec: {volumename: disk}
 // Decode gives pods as their writer means them: nothing of a node, but the API's
 // defaults.
 func TestDecodeOfPlainManifests(t *testing.T) {
-	pods, problems := Decode("web.yaml", []byte(`
+	snap := Decode("web.yaml", []byte(`
 kind: ConfigMap
 apiVersion: v1
 metadata: {name: c}
@@ -297,10 +297,11 @@ kind: Job
 apiVersion: batch/v1
 metadata: {name: j}
 `))
-	if len(pods) != 1 {
-		t.Fatalf("%d pods, want 1", len(pods))
+	problems := snap.Problems
+	if len(snap.Pods) != 1 || len(snap.ConfigMaps) != 1 {
+		t.Fatalf("%d pods and %d ConfigMaps, want 1 of each", len(snap.Pods), len(snap.ConfigMaps))
 	}
-	p := pods[0]
+	p := snap.Pods[0]
 	if p.Namespace != "default" || p.Name != "web" || p.UID != "" || p.Annotations != nil || p.Spec.NodeName != "" || p.Spec.Tolerations != nil || p.Spec.RestartPolicy != v1.RestartPolicyAlways {
 		t.Errorf("got %+v", p)
 	}

@@ -159,6 +159,33 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 	return &directory{cfg: cfg, files: map[string]*manifest{}, holders: map[string]string{}, notes: newNotes(cfg)}, nil
 }
 
+// Read reads the manifests once, as the source of [Directory] reads them at its start. It waits for
+// files that are being written, for some seconds at most. The error says why there is nothing to
+// read, or is that of ctx.
+func Read(ctx context.Context, cfg DirectoryConfig) (Snapshot, error) {
+	cfg.Memory, cfg.Found = nil, nil // those of an agent that runs the pods
+	s, err := Directory(cfg)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	d, _ := s.(*directory)
+	for begin := time.Now(); ; {
+		_, again := d.scan(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return Snapshot{}, ctx.Err()
+		case d.unusable != "":
+			return Snapshot{}, errors.New(d.unusable)
+		case again >= d.cfg.Rescan || time.Since(begin) > 2*stuckWriter:
+			return d.snapshot(), nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+}
+
 // Name returns "file", the kubelet's name for the source.
 func (d *directory) Name() string { return "file" }
 

@@ -88,6 +88,25 @@ func TestScanLeavesAnOpenFileAlone(t *testing.T) {
 	}
 }
 
+// Read has what the source delivers first: what is in effect, and the problems.
+func TestReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	replace(t, filepath.Join(dir, "a.yaml"), podYAML("a", ""))
+	replace(t, filepath.Join(dir, "b.yaml"), podYAML("a", "")+"---\nkind: Job\n")
+	replace(t, filepath.Join(dir, "b.yaml~"), podYAML("c", ""))
+	s, err := Read(t.Context(), DirectoryConfig{Path: dir, NodeName: "n"})
+	if err != nil || len(s.Pods) != 1 || s.Pods[0].Name != "a-n" || s.Files[s.Pods[0].UID] != filepath.Join(dir, "a.yaml") || len(s.Problems) != 2 {
+		t.Errorf("%v: pods %v, problems %v", err, s.Pods, s.Problems)
+	}
+	s, err = Read(t.Context(), DirectoryConfig{Path: filepath.Join(dir, "a.yaml"), NodeName: "n"})
+	if err != nil || len(s.Pods) != 1 || len(s.Problems) != 0 {
+		t.Errorf("of a file: %v: pods %v, problems %v", err, s.Pods, s.Problems)
+	}
+	if _, err := Read(t.Context(), DirectoryConfig{Path: filepath.Join(dir, "none"), NodeName: "n"}); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}
+
 func TestScanKeepsAPodOfAnUnreadableFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	d := newDirectory(t, filepath.Dir(file))

@@ -17,9 +17,10 @@ import (
 
 // Fitter is an [Agent] that can tell where a pod would run.
 type Fitter interface {
-	// Fit reports whether the node would admit a pod now, and where its
-	// containers would run. Nothing is taken, and pod is not changed.
-	Fit(pod *v1.Pod) Fit
+	// Fit reports whether the node would admit a pod now beside its own pods and
+	// others, what it would lack, and where its containers would run. A pod of the
+	// node with the name of one of these counts as gone. Nothing is taken, and no pod is changed.
+	Fit(pod *v1.Pod, beside ...*v1.Pod) Fit
 }
 
 // Fit is the answer to "would this pod run here, and where?".
@@ -31,10 +32,32 @@ type Fit struct {
 	// RetryUntil is not zero if the pod would wait for pods that are ending,
 	// until then at the latest.
 	RetryUntil time.Time `json:"retryUntil,omitzero"`
+	// Shortages say of each resource of which there is too little what the pod wants and what is
+	// free; Requests of a pod that fits how much of the free amounts it requests.
+	Shortages []string `json:"shortages,omitempty"`
+	Requests  []string `json:"requests,omitempty"`
+	// Missing are what the pod needs and the node does not have. A pod that fits waits for them.
+	Missing []FitMissing `json:"missing,omitempty"`
 	// Containers say where each would run; none if it does not fit.
 	Containers []FitContainer `json:"containers,omitempty"`
 	// Steps tell how well the resources go together, a line for each decision.
 	Steps []string `json:"steps,omitempty"`
+}
+
+// Kinds of FitMissing beside those of objects.
+const (
+	KindImage    = "Image"
+	KindHostPort = "HostPort"
+)
+
+// FitMissing is something that a pod needs and the node does not have.
+type FitMissing struct {
+	Kind string `json:"kind"` // a ConfigMap, a PersistentVolumeClaim, an Image, a HostPort, ...
+	Name string `json:"name"` // with its namespace, if it has one
+	// Message says so in a line.
+	Message string `json:"message"`
+	// Comes reports that the agent gets it when the pod starts: an image, from its registry.
+	Comes bool `json:"comes,omitempty"`
 }
 
 // FitContainer is where one container would run. Lists are as the kernel has
@@ -58,12 +81,11 @@ type FitHint struct {
 	Preferred bool   `json:"preferred,omitempty"`
 }
 
-// longestPod bounds what is read of a request about a pod; the API server has
-// about as much for one object.
-const longestPod = 3 << 20
-
-// largestPod is what a pod may come to in memory, in bytes, as for a manifest.
-const largestPod = 32 << 20
+// Bounds of a request about pods: its length, and what it may come to in memory, both in bytes.
+const (
+	longestPods = 16 << 20
+	largestPods = 128 << 20
+)
 
 func (h *handler) fit(w http.ResponseWriter, r *http.Request) {
 	f, ok := h.agent.(Fitter)
@@ -71,25 +93,39 @@ func (h *handler) fit(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusNotImplemented, errors.New("this agent does not tell where a pod would run"))
 		return
 	}
-	var pod v1.Pod
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestPod))
+	var pods v1.PodList
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestPods))
 	if err == nil {
-		err = manifestguard.Decodable(body, &pod, largestPod)
+		err = manifestguard.Decodable(body, &pods, largestPods)
 	}
 	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &pod) // the names that were looked at, and no others
+		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &pods) // the names that were looked at, and no others
 	}
 	if err != nil {
-		say(w, http.StatusBadRequest, fmt.Errorf("pod: %w", err))
+		say(w, http.StatusBadRequest, fmt.Errorf("pods: %w", err))
 		return
 	}
-	reply(w, f.Fit(&pod))
+	out := make([]Fit, 0, len(pods.Items))
+	var fitting []*v1.Pod
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		out = append(out, f.Fit(p, fitting...))
+		if out[i].Fits {
+			fitting = append(fitting, p)
+		}
+	}
+	extend(http.NewResponseController(w))
+	reply(w, out)
 }
 
-// Fit asks whether the agent's node would admit a pod now, and where its
-// containers would run.
-func (c *Client) Fit(ctx context.Context, pod *v1.Pod) (*Fit, error) {
-	body, err := json.Marshal(pod)
+// Fit asks whether the agent's node would admit pods now, and where their containers would run.
+// Each is asked about beside those before it that fit. There is an answer for each pod.
+func (c *Client) Fit(ctx context.Context, pods ...*v1.Pod) ([]Fit, error) {
+	var list v1.PodList
+	for _, p := range pods {
+		list.Items = append(list.Items, *p)
+	}
+	body, err := json.Marshal(&list)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +134,12 @@ func (c *Client) Fit(ctx context.Context, pod *v1.Pod) (*Fit, error) {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var f Fit
-	return &f, json.NewDecoder(resp.Body).Decode(&f)
+	var out []Fit
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return nil, err
+	}
+	if len(out) != len(pods) {
+		return nil, fmt.Errorf("the agent answers for %d pods; it was asked about %d", len(out), len(pods))
+	}
+	return out, nil
 }

@@ -19,10 +19,11 @@ type fitter struct {
 	fakeAgent
 	answer local.Fit
 	asked  *v1.Pod
+	beside []*v1.Pod
 }
 
-func (f *fitter) Fit(pod *v1.Pod) local.Fit {
-	f.asked = pod
+func (f *fitter) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
+	f.asked, f.beside = pod, beside
 	return f.answer
 }
 
@@ -52,14 +53,20 @@ func TestFit(t *testing.T) {
 	} {
 		f.answer = want
 		got, err := c.Fit(t.Context(), pod)
-		if err != nil || !reflect.DeepEqual(*got, want) || f.asked.Name != "p" || f.asked.Spec.Containers[0].Name != "c" {
+		if err != nil || !reflect.DeepEqual(got, []local.Fit{want}) || f.asked.Name != "p" || f.asked.Spec.Containers[0].Name != "c" {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
 	}
+	for fits, want := range map[bool]int{true: 2, false: 0} { // those before it that fit are beside the last pod
+		f.answer = local.Fit{Fits: fits}
+		if got, err := c.Fit(t.Context(), pod, pod, pod); err != nil || len(got) != 3 || len(f.beside) != want {
+			t.Errorf("%d answers, %v, %d pods beside the last one, want %d", len(got), err, len(f.beside), want)
+		}
+	}
 	large := pod.DeepCopy()
-	large.Annotations = map[string]string{"a": strings.Repeat("x", 4<<20)}
+	large.Annotations = map[string]string{"a": strings.Repeat("x", 17<<20)}
 	if _, err := c.Fit(t.Context(), large); err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("a pod of 4 MiB: %v", err)
+		t.Errorf("a pod of 17 MiB: %v", err)
 	}
 	if _, err := serveFit(t, &fakeAgent{}).Fit(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "does not tell") {
 		t.Errorf("an agent that cannot tell: %v", err)
@@ -72,8 +79,8 @@ func TestFitOfCostlyPods(t *testing.T) {
 	f := &fitter{}
 	h := local.Handler(f, nil)
 	for name, body := range map[string]string{
-		"a quantity without end":  `{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1e-2000000000"}}}]}}`,
-		"a million of containers": `{"spec":{"containers":[` + strings.Repeat("{},", 1<<20-100) + `{}]}}`,
+		"a quantity without end":  `{"items":[{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1e-2000000000"}}}]}}]}`,
+		"a million of containers": `{"items":[{"spec":{"containers":[` + strings.Repeat("{},", 1<<20-100) + `{}]}}]}`,
 	} {
 		done := make(chan *httptest.ResponseRecorder, 1)
 		go func() {

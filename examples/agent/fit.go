@@ -47,11 +47,11 @@ func newFit(std stdio) *cobra.Command {
 			case output != "" && output != "json":
 				return fmt.Errorf("-o %q: want json", output)
 			}
-			pods, err := readPods(std.in, file)
+			snap, err := readPods(std.in, file)
 			if err != nil {
 				return err
 			}
-			return c.fit(cmd.Context(), std.out, pods, output == "json")
+			return c.fit(cmd.Context(), std.out, &snap, output == "json")
 		},
 	}
 	c.register(cmd)
@@ -63,17 +63,22 @@ func newFit(std stdio) *cobra.Command {
 	return cmd
 }
 
-// fit asks for each pod separately: a pod that fits does not reduce the space for the next one.
-func (c *clientFlags) fit(ctx context.Context, out io.Writer, pods []*v1.Pod, asJSON bool) error {
-	fits := true
-	for i, pod := range pods {
+// fit asks for the pods of a manifest, each beside those before it.
+func (c *clientFlags) fit(ctx context.Context, out io.Writer, snap *podmgr.Snapshot, asJSON bool) error {
+	pods := snap.Pods
+	for _, pod := range pods {
 		if c.namespace != "" {
 			pod.Namespace = c.namespace
 		}
-		f, err := c.client().Fit(ctx, pod)
-		if err != nil {
-			return err
-		}
+	}
+	answers, err := c.client().Fit(ctx, pods...)
+	if err != nil {
+		return err
+	}
+	fits := true
+	for i := range answers {
+		f := &answers[i]
+		f.Missing = slices.DeleteFunc(f.Missing, func(m local.FitMissing) bool { return has(snap, m) })
 		fits = fits && f.Fits
 		if asJSON {
 			enc := json.NewEncoder(out)
@@ -81,7 +86,7 @@ func (c *clientFlags) fit(ctx context.Context, out io.Writer, pods []*v1.Pod, as
 			err = enc.Encode(f)
 		} else {
 			if len(pods) > 1 {
-				fmt.Fprintf(out, "%s%s/%s\n", strings.Repeat("\n", min(i, 1)), pod.Namespace, pod.Name)
+				fmt.Fprintf(out, "%s%s/%s\n", strings.Repeat("\n", min(i, 1)), pods[i].Namespace, pods[i].Name)
 			}
 			err = writeFit(out, f)
 		}
@@ -96,20 +101,20 @@ func (c *clientFlags) fit(ctx context.Context, out io.Writer, pods []*v1.Pod, as
 }
 
 // readPods reads the pods of a file, YAML or JSON, of one or several documents.
-func readPods(in io.Reader, file string) ([]*v1.Pod, error) {
+func readPods(in io.Reader, file string) (snap podmgr.Snapshot, err error) {
 	b, err := readManifest(in, file)
 	if err != nil {
-		return nil, err
+		return snap, err
 	}
-	pods, problems := podmgr.Decode(file, b)
+	snap = podmgr.Decode(file, b)
 	var wrong []error
-	for _, p := range problems {
-		wrong = append(wrong, errors.New(problemLine(local.Problem{File: p.File, Document: p.Document, Line: p.Line, Pod: p.Pod, Field: p.Field, Reason: p.Reason})))
+	for _, p := range snap.Problems {
+		wrong = append(wrong, errors.New(problemLine(local.Problem(p))))
 	}
-	if len(problems) == 0 && len(pods) == 0 {
+	if len(snap.Problems) == 0 && len(snap.Pods) == 0 {
 		wrong = append(wrong, fmt.Errorf("%s: has no pod; want at least one", file))
 	}
-	return pods, errors.Join(wrong...)
+	return snap, errors.Join(wrong...)
 }
 
 // maxManifest bounds a manifest, in bytes, about as an agent's own are.
@@ -132,17 +137,53 @@ func readManifest(in io.Reader, file string) ([]byte, error) {
 	return b, err
 }
 
-// writeFit prints the result of "agent fit".
-func writeFit(out io.Writer, f *local.Fit) error {
+// wouldRun reports whether a pod fits and the node has all that it needs.
+func wouldRun(f *local.Fit) bool {
+	return f.Fits && !slices.ContainsFunc(f.Missing, func(m local.FitMissing) bool { return !m.Comes })
+}
+
+// verdict says in a line whether a pod would run, or every reason why not.
+func verdict(f *local.Fit) string {
+	var is string
+	var why []string
+	switch {
+	case !f.Fits && f.RetryUntil.IsZero():
+		is = "does not fit: " + f.Reason
+	case !f.Fits:
+		is = "does not fit yet, and would wait until " + f.RetryUntil.Local().Format(time.TimeOnly) + ": " + f.Reason
+	case wouldRun(f):
+		is, why = "fits", []string{strings.Join(f.Requests, ", ")}
+	default:
+		is = "would wait"
+	}
 	if !f.Fits {
-		verdict := "does not fit"
-		if !f.RetryUntil.IsZero() {
-			verdict = "does not fit yet, and would wait until " + f.RetryUntil.Local().Format(time.TimeOnly)
+		why = f.Shortages
+		if !strings.HasPrefix(f.Reason, "OutOf") || len(why) == 0 {
+			why = append([]string{f.Message}, why...)
 		}
-		fmt.Fprintf(out, "%s: %s: %s\n", verdict, f.Reason, oneLine(f.Message))
+	}
+	for _, m := range f.Missing {
+		why = append(why, m.Message)
+	}
+	if text := strings.Join(slices.DeleteFunc(why, func(s string) bool { return s == "" }), "; "); text != "" {
+		is += ": " + text
+	}
+	return oneLine(is)
+}
+
+// writeFit prints the result of "agent fit": the verdict, and where the containers of a pod that
+// fits would run if that was decided.
+func writeFit(out io.Writer, f *local.Fit) error {
+	fmt.Fprintln(out, verdict(f))
+	if !f.Fits {
 		for _, s := range f.Steps {
 			fmt.Fprintln(out, oneLine(s))
 		}
+		return nil
+	}
+	if !slices.ContainsFunc(f.Containers, func(c local.FitContainer) bool {
+		return c.CPUs+c.MemoryNodes+c.Hint.Nodes != "" || len(c.Memory)+len(c.Devices) > 0
+	}) {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)

@@ -55,12 +55,12 @@ func TestCostlyManifestOfFit(t *testing.T) {
 // A manifest of several documents is read whole, as the agent reads it; what is wrong
 // is named with its document.
 func TestManifestsOfFit(t *testing.T) {
-	pods, err := readPods(nil, filepath.Join("..", "manifests", "web.yaml"))
+	snap, err := readPods(nil, filepath.Join("..", "manifests", "web.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(pods) != 1 || pods[0].Namespace+"/"+pods[0].Name != "default/web" {
-		t.Errorf("pods %v, want default/web", pods)
+	if len(snap.Pods) != 1 || snap.Pods[0].Namespace+"/"+snap.Pods[0].Name != "default/web" {
+		t.Errorf("pods %v, want default/web", snap.Pods)
 	}
 	for text, want := range map[string]string{
 		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}":                             "-: has no pod; want at least one",

@@ -70,6 +70,11 @@ func (a *fakeAgent) Healthy() error            { return nil }
 // serveAgent has a answer below the root directory that is returned.
 func serveAgent(t *testing.T, a *fakeAgent) (root string) {
 	t.Helper()
+	return serveAgentOf(t, a)
+}
+
+func serveAgentOf(t *testing.T, a local.Agent) (root string) {
+	t.Helper()
 	root = t.TempDir()
 	l, err := local.Listen(filepath.Join(root, "agent.sock"))
 	if err != nil {

@@ -15,6 +15,7 @@
 //	agent images load FILE       install the images of an archive
 //	agent images pull IMAGE      pull an image
 //	agent images rm IMAGE        remove an image
+//	agent check -f FILE          what is wrong with manifests, and what they would lack here
 //	agent fit -f FILE            where a pod would run, or why it would not
 //	agent kubeconfig             a kubeconfig for the Kubernetes API of this node
 //	agent reset                  end all pods of the agent's own container runtime
@@ -84,7 +85,7 @@ func newRoot(std stdio) *cobra.Command {
 		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
 		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newTop(std)}, {looking, newUI(std)},
 		{working, newLogs(std)}, {working, newExec(std)}, {working, newImages(std)},
-		{planning, newFit(std)},
+		{planning, newCheck(std)}, {planning, newFit(std)},
 		{itself, newVersion(std)},
 	} {
 		c.command.GroupID = c.group

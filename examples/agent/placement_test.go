@@ -123,10 +123,10 @@ func (l *lab) dryRun(manifest string) string {
 	file := l.config() + ".pod"
 	l.must(os.WriteFile(file, []byte(manifest), 0o600))
 	lines := strings.Split(l.ask("fit", "-f", file), "\n")
-	if len(lines) < 2 || len(strings.Fields(lines[1])) < 2 {
+	if len(lines) < 3 || len(strings.Fields(lines[2])) < 2 { // below the verdict and the header
 		l.t.Fatalf("agent fit says %q", lines)
 	}
-	return strings.Fields(lines[1])[1]
+	return strings.Fields(lines[2])[1]
 }
 
 // On a machine with several NUMA nodes a container has its CPU and its memory on

@@ -82,6 +82,21 @@ func TestPull(t *testing.T) {
 	check(s)
 }
 
+// What the registry has is offered, and is not there for that.
+func TestOffered(t *testing.T) {
+	srv := newServer()
+	m := srv.image(t, "app", "1", nil, archive(t, file("f", "text")))
+	s, _ := start(t, testConfig(t, memory{host: srv}))
+	for _, ref := range []string{host + "/app:1", host + "/app@" + string(m.manifest)} {
+		if err := s.Offered(t.Context(), ref, nil); err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	if list, err := s.ListImages(t.Context(), nil); len(list) > 0 || err != nil {
+		t.Errorf("there is %v, %v", list, err)
+	}
+}
+
 // Each kind of failure has its code.
 func TestPullErrors(t *testing.T) {
 	layer := archive(t, file("f", strings.Repeat("text", 1000)))
@@ -161,6 +176,11 @@ func TestPullErrors(t *testing.T) {
 			_, err := s.PullImage(t.Context(), spec(ref), nil, nil)
 			if st, _ := status.FromError(err); st.Code() != c.code || !strings.Contains(st.Message(), c.text) || strings.HasSuffix(c.text, ": ") && !strings.HasPrefix(st.Message(), c.text) {
 				t.Errorf("%v, want %v with %q", err, c.code, c.text)
+			}
+			if slices.Contains([]string{"no name", "bad name", "no such tag", "nobody there", "denied"}, name) { // known without the content
+				if err := s.Offered(t.Context(), ref, nil); status.Code(err) != c.code {
+					t.Errorf("offered: %v, want %v", err, c.code)
+				}
 			}
 			if list, _ := s.ListImages(t.Context(), nil); len(list) > 0 {
 				t.Errorf("there is %v", list)

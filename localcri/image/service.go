@@ -239,6 +239,30 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	return string(got), nil
 }
 
+// Offered asks the registry of an image, or a mirror of that, whether it has the image. Nothing is
+// downloaded but its manifest. Errors are those of PullImage.
+func (s *Store) Offered(ctx context.Context, image string, auth *runtimeapi.AuthConfig) error {
+	ref, err := parseRef(image)
+	if err != nil {
+		return coded(err)
+	}
+	src, err := newRegistry(s, ref, auth)
+	if err != nil {
+		return coded(err)
+	}
+	want := ""
+	switch r := ref.(type) { // parseRef leaves exactly one of the two
+	case reference.Canonical:
+		want = r.Digest().String()
+	case reference.Tagged:
+		want = r.Tag()
+	}
+	if _, _, err := src.manifest(ctx, want); err != nil {
+		return coded(fmt.Errorf("ask for %s: %w", ref, err))
+	}
+	return nil
+}
+
 // RemoveImage removes an image by any of its names, with all of them, and returns when its
 // files are gone. One that is not there is no error. Layers that containers use stay until
 // they are released. The CRI wants no error for a missing image: garbage collectors race

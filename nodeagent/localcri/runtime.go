@@ -37,7 +37,7 @@ func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 		if err != nil {
 			return nil, err
 		}
-		return &nodeagent.LocalRuntime{Runtime: r.Runtime(), Images: r.Images(), Run: r.Run, Network: r.Network(), Advice: r.Advice, Import: r.Import}, nil
+		return &nodeagent.LocalRuntime{Runtime: r.Runtime(), Images: r.Images(), Run: r.Run, Network: r.Network(), Advice: r.Advice, Import: r.Import, Offered: r.Offered}, nil
 	}
 }
 

@@ -116,10 +116,7 @@ func (q *Query) NodeEvents() []v1.Event { return q.EventLog.OfNode() }
 func (q *Query) Problems() []local.Problem {
 	var out []local.Problem
 	for _, p := range q.Sources.Problems() {
-		out = append(out, local.Problem{
-			Source: p.Source, File: p.File, Document: p.Document, Line: p.Line, Pod: p.Pod,
-			Field: p.Field, Reason: p.Reason, Kept: p.Kept,
-		})
+		out = append(out, local.Problem(p))
 	}
 	return out
 }

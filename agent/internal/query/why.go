@@ -34,7 +34,7 @@ func (q *Query) Why(pod *v1.Pod) local.Why {
 func (q *Query) facts(pod *v1.Pod) explain.Facts {
 	f := explain.Facts{
 		Now: time.Now(), Pod: pod, RuntimeError: q.Runtime.Healthy(), Pulls: q.Images.Waiting(pod.UID), Observed: q.Runtime.View(pod.UID).Pod,
-		Parts: q.Explain(pod), Manifest: q.Sources.File(pod.UID), Events: q.Events(pod), Holder: q.holder,
+		Parts: q.Explain(pod), Manifest: q.Sources.File(pod.UID), Events: q.Events(pod), Holder: q.Holder,
 	}
 	f.Answer, f.Reserving = q.Admission(pod.UID)
 	if f.Answer != nil {
@@ -95,8 +95,8 @@ func (q *Query) lastWords(pod *v1.Pod, container string, previous bool) string {
 	return b.String()
 }
 
-// holder names who listens at a TCP port of the node: a pod, or a process.
-func (q *Query) holder(port int32) string {
+// Holder names who listens at a TCP port of the node: a pod, or a process.
+func (q *Query) Holder(port int32) string {
 	uid, process := q.Listener(uint16(port))
 	return cmp.Or(q.podName(types.UID(uid)), process)
 }
