@@ -62,7 +62,7 @@ spec:
 		l.ready(3, "app=web")
 		l.kubectl("scale", "deployment", "web", "--replicas=1")
 		l.ready(1, "app=web")
-		l.kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")
+		l.kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=180s")
 	})
 	t.Run("a static pod's mirror", func(t *testing.T) {
 		name := "static-" + l.node
@@ -117,12 +117,12 @@ spec:
 			}
 			return err
 		})
-		l.kubectl("delete", "pod", "vol", "--timeout=60s")
+		l.kubectl("delete", "pod", "vol", "--timeout=180s")
 	})
 	t.Run("drain and taints", func(t *testing.T) {
 		l.apply(pod("drained", forever))
 		l.ready(1, "")
-		l.kubectl("drain", l.node, "--force", "--timeout=90s")
+		l.kubectl("drain", l.node, "--force", "--timeout=180s")
 		if pods, err := l.pods(""); err != nil || len(pods) > 0 {
 			t.Errorf("left: %v, %v", pods, err)
 		}
@@ -148,6 +148,6 @@ spec:
 			}
 			return err
 		})
-		l.kubectl("delete", "pod", "job", "--timeout=60s")
+		l.kubectl("delete", "pod", "job", "--timeout=180s")
 	})
 }

@@ -148,7 +148,7 @@ func TestRestoredStore(t *testing.T) {
 				}
 				return nil
 			})
-			l.kubectl("delete", "pod", "new", "--timeout=60s")
+			l.kubectl("delete", "pod", "new", "--timeout=180s")
 		})
 	}
 }
@@ -205,7 +205,7 @@ func TestSlowAPI(t *testing.T) {
 	}
 	l.ready(pods, "")
 	t.Logf("%d pods were ready after %v", pods, time.Since(began).Round(10*time.Millisecond))
-	l.kubectl("delete", "pods", "--all", "--timeout=120s")
+	l.kubectl("delete", "pods", "--all", "--timeout=180s")
 	l.must(l.conditionIs(v1.NodeReady, v1.ConditionTrue))
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // fieldCase is a file of the directory field, whose README says what is in it.
@@ -229,7 +230,7 @@ func newFieldNode(t *testing.T, runtime, umask string) *fieldNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &fieldNode{t: t, dir: dir, runtime: runtime, umask: umask, address: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	n := &fieldNode{t: t, dir: dir, runtime: runtime, umask: umask, address: fmt.Sprintf("127.0.0.1:%d", testprogram.Port(t))}
 	t.Cleanup(func() { // the last of it
 		if err := containerdtest.UnmountBelow(dir); err != nil {
 			t.Error(err)

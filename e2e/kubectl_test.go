@@ -148,7 +148,7 @@ func TestKubectl(t *testing.T) {
 		}
 	})
 	t.Run("delete", func(t *testing.T) {
-		l.kubectl("delete", "pod", "box", "--timeout=60s")
+		l.kubectl("delete", "pod", "box", "--timeout=180s")
 		if pods, err := l.pods(""); err != nil || len(pods) > 0 {
 			t.Errorf("left: %v, %v", pods, err)
 		}

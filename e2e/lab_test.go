@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -104,7 +103,7 @@ func clusterOf(t *testing.T, o controlplane.Options) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.cp.Stop() })
-	l.port, l.health, l.readOnly = freePort(t), freePort(t), freePort(t)
+	l.port, l.health, l.readOnly = testprogram.Port(t), testprogram.Port(t), testprogram.Port(t)
 	t.Cleanup(func() {
 		l.killAgent()
 		if t.Failed() {
@@ -333,16 +332,6 @@ spec:
 
 // forever ends at once when it is told to.
 const forever = "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 func tail(s string, lines int) string {
 	all := strings.Split(strings.TrimSpace(s), "\n")

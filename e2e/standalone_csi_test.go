@@ -128,7 +128,7 @@ readOnlyPort: 0
 healthzPort: 0
 evictionHard: {}
 imageGCHighThresholdPercent: 100
-`, manifests, filepath.Join(top, "logs"), freePort(t)), 0o600); err != nil {
+`, manifests, filepath.Join(top, "logs"), testprogram.Port(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range strings.Split(fmt.Sprintf(standaloneManifests, root, state, csiImage, busybox), "---\n") {
