@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -28,6 +29,9 @@ type Config struct {
 	// Subnet6 is an additional IPv6 subnet for pods, such as fd00:214::/64, with at
 	// least as many addresses as Subnet. The zero value means none.
 	Subnet6 netip.Prefix
+	// SubnetsOf names the setting that the program made Subnet and Subnet6 of, for errors, such
+	// as podCIDR. Empty means these fields.
+	SubnetsOf string
 	// MTU is the MTU of a new bridge and of pods, in bytes, from 576 (1280 with
 	// Subnet6) to 65535; the default is that of the default route's interface, or
 	// 1500 without one.
@@ -75,6 +79,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// subnetName and subnet6Name are what errors call the subnets.
+func (c Config) subnetName() string  { return cmp.Or(c.SubnetsOf, "Config.Subnet") }
+func (c Config) subnet6Name() string { return cmp.Or(c.SubnetsOf, "Config.Subnet6") }
+
 // validate returns all that is wrong with a configuration that has its defaults. Names
 // become parts of paths below /proc/sys and of nftables messages, hence the narrow
 // alphabets.
@@ -98,7 +106,7 @@ func (c Config) validate() []error {
 	}
 	if c.Subnet != (netip.Prefix{}) {
 		if err := validSubnet(c.Subnet); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s %w", c.subnetName(), err))
 		}
 	}
 	if err := c.Reach.validate(); err != nil {
@@ -110,7 +118,7 @@ func (c Config) validate() []error {
 	if c.Subnet6 != (netip.Prefix{}) {
 		least = minMTU6
 		if err := validSubnet6(c.Subnet6, c.Subnet); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s %w", c.subnet6Name(), err))
 		}
 	}
 	if c.MTU != 0 && (c.MTU < least || c.MTU > maxMTU) {

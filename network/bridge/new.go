@@ -108,7 +108,7 @@ func (p *Plugin) look() []error {
 	case p.cfg.Subnet.IsValid():
 		// Routes over the subnet are the bridge's own if it has the subnet already.
 		if t, found := overlap(p.cfg.Subnet, all); found && had != p.cfg.Subnet {
-			errs = append(errs, fmt.Errorf("Config.Subnet %s overlaps %s", p.cfg.Subnet, t.by))
+			errs = append(errs, fmt.Errorf("%s %s overlaps %s", p.cfg.subnetName(), p.cfg.Subnet, t.by))
 		}
 	case p.state.Subnet.IsValid():
 		p.subnet = p.state.Subnet
@@ -122,7 +122,7 @@ func (p *Plugin) look() []error {
 	// With the bridge there, the overlap is most likely its own route.
 	if p.subnet6.IsValid() && link == nil {
 		if t, found := overlap(p.subnet6, all); found {
-			errs = append(errs, fmt.Errorf("Config.Subnet6 %s overlaps %s", p.subnet6, t.by))
+			errs = append(errs, fmt.Errorf("%s %s overlaps %s", p.cfg.subnet6Name(), p.subnet6, t.by))
 		}
 	}
 	return compact(errs)

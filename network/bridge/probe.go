@@ -50,7 +50,7 @@ func probe(c Config) (features, error) {
 		// A subnet that the kernel cannot serve is a mistake of the configuration, and
 		// no reason to attach pods without it.
 		if c.Subnet6.IsValid() && !f.ipv6 {
-			errs = append(errs, fmt.Errorf("Config.Subnet6 %s: the kernel has no IPv6", c.Subnet6))
+			errs = append(errs, fmt.Errorf("%s %s: the kernel has no IPv6", c.subnet6Name(), c.Subnet6))
 		}
 		if c.Subnet6.IsValid() && f.ipv6 {
 			l.subnet6 = c.Subnet6

@@ -52,7 +52,7 @@ func parseState(b []byte) (state, error) {
 	}
 	if s.Subnet != (netip.Prefix{}) {
 		if err := validSubnet(s.Subnet); err != nil {
-			return state{}, err
+			return state{}, fmt.Errorf("subnet %w", err)
 		}
 	}
 	if len(s.Forward4) > maxBootID || len(s.Forward6) > maxBootID || len(s.AcceptRA) > maxStateList {

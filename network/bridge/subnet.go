@@ -50,7 +50,7 @@ func chooseSubnet(all []taken) (netip.Prefix, error) {
 			}
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("no free subnet in %s and %s: every /%d there overlaps a route, an address or a name server; give one with Subnet",
+	return netip.Prefix{}, fmt.Errorf("no free subnet in %s and %s: every /%d there overlaps a route, an address or a name server; set Config.Subnet, or podCIDR of the agent",
 		ranges[0], ranges[1], subnetBits)
 }
 
@@ -59,15 +59,15 @@ func chooseSubnet(all []taken) (netip.Prefix, error) {
 func validSubnet(p netip.Prefix) error {
 	switch {
 	case !p.IsValid() || !p.Addr().Is4():
-		return fmt.Errorf("Config.Subnet %s: want an IPv4 prefix such as 10.214.0.0/24", p)
+		return fmt.Errorf("%s: want an IPv4 prefix such as 10.214.0.0/24", p)
 	case p != p.Masked():
-		return fmt.Errorf("Config.Subnet %s: want no bits beyond the prefix, as in %s", p, p.Masked())
+		return fmt.Errorf("%s: want no bits beyond the prefix, as in %s", p, p.Masked())
 	case p.Bits() > maxBits4 || p.Bits() < minBits4:
-		return fmt.Errorf("Config.Subnet %s: want a prefix of %d to %d bits", p, minBits4, maxBits4)
+		return fmt.Errorf("%s: want a prefix of %d to %d bits", p, minBits4, maxBits4)
 	// 0.0.0.0/8 and all from 224.0.0.0 on are never addresses of hosts (RFC 1122, RFC
 	// 1112).
 	case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast() || p.Addr().As4()[0] == 0 || p.Addr().As4()[0] >= 224:
-		return fmt.Errorf("Config.Subnet %s: want addresses that hosts may have", p)
+		return fmt.Errorf("%s: want addresses that hosts may have", p)
 	}
 	return nil
 }
@@ -81,14 +81,14 @@ func validSubnet6(p6, p4 netip.Prefix) error {
 	}
 	switch {
 	case !p6.Addr().Is6() || p6.Addr().Is4In6() || p6.Addr().Zone() != "":
-		return fmt.Errorf("Config.Subnet6 %s: want an IPv6 prefix such as fd00:214::/64", p6)
+		return fmt.Errorf("%s: want an IPv6 prefix such as fd00:214::/64", p6)
 	case p6 != p6.Masked():
-		return fmt.Errorf("Config.Subnet6 %s: want no bits beyond the prefix, as in %s", p6, p6.Masked())
+		return fmt.Errorf("%s: want no bits beyond the prefix, as in %s", p6, p6.Masked())
 	case p6.Bits() < 16 || p6.Bits() > most:
-		return fmt.Errorf("Config.Subnet6 %s: want a prefix of 16 to %d bits, so that it has an address for each of the IPv4 subnet", p6, most)
+		return fmt.Errorf("%s: want a prefix of 16 to %d bits, so that it has an address for each of the IPv4 subnet", p6, most)
 	// Private and global ranges are both accepted.
 	case p6.Addr().IsLoopback() || p6.Addr().IsMulticast() || p6.Addr().IsLinkLocalUnicast() || p6.Addr().IsUnspecified():
-		return fmt.Errorf("Config.Subnet6 %s: want addresses that hosts may have", p6)
+		return fmt.Errorf("%s: want addresses that hosts may have", p6)
 	}
 	return nil
 }

@@ -41,14 +41,18 @@ func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	}
 }
 
+// podCIDR is what errors call the setting of the pods' subnets, which is a field and a flag.
+const podCIDR = "podCIDR (--pod-cidr)"
+
 // bridgeOf completes the configuration of the bridge from the node's.
 func bridgeOf(cfg bridge.Config, c *kubeletconfig.Config) (bridge.Config, error) {
 	cfg.Reserved = slices.Concat(cfg.Reserved, nodeagent.OwnPorts(c))
 	if c.PodCIDR == "" || cfg.Subnet.IsValid() || cfg.Subnet6.IsValid() {
 		return cfg, nil
 	}
+	cfg.SubnetsOf = podCIDR
 	bad := func(text string) (bridge.Config, error) {
-		return bridge.Config{}, fmt.Errorf("podCIDR=%q: %q: want an IPv4 subnet such as 10.214.0.0/24, and after a comma an IPv6 one if pods should have both", c.PodCIDR, text)
+		return bridge.Config{}, fmt.Errorf("%s %q: %q: want an IPv4 subnet such as 10.214.0.0/24, and after a comma an IPv6 one if pods should have both", podCIDR, c.PodCIDR, text)
 	}
 	for i, text := range strings.Split(c.PodCIDR, ",") {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))

@@ -23,7 +23,7 @@ func TestBridgeOfTheConfiguration(t *testing.T) {
 		{podCIDR: "10.1.0.0/16,fd00::/64", v4: "10.1.0.0/16", v6: "fd00::/64"},
 		{podCIDR: "10.1.0.0/16, fd00::/64", v4: "10.1.0.0/16", v6: "fd00::/64"},
 		{cfg: own, podCIDR: "10.1.0.0/16", v4: "10.9.0.0/24", v6: "invalid Prefix"},
-		{podCIDR: "10.1.0.1/16", want: `podCIDR="10.1.0.1/16": "10.1.0.1/16": want an IPv4 subnet`},
+		{podCIDR: "10.1.0.1/16", want: `podCIDR (--pod-cidr) "10.1.0.1/16": "10.1.0.1/16": want an IPv4 subnet`},
 		{podCIDR: "fd00::/64", want: `"fd00::/64": want an IPv4 subnet`},
 		{podCIDR: "10.1.0.0/16,10.2.0.0/16", want: `"10.2.0.0/16": want`},
 		{podCIDR: "10.1.0.0/16,fd00::/64,fd01::/64", want: `"fd01::/64": want`},
