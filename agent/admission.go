@@ -50,9 +50,6 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 			return nil, false
 		}
 	}
-	// Listed once for the whole decision, as the answers have to be about the same
-	// others.
-	others := a.admission.Active(pod.UID)
 	// Nobody is asked about one that has come to its end: what they answer would be shown as
 	// the reason of that. Its worker has the parts give back what it had. Of a static pod that
 	// ended before this process, its mirror may say so.
@@ -68,13 +65,13 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	if last.Why.Kind == podlife.Rejected && !podmeta.IsStatic(pod) {
 		return &part.Rejection{Reason: last.Why.Reason, Message: last.Why.Message}, true
 	}
-	if v := a.admission.Decide(pod, others); v.Why != nil {
+	if v := a.admission.Decide(pod); v.Why != nil {
 		for _, victim := range v.Victims {
 			a.preempt(ctx, pod, victim)
 		}
 		return v.Why, true
 	}
-	return a.reserve(ctx, pod, others)
+	return a.reserve(ctx, pod)
 }
 
 // reject lets a pod wait, or rejects it for good.

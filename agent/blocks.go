@@ -57,7 +57,8 @@ func (a *Agent) buildBlocks() error {
 	a.events = local.NewEventLog(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
 	a.eventStore = part.OpenVolatileStore(filepath.Join(c.Paths.Root, "events"), log("event"))
 	a.node = &fit.Node{
-		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
+		Tally: &fit.Tally{},
+		Name:  c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
 		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(node.AppArmorEnabled),
 		GroupsPolicy: a.facts.handlers.GroupsPolicy, Taints: c.Cluster.NodeTaints, Features: c.Cluster.Features,
 	}

@@ -37,6 +37,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	// From here on, workers end the pods that no source wants any more.
 	working := a.workers.SyncKnownPods(desired)
 	hooks.Each(a.guard, a.hooks.Keepers, func(k part.Housekeeper) { k.Housekeep(desired) })
+	a.admission.Turn() // the parts may have allocated anew
 	a.revive(ctx, desired)
 
 	known := make(map[types.UID]bool, len(desired)+len(working))

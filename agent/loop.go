@@ -31,6 +31,10 @@ const (
 	// The kubelet has a pass every 2 s, needed or not.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
+	// A pass looks at all pods. The pause grows with the time that the last one took, so that
+	// passes take a tenth of the loop's time at most, up to longestPause.
+	pauseByPass  = 10
+	longestPause = 2 * time.Second
 )
 
 // loop is the one goroutine that decides: it hands causes to the pod workers
@@ -45,6 +49,7 @@ func (a *Agent) loop(ctx context.Context) error {
 	defer pause.Stop()
 	defer due.Stop()
 	soon := false
+	var took time.Duration // by the last pass
 	for {
 		// Whoever watches the agent sees by this whether the loop hangs.
 		a.turned()
@@ -86,7 +91,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-a.run.cleanup:
 			if !soon {
 				soon = true
-				pause.Reset(housekeepingPause)
+				pause.Reset(min(max(housekeepingPause, pauseByPass*took), longestPause))
 			}
 		// One timer for both: it fires soon after a cause, or after a minute
 		// without any.
@@ -94,7 +99,9 @@ func (a *Agent) loop(ctx context.Context) error {
 			soon = false
 			a.keep.Due(time.Now())
 			if changes != nil {
+				begin := time.Now()
 				a.housekeeping(ctx)
+				took = max(time.Since(begin), a.keep.Took())
 			}
 			pause.Reset(housekeepingEvery)
 		}
@@ -151,6 +158,7 @@ func (a *Agent) requestCleanup() {
 func (a *Agent) turned() {
 	now := time.Now()
 	a.run.beat.Store(&now)
+	a.admission.Turn()
 }
 
 // handleChange acts on one change of what the sources want. A change may have many
@@ -240,8 +248,13 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 		a.begin(a.hooks.Allocated(a.guard, pod))
 		return
 	}
-	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), seen); decided {
+	allocated := a.hooks.Allocated(a.guard, pod)
+	r, decided := a.decide(ctx, allocated, seen)
+	if decided {
 		a.settle(pod, r)
+	}
+	if r == nil {
+		a.admission.Admitted(allocated)
 	}
 }
 

@@ -26,7 +26,7 @@ const reservePause = time.Second
 
 // reserve has the parts reserve what the pod needs for itself: at once, if no
 // part has to wait for anybody, and else beside the loop.
-func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *part.Rejection, decided bool) {
+func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, decided bool) {
 	if len(a.hooks.Reservers) == 0 {
 		return nil, true
 	}
@@ -37,8 +37,10 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 		return e.Why, true
 	}
 	if !a.waits(pod) {
-		_, r := a.hooks.Reserve(ctx, a.guard, pod)
-		return a.admission.Later(pod, others, r), true
+		if _, r := a.hooks.Reserve(ctx, a.guard, pod); r != nil {
+			return a.admission.Later(pod, a.admission.Active(pod.UID), r), true
+		}
+		return nil, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, admit.ReserveTimeout)
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) {
@@ -133,7 +135,11 @@ func (a *Agent) conclude(ctx context.Context) {
 					e.Quiet = time.Now().Add(reservePause)
 				}
 			})
-			a.settle(pod, a.admission.Later(a.hooks.Allocated(a.guard, pod), a.admission.Active(uid), e.Verdict))
+			r := e.Verdict
+			if r != nil {
+				r = a.admission.Later(a.hooks.Allocated(a.guard, pod), a.admission.Active(uid), r)
+			}
+			a.settle(pod, r)
 		}
 	}
 	// Cleared before the pods are asked about: a change that comes meanwhile has

@@ -49,6 +49,10 @@ type Node struct {
 	Devices Devices
 	Machine numa.Machine
 
+	// Tally remembers the requests of the others between checks. If it is nil, each check adds
+	// them up again.
+	Tally *Tally
+
 	taken map[types.UID]map[string]map[int]int // part of Devices, by pod; see After
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -107,6 +108,7 @@ func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more boo
 	}
 	want := podmeta.Requests(pod)
 	offered := p.offered(want)
+	var sums v1.ResourceList
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		q := want[name]
 		have, bounded, r := p.bound(pod, name, q, offered)
@@ -116,15 +118,52 @@ func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more boo
 		if !bounded {
 			continue
 		}
-		var used resource.Quantity
-		for _, o := range others {
-			used.Add(podmeta.Requests(o)[name])
+		if sums == nil {
+			sums = p.Tally.of(others)
 		}
-		if !see(demand{name, q, used, have.DeepCopy()}) {
+		if !see(demand{name, q, sums[name].DeepCopy(), have.DeepCopy()}) {
 			return nil
 		}
 	}
 	return nil
+}
+
+// Tally remembers the requests of some pods between checks of a [Node]: beside the same pods and a
+// few more, a check looks at those alone. The zero value is ready. It may be used by several
+// goroutines, and keeps the pods of the last check.
+type Tally struct {
+	mu   sync.Mutex
+	pods []*v1.Pod
+	sums v1.ResourceList
+}
+
+// of returns the requests of some pods, by resource. The result must not be changed.
+func (t *Tally) of(pods []*v1.Pod) v1.ResourceList {
+	if t == nil {
+		t = &Tally{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := len(t.pods)
+	if known > len(pods) || !slices.Equal(t.pods, pods[:known]) {
+		known, t.sums = 0, nil
+	}
+	if known == len(pods) && t.sums != nil {
+		return t.sums
+	}
+	sums := make(v1.ResourceList, len(t.sums)) // that of before is with its readers
+	for name, q := range t.sums {
+		sums[name] = q.DeepCopy()
+	}
+	for _, o := range pods[known:] {
+		for name, q := range podmeta.Requests(o) {
+			sum := sums[name]
+			sum.Add(q)
+			sums[name] = sum
+		}
+	}
+	t.pods, t.sums = append(t.pods[:known], pods[known:]...), sums
+	return sums
 }
 
 // bound returns the limit of a resource for all pods together; bounded is false if there is none.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
@@ -30,15 +31,26 @@ func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
-// want tells the source that it may have to deliver again.
-func (s *Server) want(k objects.Kind) {
-	if k == s.events || k.Type().Group == leasesV1.Group {
+// want tells the source that it may have to deliver again, because an object has changed from was
+// to is.
+func (s *Server) want(k objects.Kind, was, is objects.Entry) {
+	before, now := s.owned(was), s.owned(is)
+	if k == s.events || k.Type().Group == leasesV1.Group || before == nil && now == nil ||
+		before != nil && now != nil && sameForAgent(before, now) {
 		return
 	}
 	select {
 	case s.wanted <- struct{}{}:
 	default:
 	}
+}
+
+// owned returns the object of an entry that belongs to clients, or nil.
+func (*Server) owned(e objects.Entry) object {
+	if e.Object == nil || e.Origin != objects.Owned {
+		return nil
+	}
+	return e.Object
 }
 
 // Source delivers the pods that clients have created, with the objects that they refer to. Its
@@ -58,19 +70,37 @@ func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	case <-ctx.Done():
 		return nil
 	}
-	var last []object
+	var last map[types.UID]given
 	for first := true; ; first = false {
 		now := o.s.delivered()
-		if first || !slices.EqualFunc(last, now, sameForAgent) {
-			deliver(snapshotOf(now))
-			last = now
+		next, changed := make(map[types.UID]given, len(now)), first || len(now) != len(last)
+		for _, obj := range now {
+			g, had := last[obj.GetUID()]
+			if !had || !sameForAgent(g.of, obj) {
+				c := obj.DeepCopyObject().(object)
+				c.SetManagedFields(nil)
+				g.copy, changed = c, true
+			}
+			g.of = obj
+			next[obj.GetUID()] = g
 		}
+		if changed {
+			deliver(snapshotOf(now, next))
+		}
+		last = next
 		select {
 		case <-o.s.wanted:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// given is an object, and the copy of it that the agent has. An object that has not changed for
+// the agent is delivered as the same copy, which need not be compared.
+type given struct {
+	of   object
+	copy runtime.Object
 }
 
 // delivered returns the objects to deliver to the agent, in order.
@@ -109,12 +139,11 @@ func sameForAgent(a, b object) bool {
 		podmeta.IsTerminal(p.Status.Phase) == podmeta.IsTerminal(q.Status.Phase)
 }
 
-// snapshotOf copies objects for the agent.
-func snapshotOf(objects []object) (out podmgr.Snapshot) {
+// snapshotOf is the agent's copies of objects.
+func snapshotOf(objects []object, copies map[types.UID]given) (out podmgr.Snapshot) {
 	for _, o := range objects {
-		switch o := o.DeepCopyObject().(type) {
+		switch o := copies[o.GetUID()].copy.(type) {
 		case *v1.Pod:
-			o.ManagedFields = nil
 			out.Pods = append(out.Pods, o)
 		case *v1.ConfigMap:
 			out.ConfigMaps = append(out.ConfigMaps, o)
@@ -272,17 +301,7 @@ func (s *Server) show(name string, static bool, snap *podmgr.Snapshot) {
 		if want[k] == nil {
 			want[k] = map[key]object{}
 		}
-		c := o.DeepCopyObject().(object)
-		if p, ok := c.(*v1.Pod); ok {
-			if p.Annotations == nil {
-				p.Annotations = map[string]string{}
-			}
-			p.Annotations[podmeta.AnnotationSource] = name
-			if static {
-				p.Annotations[podmeta.AnnotationMirror] = cmp.Or(p.Annotations[podmeta.AnnotationHash], string(p.UID))
-			}
-		}
-		want[k][keyOf(c)] = c
+		want[k][keyOf(o)] = o
 	}
 	for _, k := range s.kinds {
 		switch k.Kind {
@@ -309,12 +328,25 @@ func (s *Server) show(name string, static bool, snap *podmgr.Snapshot) {
 			}
 		}
 	}
-	s.shown[name] = map[*kind]map[key]bool{}
+	before := s.shown[name]
+	s.shown[name] = want
 	for k, all := range want {
-		s.shown[name][k] = map[key]bool{}
 		for n, o := range all {
-			s.shown[name][k][n] = true
-			s.showOne(name, k, o)
+			// The very same object needs nothing while it is what is shown.
+			if it, _ := s.item(k, n); before[k][n] == o && it.Phase() == objects.Live && it.Origin == objects.Mirrored && it.Source == name && it.Next == nil {
+				continue
+			}
+			c := o.DeepCopyObject().(object)
+			if p, ok := c.(*v1.Pod); ok {
+				if p.Annotations == nil {
+					p.Annotations = map[string]string{}
+				}
+				p.Annotations[podmeta.AnnotationSource] = name
+				if static {
+					p.Annotations[podmeta.AnnotationMirror] = cmp.Or(p.Annotations[podmeta.AnnotationHash], string(p.UID))
+				}
+			}
+			s.showOne(name, k, c)
 		}
 	}
 	s.soon()

@@ -137,8 +137,8 @@ type Server struct {
 
 	// mu is never held while waiting for a client, nor while searching objects for one.
 	mu      sync.Mutex
-	sources int // number of sources that are shown here
-	shown   map[string]map[*kind]map[key]bool
+	sources int                                 // number of sources that are shown here
+	shown   map[string]map[*kind]map[key]object // by source, as it was delivered
 	// correlator and series are for the agent's own events. series has the names of the events of
 	// a series.
 	correlator *correlate.Correlator
@@ -161,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
 		pools:  newPools(cfg),
 		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), later: make(chan struct{}, 1),
-		shown: map[string]map[*kind]map[key]bool{}, correlator: correlate.New(cfg.MaxEvents), series: map[correlate.Series]string{},
+		shown: map[string]map[*kind]map[key]object{}, correlator: correlate.New(cfg.MaxEvents), series: map[correlate.Series]string{},
 	}
 	s.codecs = newCodecs(s.scheme)
 	s.managers = newManagers(kinds)

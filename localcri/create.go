@@ -127,6 +127,7 @@ func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, er
 	}, life.NewContainer(), config)
 	c.claim = newClaim(func() { _ = c.apply(life.Discarded{}) })
 	p.containers[c.id], p.names[key], r.containers[c.id] = c, c, c
+	r.label(p, c.config.GetLabels(), 1)
 	r.do(func(ctx context.Context) { r.makeContainer(ctx, c) })
 	return c, nil
 }
@@ -156,7 +157,10 @@ func (c *container) forget() {
 	defer r.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(r.containers, c.id)
+	if r.containers[c.id] == c {
+		delete(r.containers, c.id)
+		r.label(p, c.config.GetLabels(), -1)
+	}
 	r.erasing[c.id] = true
 	delete(p.containers, c.id)
 	if p.names[c.key] == c {

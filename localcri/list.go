@@ -16,8 +16,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// awaitAll waits until every sandbox is known.
-func (r *Runtime) awaitAll(ctx context.Context) ([]*pod, error) {
+// awaitAll waits until every sandbox is known, and lists those in which something may have the
+// labels of a selector.
+func (r *Runtime) awaitAll(ctx context.Context, selector map[string]string) ([]*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
@@ -28,7 +29,7 @@ func (r *Runtime) awaitAll(ctx context.Context) ([]*pod, error) {
 	case <-ctx.Done():
 		return nil, errorf(codes.Unavailable, "sandboxes are being recovered: %v", context.Cause(ctx))
 	}
-	return r.allPods(), nil
+	return r.selected(selector), nil
 }
 
 func matches(labels, selector map[string]string) bool {
@@ -42,7 +43,7 @@ func matches(labels, selector map[string]string) bool {
 
 // ListPodSandbox returns the sandboxes, newest first.
 func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	all, err := r.awaitAll(ctx)
+	all, err := r.awaitAll(ctx, f.GetLabelSelector())
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (p *pod) pidLocked() int {
 
 // ListContainers returns the containers, those of the newest sandbox first.
 func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	all, err := r.awaitAll(ctx)
+	all, err := r.awaitAll(ctx, f.GetLabelSelector())
 	if err != nil {
 		return nil, err
 	}

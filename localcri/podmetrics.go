@@ -22,7 +22,7 @@ func (r *Runtime) ListMetricDescriptors(context.Context) ([]*runtimeapi.MetricDe
 // ListPodSandboxMetrics returns the metrics of ready sandboxes and their running containers, with
 // the kubelet's names. Objects that end meanwhile are omitted.
 func (r *Runtime) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
-	all, err := r.awaitAll(ctx)
+	all, err := r.awaitAll(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

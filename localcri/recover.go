@@ -222,6 +222,7 @@ func (r *Runtime) addPod(p *pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods[p.id] = p
+	r.label(p, p.config.GetLabels(), 1)
 	if !p.life.Shown() {
 		return // its name may be used again
 	}
@@ -291,6 +292,7 @@ func (r *Runtime) addContainer(c *container) {
 		return
 	}
 	r.containers[c.id], p.containers[c.id] = c, c
+	r.label(p, c.config.GetLabels(), 1)
 	if !c.life.Going() {
 		p.names[c.key] = c
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -46,10 +47,11 @@ type Runtime struct {
 
 	mu         sync.Mutex // guards the fields below; never held during I/O
 	pods       map[string]*pod
-	names      map[string]*pod       // by the key of their metadata
-	containers map[string]*container // containers of all pods
-	erasing    map[string]bool       // containers that are not in the tables any more, but still have files
-	podCIDR    string                // from UpdateRuntimeConfig
+	labelled   map[string]map[*pod]int // see label
+	names      map[string]*pod         // by the key of their metadata
+	containers map[string]*container   // containers of all pods
+	erasing    map[string]bool         // containers that are not in the tables any more, but still have files
+	podCIDR    string                  // from UpdateRuntimeConfig
 }
 
 // New validates cfg and the machine, and returns a Runtime. The error has all reasons. It changes
@@ -62,7 +64,7 @@ func New(cfg Config) (*Runtime, error) {
 	r := &Runtime{
 		cfg: cfg, parts: cfg.parts, log: cfg.Log,
 		loaded: make(chan struct{}), whole: make(chan struct{}), over: make(chan struct{}),
-		pods: map[string]*pod{}, names: map[string]*pod{}, containers: map[string]*container{}, erasing: map[string]bool{},
+		pods: map[string]*pod{}, labelled: map[string]map[*pod]int{}, names: map[string]*pod{}, containers: map[string]*container{}, erasing: map[string]bool{},
 	}
 	r.events = newBroadcaster()
 	r.counts.refused = newRefused()
@@ -279,13 +281,43 @@ func byPrefix[T any](all map[string]*T, prefix string) (found *T) {
 	return found
 }
 
+// labelPodUID is the label by which an agent lists what one pod has.
+const labelPodUID = "io.kubernetes.pod.uid"
+
+// label adds n to the number of things in a sandbox, itself included, that have these labels:
+// what one pod has is found without a look at all others. r.mu is held.
+func (r *Runtime) label(p *pod, labels map[string]string, n int) {
+	uid, ok := labels[labelPodUID]
+	if !ok {
+		return
+	}
+	of := r.labelled[uid]
+	if of == nil {
+		of = map[*pod]int{}
+		r.labelled[uid] = of
+	}
+	if of[p] += n; of[p] == 0 {
+		delete(of, p)
+	}
+	if len(of) == 0 {
+		delete(r.labelled, uid)
+	}
+}
+
 // allPods returns the sandboxes, newest first.
-func (r *Runtime) allPods() []*pod {
+func (r *Runtime) allPods() []*pod { return r.selected(nil) }
+
+// selected returns the sandboxes, newest first, in which something may have the labels of a selector.
+func (r *Runtime) selected(selector map[string]string) []*pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]*pod, 0, len(r.pods))
-	for _, p := range r.pods {
-		out = append(out, p)
+	var out []*pod
+	if uid, ok := selector[labelPodUID]; ok {
+		for p := range r.labelled[uid] {
+			out = append(out, p)
+		}
+	} else {
+		out = slices.AppendSeq(make([]*pod, 0, len(r.pods)), maps.Values(r.pods))
 	}
 	slices.SortFunc(out, func(a, b *pod) int {
 		if d := b.created - a.created; d != 0 {

@@ -91,6 +91,7 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 		_ = p.apply(life.Discarded{})
 	})
 	r.pods[p.id], r.names[key] = p, p
+	r.label(p, p.config.GetLabels(), 1)
 	r.do(func(ctx context.Context) { r.makePod(ctx, p) })
 	return p, nil
 }
@@ -301,7 +302,10 @@ func (r *Runtime) persist(ctx context.Context, failure, id string, f func() erro
 func (r *Runtime) forgetPod(p *pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.pods, p.id)
+	if r.pods[p.id] == p {
+		delete(r.pods, p.id)
+		r.label(p, p.config.GetLabels(), -1)
+	}
 	if r.names[p.key] == p {
 		delete(r.names, p.key)
 	}

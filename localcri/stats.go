@@ -69,7 +69,7 @@ func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
 // ListContainerStats returns the usage of running containers. Containers that end meanwhile are
 // omitted.
 func (r *Runtime) ListContainerStats(ctx context.Context, f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
-	all, err := r.awaitAll(ctx)
+	all, err := r.awaitAll(ctx, f.GetLabelSelector())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (p *pod) stats(ctx context.Context) (*runtimeapi.PodSandboxStats, error) {
 
 // ListPodSandboxStats returns the usage of ready sandboxes.
 func (r *Runtime) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
-	all, err := r.awaitAll(ctx)
+	all, err := r.awaitAll(ctx, f.GetLabelSelector())
 	if err != nil {
 		return nil, err
 	}

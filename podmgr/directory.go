@@ -98,7 +98,10 @@ type directory struct {
 	cfg   DirectoryConfig
 	files map[string]*manifest // by path
 	// holders maps the full name of each pod to the file that it comes from.
-	holders  map[string]string
+	holders map[string]string
+	// copies are the pods of the last snapshot. A pod that stays is delivered as the same copy, so
+	// that the Manager does not compare it.
+	copies   map[*v1.Pod]*v1.Pod
 	unusable string // why the last scan could not list the files
 	missing  bool   // that is since the directory is not there
 	listed   bool   // the files were listed once
@@ -648,6 +651,7 @@ func (d *directory) snapshot() Snapshot {
 	// The file that has each name: the one that had
 	// it in the last snapshot, or else the oldest.
 	claims := map[string]string{}
+	copies := make(map[*v1.Pod]*v1.Pod, len(d.copies))
 	for _, path := range paths {
 		for _, p := range d.files[path].good.pods {
 			name := podmeta.FullName(p.Namespace, p.Name)
@@ -680,12 +684,17 @@ func (d *directory) snapshot() Snapshot {
 				})
 			default:
 				within[name] = true
-				s.Pods = append(s.Pods, p.DeepCopy())
+				c := d.copies[p]
+				if c == nil || c.UID != p.UID {
+					c = p.DeepCopy()
+				}
+				copies[p] = c
+				s.Pods = append(s.Pods, c)
 				s.Files[p.UID] = path
 			}
 		}
 	}
-	d.holders = claims
+	d.holders, d.copies = claims, copies
 	// The files that were known stay in effect.
 	if d.unusable != "" && !d.missing {
 		s.Problems = append(s.Problems, Problem{File: d.cfg.Path, Reason: inOneLine(d.unusable), Kept: true})

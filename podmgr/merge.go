@@ -23,10 +23,23 @@ type store struct {
 	mirrors map[string]*v1.Pod // by full name
 	order   map[types.UID]int  // by arrival
 	came    int                // number of pods that have arrived
+	all     []placed           // those of byUID, in the order of their arrival
+}
+
+// placed is a pod with its number in the order of arrival.
+type placed struct {
+	at  int
+	pod *v1.Pod
 }
 
 func newStore() store {
 	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}, order: map[types.UID]int{}}
+}
+
+// place returns the index in all of a pod of byUID.
+func (s *store) place(uid types.UID) int {
+	i, _ := slices.BinarySearchFunc(s.all, s.order[uid], func(p placed, at int) int { return cmp.Compare(p.at, at) })
+	return i
 }
 
 // put adds a pod, or replaces its previous version and keeps its place in the order.
@@ -39,6 +52,9 @@ func (s *store) put(p *v1.Pod) {
 	if s.byUID[p.UID] == nil {
 		s.came++
 		s.order[p.UID] = s.came
+		s.all = append(s.all, placed{at: s.came, pod: p})
+	} else {
+		s.all[s.place(p.UID)].pod = p
 	}
 	s.byUID[p.UID] = p
 	s.byName[name] = p
@@ -55,6 +71,8 @@ func (s *store) drop(p *v1.Pod) {
 	if s.byUID[p.UID] == nil {
 		return
 	}
+	i := s.place(p.UID)
+	s.all = slices.Delete(s.all, i, i+1)
 	delete(s.byUID, p.UID)
 	delete(s.order, p.UID)
 	// The name may belong to a pod with another UID by now.
@@ -66,8 +84,10 @@ func (s *store) drop(p *v1.Pod) {
 // list returns a new slice of the pods, in the
 // order in which they came. The pods are shared.
 func (s *store) list() []*v1.Pod {
-	out := slices.AppendSeq(make([]*v1.Pod, 0, len(s.byUID)), maps.Values(s.byUID))
-	slices.SortFunc(out, func(a, b *v1.Pod) int { return cmp.Compare(s.order[a.UID], s.order[b.UID]) })
+	out := make([]*v1.Pod, len(s.all))
+	for i, p := range s.all {
+		out[i] = p.pod
+	}
 	return out
 }
 

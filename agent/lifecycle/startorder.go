@@ -97,7 +97,6 @@ type StartOrder struct {
 	version int                // of begun
 	graph   *graph
 	of      []*v1.Pod               // that graph is of
-	at      int                     // the version that graph is of
 	told    map[types.UID]string    // what was left out, as last told
 	queued  map[types.UID]time.Time // since when pods wait for their turn
 	turns   map[types.UID]bool      // pods whose turn it is, until they begin
@@ -223,15 +222,15 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 	return true
 }
 
-// update has the graph be that of the pods and their states. The caller holds p.mu.
+// update has the graph be that of the pods, with their states of now. The caller holds p.mu.
 func (p *StartOrder) update(pods []*v1.Pod) {
-	if p.graph != nil && p.at == p.version && slices.Equal(p.of, pods) {
-		return
+	if p.graph == nil || !slices.Equal(p.of, pods) {
+		p.of = pods
+		p.graph = newGraph(pods, func(pod *v1.Pod) bool {
+			return p.begun[pod.UID] || pod.DeletionTimestamp != nil || podmeta.IsTerminal(pod.Status.Phase)
+		})
 	}
-	p.of, p.at = pods, p.version
-	p.graph = newGraph(pods, func(pod *v1.Pod) bool {
-		return p.begun[pod.UID] || pod.DeletionTimestamp != nil || podmeta.IsTerminal(pod.Status.Phase)
-	})
+	p.graph.at = p.version
 }
 
 // Report implements part.Reporter: the pod has begun, and may be ready.

@@ -78,18 +78,21 @@ type graph struct {
 	all   []*orderNode
 	equal bool                    // all are as important as each other
 	names map[string][]*orderNode // by namespace/name, and static ones also without the node's
+	// done reports whether a pod was ready, or is at its end, or going: nobody waits for it. at
+	// changes whenever it may answer another thing.
+	done func(*v1.Pod) bool
+	at   int
 }
 
 // orderNode is one pod of a graph.
 type orderNode struct {
 	pod     *v1.Pod
 	wish    wish
-	done    bool // was ready, or is at its end, or going: nobody waits for it
 	after   []*orderNode
 	missing []string
 	visit   int // of a search
 	rank    class
-	ranked  bool
+	ranked  int          // one more than the graph's at when rank was found
 	waiters []*orderNode // those that are after it
 }
 
@@ -97,9 +100,9 @@ func (n *orderNode) name() string { return n.pod.Namespace + "/" + n.pod.Name }
 
 // newGraph knows every pod that the node is to run.
 func newGraph(pods []*v1.Pod, done func(*v1.Pod) bool) *graph {
-	g := &graph{pods: make(map[types.UID]*orderNode, len(pods)), names: make(map[string][]*orderNode, len(pods)), equal: true}
+	g := &graph{pods: make(map[types.UID]*orderNode, len(pods)), names: make(map[string][]*orderNode, len(pods)), equal: true, done: done}
 	for _, p := range pods {
-		n := &orderNode{pod: p, wish: wishOf(p), done: done(p)}
+		n := &orderNode{pod: p, wish: wishOf(p)}
 		g.pods[p.UID], g.all = n, append(g.all, n)
 		g.equal = g.equal && n.wish.class == g.all[0].wish.class
 		g.names[n.name()] = append(g.names[n.name()], n)
@@ -163,7 +166,7 @@ func (g *graph) needs(n *orderNode) (needs []*orderNode, problems []string) {
 			problems = append(problems, "the pod is to begin after itself")
 		case m.visit == 1:
 			problems = append(problems, fmt.Sprintf("pod %s waits for this one in turn", m.name()))
-		case !m.done:
+		case !g.done(m.pod):
 			needs = append(needs, m)
 		}
 	}
@@ -172,16 +175,16 @@ func (g *graph) needs(n *orderNode) (needs []*orderNode, problems []string) {
 
 // rankOf is how important a pod is with those that wait for it.
 func (g *graph) rankOf(n *orderNode) class {
-	if n.ranked {
+	if n.ranked == g.at+1 {
 		return n.rank
 	}
 	for _, m := range g.all {
 		m.visit = 0
 	}
 	n.mark(2, func(m *orderNode) []*orderNode { return m.waiters })
-	n.rank, n.ranked = n.wish.class, true
+	n.rank, n.ranked = n.wish.class, g.at+1
 	for _, m := range g.all {
-		if m.visit == 2 && !m.done && m.wish.class.compare(n.rank) > 0 {
+		if m.visit == 2 && m.wish.class.compare(n.rank) > 0 && !g.done(m.pod) {
 			n.rank = m.wish.class
 		}
 	}
@@ -195,7 +198,7 @@ func (g *graph) before(n *orderNode) (before []*orderNode) {
 	}
 	rank := g.rankOf(n)
 	for _, m := range g.all {
-		if m != n && !m.done && m.wish.class.compare(rank) > 0 {
+		if m != n && m.wish.class.compare(rank) > 0 && !g.done(m.pod) {
 			before = append(before, m)
 		}
 	}

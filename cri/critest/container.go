@@ -3,6 +3,7 @@ package critest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -360,6 +361,22 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	return leave()
 }
 
+// listed are the containers that may have the labels of a selector. r.mu is held.
+func (r *Runtime) listed(selector map[string]string) iter.Seq[*container] {
+	if selector[labelPodUID] == "" || r.frozen != nil {
+		return maps.Values(r.shown().containers)
+	}
+	return func(yield func(*container) bool) {
+		for s := range r.candidates(selector) {
+			for _, c := range s.has {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // ListContainers lists containers, newest first.
 func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
 	leave, err := r.enter(ctx, "ListContainers", "")
@@ -369,7 +386,7 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*runtimeapi.Container
-	for _, c := range r.shown().containers {
+	for c := range r.listed(f.GetLabelSelector()) {
 		if r.hides(c.id, false) || f.GetId() != "" && f.GetId() != c.id || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != c.sandbox.id ||
 			f.GetState() != nil && f.GetState().GetState() != c.state || !hasLabels(c.conf.GetLabels(), f.GetLabelSelector()) {
 			continue

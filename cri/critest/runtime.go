@@ -3,6 +3,7 @@ package critest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,8 @@ type Runtime struct {
 	mu         sync.Mutex
 	next       int
 	sandboxes  map[string]*sandbox
-	names      map[sandboxName]*sandbox // sandboxes
+	names      map[sandboxName]*sandbox         // sandboxes
+	labelled   map[string]map[*sandbox]struct{} // sandboxes by the UID in their labels
 	containers map[string]*container
 	images     map[string]*runtimeapi.Image // on the node, by ID
 	registry   map[string]*runtimeapi.Image // what can be pulled, by name
@@ -77,6 +79,7 @@ func New() *Runtime {
 		faults:     newFaults(),
 		sandboxes:  map[string]*sandbox{},
 		names:      map[sandboxName]*sandbox{},
+		labelled:   map[string]map[*sandbox]struct{}{},
 		containers: map[string]*container{},
 		images:     map[string]*runtimeapi.Image{},
 		registry:   map[string]*runtimeapi.Image{},
@@ -179,6 +182,11 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 		}
 	}
 	r.sandboxes[s.id], r.names[nameOf(m)] = s, s
+	uid := conf.GetLabels()[labelPodUID]
+	if r.labelled[uid] == nil {
+		r.labelled[uid] = map[*sandbox]struct{}{}
+	}
+	r.labelled[uid][s] = struct{}{}
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.id, s)
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, s.id, s)
 	r.mu.Unlock()
@@ -227,6 +235,10 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 		}
 		delete(r.sandboxes, id)
 		delete(r.names, nameOf(s.conf.GetMetadata()))
+		uid := s.conf.GetLabels()[labelPodUID]
+		if delete(r.labelled[uid], s); len(r.labelled[uid]) == 0 {
+			delete(r.labelled, uid)
+		}
 		r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, s.id, s)
 	}
 	r.mu.Unlock()
@@ -282,6 +294,18 @@ func hasLabels(have, want map[string]string) bool {
 	return true
 }
 
+// labelPodUID is the label by which an agent lists what one pod has. Its containers have that of
+// their sandbox.
+const labelPodUID = "io.kubernetes.pod.uid"
+
+// candidates are the sandboxes that may have the labels of a selector. r.mu is held.
+func (r *Runtime) candidates(selector map[string]string) iter.Seq[*sandbox] {
+	if uid := selector[labelPodUID]; uid != "" && r.frozen == nil {
+		return maps.Keys(r.labelled[uid])
+	}
+	return maps.Values(r.shown().sandboxes)
+}
+
 // ListPodSandbox lists sandboxes, newest first.
 func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
 	leave, err := r.enter(ctx, "ListPodSandbox", "")
@@ -291,7 +315,7 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFi
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
-	for _, s := range r.shown().sandboxes {
+	for s := range r.candidates(f.GetLabelSelector()) {
 		if r.hides(s.id, true) || f.GetId() != "" && f.GetId() != s.id || f.GetState() != nil && f.GetState().GetState() != s.state() ||
 			!hasLabels(s.conf.GetLabels(), f.GetLabelSelector()) {
 			continue

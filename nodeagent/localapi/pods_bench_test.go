@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,17 +15,20 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/localapi"
+	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // BenchmarkPods measures what one pod costs a whole node with its API, beside 10 to 3,000
-// others: to start, during five seconds of rest in which every pod is synced once, and to
+// others: to start, during five seconds of rest, and to
 // remove. Containers are in memory; manifests, volumes and records are on a disk. CPU is
 // that of the process, the runtime included.
 //
@@ -44,7 +48,7 @@ func BenchmarkPods(b *testing.B) {
 	}
 }
 
-// restTime is the length of the rest, and how often a pod is synced.
+// restTime is the length of the rest.
 const restTime = 5 * time.Second
 
 func measurePods(b *testing.B, pods int, start, rest, removal *stage) {
@@ -72,7 +76,11 @@ func measurePods(b *testing.B, pods int, start, rest, removal *stage) {
 	conf.EnableServer, conf.HealthzPort, conf.ResolverConfig = &no, &none, new(string)
 	conf.FailSwapOn, conf.FailCgroupV1, conf.CgroupsPerQOS, conf.EnforceNodeAllocatable = &no, &no, &no, nil
 	conf.ImageGCHighThresholdPercent, conf.EvictionHard = new(int32(100)), map[string]string{}
-	conf.SyncFrequency.Duration = restTime
+	conf.SyncFrequency.Duration = time.Hour // syncs would be counted as starts on a slow machine
+	machine := nodeagent.Hardware{
+		IPs: []netip.Addr{netip.AddrFrom4([4]byte{198, 18, 0, 1})}, NUMA: numa.Uniform(1, 1, 64, 1, 1<<40), Booted: time.Now(),
+		Machine: status.Facts{Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("1Ti")}},
+	}
 
 	var running, removed counter
 	rt := critest.New()
@@ -86,7 +94,7 @@ func measurePods(b *testing.B, pods int, start, rest, removal *stage) {
 		return nil
 	})
 	o := nodeagent.Options{
-		Config: conf, Runtime: rt, Images: rt, Parts: nodeagent.Standard(), Services: []nodeagent.Service{nodeagent.LocalSocket},
+		Config: conf, Runtime: rt, Images: rt, Hardware: &machine, Parts: nodeagent.Standard(), Services: []nodeagent.Service{nodeagent.LocalSocket},
 		Settings: nodeagent.Settings{Socket: filepath.Join(socketDir(b), "s"), LeaveHost: true, ClaimsDir: nodeagent.NoClaims},
 		Agent: func(c *agent.Config) {
 			c.Status.Sink = &countingSink{FileSink: c.Status.Sink.(*statusmgr.FileSink), running: &running}
@@ -126,7 +134,8 @@ func measurePods(b *testing.B, pods int, start, rest, removal *stage) {
 
 const manifest = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p%d", "namespace": "default"}, "spec": {
   "terminationGracePeriodSeconds": 1, "volumes": [{"name": "v", "emptyDir": {}}],
-  "containers": [{"name": "c", "image": "registry.example/app:1", "args": ["sleep", "forever"], "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}}`
+  "containers": [{"name": "c", "image": "registry.example/app:1", "args": ["sleep", "forever"],
+    "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"memory": "64Mi"}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}}`
 
 // socketDir returns a directory with a short path.
 func socketDir(b *testing.B) string {

@@ -3,6 +3,7 @@ package mount_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -239,6 +240,46 @@ func TestNetworkUnmountDetaches(t *testing.T) {
 		must(t, k.Unmount(t.Context(), at("to"), mount.Network))
 		if found, err := mount.Find(t.Context(), k, at("to")); err != nil || len(found) > 0 {
 			t.Errorf("mounted: %v (%v)", found, err)
+		}
+	})
+}
+
+// Under finds what is mounted at a directory and anywhere below, in small trees, of which the table
+// is not read, and in large ones.
+func TestUnder(t *testing.T) {
+	both(t, func(t *testing.T, k *mount.Kernel) {
+		at := dirs(t, k, "few/a/b", "many/a/b", "none/a")
+		for i := range 100 {
+			must(t, os.WriteFile(at("many", fmt.Sprint(i)), nil, 0o600))
+		}
+		must(t, os.Symlink(at("few"), at("none", "link")))
+		must(t, os.WriteFile(at("few", "file"), nil, 0o600))
+		under := func(dir string) (targets []string) {
+			t.Helper()
+			table, err := k.Under(t.Context(), at(dir))
+			must(t, err)
+			for _, e := range table {
+				targets = append(targets, e.Target)
+			}
+			return targets
+		}
+		for _, dir := range []string{"few", "many", "none", "missing"} {
+			if got := under(dir); len(got) > 0 {
+				t.Errorf("mounts below %s: %v, want none", dir, got)
+			}
+		}
+		for _, dir := range []string{"few", "many"} {
+			must(t, k.Mount(t.Context(), mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: at(dir, "a", "b")}))
+			if got := under(dir); !slices.Equal(got, []string{at(dir, "a", "b")}) {
+				t.Errorf("mounts below %s: %v, want one", dir, got)
+			}
+		}
+		must(t, k.Bind(t.Context(), mount.Bind{Source: at("few", "file"), Target: at("few", "file")}))
+		if got := under("few"); len(got) != 2 {
+			t.Errorf("mounts below few: %v, want that of the file, too", got)
+		}
+		if got := under("none"); len(got) > 0 {
+			t.Errorf("mounts below none, which has a link to others: %v", got)
 		}
 	})
 }

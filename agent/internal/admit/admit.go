@@ -45,6 +45,35 @@ type Admission struct {
 	}
 	// Phase returns the phase of a pod's last status.
 	Phase func(uid types.UID) (v1.PodPhase, bool)
+
+	// turn are the pods of Others; known says whether it has them.
+	turn  []*v1.Pod
+	known bool
+}
+
+// Turn begins a turn of the caller's loop, in which many pods may be decided on: what Others
+// returned before is out of date. Turn, Others and Admitted are for that loop alone.
+func (a *Admission) Turn() { a.turn, a.known = nil, false }
+
+// Others is Active as it was when the turn first asked, with those that were admitted since: a list
+// for each of many pods that come together would cost more with each pod on the node. Pods of it
+// may have ended meanwhile, so that nobody is rejected by it alone: see Decide.
+func (a *Admission) Others(except types.UID) []*v1.Pod {
+	if !a.known {
+		a.turn, a.known = a.Active(""), true
+	}
+	is := func(p *v1.Pod) bool { return p.UID == except }
+	if a.Book.Get(except).Stage != book.Unknown && slices.ContainsFunc(a.turn, is) {
+		return slices.DeleteFunc(slices.Clone(a.turn), is)
+	}
+	return a.turn
+}
+
+// Admitted adds a pod to those of the turn.
+func (a *Admission) Admitted(pod *v1.Pod) {
+	if a.known {
+		a.turn = append(a.turn, pod)
+	}
 }
 
 // Verdict is the answer for one pod.
@@ -63,9 +92,15 @@ type Victim struct {
 	Missing v1.ResourceList
 }
 
-// Decide answers for a pod beside others, which are those of [Admission.Active].
-func (a *Admission) Decide(pod *v1.Pod, others []*v1.Pod) Verdict {
-	r := a.Later(pod, others, a.Ask(pod, others))
+// Decide answers for a pod beside the others, of which [Admission.Others] knows.
+func (a *Admission) Decide(pod *v1.Pod) Verdict {
+	others := a.Others(pod.UID)
+	r := a.Ask(pod, others)
+	if r != nil && !r.Final && !r.Waits() { // one of the others may have ended
+		others = a.Active(pod.UID)
+		r = a.Ask(pod, others)
+	}
+	r = a.Later(pod, others, r)
 	if r == nil || r.Final || r.Waits() {
 		return Verdict{Why: r}
 	}
@@ -95,15 +130,10 @@ func (a *Admission) Ask(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 // taken down. Those that are reserved for count, so that nobody is admitted to their room meanwhile,
 // and so does one that came back while its containers end.
 func (a *Admission) Active(except types.UID) []*v1.Pod {
-	counted := a.Book.At(book.Admitted, book.Reserving, book.Reserved)
-	for uid, e := range a.Book.At(book.Waiting) {
-		if e.Why.Reason == book.AwaitingEnd {
-			counted[uid] = e
-		}
-	}
+	counted := a.Book.Counted()
 	var active []*v1.Pod
 	for _, p := range a.Pods.Pods() {
-		if _, counts := counted[p.UID]; !counts || p.UID == except || a.Workers.KnownTerminated(p.UID) {
+		if !counted[p.UID] || p.UID == except || a.Workers.KnownTerminated(p.UID) {
 			continue
 		}
 		// A terminal phase says that the containers have ended, unless somebody ends the pod and

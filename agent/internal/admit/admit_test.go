@@ -219,7 +219,7 @@ func TestDecide(t *testing.T) {
 					tc.begin(w)
 				}
 				pod := w.has("new", cmp.Or(tc.cpus, "1500m"), book.Unknown)
-				got := said(w.Decide(pod, w.Active(pod.UID)))
+				got := said(w.Decide(pod))
 				if got != tc.want || strings.Join(asked, " ") != tc.asked {
 					t.Errorf("it %s, want %s; a preempter was asked about %q, want %q", got, tc.want, asked, tc.asked)
 				}

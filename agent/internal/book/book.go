@@ -27,6 +27,8 @@ const (
 	Undone                 // its reservations are released
 	Admitted
 	Rejected
+
+	stages = iota // how many there are
 )
 
 func (s Stage) String() string {
@@ -80,11 +82,18 @@ type Entry struct {
 type Book struct {
 	mu      sync.Mutex
 	entries map[types.UID]*Entry
+	at      [stages]map[types.UID]*Entry // entries by their stage
 	closed  bool
 }
 
 // New returns an empty book.
-func New() *Book { return &Book{entries: map[types.UID]*Entry{}} }
+func New() *Book {
+	b := &Book{entries: map[types.UID]*Entry{}}
+	for s := range b.at {
+		b.at[s] = map[types.UID]*Entry{}
+	}
+	return b
+}
 
 // Update changes a pod's entry, which is made if there is none.
 func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
@@ -93,8 +102,9 @@ func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
 	e := b.entries[ref.UID]
 	if e == nil {
 		e = &Entry{}
-		b.entries[ref.UID] = e
+		b.entries[ref.UID], b.at[e.Stage][ref.UID] = e, e
 	}
+	before := e.Stage
 	if ref.Name != "" {
 		e.Ref = ref
 	} else if e.Ref.UID == "" {
@@ -102,6 +112,10 @@ func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
 	}
 	fn(e)
 	e.Changes++
+	if e.Stage != before {
+		delete(b.at[before], ref.UID)
+		b.at[e.Stage][ref.UID] = e
+	}
 }
 
 // Get returns a copy of a pod's entry; of one that has none, the zero value.
@@ -119,11 +133,9 @@ func (b *Book) At(stages ...Stage) map[types.UID]Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := map[types.UID]Entry{}
-	for uid, e := range b.entries {
-		for _, s := range stages {
-			if e.Stage == s {
-				out[uid] = *e
-			}
+	for _, s := range stages {
+		for uid, e := range b.at[s] {
+			out[uid] = *e
 		}
 	}
 	return out
@@ -150,12 +162,10 @@ func (b *Book) NextAt() time.Time {
 			next = t
 		}
 	}
-	for _, e := range b.entries {
-		if e.Stage == Waiting {
-			sooner(e.Why.RetryUntil)
-			if e.Asked {
-				sooner(e.Quiet)
-			}
+	for _, e := range b.at[Waiting] {
+		sooner(e.Why.RetryUntil)
+		if e.Asked {
+			sooner(e.Quiet)
 		}
 	}
 	return next
@@ -201,6 +211,25 @@ func (b *Book) ForgetIf(uid types.UID, changes int) {
 		e.deadline.Stop()
 	}
 	delete(b.entries, uid)
+	delete(b.at[e.Stage], uid)
+}
+
+// Counted lists the pods that hold or will hold resources of the node, as far as the book knows.
+func (b *Book) Counted() map[types.UID]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[types.UID]bool, len(b.at[Admitted])+len(b.at[Reserving])+len(b.at[Reserved]))
+	for _, s := range [...]Stage{Admitted, Reserving, Reserved} {
+		for uid := range b.at[s] {
+			out[uid] = true
+		}
+	}
+	for uid, e := range b.at[Waiting] {
+		if e.Why.Reason == AwaitingEnd {
+			out[uid] = true
+		}
+	}
+	return out
 }
 
 // Close stops every timer.

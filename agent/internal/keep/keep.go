@@ -65,6 +65,7 @@ type Keeper struct {
 	state state
 	last  time.Time     // when a sweep was last asked for, or due
 	pause time.Duration // until the next one that nobody asks for
+	took  time.Duration // by the last sweep
 }
 
 // New returns a Keeper.
@@ -146,8 +147,10 @@ func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep boo
 		k.state = sweeping
 	}
 	k.cfg.Beside(ctx, func(ctx context.Context) {
+		begin := time.Now()
 		err := k.sweep(ctx, known)
 		k.mu.Lock()
+		k.took = time.Since(begin)
 		if err != nil {
 			k.pause = retryAfter
 		}
@@ -160,6 +163,13 @@ func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep boo
 			k.cfg.Again()
 		}
 	})
+}
+
+// Took is how long the last sweep took.
+func (k *Keeper) Took() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.took
 }
 
 // sweep has every store on disk drop what it has of pods that nothing knows. Each sees pods that

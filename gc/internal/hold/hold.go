@@ -17,6 +17,9 @@ type Table[K comparable] struct {
 	// released and removed have the seq of the last release and removal of an item, as far back
 	// as an open pass or hold needs them.
 	released, removed map[K]uint64
+	// most is how many of them there are before the next search for those that nobody needs: a
+	// search at each release would look at all others.
+	most int
 }
 
 // Hold is the hold of one user on one item, with all its names. A user of several items opens a
@@ -27,6 +30,9 @@ type Hold[K comparable] struct {
 	keys   map[K]bool
 	over   bool
 }
+
+// minForget is how many entries there may be whatever there was before.
+const minForget = 16
 
 // Open returns a hold without names.
 func (t *Table[K]) Open() *Hold[K] {
@@ -157,7 +163,7 @@ func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
 		return nil, false
 	}
 	if t.taking == nil {
-		t.taking, t.removed = map[K]chan struct{}{}, map[K]uint64{}
+		t.taking = map[K]chan struct{}{}
 	}
 	gone := make(chan struct{})
 	for _, k := range keys {
@@ -167,6 +173,9 @@ func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.seq++
+		if t.removed == nil {
+			t.removed = map[K]uint64{}
+		}
 		for _, k := range keys {
 			delete(t.taking, k)
 			t.removed[k] = t.seq
@@ -176,14 +185,25 @@ func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
 	}), true
 }
 
-// forget drops entries that no open pass or hold needs.
+// forget drops entries that no open pass or hold needs: all if there is none, else when they have
+// doubled.
 func (t *Table[K]) forget() {
+	if len(t.passes) == 0 {
+		t.released = nil
+	}
+	if len(t.holds) == 0 {
+		t.removed = nil
+	}
+	if len(t.released)+len(t.removed) < t.most {
+		return
+	}
+	defer func() { t.most = 2*(len(t.released)+len(t.removed)) + minForget }()
 	oldest := t.seq
 	for p := range t.passes {
 		oldest = min(oldest, p.began)
 	}
 	for k, at := range t.released {
-		if at <= oldest || len(t.passes) == 0 {
+		if at <= oldest {
 			delete(t.released, k)
 		}
 	}
@@ -192,7 +212,7 @@ func (t *Table[K]) forget() {
 		oldest = min(oldest, h.opened)
 	}
 	for k, at := range t.removed {
-		if at <= oldest || len(t.holds) == 0 {
+		if at <= oldest {
 			delete(t.removed, k)
 		}
 	}

@@ -26,8 +26,8 @@ type Config struct {
 	Document func(Kind, Object) (store.Document, error)
 	// New sets fields of an object that did not exist before. It must not call the Set.
 	New func(Object)
-	// Changed is called after each change of an object of a kind.
-	Changed func(Kind)
+	// Changed is called after each change of an object of a kind, with what it was and is.
+	Changed func(k Kind, was, is Entry)
 }
 
 // Set has all objects. It is safe for concurrent use.
@@ -262,7 +262,7 @@ func (t *Turn) Apply(ch Change) (Result, error) {
 	}
 	r := s.commit(ch, next, do)
 	s.mu.Unlock()
-	s.cfg.Changed(ch.Kind)
+	s.cfg.Changed(ch.Kind, cur, next)
 	return r, nil
 }
 
@@ -283,7 +283,7 @@ func (s *Set) Note(ch Change) (Result, error) {
 	}
 	r := s.commit(ch, next, do)
 	s.mu.Unlock()
-	s.cfg.Changed(ch.Kind)
+	s.cfg.Changed(ch.Kind, cur, next)
 	return r, nil
 }
 

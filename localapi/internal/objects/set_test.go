@@ -22,7 +22,7 @@ import (
 // newSet is a Set over a store in memory.
 func newSet() *Set {
 	return New(Config{
-		Namespaces: namespaces, Store: &store.Memory{}, New: func(Object) {}, Changed: func(Kind) {},
+		Namespaces: namespaces, Store: &store.Memory{}, New: func(Object) {}, Changed: func(Kind, Entry, Entry) {},
 		Document: func(k Kind, o Object) (store.Document, error) {
 			text, err := json.Marshal(o)
 			return store.Document{Name: k.Type().Resource + "." + o.GetNamespace() + "." + o.GetName() + ".yaml", Object: text}, err
