@@ -137,7 +137,7 @@ func (a *Agent) buildBlocks() error {
 	if c.Metrics == nil {
 		return nil
 	}
-	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List})
+	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List, Work: a.Work})
 }
 
 // mayRun says whether containers of a pod that is rejected may run. Before all sources

@@ -126,7 +126,7 @@ func (a *Agent) Settled() <-chan struct{} { return a.run.settled }
 // WhyNode returns what the agent and its parts know of how the node fares; it implements
 // [local.NodeExplainer]. It answers from memory.
 func (a *Agent) WhyNode() local.NodeWhy {
-	why := local.NodeWhy{Name: a.cfg.Node.Name, Events: a.NodeEvents(), Parts: a.Parts()}
+	why := local.NodeWhy{Name: a.cfg.Node.Name, Events: a.NodeEvents(), Parts: a.Parts(), Work: a.Work()}
 	hooks.Each(a.guard, a.hooks.NodeWhys, func(e part.NodeExplainer) { e.ExplainNode(&why) })
 	return why
 }

@@ -93,3 +93,12 @@ func registryOf(image string) string {
 	}
 	return reference.Domain(named)
 }
+
+// Load returns how many images are being pulled, how many may be (Config.Parallel; 0 is no limit),
+// and how many wait for that, or for others of their registry.
+func (m *Manager) Load() (running, limit, waiting int) {
+	q := m.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.taken, q.all, len(q.waiting)
+}

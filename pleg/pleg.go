@@ -237,3 +237,11 @@ func (m *Manager) Hung() []HungPod {
 	}
 	return out
 }
+
+// Inspections returns how many pods are being inspected, how many may be (Config.Inspections), and
+// how many wait.
+func (m *Manager) Inspections() (running, limit, waiting int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.slots.Load()
+}

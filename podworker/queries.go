@@ -155,3 +155,20 @@ func (m *Manager) TerminatingByFullName(fullName string) bool {
 	p := m.core.pods[m.core.names.holder(fullName)]
 	return p != nil && p.stage.kind() == Terminating
 }
+
+// Starts returns how many pods are in their first sync, how many may be (Config.FirstSyncs), and how
+// many wait for that.
+func (m *Manager) Starts() (running, limit, waiting int) { return m.workers.Load() }
+
+// Ends returns how many pods are being terminated. All that are to end do so at once: an end mostly
+// waits for the pod's own processes, and what it holds is needed by others.
+func (m *Manager) Ends() (running int) {
+	m.workers.Lock()
+	defer m.workers.Unlock()
+	for _, p := range m.core.pods {
+		if p.stage.kind() == Terminating {
+			running++
+		}
+	}
+	return running
+}

@@ -242,3 +242,7 @@ func (m *Manager) Trigger(t Type, containerID string) {
 		c.probes[t].running.Trigger()
 	}
 }
+
+// Checks returns how many checks run, how many may (Config.Parallel), and how many wait; with exec,
+// of those that run a command (Config.ParallelExec).
+func (m *Manager) Checks(exec bool) (running, limit, waiting int) { return m.engine.Load(exec) }

@@ -165,3 +165,16 @@ func (m *Manager) end(w *write, do effects, err error) {
 	}
 	m.dispatch()
 }
+
+// Writes returns how many statuses are being written to the sink, how many may be
+// (Config.Parallel), and how many pods wait for that.
+func (m *Manager) Writes() (running, limit, waiting int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.entries {
+		if e.class != none {
+			waiting++
+		}
+	}
+	return len(m.queue.busy), m.cfg.Parallel, waiting
+}

@@ -342,3 +342,11 @@ func (m *Manager) setRefs(v *volume, refs []Ref) {
 func (v *volume) fields() []zap.Field {
 	return []zap.Field{zap.String("uid", string(v.pod.uid)), zap.String("plugin", v.key.plugin), zap.String("volume", v.key.name)}
 }
+
+// Operations returns how many volumes are being set up or torn down, how many may be
+// (Config.Parallel), and how many wait.
+func (m *Manager) Operations() (running, limit, waiting int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.slots.Load()
+}

@@ -31,11 +31,21 @@ type NodeWhy struct {
 	ShuttingDown bool               `json:"shuttingDown,omitempty"`
 	Conditions   []v1.NodeCondition `json:"conditions,omitempty"`
 	Figures      []NodeFigure       `json:"figures,omitempty"`
+	// Work is what the agent does at a time, of each kind.
+	Work []NodeWork `json:"work,omitempty"`
 	// Decisions are the last ones, oldest first.
 	Decisions []NodeDecision `json:"decisions,omitempty"`
 	Events    []v1.Event     `json:"events,omitempty"`
 	// Parts are those of the agent, in their order.
 	Parts []Part `json:"parts,omitempty"`
+}
+
+// NodeWork is how much work of a kind, such as starts of pods, runs and waits at the moment.
+type NodeWork struct {
+	Kind    string `json:"kind"`
+	Running int    `json:"running"`
+	Limit   int    `json:"limit,omitempty"` // 0: none
+	Waiting int    `json:"waiting,omitempty"`
 }
 
 // NodeFigure is a threshold and what its signal was seen to be. Amounts are

@@ -132,6 +132,7 @@ func TestWriteNodeWhy(t *testing.T) {
 			{Signal: "nodefs.available", Threshold: "1Gi", Soft: true, Grace: "1m0s", MinReclaim: "500Mi", Available: "2Gi", Capacity: "10Gi", Stale: "12s"},
 			{Signal: "pid.available", Threshold: "10"},
 		},
+		Work: []local.NodeWork{{Kind: "starts", Running: 4, Limit: 4, Waiting: 96}, {Kind: "ends", Running: 2}},
 		Decisions: []local.NodeDecision{{
 			Time: now.Add(-10 * time.Second), What: "memory.available", Cause: "interval", Available: "50Mi", Threshold: "100Mi", Need: "50Mi", Outcome: "evicting", Repeats: 2,
 			Lines: []string{"default/hog (priority 0) uses 300Mi, requests 10Mi: chosen", "default/hog was given 1s, and ended within 1.2s"},
@@ -152,6 +153,10 @@ SIGNAL             AVAILABLE   OF     THRESHOLD                  STATE
 memory.available   50Mi        1Gi    100Mi                      low, and acted upon, since 60s
 nodefs.available   2Gi         10Gi   1Gi for 1m0s, then +500Mi  enough (not read for 12s)
 pid.available      -           -      10                         not known
+
+WORK     RUNNING   AT MOST   WAITING
+starts   4         4         96
+ends     2         -         0
 
 last decisions:
 10s ago, memory.available: 50Mi available, threshold 100Mi, 50Mi to free (interval): evicting, and 2 times the same

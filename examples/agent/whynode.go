@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -53,6 +54,19 @@ func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
 	}
 	for _, f := range n.Figures {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.Signal, orDash(f.Available), orDash(f.Capacity), thresholdText(&f), figureState(&f, ago))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(n.Work) > 0 {
+		fmt.Fprintln(w, "\nWORK\tRUNNING\tAT MOST\tWAITING")
+	}
+	for _, k := range n.Work {
+		limit := "-"
+		if k.Limit > 0 {
+			limit = strconv.Itoa(k.Limit)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\n", k.Kind, k.Running, limit, k.Waiting)
 	}
 	if err := w.Flush(); err != nil {
 		return err

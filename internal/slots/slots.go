@@ -144,3 +144,8 @@ func (s *Slot) Held() bool { return s != nil && s.held }
 
 // Free returns the number of free slots.
 func (q *Queue[W]) Free() int { return q.free }
+
+// Load returns how many slots are in use, how many there are, and how many waiters are in the line.
+func (q *Queue[W]) Load() (running, limit, waiting int) {
+	return q.cfg.Slots - q.free, q.cfg.Slots, len(q.waiting)
+}

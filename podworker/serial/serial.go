@@ -190,3 +190,10 @@ func (m *Manager[K, U]) rest() {
 
 // over reports whether Run ends.
 func (m *Manager[K, U]) over() bool { return m.stopped || m.ctx.Err() != nil }
+
+// Load returns how many keys are in their limited first call, how many may be (Config.Limit), and how many wait.
+func (m *Manager[K, U]) Load() (running, limit, waiting int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.slots.Load()
+}

@@ -67,6 +67,8 @@ type fifo struct {
 
 func (f *fifo) push(p *Scheduled) { f.items = append(f.items, p) }
 
+func (f *fifo) len() int { return len(f.items) - f.first }
+
 func (f *fifo) head() *Scheduled {
 	for f.first < len(f.items) && f.items[f.first].state == stopped {
 		f.pop()

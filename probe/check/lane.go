@@ -161,3 +161,11 @@ func (l *lane) waiting() int {
 	}
 	return n
 }
+
+// load returns the used slots, their number, and the checks that wait for one.
+func (l *lane) load() (running, limit, waiting int) {
+	for _, g := range l.groups {
+		waiting += g.queue[0].len() + g.queue[1].len()
+	}
+	return l.busy, l.limit, waiting
+}

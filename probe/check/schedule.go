@@ -368,3 +368,15 @@ func call(ctx context.Context, f Func) (o Outcome, out string, err error) {
 	}()
 	return f(ctx)
 }
+
+// Load returns how many checks have a slot, how many there are slots for
+// (EngineConfig.Parallel), and how many wait; with expensive, of the expensive ones
+// (EngineConfig.ParallelExpensive).
+func (e *Engine) Load(expensive bool) (running, limit, waiting int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if expensive {
+		return e.lanes[1].load()
+	}
+	return e.lanes[0].load()
+}

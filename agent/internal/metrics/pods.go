@@ -5,6 +5,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -15,6 +16,7 @@ type Pods struct {
 	Active  func() []*v1.Pod          // admitted, and not at their end
 	Desired func() []*v1.Pod          // what sources want
 	Workers func() []podworker.Status // what workers are responsible for
+	Work    func() []local.NodeWork   // what is done at a time
 }
 
 var (
@@ -22,6 +24,12 @@ var (
 		"Pods that were admitted and have not ended.", []string{"static"}, nil)
 	workingDesc = prometheus.NewDesc("kubelet_working_pods",
 		"Pods that a worker is responsible for, by its stage and by who wants the pod: desired, orphan or runtime_only.", []string{"lifecycle", "config", "static"}, nil)
+	runningDesc = prometheus.NewDesc("nodewright_work_in_flight",
+		"Work that is being done, by its kind.", []string{"kind"}, nil)
+	limitDesc = prometheus.NewDesc("nodewright_work_limit",
+		"Work that may be done at a time, by its kind. A kind without a limit has none.", []string{"kind"}, nil)
+	waitingDesc = prometheus.NewDesc("nodewright_work_waiting",
+		"Work that waits for other work of its kind to end.", []string{"kind"}, nil)
 	ephemeralDesc = prometheus.NewDesc("kubelet_managed_ephemeral_containers",
 		"Ephemeral containers of the pods that should run.", nil, nil)
 )
@@ -31,6 +39,9 @@ func (Pods) Describe(ch chan<- *prometheus.Desc) {
 	ch <- activeDesc
 	ch <- workingDesc
 	ch <- ephemeralDesc
+	ch <- runningDesc
+	ch <- limitDesc
+	ch <- waitingDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -49,6 +60,14 @@ func (p Pods) Collect(ch chan<- prometheus.Metric) {
 		ephemeral += len(pod.Spec.EphemeralContainers)
 	}
 	gauge(ephemeralDesc, ephemeral)
+
+	for _, w := range p.Work() {
+		gauge(runningDesc, w.Running, w.Kind)
+		gauge(waitingDesc, w.Waiting, w.Kind)
+		if w.Limit > 0 {
+			gauge(limitDesc, w.Limit, w.Kind)
+		}
+	}
 
 	counts := map[working]int{}
 	for _, w := range p.Workers() {
