@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus clients peers suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -102,6 +102,11 @@ cost: known tools shells build cluster kubelet ## what 60 pods cost the kubelet 
 prometheus: tools shells build cluster ## Prometheus scrapes the agent, and expressions of kubernetes-mixin find its series
 	go -C tools/prometheus build -ldflags '-s -w' -o $(BIN)/promcheck .
 	go -C e2e test -count=1 -timeout 20m -v -run 'TestPrometheus$$' . $(ARGS)
+
+# 5 minutes at most; root only to install Chromium, of 270 MB; nothing but that package.
+page: ## the agent's page in Chromium: widths, light and dark, contrast, keyboard, search, logs, an agent that is down; PICTURES=dir
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; }
+	PICTURES='$(if $(PICTURES),$(abspath $(PICTURES)))' $(GO) -C tools/page test -count=1 -timeout 10m . $(ARGS)
 
 # 20 minutes at most; root; nothing but the package python3-kubernetes.
 clients: tools build cluster ## Helm, a controller of controller-runtime and Python's client with the agent's own API

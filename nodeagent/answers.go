@@ -16,6 +16,8 @@ var (
 	_ local.NodeExplainer = (*Node)(nil)
 	_ local.Imager        = (*Node)(nil)
 	_ local.Measurer      = (*Node)(nil)
+	_ local.NodeMeasurer  = (*Node)(nil)
+	_ local.Historian     = (*Node)(nil)
 )
 
 // WhyNode returns how far the node is from its thresholds, and the actions after
@@ -59,6 +61,20 @@ func (n *Node) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	}
 	return nil, errNoUsage()
 }
+
+// NodeStats returns the usage of the node without its pods, with disk and network. Without a part that
+// measures this, the error is errors.ErrUnsupported.
+func (n *Node) NodeStats(ctx context.Context) (*statsapi.NodeStats, error) {
+	if u, ok := n.builder.Facts.Usage.(interface {
+		Node(ctx context.Context) (*statsapi.NodeStats, error)
+	}); ok {
+		return u.Node(ctx)
+	}
+	return nil, errNoUsage()
+}
+
+// History returns what the node and its pods used in the last hour. It is measured while [LocalSocket] is served.
+func (n *Node) History() local.Usage { return n.history.Usage() }
 
 // errNoUsage returns the error of a node without a part that measures.
 func errNoUsage() error { return unsupported("this agent does not tell what the node uses") }

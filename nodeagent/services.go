@@ -86,7 +86,7 @@ func LocalSocket(n *Node) (name string, run func(context.Context) error, err err
 // maxSocketConnections is how many connections of root there may be at the socket.
 const maxSocketConnections = 1024
 
-// answer serves the socket until ctx ends. A failure is only logged: pods are more
+// answer serves the socket, and measures what is used, until ctx ends. A failure is only logged: pods are more
 // important. It closes opened in either case: Up must not wait for a socket that
 // cannot be opened.
 func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
@@ -111,7 +111,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	srv := httpbound.New(httpbound.Config{Handler: mux, Connections: maxSocketConnections, Log: n.builder.Log})
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
-	<-ctx.Done()
+	n.history.Run(ctx)
 	// Running requests are cut off: the node ends.
 	_ = srv.Close()
 	<-served

@@ -11,6 +11,7 @@
 //	POST /v1/pods/{namespace}/{name}/exec          an [ExecRequest], answered with an [ExecReply]
 //	GET  /v1/why                                   a list of [Why], of all pods
 //	GET  /v1/events?namespace=N&name=N             a v1.EventList of all objects, those that are gone too
+//	GET  /v1/history                               a [Usage], of the last hour
 //	GET  /v1/problems                              a list of [Problem], the manifests that were refused
 //	GET  /healthz                                  "ok", or 503 and the reasons
 //	GET  /metrics                                  Prometheus text, if the agent has any
@@ -23,16 +24,17 @@
 //
 // # A page about the node
 //
-// [Page] is a page about a node: its pods and what each of them waits for, logs that
-// follow, what was used in the last hour, events, the pods that would be evicted next,
-// and the reasons why images are kept.
+// [Page] is a page about a node: how it and its pods fare, and why; what was used in the last hour;
+// manifests with mistakes, events, the pods that would be evicted first, and the reasons why images
+// are kept. Each pod has a page of its own: what it is made of, what it uses of what it may, its life
+// with exit codes, and its logs.
 //
 //	page, err := local.NewPage(local.PageConfig{Agent: local.NewClient(socket), Log: log})
-//	go page.Run(ctx)
 //	srv := &http.Server{Handler: local.WithToken(page, token)}
 //
-// It only looks: no request changes anything. The page is one file without any request
-// to elsewhere, and is whole without JavaScript, which only renews it.
+// It only looks: no request changes anything. It requests nothing from elsewhere, and is whole without
+// JavaScript, which renews it, filters while one types, and follows logs. When the agent does not answer,
+// it shows what the agent last said, and since when.
 //
 // # A page about the node: access
 //
@@ -44,10 +46,14 @@
 //
 // # A page about the node: bounds
 //
-// The agent is asked for each page, and for figures every ten seconds while Run works;
-// an answer that does not come within a few seconds is shown as such, and the rest of the
-// page with it. A page shows [MaxPagePods] pods, and the last part of a log. All that comes
-// from pods is text to the page, whatever it contains.
+// The agent is asked for each page; an answer that does not come within a few seconds is shown as such,
+// and the rest of the page with it. A page shows [MaxPagePods] pods, and the last part of a log. The last
+// answers are kept, once. All that comes from pods is text to the page, whatever it contains.
+//
+// # Usage of the last hour
+//
+// A [History] measures the node every 30 seconds, and remembers an hour of it and of each pod that runs:
+// some 2 KiB a pod. It is the agent's, so that every page has the same, from its first moment on.
 //
 // # Events
 //

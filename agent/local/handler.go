@@ -88,6 +88,7 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/why", h.whys)
 	mux.HandleFunc("GET /v1/events", h.allEvents)
 	mux.HandleFunc("GET /v1/problems", h.problems)
+	mux.HandleFunc("GET /v1/history", h.history)
 	mux.HandleFunc("GET /v1/node", h.node)
 	mux.HandleFunc("GET /v1/node/why", h.whyNode)
 	mux.HandleFunc("GET /stats/summary", h.summary)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,195 +20,334 @@ import (
 )
 
 const (
-	// maxText is how many bytes of a message, a reason or a name of others are shown.
-	maxText = 2 << 10
+	// MaxPagePods is how many pods a page shows.
+	MaxPagePods = 500
+	// maxText is how many bytes of a message, a reason or a name of others are shown, and
+	// maxFilter how many of a search are heeded.
+	maxText   = 2 << 10
+	maxFilter = 200
+	// maxState is how many bytes of a pod's state are shown in the list.
+	maxState = 64
 	// maxRanked is how many pods are shown that would be evicted, maxImages how many
 	// images, and maxRows how many of all else but pods and events.
 	maxRanked = 10
 	maxImages = 200
 	maxRows   = 100
-	// tailLines and maxLog are what is shown of a log, and maxLogBytes what of all logs
-	// of a pod.
-	tailLines   = 500
-	maxLog      = 1 << 20
-	maxLogBytes = 4 << 20
+	// startTime is how long a pod may come up before it counts as broken, if nothing has failed.
+	startTime = time.Minute
 )
 
 // functions are what the templates call.
-var functions = map[string]any{"age": age, "bytes": bytesOf, "short": short, "clock": func(t time.Time) string { return t.Local().Format(time.TimeOnly) }, "inc": func(i int) int { return i + 1 }}
-
-// overview is what page_overview.html shows.
-type overview struct {
-	Name     string
-	Errors   []error  // of what is missing
-	Node     *NodeWhy // nil: not known
-	Charts   []chart
-	Pods     []podRow
-	More     int // pods that are not shown
-	Problems []Problem
-	Next     []rank.Ranked // of memory, the first would be evicted first
-	Events   []v1.Event
-	Images   *Images // nil: not known
+var functions = map[string]any{
+	"age": age, "bytes": bytesOf, "short": short, "clock": clock, "inc": func(i int) int { return i + 1 },
+	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 }
+
+func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+
+// overview is the content of the first page.
+type overview struct {
+	Name, State, StateClass string
+	At                      time.Time
+	Stale                   error   // why the agent does not answer
+	Unknown                 bool    // it never has
+	Errors                  []error // of what is missing
+	Facts                   []string
+	Node                    *NodeWhy // nil: not known
+	Meters                  []meter
+	Charts                  []chart
+	Filter                  filter
+	Namespaces              []string
+	Total, Good, Bad        int // pods
+	Matching, More          int // pods that the filter finds, and those of them that are not shown
+	Pods                    []podRow
+	Problems                []Problem
+	Pressed                 bool          // a threshold is met
+	Next                    []rank.Ranked // of memory, the first would be evicted first
+	Events                  []v1.Event
+	Images                  *Images // nil: not known
+}
+
+// Title is that of the tab.
+func (o overview) Title() string {
+	switch {
+	case o.Stale != nil:
+		return o.Name + ": no answer"
+	case o.Bad > 0:
+		return fmt.Sprintf("%s: %d broken", o.Name, o.Bad)
+	default:
+		return fmt.Sprintf("%s: %d of %d run", o.Name, o.Good, o.Total)
+	}
+}
+
+// Live is the part of a page that is renewed.
+func (o overview) Live() live { return live{o.Title(), o.Stale != nil} }
+
+// live is what the script is told of the part that is renewed.
+type live struct {
+	Title string
+	Stale bool
+}
+
+// meter is a share of what the node has.
+type meter struct {
+	Name, Share, Text string
+	Width             int64 // of 100
+	High              bool
+}
+
+// filter says which pods are shown, and in which order.
+type filter struct{ Text, Namespace, State, Sort string }
+
+func filterOf(q url.Values) filter {
+	get := func(key string) string {
+		s := q.Get(key)
+		return strings.ToValidUTF8(s[:min(len(s), maxFilter)], "")
+	}
+	return filter{get("q"), get("ns"), get("state"), get("sort")}
+}
+
+// States are the states that can be chosen, and Sorts the orders.
+func (filter) States() []option {
+	return []option{{"", "any state"}, {"bad", "broken"}, {"starting", "starting"}, {"ok", "running"}, {"ending", "ending"}, {"done", "done"}}
+}
+
+// Sorts are the orders that can be chosen.
+func (filter) Sorts() []option {
+	return []option{{"", "broken first"}, {"name", "by name"}, {"age", "youngest first"}, {"restarts", "most restarts"}, {"cpu", "most CPU"}, {"memory", "most memory"}}
+}
+
+type option struct{ Value, Text string }
+
+// On reports whether anything is left out.
+func (f filter) On() bool { return f.Text != "" || f.Namespace != "" || f.State != "" }
+
+func (f filter) matches(r *podRow) bool {
+	if f.Namespace != "" && r.Namespace != f.Namespace || f.State != "" && r.Class != f.State {
+		return false
+	}
+	text := strings.ToLower(strings.Join([]string{r.Namespace + "/" + r.Name, r.State, r.Why, r.images}, "\n"))
+	for _, word := range strings.Fields(strings.ToLower(f.Text)) {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// order compares rows.
+func (f filter) order(a, b *podRow) int {
+	by := map[string]int{
+		"": cmp.Compare(slices.Index(classes, a.Class), slices.Index(classes, b.Class)), "age": b.created.Compare(a.created),
+		"restarts": cmp.Compare(b.Restarts, a.Restarts), "cpu": cmp.Compare(b.cpu, a.cpu), "memory": cmp.Compare(b.memory, a.memory),
+	}
+	return cmp.Or(by[f.Sort], cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
+// classes are how pods fare, those that need somebody first.
+var classes = []string{"bad", "starting", "ending", "ok", "done"}
 
 // podRow is a pod in the overview.
 type podRow struct {
-	Namespace, Name string
-	Path            string // of its page, below pods/
-	Ready, Total    int
-	Restarts        int32
-	State, Age      string
-	CPU, Memory     string
-	Why             string
-	Bad             bool
+	Namespace, Name    string
+	Base, Suffix       string // Name without, and what the node adds to it
+	UID, Path          string // of its page, below pods/
+	Ready, Total       int
+	Restarts           int32
+	Class, State, Age  string
+	CPU, Memory, Spark string
+	Why                string
+	cpu, memory        int64
+	created            time.Time
+	images             string
 }
 
-// chart shows values of the last hour.
-type chart struct {
-	Title, Last, Highest string
-	Width, Height        int
-	Points               string // of an SVG polyline
-}
-
-func (p *Page) overview(ctx context.Context, _ *http.Request) (title string, content any, err error) {
+func (p *Page) overview(ctx context.Context, r *http.Request) (content, error) {
 	a := gather(ctx, p.cfg.Agent)
-	o := overview{
-		Name: "node", Errors: a.errs, Node: a.node, Charts: p.charts(), More: a.more, Problems: first(a.problems, maxRows),
-		Next: first(a.next, maxRanked), Events: a.events, Images: a.images,
-	}
-	if n := o.Node; n != nil {
-		o.Name = cmp.Or(n.Name, o.Name)
-		n.Conditions, n.Figures = first(n.Conditions, maxRows), first(n.Figures, maxRows)
-		slices.Reverse(n.Decisions)
-		n.Decisions = first(n.Decisions, maxRows)
-	}
-	if o.Images != nil {
-		o.Images.Images = first(o.Images.Images, maxImages)
-	}
-	used := map[string]*statsapi.PodStats{}
-	if a.summary != nil {
-		for i := range a.summary.Pods {
-			used[a.summary.Pods[i].PodRef.UID] = &a.summary.Pods[i]
+	o := overview{Filter: filterOf(r.URL.Query())}
+	p.mu.Lock()
+	if a.down == nil {
+		p.last = a
+	} else {
+		o.Stale, o.Unknown = a.down, p.last == nil
+		if p.last != nil {
+			a = p.last
 		}
 	}
+	p.mu.Unlock()
+	o.fill(a)
+	return o, nil
+}
+
+// fill sets what is shown of answers, which are not changed.
+func (o *overview) fill(a *answers) {
+	o.At, o.Name, o.Images, o.Events = a.at, "node", a.images, a.events
+	o.Problems, o.Next, o.Charts = first(a.problems, maxRows), first(a.next, maxRanked), a.charts()
+	if o.Stale == nil {
+		o.Errors = a.errs
+	}
+	if a.why != nil {
+		n := *a.why
+		o.Name = cmp.Or(n.Name, o.Name)
+		n.Conditions, n.Figures = first(n.Conditions, maxRows), first(n.Figures, maxRows)
+		n.Decisions = slices.Clone(n.Decisions)
+		slices.Reverse(n.Decisions)
+		n.Decisions = first(n.Decisions, maxRows)
+		o.Pressed = slices.ContainsFunc(n.Figures, func(f NodeFigure) bool { return f.Met })
+		o.Node = &n
+	}
+	o.State, o.StateClass = a.state()
+	o.Facts, o.Meters = a.facts(), a.meters()
+	if o.Images != nil {
+		i := *o.Images
+		i.Images = first(i.Images, maxImages)
+		o.Images = &i
+	}
+	o.fillPods(a)
+}
+
+func (o *overview) fillPods(a *answers) {
+	o.Total = len(a.pods)
+	var rows []podRow
 	for i := range a.pods {
 		pod := &a.pods[i]
-		o.Pods = append(o.Pods, rowOf(pod, used[string(pod.UID)], a.whys[pod.UID]))
+		row := rowOf(pod, a.used[pod.UID], a.whys[pod.UID], a.at)
+		switch row.Class {
+		case "bad":
+			o.Bad++
+		case "ok":
+			o.Good++
+		}
+		if !slices.Contains(o.Namespaces, pod.Namespace) && len(o.Namespaces) < maxRows {
+			o.Namespaces = append(o.Namespaces, pod.Namespace)
+		}
+		if o.Filter.matches(&row) {
+			if a.history != nil {
+				row.Spark = spark(a.history.Pods[row.UID].CPU)
+			}
+			rows = append(rows, row)
+		}
 	}
-	return o.Name, o, nil
+	slices.Sort(o.Namespaces)
+	slices.SortFunc(rows, func(a, b podRow) int { return o.Filter.order(&a, &b) })
+	o.Matching, o.Pods = len(rows), first(rows, MaxPagePods)
+	o.More = len(rows) - len(o.Pods)
 }
 
 // rowOf is p with what it uses and its explanation; each is nil if that is not known.
-func rowOf(p *v1.Pod, used *statsapi.PodStats, why *Why) podRow {
+func rowOf(p *v1.Pod, use *statsapi.PodStats, why *Why, now time.Time) podRow {
 	ready, total, restarts := podtext.Counts(p)
+	base, suffix := splitName(p)
 	r := podRow{
-		Namespace: p.Namespace, Name: p.Name, Path: joinPath(p.Namespace, p.Name), Ready: ready, Total: total, Restarts: restarts,
-		State: podtext.State(p), Age: podtext.Age(p, time.Now()), Bad: isBad(p, why),
+		Namespace: p.Namespace, Name: p.Name, Base: base, Suffix: suffix, UID: string(p.UID), Path: joinPath(p.Namespace, p.Name), Ready: ready, Total: total, Restarts: restarts,
+		Class: classOf(p, why, now), State: cutTo(podtext.State(p), maxState), Age: podtext.Age(p, now), cpu: -1, memory: -1, created: p.CreationTimestamp.Time,
+	}
+	for i := range p.Spec.Containers {
+		r.images += p.Spec.Containers[i].Image + "\n"
 	}
 	if why != nil && !why.Good {
 		r.Why = why.Cause
 	}
-	if used != nil && used.CPU != nil && used.CPU.UsageNanoCores != nil {
-		r.CPU = cores(float64(*used.CPU.UsageNanoCores) / 1e9)
-	}
-	if used != nil && used.Memory != nil && used.Memory.WorkingSetBytes != nil {
-		r.Memory = bytesOf(int64(*used.Memory.WorkingSetBytes))
+	if use != nil {
+		r.cpu, r.memory = used(use.CPU, use.Memory)
+		r.CPU, r.Memory = millis(r.cpu), bytesOf(r.memory)
 	}
 	return r
 }
 
-// charts returns those of the last hour; none if nothing was measured.
-func (p *Page) charts() []chart {
-	samples := p.history.list()
-	if len(samples) == 0 {
-		return nil
+// splitName parts the node's name from that of a pod of a manifest.
+func splitName(p *v1.Pod) (name, suffix string) {
+	suffix = "-" + strings.ToLower(p.Spec.NodeName)
+	if len(suffix) > 1 && len(p.Name) > len(suffix) && strings.HasSuffix(p.Name, suffix) {
+		return strings.TrimSuffix(p.Name, suffix), suffix
 	}
-	var c, m []float64
-	for _, s := range samples {
-		c, m = append(c, s.cores), append(m, s.memory)
-	}
-	return []chart{
-		chartOf("CPU (cores)", c, cores),
-		chartOf("Memory", m, func(v float64) string { return bytesOf(int64(v)) }),
+	return p.Name, ""
+}
+
+// classOf says how a pod fares: one of classes.
+func classOf(p *v1.Pod, why *Why, now time.Time) string {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return "ending"
+	case !isBad(p, why):
+		if p.Status.Phase == v1.PodSucceeded {
+			return "done"
+		}
+		return "ok"
+	case p.Status.Phase == v1.PodPending && now.Sub(p.CreationTimestamp.Time) < startTime && (why == nil || why.Failures == 0 && why.LastError == ""):
+		return "starting"
+	default:
+		return "bad"
 	}
 }
 
-// chartOf draws values, of which those below 0 are not known.
-func chartOf(title string, values []float64, show func(float64) string) chart {
-	const width, height = 360, 60
-	top, last := 0.0, -1.0
-	for _, v := range values {
-		top = max(top, v)
-		if v >= 0 {
-			last = v
+// state is that of the node in a word or two.
+func (a *answers) state() (text, class string) {
+	if a.why == nil {
+		return "", ""
+	}
+	conditions := a.why.Conditions
+	if a.node != nil {
+		conditions = a.node.Status.Conditions
+	}
+	text, class = "up", "ok"
+	for _, c := range conditions {
+		switch {
+		case c.Type == v1.NodeReady && c.Status == v1.ConditionTrue:
+			text = "Ready"
+		case c.Type == v1.NodeReady:
+			return "not ready: " + cmp.Or(c.Message, c.Reason), "bad"
+		case c.Status == v1.ConditionTrue:
+			return string(c.Type), "bad"
 		}
 	}
-	var points strings.Builder
-	for i, v := range values {
-		if v >= 0 && top > 0 {
-			x := float64(width) * (1 - float64(len(values)-1-i)/float64(maxSamples-1))
-			fmt.Fprintf(&points, "%.1f,%.1f ", x, height-1-v/top*(height-2))
+	if a.why.ShuttingDown {
+		return "shutting down", "ending"
+	}
+	return text, class
+}
+
+// facts are what the node is.
+func (a *answers) facts() (all []string) {
+	add := func(before, s string) {
+		if s != "" {
+			all = append(all, before+s)
 		}
 	}
-	return chart{Title: title, Last: show(last), Highest: show(top), Width: width, Height: height, Points: points.String()}
+	if n := a.node; n != nil {
+		for _, addr := range n.Status.Addresses {
+			if addr.Type == v1.NodeInternalIP {
+				add("", addr.Address)
+			}
+		}
+		add("", n.Status.NodeInfo.OSImage)
+		add("kernel ", n.Status.NodeInfo.KernelVersion)
+		add("", n.Status.NodeInfo.Architecture)
+	}
+	if w := a.why; w != nil {
+		add("runtime ", w.Runtime)
+		add("network ", w.Network)
+	}
+	return all
 }
 
-// podPage is what page_pod.html shows.
-type podPage struct {
-	Pod              *v1.Pod
-	State, Addresses string
-	Why              *Why  // nil: not known
-	NoWhy            error // why it is not known
-	Containers       []v1.ContainerStatus
-	Events           []v1.Event
-	Logs             []podLog
-}
-
-// podLog is the last part of a container's log.
-type podLog struct {
-	Container, Path, Text string // Path is below logs/
-}
-
-func (p *Page) pod(ctx context.Context, r *http.Request) (title string, content any, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	pod, err := p.cfg.Agent.Pod(ctx, namespace, name)
-	if err != nil {
-		return "", nil, err
+// meters are the node's load.
+func (a *answers) meters() (all []meter) {
+	add := func(name string, v, of int64, show func(int64) string) {
+		if v >= 0 && of > 0 {
+			all = append(all, meter{name, percent(v, of), show(v) + " of " + show(of), min(100, v*100/of), v*100/of >= 90})
+		}
 	}
-	o := podPage{
-		Pod: pod, State: podtext.State(pod), Addresses: addresses(pod),
-		Containers: first(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), maxRows),
+	cpus, memory := a.capacity()
+	if a.summary != nil {
+		c, m := used(a.summary.Node.CPU, a.summary.Node.Memory)
+		add("CPU", c, cpus, millis)
+		add("memory", m, memory, bytesOf)
 	}
-	o.Why, o.NoWhy = p.cfg.Agent.Why(ctx, namespace, name)
-	if events, err := p.cfg.Agent.Events(ctx, namespace, name); err == nil {
-		slices.Reverse(events.Items)
-		o.Events = first(events.Items, maxEvents)
+	if h := a.history; h != nil && len(h.Node.Disk) > 0 {
+		add("disk", h.Node.Disk[len(h.Node.Disk)-1], h.Node.DiskSize, bytesOf)
 	}
-	if r.URL.Query().Has("part") {
-		return name, o, nil // logs are followed, or as they were
-	}
-	containers := first(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), maxRows)
-	for _, c := range containers {
-		most := min(maxLog, maxLogBytes/len(containers))
-		o.Logs = append(o.Logs, podLog{c.Name, joinPath(namespace, name, c.Name), p.tail(ctx, namespace, name, c.Name, most)})
-	}
-	return name, o, nil
-}
-
-// tail returns the last lines of a container's log, of which the first most bytes.
-func (p *Page) tail(ctx context.Context, namespace, name, container string, most int) string {
-	log, err := p.cfg.Agent.Log(ctx, namespace, name, LogOptions{Container: container, Tail: tailLines})
-	if err != nil {
-		return "(" + err.Error() + ")"
-	}
-	defer func() { _ = log.Close() }()
-	b, err := io.ReadAll(io.LimitReader(log, int64(most)))
-	if err != nil && len(b) == 0 {
-		return "(" + err.Error() + ")"
-	}
-	return string(b)
+	return all
 }
 
 func addresses(p *v1.Pod) string {
@@ -217,7 +355,7 @@ func addresses(p *v1.Pod) string {
 	for _, ip := range p.Status.PodIPs {
 		ips = append(ips, ip.IP)
 	}
-	return cmp.Or(strings.Join(ips, ", "), "none")
+	return strings.Join(ips, ", ")
 }
 
 // joinPath makes a path of names, which may have any bytes.
@@ -232,11 +370,13 @@ func joinPath(names ...string) string {
 func first[T any](list []T, most int) []T { return list[:min(len(list), most)] }
 
 // short cuts s to maxText bytes.
-func short(s string) string {
-	if len(s) <= maxText {
+func short(s string) string { return cutTo(s, maxText) }
+
+func cutTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxText], "") + "..."
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 // age returns how long ago something was.
@@ -269,13 +409,15 @@ func precision(n float64) int {
 	return 0
 }
 
-// cores shows processor time; "" if it is not known, which is below 0.
-func cores(n float64) string {
+// millis shows thousandths of a CPU; "" if it is not known, which is below 0.
+func millis(n int64) string {
 	switch {
 	case n < 0:
 		return ""
-	case n < 1:
-		return strconv.Itoa(int(n*1000)) + "m"
+	case n > 0 && n < 1000:
+		return strconv.FormatInt(n, 10) + "m"
+	case n%1000 == 0:
+		return strconv.FormatInt(n/1000, 10)
 	}
-	return strconv.FormatFloat(n, 'f', 2, 64)
+	return strconv.FormatFloat(float64(n)/1000, 'f', 2, 64)
 }

@@ -23,16 +23,16 @@ type PageAgent interface {
 	Why(ctx context.Context, namespace, name string) (*Why, error)
 	Whys(ctx context.Context) ([]Why, error)
 	AllEvents(ctx context.Context) (*v1.EventList, error)
+	Node(ctx context.Context) (*v1.Node, error)
 	WhyNode(ctx context.Context) (*NodeWhy, error)
 	Problems(ctx context.Context) ([]Problem, error)
 	Images(ctx context.Context) (*Images, error)
 	Summary(ctx context.Context, small bool) (*statsapi.Summary, error)
+	History(ctx context.Context) (*Usage, error)
 	Log(ctx context.Context, namespace, name string, o LogOptions) (io.ReadCloser, error)
 }
 
 const (
-	// MaxPagePods is how many pods a page shows.
-	MaxPagePods = 500
 	// answerTime is how long an answer may take.
 	answerTime = 5 * time.Second
 	maxEvents  = 40
@@ -40,41 +40,53 @@ const (
 
 // answers are what the agent says for the first page.
 type answers struct {
-	node     *NodeWhy
+	at       time.Time
+	node     *v1.Node // nil, and the others: not known
+	why      *NodeWhy
 	pods     []v1.Pod
-	more     int // pods that are left out
 	whys     map[types.UID]*Why
 	problems []Problem
 	images   *Images
 	next     []rank.Ranked // of memory, the first would be evicted first
+	used     map[types.UID]*statsapi.PodStats
 	summary  *statsapi.Summary
+	history  *Usage
 	events   []v1.Event
 	errs     []error // of what is missing
+	down     error   // why the agent does not say what pods there are
 }
 
 // gather asks the agent for all that the first page shows.
 func gather(ctx context.Context, a PageAgent) *answers {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	o := &answers{whys: map[types.UID]*Why{}}
+	o := &answers{at: time.Now(), whys: map[types.UID]*Why{}, used: map[types.UID]*statsapi.PodStats{}}
 	var mu sync.Mutex
-	note := func(err error) {
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			o.errs = append(o.errs, err)
-		}
-	}
 	var wg sync.WaitGroup
-	ask := func(f func() error) { wg.Go(func() { note(f()) }) }
-	ask(func() (err error) { o.node, err = a.WhyNode(ctx); return err })
-	ask(func() (err error) { o.problems, err = a.Problems(ctx); return err })
-	ask(func() (err error) { o.images, err = a.Images(ctx); return err })
-	ask(func() (err error) { o.summary, err = a.Summary(ctx, true); return err })
-	var list *v1.PodList
-	ask(func() (err error) { list, err = a.Pods(ctx); return err })
+	ask := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				o.errs = append(o.errs, err)
+			}
+		})
+	}
 	ask(func() error {
-		all, err := a.AllEvents(ctx)
+		all, err := a.Pods(ctx)
+		if o.down = err; err == nil {
+			o.pods = slices.Clone(all.Items)
+		}
+		return nil
+	})
+	ask(func() (err error) { o.why, err = known(a.WhyNode(ctx)); return err })
+	ask(func() (err error) { o.problems, err = a.Problems(ctx); return err })
+	ask(func() (err error) { o.images, err = known(a.Images(ctx)); return err })
+	ask(func() (err error) { o.summary, err = known(a.Summary(ctx, true)); return err })
+	ask(func() error { o.node, _ = known(a.Node(ctx)); return nil })       // an agent need not have one
+	ask(func() error { o.history, _ = known(a.History(ctx)); return nil }) // nor this
+	ask(func() error {
+		all, err := known(a.AllEvents(ctx))
 		if err == nil {
 			o.events = all.Items
 		}
@@ -88,24 +100,25 @@ func gather(ctx context.Context, a PageAgent) *answers {
 		return err
 	})
 	wg.Wait()
-	if list != nil {
-		o.pods = slices.Clone(list.Items)
-		good := func(p *v1.Pod) int {
-			if isBad(p, o.whys[p.UID]) {
-				return 0
-			}
-			return 1
-		}
-		slices.SortStableFunc(o.pods, func(a, b v1.Pod) int {
-			return cmp.Or(cmp.Compare(good(&a), good(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-		})
-		o.more = max(0, len(o.pods)-MaxPagePods)
-		o.pods = first(o.pods, MaxPagePods)
-	}
 	slices.SortStableFunc(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
 	o.events = first(o.events, maxEvents)
-	o.next = evictedNext(list, o.summary)
+	if o.summary != nil {
+		for i := range o.summary.Pods {
+			o.used[types.UID(o.summary.Pods[i].PodRef.UID)] = &o.summary.Pods[i]
+		}
+	}
+	o.next = evictedNext(o)
+	slices.SortFunc(o.errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	o.errs = slices.CompactFunc(o.errs, func(a, b error) bool { return a.Error() == b.Error() })
 	return o
+}
+
+// known is an answer, or nil beside an error.
+func known[T any](v *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // isBad reports whether a pod is not as it should be, by its explanation: w, or nil if that is
@@ -124,22 +137,15 @@ func isReady(p *v1.Pod) bool {
 }
 
 // evictedNext orders pods as a node that is short of memory would evict them.
-func evictedNext(list *v1.PodList, s *statsapi.Summary) []rank.Ranked {
-	if list == nil || s == nil {
-		return nil
-	}
-	used := map[string]uint64{}
-	for _, p := range s.Pods {
-		if p.Memory != nil && p.Memory.WorkingSetBytes != nil {
-			used[p.PodRef.UID] = *p.Memory.WorkingSetBytes
-		}
-	}
+func evictedNext(a *answers) []rank.Ranked {
 	var all []rank.Candidate
-	for i := range list.Items {
-		p := &list.Items[i]
-		if n, known := used[string(p.UID)]; known && p.Status.Phase == v1.PodRunning {
-			all = append(all, rank.Candidate{Pod: p, Usage: &rank.Usage{Memory: int64(min(n, 1<<62))}})
+	for i := range a.pods {
+		p := &a.pods[i]
+		u := a.used[p.UID]
+		if u == nil || u.Memory == nil || u.Memory.WorkingSetBytes == nil || p.Status.Phase != v1.PodRunning {
+			continue
 		}
+		all = append(all, rank.Candidate{Pod: p, Usage: &rank.Usage{Memory: signed(u.Memory.WorkingSetBytes)}})
 	}
 	return rank.Sort(rank.Rules{}, rank.SignalMemory, all)
 }

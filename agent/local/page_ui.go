@@ -3,13 +3,15 @@ package local
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,11 +25,13 @@ type PageConfig struct {
 
 // Page serves pages about a node. Its methods may be called from any goroutine.
 type Page struct {
-	cfg     PageConfig
-	mux     *http.ServeMux
-	history history
-	slots   chan struct{} // pages that are being made
-	logs    chan struct{} // logs that are being followed
+	cfg   PageConfig
+	mux   *http.ServeMux
+	slots chan struct{} // pages that are being made
+	logs  chan struct{} // logs that are being followed
+
+	mu   sync.Mutex
+	last *answers // the last whole ones, for when the agent does not answer; nil: there are none
 }
 
 const (
@@ -37,10 +41,15 @@ const (
 	followTime = 8 * time.Hour
 	// pageReaderPatience is how long a browser may leave an answer unread.
 	pageReaderPatience = time.Minute
+	// pagePolicy has a page get nothing from elsewhere, and run and look like nothing but its own files.
+	pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-//go:embed page.html page_overview.html page_pod.html
+//go:embed page.html page.css page.js
 var files embed.FS
+
+// pages has the templates of all pages.
+var pages = template.Must(template.New("page.html").Funcs(functions).ParseFS(files, "page.html"))
 
 // NewPage checks cfg and returns a Page.
 func NewPage(cfg PageConfig) (*Page, error) {
@@ -51,20 +60,11 @@ func NewPage(cfg PageConfig) (*Page, error) {
 		cfg.Log = zap.NewNop()
 	}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs)}
-	for _, c := range []struct {
-		pattern, file string
-		content       contentFunc
-	}{
-		{"GET /{$}", "page_overview.html", p.overview},
-		{"GET /pods/{namespace}/{name}", "page_pod.html", p.pod},
-	} {
-		t, err := template.New("page.html").Funcs(functions).ParseFS(files, "page.html", c.file)
-		if err != nil {
-			return nil, fmt.Errorf("page: %w", err)
-		}
-		p.mux.HandleFunc(c.pattern, p.page(t, c.content))
-	}
+	p.mux.HandleFunc("GET /{$}", p.page("overview", "", p.overview))
+	p.mux.HandleFunc("GET /pods/{namespace}/{name}", p.page("pod", "../../", p.pod))
 	p.mux.HandleFunc("GET /logs/{namespace}/{name}/{container}", p.log)
+	p.mux.HandleFunc("GET /page.css", asset("page.css", "text/css; charset=utf-8"))
+	p.mux.HandleFunc("GET /page.js", asset("page.js", "text/javascript; charset=utf-8"))
 	return p, nil
 }
 
@@ -72,6 +72,7 @@ func NewPage(cfg PageConfig) (*Page, error) {
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", pagePolicy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
@@ -80,54 +81,113 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
+// content is what a page shows.
+type content interface{ Live() live }
+
 // frame is what page.html shows.
 type frame struct {
-	Title, Nonce string
-	Content      any
+	Kind, Root string // Root leads to the first page
+	Version    string // of the files beside the page
+	Content    content
 }
 
-// contentFunc returns what a page shows, and its title.
-type contentFunc func(context.Context, *http.Request) (title string, content any, err error)
+// failed is the content of a page that could not be made.
+type failed struct {
+	Code int
+	Text string
+}
+
+func (f failed) Live() live { return live{Title: f.Text} }
 
 // page answers with a whole page, or with ?part with what changes of it.
-func (p *Page) page(t *template.Template, content contentFunc) http.HandlerFunc {
+func (p *Page) page(kind, root string, make func(context.Context, *http.Request) (content, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		part := r.URL.Query().Has("part")
+		code := http.StatusOK
+		f := frame{Kind: kind, Root: root, Version: assetVersion}
 		select {
 		case p.slots <- struct{}{}:
 			defer func() { <-p.slots }()
+			c, err := make(r.Context(), r)
+			if f.Content = c; err != nil {
+				code = http.StatusBadGateway
+				if errors.Is(err, ErrNotFound) {
+					code = http.StatusNotFound
+				}
+				f.Kind, f.Content = "failed", failed{code, err.Error()}
+			}
 		default:
-			http.Error(w, "too many pages are being made", http.StatusTooManyRequests)
+			code = http.StatusTooManyRequests
+			f.Kind, f.Content = "failed", failed{code, "too many pages are being made at this moment"}
+		}
+		if part && code != http.StatusOK {
+			http.Error(w, short(f.Content.Live().Title), code)
 			return
 		}
-		title, data, err := content(r.Context(), r)
-		if err != nil {
-			code := http.StatusBadGateway
-			if errors.Is(err, ErrNotFound) {
-				code = http.StatusNotFound
-			}
-			http.Error(w, err.Error(), code)
-			return
+		name := "page.html"
+		if part {
+			name = "live"
 		}
 		var b bytes.Buffer
-		policy := "default-src 'none'"
-		if r.URL.Query().Has("part") {
-			err = t.ExecuteTemplate(&b, "content", data)
-		} else {
-			nonce := rand.Text()
-			policy = fmt.Sprintf("default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", nonce, nonce)
-			err = t.Execute(&b, frame{title, nonce, data})
-		}
-		if err != nil {
+		if err := pages.ExecuteTemplate(&b, name, f); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", policy)
+		w.WriteHeader(code)
 		_, _ = b.WriteTo(w)
 	}
 }
 
-// log answers with the last part of a container's log, and with ?follow goes on.
+// assetVersion changes with the files beside the page, so that browsers keep them until then.
+var assetVersion = func() string {
+	h := sha256.New()
+	for _, name := range []string{"page.css", "page.js"} {
+		h.Write(fileOf(name))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}()
+
+func fileOf(name string) []byte {
+	b, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return b
+}
+
+func asset(name, kind string) http.HandlerFunc {
+	b := fileOf(name)
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
+		_, _ = w.Write(b)
+	}
+}
+
+// logOptions reads what is asked of a log.
+func logOptions(r *http.Request) (LogOptions, error) {
+	q := r.URL.Query()
+	o := LogOptions{Container: r.PathValue("container"), Follow: q.Has("follow"), Previous: q.Has("previous"), Timestamps: q.Has("timestamps"), Tail: tailLines}
+	if s := q.Get("tail"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 0 || n > 100_000 {
+			return o, fmt.Errorf("tail=%.40q: want a number from 0 to 100000", s)
+		}
+		o.Tail = n
+	}
+	if s := q.Get("since"); s != "" {
+		at, err := time.Parse(time.RFC3339Nano, s)
+		if err != nil {
+			return o, fmt.Errorf("since=%.40q: want a time such as %s", s, time.RFC3339)
+		}
+		o.Since = at
+	}
+	return o, nil
+}
+
+// log answers with the last part of a container's log, and with ?follow goes on. With ?download it
+// is a file.
 func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	select {
 	case p.logs <- struct{}{}:
@@ -136,26 +196,34 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many logs are being followed", http.StatusTooManyRequests)
 		return
 	}
-	q := r.URL.Query()
-	o := LogOptions{Container: r.PathValue("container"), Follow: q.Has("follow"), Previous: q.Has("previous"), Tail: tailLines}
-	if s := q.Get("tail"); s != "" {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil || n < 0 || n > 100_000 {
-			http.Error(w, fmt.Sprintf("tail=%.40q: want a number from 0 to 100000", s), http.StatusBadRequest)
-			return
-		}
-		o.Tail = n
+	o, err := logOptions(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), followTime)
 	defer cancel()
-	log, err := p.cfg.Agent.Log(ctx, r.PathValue("namespace"), r.PathValue("name"), o)
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	log, err := p.cfg.Agent.Log(ctx, namespace, name, o)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
+		code := http.StatusBadGateway
+		if errors.Is(err, ErrNotFound) {
+			code = http.StatusNotFound
+		}
+		http.Error(w, err.Error(), code)
 		return
 	}
 	defer func() { _ = log.Close() }()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if r.URL.Query().Has("download") {
+		file := "log.txt"
+		if plainNames(name, o.Container) {
+			file = name + "-" + o.Container + ".log"
+		}
+		w.Header().Set("Content-Disposition", `attachment; filename="`+file+`"`)
+	}
 	rc := http.NewResponseController(w)
+	_ = rc.Flush() // so that a browser knows at once that there is a log, though it be silent
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := log.Read(buf)

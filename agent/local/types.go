@@ -77,6 +77,8 @@ type Why struct {
 	Next string `json:"next,omitempty"`
 	// Do has what a person can do, a line each.
 	Do []string `json:"do,omitempty"`
+	// Manifest is the file that the pod comes from, "" if it is of none.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 // Summary says in a sentence how the pod is, and why.

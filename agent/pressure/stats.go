@@ -195,6 +195,9 @@ func (p *Stats) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return p.block.CPUAndMemory(ctx)
 }
 
+// Node is the node's part of a Summary, with disk and network, however many pods there are.
+func (p *Stats) Node(ctx context.Context) (*statsapi.NodeStats, error) { return p.block.Node(ctx) }
+
 // Devices are the node's block devices that have done something.
 func (p *Stats) Devices() []stats.Device { return p.block.Devices() }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -34,7 +33,6 @@ func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 			return err
 		}
 		c.Beside = map[string]http.Handler{"/ui/": http.StripPrefix("/ui", page)}
-		o.Services = append(o.Services, func(*nodeagent.Node) (string, func(context.Context) error, error) { return "page", page.Run, nil })
 	}
 	localapi.Attach(o, c)
 	return nil

@@ -53,19 +53,8 @@ func writeContainer(w io.Writer, c *v1.Container, statuses []v1.ContainerStatus)
 		row("Ready", fmt.Sprint(s.Ready))
 		row("Restart count", fmt.Sprint(s.RestartCount))
 	}
-	if c.RestartPolicy != nil {
-		row("Restart policy", string(*c.RestartPolicy))
-	}
-	row("Ports", joined(c.Ports, port))
-	row("Command", strings.Join(c.Command, " "))
-	row("Args", strings.Join(c.Args, " "))
-	row("Requests", resources(c.Resources.Requests))
-	row("Limits", resources(c.Resources.Limits))
-	row("Liveness", probe(c.LivenessProbe))
-	row("Readiness", probe(c.ReadinessProbe))
-	row("Startup", probe(c.StartupProbe))
-	for i := range c.EnvFrom {
-		row("Environment from", envFrom(&c.EnvFrom[i]))
+	for _, f := range ContainerSpec(c) {
+		row(f.Name, f.Value)
 	}
 	group := func(title string, n int) {
 		if n > 0 {
@@ -79,12 +68,40 @@ func writeContainer(w io.Writer, c *v1.Container, statuses []v1.ContainerStatus)
 	group("Mounts", len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
-		fmt.Fprintf(w, "      %s\tfrom %s\n", OneLine(m.MountPath), mount(m))
+		fmt.Fprintf(w, "      %s\tfrom %s\n", OneLine(m.MountPath), Mount(m))
 	}
 	group("Devices", len(c.VolumeDevices))
 	for _, d := range c.VolumeDevices {
 		fmt.Fprintf(w, "      %s\tfrom %s\n", OneLine(d.DevicePath), d.Name)
 	}
+}
+
+// Field is a field with its value, for people.
+type Field struct{ Name, Value string }
+
+// ContainerSpec returns what a container is made of, but for its image, its variables and its mounts.
+func ContainerSpec(c *v1.Container) []Field {
+	var all []Field
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, Field{name, value})
+		}
+	}
+	if c.RestartPolicy != nil {
+		add("Restart policy", string(*c.RestartPolicy))
+	}
+	add("Ports", joined(c.Ports, port))
+	add("Command", strings.Join(c.Command, " "))
+	add("Args", strings.Join(c.Args, " "))
+	add("Requests", resources(c.Resources.Requests))
+	add("Limits", resources(c.Resources.Limits))
+	add("Liveness", probe(c.LivenessProbe))
+	add("Readiness", probe(c.ReadinessProbe))
+	add("Startup", probe(c.StartupProbe))
+	for i := range c.EnvFrom {
+		add("Environment from", envFrom(&c.EnvFrom[i]))
+	}
+	return all
 }
 
 func stateLine(s v1.ContainerState) string {
@@ -213,8 +230,8 @@ func optionally(o *bool) string {
 	return ""
 }
 
-// mount is a mount's volume and options, in the words of mount(8).
-func mount(m *v1.VolumeMount) string {
+// Mount is a mount's volume and options, in the words of mount(8).
+func Mount(m *v1.VolumeMount) string {
 	options := "rw"
 	if m.ReadOnly {
 		options = "ro"

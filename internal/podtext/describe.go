@@ -79,7 +79,7 @@ func Describe(out io.Writer, p *v1.Pod, why []string, events []v1.Event, now tim
 	}
 	title("Volumes:", len(p.Spec.Volumes))
 	for i := range p.Spec.Volumes {
-		fmt.Fprintf(w, "  %s:\t%s\n", p.Spec.Volumes[i].Name, OneLine(volume(&p.Spec.Volumes[i])))
+		fmt.Fprintf(w, "  %s:\t%s\n", p.Spec.Volumes[i].Name, OneLine(Volume(&p.Spec.Volumes[i])))
 	}
 	title("Events:", len(events))
 	for i := range events {

@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// volume is a volume's kind and source.
-func volume(v *v1.Volume) string {
+// Volume is a volume's kind and source.
+func Volume(v *v1.Volume) string {
 	switch s := v.VolumeSource; {
 	case s.EmptyDir != nil:
 		return emptyDir(s.EmptyDir)

@@ -86,7 +86,7 @@ type explanation struct {
 func Pod(f *Facts) local.Why {
 	p := f.Pod
 	e := &explanation{Facts: f, why: local.Why{
-		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Phase: string(p.Status.Phase), Stage: "waiting", State: stateOf(p),
+		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Phase: string(p.Status.Phase), Stage: "waiting", State: stateOf(p), Manifest: f.Manifest,
 	}}
 	if w := f.Worker; w != nil {
 		e.why.Stage, e.why.Doing, e.why.Since = w.Kind.String(), w.Doing, w.Since
