@@ -174,9 +174,11 @@ function follow(box, tools) {
       add(lines);
     }
   }
+  // Times have as many digits each, so that they are in the order of their letters.
   const line = (log, text) => {
     const blank = text.indexOf(" ");
-    return { log, name: log.name, time: text.slice(0, blank), text: text.slice(blank + 1).replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "") };
+    const time = text.slice(0, blank).replace(/(\.\d+)?(Z|[+-]\d\d:\d\d)$/, (_, part = ".", zone) => part.padEnd(10, "0") + zone);
+    return { log, name: log.name, time, text: text.slice(blank + 1).replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "") };
   };
 
   // read follows a log until it is stopped: that of the next run when one has ended.
