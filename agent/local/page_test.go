@@ -200,7 +200,7 @@ func TestPages(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/": {
 			"<title>lab: 1 broken</title>", "<h1>lab</h1>", `<a href="pods/default/web">web</a>`, ">CrashLoopBackOff</td>", "<div>it waits for an image </div>", "event ", "web.yaml", "evicted",
-			"Evicted first", "half full", `<p class="pill ok">Ready</p>`, "<b>1</b> of 2 pods run", "<b>1</b> broken", "<b>1</b> mistakes", "CPU <b>75 %</b>", "memory <b>75 %</b>", "disk <b>75 %</b>",
+			"Evicted first", "half full", `<p class="pill ok">Ready</p>`, "<b>1</b> of 2 pods run", "<b>1</b> broken", "<b>1</b> mistake in manifests<", "CPU <b>75 %</b>", "memory <b>75 %</b>", "disk <b>75 %</b>",
 			"runtime localcri", `aria-label="CPU in the last hour: now 1.19 of 2, 60 %; highest 1.19"`, "eviction at 3.9 GiB", "Network <b>in 1000 B/s, out 2 KiB/s</b>",
 		},
 		"/?part":                    {"<h1>lab</h1>"},
