@@ -11,16 +11,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweep returns which layers nobody needs: none while a record could not be read,
-// which might name any.
-// It is a pure function of the tables, so that tests can go through every case.
+// sweep returns the layers that nobody needs. It returns none if a record could not be read,
+// since that could name any layer. It is a pure function of the tables, so that tests can go
+// through every case.
 func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, now time.Time) []string {
 	if hung {
 		return nil
 	}
 	used := map[string]bool{}
-	// Records of images count even if the image is not whole: a pull that completes it
-	// reuses these layers.
+	// Records count even if the image is incomplete: a pull that completes it reuses these
+	// layers.
 	for _, r := range images {
 		for _, k := range r.Layers {
 			used[k] = true
@@ -38,8 +38,8 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 	}
 	var out []string
 	for key, l := range layers {
-		// A layer of a failed pull stays until keep, so that the next try finds it; one
-		// that a pull holds has no record yet that names it.
+		// A layer of a failed pull is kept until keep for the next try; a layer that a pull holds
+		// is not named by a record yet.
 		if !used[key] && l.held == 0 && !now.Before(l.keep) {
 			out = append(out, key)
 		}
@@ -47,17 +47,17 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 	return out
 }
 
-// collect removes layers that nobody needs. They are out of the way when it returns, and
-// files is closed when their files are gone; nil if there are none.
+// collect removes layers that nobody needs. They no longer have their names when it returns, and
+// files is closed when their files are deleted; nil if there are none.
 func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
-	// It is called after every removal and by the clock: what is missed once goes the
-	// next time.
+	// It runs after every removal and periodically: what it misses now is collected the next
+	// time.
 	if take(ctx, s.disk) != nil {
 		return nil
 	}
 	defer func() { <-s.disk }()
-	// The decision and the removal from the table are one step: a pull that comes after
-	// it downloads the layer again instead of using one that is about to go.
+	// The decision and the removal from the table are one step: a later pull downloads the layer
+	// again instead of using one that is about to be deleted.
 	s.mu.Lock()
 	keys := sweep(s.layers, s.images, s.leases, s.hung, time.Now())
 	dirs := make([]string, len(keys))
@@ -66,8 +66,8 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 		delete(s.layers, k)
 	}
 	s.mu.Unlock()
-	// A crash from here on leaves directories that no image names: the next start reads
-	// them as layers and collects them.
+	// A crash from here on leaves directories that no image names: the next start loads them as
+	// layers and collects them.
 	for _, d := range dirs {
 		rel, err := filepath.Rel(s.cfg.RootDir, d)
 		// A rename takes no time; the removal of a tree of 100,000 files would block
@@ -75,8 +75,7 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 		if err == nil {
 			err = s.putAway(rel)
 		}
-		// The directory is in nobody's way: commit puts it away if a layer of its key
-		// comes.
+		// The directory does no harm: commit moves it away if it unpacks a layer of the same key.
 		if err != nil {
 			s.cfg.Log.Warn("failed to put away layer", zap.String("directory", d), zap.Error(err))
 		}
@@ -88,7 +87,7 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	s.mu.Lock()
 	s.purged = append(s.purged, done)
 	s.mu.Unlock()
-	// One pending wake-up of Run is enough, and nobody waits for the disk here.
+	// One pending wake-up of Run is enough, and the caller does not wait for the disk.
 	select {
 	case s.purge <- struct{}{}:
 	default:
@@ -96,8 +95,8 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	return done
 }
 
-// collected is collect, and waits until the files are gone: whoever removes an image for
-// the sake of space looks at the space next. An error means that the wait was cut short.
+// collected is like collect, but waits until the files are deleted: a caller that removes an
+// image to free space reads the free space next. An error means that the wait was interrupted.
 func (s *Store) collected(ctx context.Context) error {
 	files := s.collect(ctx)
 	if files == nil {
@@ -113,12 +112,12 @@ func (s *Store) collected(ctx context.Context) error {
 	}
 }
 
-// dropPartial removes what was downloaded in part and nobody came back for.
+// dropPartial removes partial downloads that nobody has continued within keepPartial.
 func (s *Store) dropPartial() {
 	s.mu.Lock()
 	var old []string
 	for name, since := range s.partial {
-		// A lane of that name means that somebody downloads into the file right now.
+		// A lane of that name means that a download writes to the file now.
 		if s.lanes[name] == nil && time.Since(since) >= keepPartial {
 			old = append(old, name)
 			delete(s.partial, name)

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// complete gives a layer that does not stand alone what it needs of the layers below,
-// the topmost first: owners and modes of directories that its archive only implies, and
-// files that it has hard links to. The caller holds the layers below, and nobody else
-// has dir yet. Overlayfs takes a directory's owner and mode from the topmost layer that
-// has it, which is why they must be right here. below are descriptors of the trees, and
-// stay the caller's.
+// complete adds to a layer that depends on lower layers what it needs of them: owners and modes
+// of directories that its archive only implies, and the targets of its hard links. The caller
+// holds the layers below, whose trees are below, the topmost first; their descriptors still
+// belong to the caller. Nobody else may use dir yet. Overlayfs takes a directory's owner and mode
+// from the topmost layer that has it, so they must be right here.
 func complete(dir string, out *unpacked, below []int, lim unpackLimits) error {
 	t, err := openTree(dir)
 	if err != nil {
@@ -24,11 +23,11 @@ func complete(dir string, out *unpacked, below []int, lim unpackLimits) error {
 	}
 	u := &unpacker{tree: *t, lim: lim, buf: make([]byte, 128<<10), implied: map[string]bool{}, out: *out}
 	defer u.Close()
-	// One budget for the whole layer: a hostile archive could otherwise ask for deep
-	// look-ups in 500 layers for each of a million names.
+	// One limit for the whole layer: otherwise a hostile archive could cause deep look-ups in 500
+	// layers for each of a million names.
 	steps := maxSteps
-	// Directories come first, in order, so that a parent is right before its children
-	// are looked at; copied files are put into them afterwards.
+	// Directories come first, in order, so that a parent is right before its children are read;
+	// copied files are added afterwards.
 	for _, path := range out.implied {
 		if err := u.inherit(path, below, &steps); err != nil {
 			return fmt.Errorf("complete %s: %w", shown(path), err)
@@ -39,23 +38,23 @@ func complete(dir string, out *unpacked, below []int, lim unpackLimits) error {
 			return fmt.Errorf("link %s: %w", shown(l.name), err)
 		}
 	}
-	// Files that were copied up take space on the disk as well.
+	// Copied files take space on the disk as well.
 	out.size = u.out.size
 	return nil
 }
 
-// hiddenByItself reports whether the layer hides what is below at a path.
+// hiddenByItself reports whether this layer hides the path in the layers below.
 func (u *unpacker) hiddenByItself(path string, steps *int) (bool, error) {
 	fd, _, hides, err := findIn(u.fd, path, steps)
-	// Only the verdict matters, not the entry.
+	// Only the existence matters, not the entry.
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
 	return hides, err
 }
 
-// inherit gives a directory the owner, mode, attributes and time of the one below. A
-// directory that exists nowhere below keeps root and 0755, which step gave to it.
+// inherit copies owner, mode, attributes and times of the same directory in the layers below. A
+// directory that does not exist there keeps root and 0755, which step has set.
 func (u *unpacker) inherit(path string, below []int, steps *int) error {
 	if hidden, err := u.hiddenByItself(path, steps); err != nil || hidden {
 		return err
@@ -66,25 +65,24 @@ func (u *unpacker) inherit(path string, below []int, steps *int) error {
 	}
 	defer func() { _ = unix.Close(from) }()
 	if !isDir(&st) {
-		return nil // something else is below: the directory hides it
+		return nil // another type below: the directory hides it
 	}
 	fd, err := u.dir(path)
 	if err != nil {
-		return nil // the layer has something else there by now
+		return nil // the layer has another type there now
 	}
-	// The archive's own opaque whiteout cuts the directory off from the one below.
+	// An opaque whiteout in the archive separates the directory from the one below.
 	if isOpaque(fd) {
 		return nil
 	}
-	// The owner before the mode, as a change of owner clears setuid and setgid
-	// (chown(2)).
+	// The owner before the mode, since chown clears setuid and setgid (chown(2)).
 	if err := unix.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
 		return err
 	}
-	// The time comes last: it is that of the directory below, not of this work on it.
+	// The time is set last, since the other changes modify it.
 	_, base := split(path)
 	if err := copyXattrs(byFD(from, base), func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) }); err != nil {
 		return err
@@ -92,26 +90,26 @@ func (u *unpacker) inherit(path string, below []int, steps *int) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, byFD(fd, "."), []unix.Timespec{st.Atim, st.Mtim}, 0)
 }
 
-// linkBelow copies a file up from below, and links to it. Overlayfs has hard links
-// within one layer only, hence the copy. Containers see one file under both names, as
-// the builder of the image did.
+// linkBelow copies a file from a lower layer into this one and links to it, since overlayfs has
+// hard links only within one layer. Containers see one file under both names, as the builder of
+// the image did.
 func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 	dir, base := split(l.name)
 	fd, _, err := u.makeDir(dir)
 	if err != nil {
 		return err
 	}
-	// The tree keeps one directory open at a time: the look-ups below would close fd.
+	// The tree keeps only one directory open: the look-ups below would close fd.
 	held, err := unix.Dup(fd)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(held) }()
-	// The file is there already if an earlier link had the same target.
+	// The file has been copied already if an earlier link had the same target.
 	if done, err := u.linkTo(held, l.name, base, l.target); err != nil || done {
 		return err
 	}
-	// A target that this same layer removes is not in the image any more.
+	// A target that this layer removes does not exist in the image any more.
 	hidden, err := u.hiddenByItself(l.target, steps)
 	if err != nil {
 		return err
@@ -138,8 +136,8 @@ func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 	return err
 }
 
-// copyUp copies the entry base of the open directory from, which has the state st, to
-// target in this layer: its type, owner, mode, attributes and times.
+// copyUp copies the entry base of the open directory from, whose state is st, to target in this
+// layer: type, owner, mode, attributes and times.
 func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, steps *int) error {
 	dir, base := split(target)
 	before := len(u.implied)
@@ -147,8 +145,8 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 	if err != nil {
 		return err
 	}
-	// Its parents were not in the archive at all: they are implied directories like the
-	// others, found only after complete had gone through those.
+	// The archive does not have its parents: they are implied directories like the others, but
+	// were added after complete had processed those.
 	if len(u.implied) > before { // made just now
 		parts := strings.Split(dir, "/")
 		for i := range parts {
@@ -159,7 +157,7 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 				}
 			}
 		}
-		// inherit has used the tree's one open directory for others.
+		// inherit has used the one open directory of the tree for others.
 		if fd, _, err = u.makeDir(dir); err != nil {
 			return err
 		}
@@ -171,7 +169,7 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 		}
 	case unix.S_IFLNK:
 		text := make([]byte, maxPath+1)
-		// The text of a link is copied and never followed.
+		// The target of a symbolic link is copied and never followed.
 		n, err := unix.Readlinkat(from, base, text)
 		if err != nil {
 			return err
@@ -179,8 +177,7 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 		if err := unix.Symlinkat(string(text[:n]), fd, base); err != nil {
 			return err
 		}
-	// Device files and FIFOs. The device number was checked when the layer below was
-	// unpacked.
+	// Device nodes and FIFOs. The device number was checked when the layer below was unpacked.
 	default:
 		if err := unix.Mknodat(fd, base, st.Mode, int(st.Rdev)); err != nil {
 			return err
@@ -190,7 +187,7 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 	if err := unix.Fchownat(fd, base, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// The mode of a symbolic link cannot be changed, and is not looked at.
+	// The mode of a symbolic link cannot be changed and has no effect.
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		if err := unix.Fchmodat(fd, base, st.Mode&0o7777, 0); err != nil {
 			return err
@@ -206,19 +203,19 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 
 // copyFile copies the content of a regular file.
 func (u *unpacker) copyFile(from, to int, base string) error {
-	// O_NONBLOCK, so that not even a FIFO could make it wait.
+	// With O_NONBLOCK not even a FIFO could block here.
 	in, err := unix.Openat(from, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(in) }()
-	// O_EXCL: the name is free, or something is wrong with the tree.
+	// O_EXCL: if the name exists, the tree is not as expected.
 	out, err := unix.Openat(to, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
-	// The bytes count for the layer's limits: a hard link to a huge file below is no
-	// way around them.
+	// The bytes count for the layer's limits: a hard link to a huge file below must not bypass
+	// them.
 	n, err := u.copy(out, fdReader(in))
 	if err = errors.Join(err, unix.Close(out)); err != nil {
 		return err
@@ -227,8 +224,8 @@ func (u *unpacker) copyFile(from, to int, base string) error {
 	return nil
 }
 
-// fdReader reads a descriptor. An os.File would close it when it is collected as
-// garbage; here the caller closes it.
+// fdReader reads from a descriptor. An os.File would close it in garbage collection; here the
+// caller closes it.
 type fdReader int
 
 // Read implements io.Reader.
@@ -247,13 +244,13 @@ func (f fdReader) Read(p []byte) (int, error) {
 	}
 }
 
-// copyXattrs gives the attributes of a file to another one, less overlayfs's. The
-// buffers have the largest sizes that the kernel gives (XATTR_LIST_MAX,
-// XATTR_SIZE_MAX). path must end in an element that is not followed, as byFD makes it.
+// copyXattrs copies the extended attributes of a file, except those of overlayfs, to another one
+// with set. The buffers have the kernel's maximum sizes (XATTR_LIST_MAX, XATTR_SIZE_MAX). path
+// must end in an element that is not followed, as those of byFD.
 func copyXattrs(path string, set func(name string, value []byte) error) error {
 	list := make([]byte, maxXattr)
 	n, err := unix.Llistxattr(path, list)
-	// A file system without attributes has none to lose.
+	// The file system has no attributes, so there are none to copy.
 	if errors.Is(err, unix.ENOTSUP) || n == 0 && err == nil {
 		return nil
 	}
@@ -269,7 +266,7 @@ func copyXattrs(path string, set func(name string, value []byte) error) error {
 		if err != nil {
 			return err
 		}
-		// A target that cannot store an attribute is no reason to fail the pull.
+		// It is no error if the target's file system cannot store an attribute.
 		if err := set(name, value[:m]); err != nil && !errors.Is(err, unix.ENOTSUP) {
 			return err
 		}

@@ -20,126 +20,129 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config holds what a [Store] needs. RootDir is required; the zero value of
-// every other field means the default named beside it.
+// Config configures a [Store]. RootDir is required; the zero value of every other field means the
+// default at the end of its comment.
 type Config struct {
-	// RootDir is where everything is. It is made, for root alone, and must be on
-	// a file system with trusted extended attributes and room for the images.
+	// RootDir is the directory of all files of the store. It is created, accessible for root
+	// only. Its file system must support trusted extended attributes and have room for the
+	// images.
 	RootDir string
-	// Registries says how hosts are reached, by their names as in references
-	// ("docker.io", "registry:5000"), or "*" for all that have no entry and nothing in
-	// HostsDir; by HTTPS, without mirrors. Those of the machine itself ("localhost:5000",
-	// "127.0.0.1:5000") may do without TLS.
+	// Registries configures how registries are reached, by host as in references ("docker.io",
+	// "registry:5000"). The key "*" is for all hosts that have no entry and no file in HostsDir.
+	// The default is HTTPS without mirrors; for a registry on this machine ("localhost:5000",
+	// "127.0.0.1:5000") also plain HTTP.
 	Registries map[string]Registry
-	// HostsDir says how hosts are reached that have no entry in Registries, in
-	// containerd's layout: HOST/hosts.toml or _default/hosts.toml, or else certificates
-	// beside it as Docker has them (certs.d). It is read at each pull; none.
+	// HostsDir is a directory that configures hosts without an entry in Registries, in
+	// containerd's layout: HOST/hosts.toml or _default/hosts.toml, or else certificates as in
+	// Docker's certs.d. It is read at each pull; none.
 	HostsDir string
-	// PreloadDir has archives (*.tar, *.tar.gz, *.tgz, *.tar.zst) and OCI layouts
-	// (directories) that are read at the start, and whose images are pinned; none.
+	// PreloadDir is a directory of archives (*.tar, *.tar.gz, *.tgz, *.tar.zst) and OCI layouts
+	// (directories). They are imported at the start, and their images are pinned; none.
 	PreloadDir string
-	// Pinned names images that are reported as not to be removed by collectors.
+	// Pinned names images that are reported as pinned, so that the kubelet's garbage collection
+	// keeps them.
 	Pinned []string
-	// OS, Architecture and Variant are the platform to pull for, as the Go
-	// toolchain and the OCI specification name them; the program's own.
+	// OS, Architecture and Variant are the platform to pull for, in the terms of Go and the OCI
+	// specification; the platform of this program.
 	OS, Architecture, Variant string
 
-	// PullJobs is how many blobs are downloaded at a time for one image; 3.
+	// PullJobs is the number of concurrent downloads for one image; 3.
 	PullJobs int
-	// UnpackJobs is how many layers are unpacked at a time in all; as many as
-	// there are CPUs, and at least 2.
+	// UnpackJobs is the number of layers that are unpacked concurrently, for all images together;
+	// the number of CPUs, and at least 2.
 	UnpackJobs int
-	// MaxLayerBytes bounds a layer, compressed and unpacked; 16 GiB.
+	// MaxLayerBytes limits a layer, both compressed and unpacked; 16 GiB.
 	MaxLayerBytes int64
-	// MaxImageBytes bounds all layers of an image, unpacked; 256 GiB. Holes of files
-	// count: they cost time, if no space.
+	// MaxImageBytes limits the layers of an image together, unpacked; 256 GiB. Holes of sparse
+	// files count: they take time, though no space.
 	MaxImageBytes int64
-	// MaxLayerEntries bounds the entries of a layer; 1,000,000.
+	// MaxLayerEntries limits the entries of a layer; 1,000,000.
 	MaxLayerEntries int64
-	// Reserve is how many bytes of the file system pulls leave free; 256 MiB.
+	// Reserve is the free space that pulls leave on the file system, in bytes; 256 MiB.
 	Reserve int64
-	// ReserveOf, if set, returns how many bytes and inodes of a file system of such a size
-	// pulls leave free, if that is more than Reserve and 1,024 inodes: an agent that evicts
-	// pods for want of disk has its thresholds here.
+	// ReserveOf, if set, returns the bytes and inodes that pulls leave free on a file system of
+	// the given size, if that is more than Reserve and 1,024 inodes. An agent with eviction
+	// thresholds for disk returns them here.
 	ReserveOf func(bytes, inodes int64) (int64, int64)
-	// ProgressTimeout ends a download that gets no byte for so long; 5m.
+	// ProgressTimeout ends a download that receives no byte for this long; 5m.
 	ProgressTimeout time.Duration
-	// PullTimeout bounds a pull whose caller sets no deadline; 6h.
+	// PullTimeout limits a pull whose caller sets no deadline; 6h.
 	PullTimeout time.Duration
 
-	// Verify, if set, decides whether an image may be used, by its name without
-	// tag, the digest of what its name leads to and those bytes. Its error ends
-	// the pull.
+	// Verify, if set, decides whether an image may be used. It gets the image's name without tag,
+	// the digest that the reference resolves to, and the manifest with that digest. Its error
+	// ends the pull.
 	Verify func(ctx context.Context, name, digest string, manifest []byte) error
-	// Log gets what happens beside calls; nobody.
+	// Log gets errors for which no caller waits; none.
 	Log *zap.Logger
-	// Observer hears of pulls, downloads and layers; nobody.
+	// Observer is notified of pulls, downloads and layers; none.
 	Observer Observer
 
 	transport func(Endpoint) http.RoundTripper // for tests
-	step      func(string)                     // for tests: told of points where a crash may come
+	step      func(string)                     // for tests: called at points where a crash is to be simulated
 }
 
-// Registry describes how a host is reached.
+// Registry configures how a registry is reached.
 type Registry struct {
 	Endpoint
-	// Server is the registry's own server, perhaps with a port, and a path to put before
+	// Server is the registry's server, optionally with a port, and a path that is put before
 	// repositories; the host.
 	Server string
-	// Mirrors are asked first, in order; the host itself is the last.
+	// Mirrors are tried first, in order; the registry itself is the last.
 	Mirrors []Mirror
 }
 
-// Endpoint is one server. Its zero value is HTTPS with the system's authorities.
+// Endpoint configures one server. The zero value means HTTPS with the system's certificate
+// authorities.
 type Endpoint struct {
-	// PlainHTTP has it reached without TLS if it has none. Nothing is ever sent without
-	// it otherwise, wherever a server may redirect to.
+	// PlainHTTP allows HTTP if the server does not support TLS. Without it nothing is ever sent
+	// unencrypted, not even after a redirect.
 	PlainHTTP bool
-	// CA are authorities' certificates in PEM, beside the system's.
+	// CA are certificates of authorities in PEM, in addition to the system's.
 	CA []byte
-	// Certificates are shown to it if it asks who its client is.
+	// Certificates are client certificates, sent if the server asks for one.
 	Certificates []tls.Certificate
-	// SkipVerify takes any certificate of it.
+	// SkipVerify accepts any certificate of the server.
 	SkipVerify bool
-	// Header is sent to it with each request, and to no other server.
+	// Header is sent to this server with each request, and to no other one.
 	Header http.Header
-	// Root is the path of its API; "/v2".
+	// Root is the root path of the registry API; "/v2".
 	Root string
-	// Lacks is what it is never asked for; nothing.
+	// Lacks is the set of requests that this server never gets; empty.
 	Lacks Ability
-	// DialTimeout bounds a connection's making; 30s.
+	// DialTimeout limits the time to connect; 30s.
 	DialTimeout time.Duration
 }
 
-// Ability is a set of what servers are asked for.
+// Ability is a set of kinds of requests.
 type Ability uint8
 
-// Tags is which content a tag leads to, Content is what a digest leads to.
+// Tags is the resolution of tags to digests, Content the download of content by digest.
 const (
 	Tags Ability = 1 << iota
 	Content
 )
 
-// Mirror is a server that has what another one has.
+// Mirror is a server with the content of another registry.
 type Mirror struct {
 	Endpoint
-	// Host is its name, perhaps with a port, and a path to put before
+	// Host is the mirror's host, optionally with a port, and a path that is put before
 	// repositories: "mirror:5000/cache".
 	Host string
-	// Username and Password are sent to it, and those of pulls are not; none.
+	// Username and Password are sent to the mirror. The credentials of pulls are not; none.
 	Username, Password string
 }
 
-// keepPartial is how long what was downloaded in part, and layers of pulls that
-// failed, are kept for another try.
+// keepPartial is how long partial downloads, and layers of failed pulls, are kept for another
+// try.
 const keepPartial = time.Hour
 
-// withDefaults returns a copy with every optional field set, and all mistakes of the
-// configuration joined in one error, so that they can be corrected in one go.
+// withDefaults returns a copy with every optional field set. All mistakes of the configuration
+// are joined in one error, so that they can be corrected together.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("image: "+format, args...)) }
-	// Not made absolute here: the working directory of an agent is an accident.
+	// Not made absolute here: the working directory of an agent is not predictable.
 	if !filepath.IsAbs(c.RootDir) {
 		bad("Config.RootDir is %q; want an absolute path", c.RootDir)
 	}
@@ -157,8 +160,8 @@ func (c Config) withDefaults() (Config, error) {
 	number(bad, "Reserve", &c.Reserve, 256<<20)
 	number(bad, "ProgressTimeout", &c.ProgressTimeout, 5*time.Minute)
 	number(bad, "PullTimeout", &c.PullTimeout, 6*time.Hour)
-	// The host of a mirror is put into URLs. A user, a query or a scheme in it would be
-	// dropped or sent to the wrong place.
+	// The host of a mirror becomes part of URLs. A user, query or scheme in it would be dropped
+	// or sent to the wrong server.
 	server := func(field, host string, e *Endpoint) {
 		if u, err := url.Parse("https://" + host); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Contains(host, "://") || strings.HasSuffix(host, "/") {
 			bad("Config.Registries%s is %q; want a host, perhaps with a port and a path", field, host)
@@ -173,8 +176,8 @@ func (c Config) withDefaults() (Config, error) {
 			server(fmt.Sprintf("[%q].Mirrors[%d].Host", host, i), r.Mirrors[i].Host, &r.Mirrors[i].Endpoint)
 		}
 	}
-	// Names are kept in the long form ("docker.io/library/..."), which images have, so
-	// that they can be compared as strings.
+	// Names are kept in the long form ("docker.io/library/..."), like those of images, so that
+	// they can be compared as strings.
 	pinned := make([]string, 0, len(c.Pinned))
 	for i, p := range c.Pinned {
 		ref, err := reference.ParseDockerRef(p)
@@ -185,7 +188,7 @@ func (c Config) withDefaults() (Config, error) {
 		pinned = append(pinned, ref.String())
 	}
 	c.Pinned = pinned
-	// Variant stays "" if it is not set: the norm of each architecture.
+	// Variant stays "" if it is not set: that is the default of each architecture.
 	if c.OS == "" {
 		c.OS = runtime.GOOS
 	}
@@ -198,14 +201,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
-	// Never nil, so that the places where a crash may come are one call each.
+	// Never nil, so that callers need no check.
 	if c.step == nil {
 		c.step = func(string) {}
 	}
 	return c, errors.Join(errs...)
 }
 
-// number sets *n to otherwise if it is 0, and calls bad for a negative one.
+// number sets *n to otherwise if it is 0, and calls bad if it is negative.
 func number[N int | int64 | time.Duration](bad func(string, ...any), field string, n *N, otherwise N) {
 	if *n < 0 {
 		bad("Config.%s is %v; want a positive number, or 0 for %v", field, *n, otherwise)

@@ -13,8 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// zstdWindow is the memory that a zstd stream may ask for, which RFC 8878
-// recommends decoders to have.
+// zstdWindow is the memory limit for decoding a zstd stream, as recommended by RFC 8878.
 const zstdWindow = 8 << 20
 
 // The first bytes of streams: RFC 1952, section 2.3.1, and RFC 8878, section 3.1.1.
@@ -23,13 +22,13 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// decompress reads gzip, zstd or neither, as the first bytes say: what a media
-// type says is not relied on. done frees memory.
+// decompress detects gzip or zstd by the first bytes and decompresses; media types are not relied
+// on. Other content is returned unchanged. done frees memory.
 func decompress(r io.Reader) (out io.Reader, done func(), err error) {
-	// The reader that is returned begins at the first byte: Peek takes none away.
+	// The returned reader begins at the first byte: Peek consumes none.
 	br := bufio.NewReaderSize(r, 64<<10)
 	head, err := br.Peek(4)
-	// A stream shorter than four bytes is returned as it is, for the caller to judge.
+	// A stream shorter than four bytes is returned unchanged; the caller judges it.
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
@@ -43,9 +42,8 @@ func decompress(r io.Reader) (out io.Reader, done func(), err error) {
 	// The second kind is a skippable frame (RFC 8878, section 3.1.2), which some tools
 	// put first: 0x184D2A50 to 0x184D2A5F, little-endian.
 	case bytes.HasPrefix(head, zstdMagic), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], []byte{0x2a, 0x4d, 0x18}):
-		// One goroutine and little memory for each stream: UnpackJobs bounds both by
-		// the number of streams. A larger window than zstdWindow is an error of the
-		// first read.
+		// One goroutine and little memory for each stream: UnpackJobs limits the number of
+		// streams. If a stream needs more than zstdWindow, the first read fails.
 		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return nil, nil, fmt.Errorf("read zstd header: %w", err)
@@ -55,7 +53,7 @@ func decompress(r io.Reader) (out io.Reader, done func(), err error) {
 	return br, func() {}, nil
 }
 
-// bounded reads at most so many bytes; one more is an [errLimit].
+// bounded reads up to a limit; one byte more is an [errLimit].
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -65,8 +63,8 @@ type bounded struct {
 // Read implements io.Reader.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		// A stream that ends exactly at the bound is within it: only one more byte
-		// shows the difference.
+		// A stream that ends exactly at the limit is allowed: only one more byte shows the
+		// difference.
 		var one [1]byte
 		if n, err := io.ReadFull(b.r, one[:]); n == 0 {
 			return 0, err

@@ -1,5 +1,5 @@
-// Package image is the image half of a container runtime, inside the process
-// that uses it: a CRI ImageManagerService over a directory, without a daemon.
+// Package image is the image service of a container runtime, inside the process that uses it: a
+// CRI ImageManagerService over a directory, without a daemon.
 //
 //	store, err := image.New(image.Config{RootDir: "/var/lib/agent/images"})
 //	if err != nil {
@@ -12,33 +12,31 @@
 //	...
 //	err = image.Overlay{Layers: root.Layers, Upper: upper, Work: work}.Mount(target)
 //
-// Images come from registries and their mirrors, from OCI layouts and archives
-// ([Store.Import]), or from a directory that is read at the start. Linux 5.6 and
-// root are needed, and a file system with trusted extended attributes.
+// Images come from registries and their mirrors, from OCI layouts and archives ([Store.Import]),
+// or from a directory that is imported at the start. It needs Linux 5.6, root, and a file system
+// with trusted extended attributes.
 //
 // # Layers
 //
-// A layer is a directory in overlayfs's format. One whose archive stands alone is
-// kept by its diff ID: it is unpacked once, whatever images have it and in
-// whatever order they come. Where an archive implies directories or links to files
-// of the layers below, it is kept by its chain ID, with what it needs of them.
-// Pulls that want one layer share one download; it stops when the last of them
-// has gone, and the next pull within an hour goes on from there.
+// A layer is a directory in overlayfs's format. A layer that does not depend on lower ones is
+// stored under its diff ID: it is unpacked once, for all images with it and in any order. A layer
+// whose archive implies directories or links to files of lower layers is stored under its chain
+// ID, with copies of what it needs of them. Pulls of the same layer share one download; it stops
+// when the last of these pulls is cancelled, and a pull within the next hour continues it.
 //
-// Names in archives are relative to the layer's root whatever they begin with, as
-// are the links on their way: builders differ in how they write them.
+// Names in archives are relative to the layer's root, even with a leading "/"; so are symbolic
+// links in a path: builders write them differently.
 //
-// What archives and registries say is hostile. Everything is bounded in bytes,
-// entries, depth and time; nothing is unpacked outside the layer's directory, what
-// overlayfs or a security module would obey is left out, and a layer is only used
-// once both its digests are right.
+// Archives and registries are not trusted. Their bytes, entries, depth and time are limited.
+// Nothing is unpacked outside the layer's directory, attributes that overlayfs or a security
+// module would obey are omitted, and a layer is only used once both its digests match.
 //
 // # Crashes
 //
-// A layer is unpacked beside the others. It gets its name after its files were
-// synced, and an image's record is written after that: after a power cut an image
-// is there and whole, or not there. A record that is damaged costs that image
-// only. Who uses layers is on record, too: see [Store.Use].
+// A layer is unpacked in another directory. It gets its name after its files were synced, and the
+// image's record is written after that. So after a power failure an image is either complete or
+// missing. A damaged record affects only its own image. The users of layers are recorded, too:
+// see [Store.Use].
 //
 // Tier: beta.
 package image

@@ -8,38 +8,36 @@ import (
 	"strings"
 )
 
-// Limits of names in a layer. The first two are the kernel's (PATH_MAX less the
-// final NUL, NAME_MAX); the third is ours.
+// Limits of names in a layer. The first two are the kernel's (PATH_MAX without the final NUL,
+// NAME_MAX); the third is our own.
 const (
 	maxPath  = 4095
 	maxName  = 255
 	maxDepth = 512
 )
 
-// The prefixes of names that say what a layer removes (OCI image layer
-// specification, "Whiteouts").
+// The prefixes of the names of whiteouts (OCI image layer specification, "Whiteouts").
 const (
 	whiteoutPrefix = ".wh."
 	metaPrefix     = ".wh..wh."
 	opaqueName     = ".wh..wh..opq"
 )
 
-// deed is what an entry of an archive asks for.
+// deed is the action that an entry of an archive requires.
 type deed int
 
 const (
-	put      deed = iota // make it
-	whiteout             // hide the name of the layers below
-	opaque               // hide all that the layers below have in the directory
-	ignore               // nothing
+	put      deed = iota // create the entry
+	whiteout             // hide the name in the layers below
+	opaque               // hide everything that the layers below have in the directory
+	ignore               // do nothing
 )
 
-// classify returns what an entry asks for and at which path, which is clean,
-// relative and has no "..". The path of the layer's root is ".". It looks at names
-// alone, never at the disk. An error means that the archive is hostile or broken.
+// classify returns the action of an entry and its path, which is clean, relative and without
+// "..". The path of the layer's root is ".". It uses names only, never the disk. An error means
+// that the archive is hostile or broken.
 func classify(h *tar.Header) (d deed, path string, err error) {
-	// Comments of git archive and the like (POSIX pax format); it has no path of its
-	// own.
+	// Comments, for example of git archive (POSIX pax format); the entry has no path.
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return ignore, "", nil
 	}
@@ -48,21 +46,20 @@ func classify(h *tar.Header) (d deed, path string, err error) {
 		return ignore, "", err
 	}
 	dir, base := split(path)
-	// Before the check of ordinary whiteouts, since these names begin with their
-	// prefix, too.
+	// Before the check for ordinary whiteouts, since these names begin with their prefix, too.
 	if strings.HasPrefix(path, metaPrefix) || strings.Contains(path, "/"+metaPrefix) {
 		if base == opaqueName && !hasWhiteout(dir) {
 			return opaque, dir, nil
 		}
 		return ignore, "", nil // bookkeeping of aufs
 	}
-	// A whiteout is a file and has no entries; below a directory of such a name they
-	// would come to be removals at another place.
+	// A whiteout is a file and has no children; entries below a directory of such a name could
+	// act as removals elsewhere.
 	if hasWhiteout(dir) {
 		return ignore, "", fmt.Errorf("entry %s is below a whiteout", shown(h.Name))
 	}
 	if hidden, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
-		// ".wh..." would remove the parent, and ".wh." alone nothing.
+		// ".wh..." would remove the parent directory, and ".wh." alone nothing.
 		if hidden == "" || hidden == "." || hidden == ".." {
 			return ignore, "", fmt.Errorf("whiteout %s names no entry", shown(h.Name))
 		}
@@ -80,11 +77,10 @@ func hasWhiteout(dir string) bool {
 	return strings.HasPrefix(dir, whiteoutPrefix) || strings.Contains(dir, "/"+whiteoutPrefix)
 }
 
-// cleanName makes a path of the name of an entry or of the target of a hard link. All
-// names are relative to the layer's root: ko and Nix write entries that begin with "/",
-// and kaniko such targets of hard links. ".." takes the element before it away, by name
-// and not by links, as in other runtimes. One that leads out of the root is an error: no
-// builder writes it.
+// cleanName returns the path for the name of an entry or the target of a hard link. All names are
+// relative to the layer's root: ko and Nix write entries with a leading "/", and kaniko targets
+// of hard links. ".." removes the element before it, by name and not through links, as in other
+// runtimes. A name that leads out of the root is an error: no builder writes one.
 func cleanName(name string) (string, error) {
 	switch {
 	case name == "":
@@ -94,8 +90,8 @@ func cleanName(name string) (string, error) {
 	case strings.IndexByte(name, 0) >= 0:
 		return "", fmt.Errorf("name %s has a NUL", shown(name))
 	}
-	// "./usr//bin/" and "usr/bin" are one path, so that sums and implied directories
-	// have one key each.
+	// "./usr//bin/" and "usr/bin" are the same path, so that checksums and implied directories
+	// have one key.
 	var kept []string
 	for e := range strings.SplitSeq(name, "/") {
 		switch {
@@ -121,7 +117,7 @@ func cleanName(name string) (string, error) {
 	return strings.Join(kept, "/"), nil
 }
 
-// shown is a name of somebody else's, for an error. It is quoted, so that control
+// shown returns a name from an archive for use in an error. It is quoted, so that control
 // characters do not reach a terminal or forge a log line, and cut at 100 bytes.
 func shown(name string) string {
 	const most = 100
@@ -139,7 +135,7 @@ func split(path string) (dir, base string) {
 	return ".", path
 }
 
-// join is the reverse of split.
+// join is the inverse of split.
 func join(dir, base string) string {
 	if dir == "." {
 		return base

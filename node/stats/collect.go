@@ -239,7 +239,7 @@ func (p *pass) anyWithout(live map[types.UID]*Sandbox, containers map[string][]*
 	return false
 }
 
-// shutdown.pod reads one pod: its containers, its own cgroup, and with all its storage and
+// pod reads one pod: its containers, its own cgroup, and with all its storage and
 // network.
 func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) statsapi.PodStats {
 	pod := statsapi.PodStats{
