@@ -1,6 +1,6 @@
-// Package apicheck has the rules of Kubernetes' API for what several kinds have: sources
-// of volumes, claims, selectors of nodes, names of resources.
+// Package apicheck has validation rules of the Kubernetes API for parts that several kinds have:
+// volume sources, claims, node selectors, resource names.
 //
-// Fields whose values are words, such as an access mode, are checked by package podcheck.
-// All functions are pure. The paths in their errors begin with the one that is handed in.
+// Enumerated fields, for example access modes, are checked by package podcheck. All functions are
+// pure. The paths in their errors begin with the given path.
 package apicheck

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// NodeSelector checks the terms of a selector of nodes, one of which has to match. Without
-// any no node would ever match.
+// NodeSelector checks the terms of a node selector. It requires at least one: without any no node
+// would ever match.
 func NodeSelector(s *v1.NodeSelector, p *field.Path) (errs field.ErrorList) {
 	p = p.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
@@ -20,7 +20,7 @@ func NodeSelector(s *v1.NodeSelector, p *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// NodeSelectorTerm checks what a node is compared with.
+// NodeSelectorTerm checks the requirements of a term.
 func NodeSelectorTerm(t *v1.NodeSelectorTerm, p *field.Path) (errs field.ErrorList) {
 	for i := range t.MatchExpressions {
 		errs = append(errs, requirement(&t.MatchExpressions[i], p.Child("matchExpressions").Index(i))...)
@@ -46,7 +46,7 @@ func requirement(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.Error
 		if len(r.Values) > 0 {
 			errs = append(errs, field.Forbidden(values, "may not be there with operator Exists or DoesNotExist"))
 		}
-	// Gt and Lt compare a label, as an integer, with one value.
+	// Gt and Lt compare a label, as an integer, with exactly one value.
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
 			errs = append(errs, field.Required(values, "exactly one with operator Gt or Lt"))
@@ -60,7 +60,7 @@ func requirement(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.Error
 	return errs
 }
 
-// nodeField checks a comparison with a field of the node, of which there is one.
+// nodeField checks a requirement on a field of the node; only metadata.name is allowed.
 func nodeField(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.ErrorList) {
 	if r.Key != metav1.ObjectNameField {
 		errs = append(errs, field.NotSupported(p.Child("key"), r.Key, []string{metav1.ObjectNameField}))

@@ -17,14 +17,13 @@ const (
 	maxDriverName = 63  // CSI specification, GetPluginInfo
 	maxPartition  = 255 // the API's documentation of gcePersistentDisk
 	maxLUN        = 255 // the API's documentation of iscsi
-	// maxInitiator is how long the name of an interface of an initiator is, in bytes: that
-	// of the volume, a colon and the portal.
+	// maxInitiator is the maximum length of the name of an iSCSI initiator's interface, in bytes:
+	// the volume's name, a colon and the portal.
 	maxInitiator = 64
 )
 
-// required are the fields that a source must have, by its type and their names in JSON.
-// Types of pods and of PersistentVolumes that differ only in their references to secrets
-// have the same ones.
+// required has the required fields of each source type, by their JSON names. The source types of
+// pods and of PersistentVolumes that differ only in their secret references have the same ones.
 var required = map[reflect.Type][]string{
 	of[v1.AWSElasticBlockStoreVolumeSource]():  {"volumeID"},
 	of[v1.AzureDiskVolumeSource]():             {"diskName", "diskURI"},
@@ -66,8 +65,8 @@ var required = map[reflect.Type][]string{
 
 func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// Sources checks where a volume comes from: sources is a VolumeSource, or a
-// PersistentVolumeSource, all of whose fields are pointers. name is that of the volume.
+// Sources checks the source of a volume. sources is a VolumeSource or a PersistentVolumeSource,
+// whose fields are all pointers. name is the name of the volume.
 func Sources(name string, sources any, p *field.Path) (errs field.ErrorList) {
 	n := 0
 	for f, v := range reflect.ValueOf(sources).Fields() {
@@ -95,7 +94,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// fieldOf is a field of a struct by its name in JSON.
+// fieldOf returns a field of a struct by its JSON name.
 func fieldOf(v reflect.Value, name string) reflect.Value {
 	for f, x := range v.Fields() {
 		if jsonName(f) == name {
@@ -110,7 +109,7 @@ func fieldOf(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// source checks what a source has beside the fields that it must have.
+// source checks the rules of a source beyond its required fields.
 func source(name string, source any, p *field.Path) (errs field.ErrorList) {
 	add := func(e *field.Error) { errs = append(errs, e) }
 	between := func(name string, n, most int64) {
@@ -225,7 +224,7 @@ func source(name string, source any, p *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// absolute checks a path of the host.
+// absolute checks a host path.
 func absolute(file string, p *field.Path) field.ErrorList {
 	if file != "" && (!path.IsAbs(file) || slices.Contains(strings.Split(file, "/"), "..")) {
 		return field.ErrorList{field.Invalid(p, file, "must be an absolute path without '..'")}
@@ -233,7 +232,7 @@ func absolute(file string, p *field.Path) field.ErrorList {
 	return nil
 }
 
-// secretName checks a reference to a secret in the namespace of who refers to it.
+// secretName checks a reference to a secret in the namespace of the referring object.
 func secretName(r *v1.LocalObjectReference, p *field.Path) field.ErrorList {
 	if r != nil && r.Name == "" {
 		return field.ErrorList{field.Required(p.Child("name"), "")}
@@ -241,8 +240,8 @@ func secretName(r *v1.LocalObjectReference, p *field.Path) field.ErrorList {
 	return nil
 }
 
-// secret checks a reference to a secret of any namespace; form says that its names must be
-// names.
+// secret checks a reference to a secret in any namespace; if form is true it also checks the form
+// of the names.
 func secret(r *v1.SecretReference, form bool, p *field.Path) (errs field.ErrorList) {
 	if r == nil {
 		return nil
@@ -276,7 +275,7 @@ func storageOS(name, namespace string, p *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// options checks those of a FlexVolume: Kubernetes' own are the node's.
+// options checks the options of a FlexVolume: names in the domain of Kubernetes are reserved.
 func options(list map[string]string, p *field.Path) (errs field.ErrorList) {
 	for name := range list {
 		prefix, _, _ := strings.Cut(name, "/")
@@ -287,13 +286,12 @@ func options(list map[string]string, p *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// DriverName checks the name of a CSI driver, or of one of dynamic resources, which is in
-// the form of a domain name.
+// DriverName checks the name of a CSI or DRA driver, which has the form of a domain name.
 func DriverName(name string, p *field.Path) (errs field.ErrorList) {
 	if len(name) > maxDriverName {
 		return field.ErrorList{field.TooLong(p, "", maxDriverName)}
 	}
-	if name == "" { // which is required elsewhere
+	if name == "" { // reported as missing elsewhere
 		return nil
 	}
 	for _, m := range validation.IsDNS1123Subdomain(strings.ToLower(name)) {
@@ -302,11 +300,11 @@ func DriverName(name string, p *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// iscsiName is the name of a target (RFC 3720, 3.2.6.3).
+// iscsiName matches the name of an iSCSI target (RFC 3720, 3.2.6.3).
 var iscsiName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:alnum:]]{16}|naa\.[[:alnum:]]{32})$`)
 
-// iscsi checks the fields that reach the initiator's commands and records, and need a strict
-// form for that reason.
+// iscsi checks the fields that become part of the initiator's commands and records, so that their
+// form has to be strict.
 func iscsi(name string, i *v1.ISCSIVolumeSource, secret bool, p *field.Path) (errs field.ErrorList) {
 	add := func(e *field.Error) { errs = append(errs, e) }
 	if i.IQN != "" && !iscsiName.MatchString(i.IQN) {
@@ -315,7 +313,7 @@ func iscsi(name string, i *v1.ISCSIVolumeSource, secret bool, p *field.Path) (er
 	if i.Lun < 0 || i.Lun > maxLUN {
 		add(field.Invalid(p.Child("lun"), i.Lun, validation.InclusiveRangeError(0, maxLUN)))
 	}
-	// The secret has the passwords of CHAP.
+	// The secret has the CHAP passwords.
 	if (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && !secret {
 		add(field.Required(p.Child("secretRef"), "with chapAuthDiscovery or chapAuthSession"))
 	}

@@ -83,7 +83,7 @@ func Claim(s *v1.PersistentVolumeClaimSpec, p *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// data checks a dataSource or dataSourceRef of a claim.
+// data checks a claim's dataSource or dataSourceRef.
 func data(d *v1.TypedObjectReference, p *field.Path) (errs field.ErrorList) {
 	for _, f := range [][2]string{{"name", d.Name}, {"kind", d.Kind}} {
 		if f[1] == "" {
@@ -117,7 +117,7 @@ func accessModes(modes []v1.PersistentVolumeAccessMode, p *field.Path) (errs fie
 	return errs
 }
 
-// positive checks an amount of bytes.
+// positive checks that a resource is positive.
 func positive(list v1.ResourceList, res v1.ResourceName, p *field.Path) field.ErrorList {
 	if q := list[res]; q.Sign() <= 0 {
 		return field.ErrorList{field.Invalid(p.Key(string(res)), q.String(), "must be greater than 0")}
@@ -125,7 +125,7 @@ func positive(list v1.ResourceList, res v1.ResourceName, p *field.Path) field.Er
 	return nil
 }
 
-// class checks the name of a class; none is "".
+// class checks the name of a class; "" means none.
 func class(name string, p *field.Path) (errs field.ErrorList) {
 	if name == "" {
 		return nil

@@ -7,7 +7,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// defaultCapabilities are those that container runtimes have agreed on.
+// defaultCapabilities are the default capabilities of common container runtimes.
 var defaultCapabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD", "CAP_NET_BIND_SERVICE",
 	"CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
@@ -25,8 +25,8 @@ func (c *compiler) capabilities() error {
 	for _, name := range defaultCapabilities {
 		set[name] = slices.Contains(known, name)
 	}
-	// ALL comes first, so that {add: [ALL], drop: [KILL]} and its reverse both
-	// mean what they say.
+	// ALL comes first, so that {add: [ALL], drop: [KILL]} and the reverse have the intended
+	// effect.
 	for _, l := range []struct {
 		field string
 		names []string
@@ -44,7 +44,7 @@ func (c *compiler) capabilities() error {
 				continue
 			}
 			name := capability(n)
-			if !on { // what the kernel does not have, nobody keeps
+			if !on { // a capability that the kernel does not have is dropped
 				delete(set, name)
 				continue
 			}
@@ -76,7 +76,7 @@ func (c *compiler) capabilities() error {
 	}
 	have := on(set)
 	c.spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: have, Effective: have, Permitted: have}
-	if len(ambient) > 0 { // the kernel wants ambient ones inheritable, capabilities(7)
+	if len(ambient) > 0 { // the kernel requires ambient capabilities to be inheritable (capabilities(7))
 		c.spec.Process.Capabilities.Ambient, c.spec.Process.Capabilities.Inheritable = on(ambient), on(ambient)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (c *compiler) capabilities() error {
 
 func isAll(name string) bool { return strings.EqualFold(name, "ALL") }
 
-// capability is the kernel's spelling of what the CRI writes without CAP_.
+// capability returns the kernel's name; the CRI has it without CAP_.
 func capability(name string) string {
 	name = strings.ToUpper(name)
 	if !strings.HasPrefix(name, "CAP_") {

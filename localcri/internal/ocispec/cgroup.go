@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// scopePrefix begins the names of the scopes that systemd makes for containers.
+// scopePrefix is the prefix of the names of containers' systemd scopes.
 const scopePrefix = "nodewright"
 
 func (c *compiler) cgroup() error {

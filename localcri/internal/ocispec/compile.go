@@ -10,15 +10,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Compile makes the configuration of a container, or refuses it with a gRPC
-// status.
+// Compile returns the configuration of a container. An error is a gRPC status.
 func Compile(in *Input) (*specs.Spec, error) {
 	if len(in.Sources) != len(in.Container.GetMounts()) || len(in.Devices) != len(in.Container.GetDevices()) {
 		return nil, status.Errorf(codes.Internal, "%d sources of %d mounts, %d device lists of %d devices",
 			len(in.Sources), len(in.Container.GetMounts()), len(in.Devices), len(in.Container.GetDevices()))
 	}
 	c := &compiler{in: in, spec: &specs.Spec{
-		Hostname:    "", // the sandbox's namespace has it
+		Hostname:    "", // set in the sandbox's UTS namespace
 		Root:        &specs.Root{Path: in.Rootfs, Readonly: in.security().GetReadonlyRootfs()},
 		Process:     &specs.Process{},
 		Linux:       &specs.Linux{Resources: &specs.LinuxResources{}},
@@ -36,11 +35,10 @@ func Compile(in *Input) (*specs.Spec, error) {
 	return c.spec, nil
 }
 
-// LeastVersion is the oldest version of the specification that has all that a
-// configuration says: a runtime refuses those that are newer than itself, as crun
-// up to 1.8 does all but 1.0. Mapped and recursively read-only mounts came with
-// 1.1, network devices and more of resctrl with 1.3, and only runtimes that have
-// them are asked for them.
+// LeastVersion returns the oldest version of the specification with all fields that s uses.
+// Runtimes reject a version newer than their own; crun up to 1.8 rejects all but 1.0. ID-mapped
+// and recursively read-only mounts are new in 1.1, network devices and more of resctrl in 1.3;
+// they are only used with runtimes that support them.
 func LeastVersion(s *specs.Spec) string {
 	if l := s.Linux; l != nil && (len(l.NetDevices) > 0 || l.IntelRdt != nil && (len(l.IntelRdt.Schemata) > 0 || l.IntelRdt.EnableMonitoring)) {
 		return "1.3.0"
@@ -57,8 +55,8 @@ func mapsIDs(m specs.Mount) bool {
 	return len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "idmap") || slices.Contains(m.Options, "ridmap")
 }
 
-// CheckEdited refuses what a configuration came to ask for after it was compiled,
-// of CDI devices, and the handler's OCI runtime does not have.
+// CheckEdited rejects a configuration that, after the edits of CDI devices, needs a feature that
+// the handler's OCI runtime does not have.
 func CheckEdited(s *specs.Spec, h Handler) error {
 	for _, m := range s.Mounts {
 		if mapsIDs(m) && !h.IDMap {
@@ -88,7 +86,7 @@ func unable(field string, value any, reason string) error {
 	return status.Error(codes.FailedPrecondition, fmt.Sprintf("%s %s: %s", field, quote(value), reason))
 }
 
-// longest is how much of a refused value an error shows, in bytes.
+// longest is the length to which an error cuts a rejected value, in bytes.
 const longest = 200
 
 func quote(value any) string {

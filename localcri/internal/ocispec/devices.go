@@ -20,7 +20,7 @@ func (c *compiler) devices() error {
 			}
 		}
 	} else {
-		// All but what is allowed below, and what every OCI runtime allows.
+		// Denies all devices except those allowed below, and those that every OCI runtime allows.
 		l.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 	}
 	for i, d := range in.Container.GetDevices() {
@@ -45,7 +45,7 @@ func (c *compiler) devices() error {
 	return nil
 }
 
-// device has the runtime make a node. The last one of a path counts.
+// device adds a device node. A later one replaces one of the same path.
 func (c *compiler) device(d Device) {
 	l := c.spec.Linux
 	l.Devices = slices.DeleteFunc(l.Devices, func(other specs.LinuxDevice) bool { return other.Path == d.Path })

@@ -5,36 +5,33 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Input is all that a container's configuration depends on. Compile changes
-// nothing in it, and the configuration shares no memory with it that either may
-// change.
+// Input is everything that a container's configuration depends on. Compile does not change it. It
+// shares no memory with the result that either side may change.
 type Input struct {
-	// ID is the container's, the last element of its cgroup's path.
+	// ID is the ID of the container, and the last element of its cgroup's path.
 	ID        string
 	Sandbox   *runtimeapi.PodSandboxConfig
 	Container *runtimeapi.ContainerConfig
 	Image     Image
-	// User is whom the process runs as, from [ResolveUser].
+	// User is the user of the process, from [ResolveUser].
 	User User
 	// Rootfs is the path of the root file system on the host.
 	Rootfs string
-	// Hostname is the sandbox's, as it is in its UTS namespace and file.
+	// Hostname is the host name of the sandbox, as in its UTS namespace and its hostname file.
 	Hostname string
-	// Namespaces are the paths of the sandbox's namespaces. Where one is "", the
-	// namespace is the host's or the container's own, as NamespaceOption says.
+	// Namespaces are the paths of the sandbox's namespaces. If a path is "", the container uses
+	// the host's namespace or one of its own, depending on NamespaceOption.
 	Namespaces Namespaces
-	// Files are what every container of the sandbox gets unless a mount of its
-	// own covers it.
+	// Files are mounted into every container of the sandbox, unless one of its own mounts has the
+	// same path.
 	Files Files
-	// Sources are what was found at the host's side of each of Container.Mounts,
-	// by index.
+	// Sources are the host's sides of Container.Mounts, by index.
 	Sources []Source
-	// Volumes are the image's that stay writable though the root is read-only.
+	// Volumes are the image's volumes that stay writable on a read-only root.
 	Volumes []Volume
-	// Devices are what was found of each of Container.Devices, by index.
+	// Devices are the device nodes for each of Container.Devices, by index.
 	Devices [][]Device
-	// SeccompProfile is the content of the localhost profile's file, if the
-	// container asks for one.
+	// SeccompProfile is the content of the Localhost profile, if the container uses one.
 	SeccompProfile []byte
 	Machine        Machine
 	Handler        Handler
@@ -46,7 +43,7 @@ type Image struct {
 	WorkingDir           string
 }
 
-// Namespaces are paths of namespaces that exist, such as /run/netns/x.
+// Namespaces are paths of existing namespaces, for example /run/netns/x.
 type Namespaces struct {
 	Network, IPC, UTS, User, PID string
 }
@@ -54,28 +51,29 @@ type Namespaces struct {
 // Files are paths on the host.
 type Files struct {
 	ResolvConf, Hostname, Hosts string
-	// Shm is the directory of the sandbox's /dev/shm.
+	// Shm is the directory to mount at /dev/shm.
 	Shm string
 }
 
-// Source is what a mount leads to on the host.
+// Source is the host's side of a mount.
 type Source struct {
-	// Path is the mount's source with its links followed; "" if it is no absolute
-	// path, or not in the image.
+	// Path is the mount's source with links resolved; "" if it is not an absolute path, or not in
+	// the image.
 	Path string
-	// Propagation is that of the mount at Path: "shared", "slave" or "private".
+	// Propagation is the propagation of the mount that contains Path: "shared", "slave" or
+	// "private".
 	Propagation string
 }
 
 // Volume is a directory of the root file system that is mounted over itself.
 type Volume struct {
-	// Path is where it is in the container, Source where it is on the host.
+	// Path is its path in the container, Source its path on the host.
 	Path, Source string
 }
 
 // Device is a device node of the host.
 type Device struct {
-	// Path is where the node is in the container.
+	// Path is the path of the node in the container.
 	Path string
 	// Type is "c" or "b".
 	Type         string
@@ -84,47 +82,46 @@ type Device struct {
 	GID          uint32
 }
 
-// Machine is what the host can do.
+// Machine has the abilities of the host.
 type Machine struct {
-	// CgroupV2 reports whether cgroups are the unified hierarchy.
+	// CgroupV2 reports whether the machine uses cgroup v2.
 	CgroupV2 bool
-	// Systemd reports whether systemd makes the cgroups.
+	// Systemd reports whether systemd creates the cgroups.
 	Systemd bool
 	// Swap reports whether swap can be limited.
 	Swap bool
-	// HugePages are the sizes that the kernel has, as the CRI spells them, such
-	// as "2MB". HugePagesLimited reports whether they can be limited.
+	// HugePages are the sizes that the kernel supports, as in the CRI, for example "2MB".
+	// HugePagesLimited reports whether they can be limited.
 	HugePages        []string
 	HugePagesLimited bool
-	// Capabilities are all that the kernel knows, such as "CAP_CHOWN".
+	// Capabilities are all capabilities that the kernel knows, for example "CAP_CHOWN".
 	Capabilities []string
 	// Devices are all device nodes of the host, for privileged containers.
 	Devices []Device
-	// AppArmor reports whether the kernel enforces AppArmor, AppArmorProfiles
-	// are the profiles that are loaded, and AppArmorDefault is the name of the
-	// one that stands for RuntimeDefault; "" if there is none.
+	// AppArmor reports whether the kernel enforces AppArmor. AppArmorProfiles are the loaded
+	// profiles. AppArmorDefault is the name of the profile for RuntimeDefault; "" if there is
+	// none.
 	AppArmor         bool
 	AppArmorProfiles []string
 	AppArmorDefault  string
-	// Seccomp makes the profile that stands for RuntimeDefault; nil if seccomp
-	// is missing.
+	// Seccomp returns the profile for RuntimeDefault; nil without seccomp support.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
-	// LeastOOMScoreAdj is the least oom_score_adj that may be given.
+	// LeastOOMScoreAdj is the lowest oom_score_adj that can be set.
 	LeastOOMScoreAdj int64
-	// RecursiveReadOnly reports whether the kernel has it (Linux 5.12).
+	// RecursiveReadOnly reports whether the kernel supports recursively read-only mounts (Linux
+	// 5.12).
 	RecursiveReadOnly bool
 }
 
-// Handler is what the OCI runtime of the container's handler can do, from the
-// answer to its features command.
+// Handler has the abilities of the handler's OCI runtime, from its features command.
 type Handler struct {
 	RecursiveReadOnly, IDMap, NetDevices, IntelRdt bool
-	// PrivilegedWithoutHostDevices leaves the host's devices out of privileged
-	// containers.
+	// PrivilegedWithoutHostDevices reports whether privileged containers do not get the host's
+	// devices.
 	PrivilegedWithoutHostDevices bool
 }
 
-// linux returns what of the container is about Linux; never nil.
+// linux returns the Linux part of the container's configuration; never nil.
 func (in *Input) linux() *runtimeapi.LinuxContainerConfig {
 	if l := in.Container.GetLinux(); l != nil {
 		return l
@@ -142,7 +139,8 @@ func (in *Input) security() *runtimeapi.LinuxContainerSecurityContext {
 
 func (in *Input) privileged() bool { return in.security().GetPrivileged() }
 
-// userns returns the options of the sandbox': all containers of a pod share the namespace.
+// userns returns the options of the sandbox's user namespace, which all containers of a pod
+// share.
 func (in *Input) userns() *runtimeapi.UserNamespace {
 	return in.Sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 }

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mounts are those that every container has, and its own, a directory before
-// what is mounted below it.
+// mounts adds the mounts of every container and the container's own. A directory comes before
+// those mounted below it.
 func (c *compiler) mounts() error {
 	in := c.in
 	var own []specs.Mount
@@ -45,7 +45,7 @@ func depth(p string) int {
 	return strings.Count(p, "/")
 }
 
-// usual are the mounts of every container.
+// usual returns the mounts of every container.
 func (c *compiler) usual() []specs.Mount {
 	in := c.in
 	access := "ro"
@@ -83,8 +83,8 @@ func (c *compiler) usual() []specs.Mount {
 	return usual
 }
 
-// mapped gives a mount the mappings of the pod's user namespace, so that its
-// files belong to who they belong to on the host.
+// mapped adds the ID mappings of the pod's user namespace to a mount, so that its files have the
+// same owners in the container as on the host.
 func (c *compiler) mapped(m specs.Mount) specs.Mount {
 	if c.in.ownUserns() {
 		m.UIDMappings, m.GIDMappings = c.spec.Linux.UIDMappings, c.spec.Linux.GIDMappings
@@ -92,11 +92,11 @@ func (c *compiler) mapped(m specs.Mount) specs.Mount {
 	return m
 }
 
-// mountOptions are those that a mount may have beside what its other fields say
+// mountOptions are the options that a mount may have in addition to its other fields
 // (RuntimeFeatures.mount_options of the CRI).
 var mountOptions = []string{"noexec", "nodev", "nosuid"}
 
-// mount makes one mount that the CRI asks for.
+// mount converts a mount of the CRI request.
 func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.Mount, error) {
 	dest := m.GetContainerPath()
 	if dest == "" || strings.ContainsRune(dest, 0) {
@@ -140,7 +140,7 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 		}
 		out.Options = append(out.Options, o)
 	}
-	// The kernel cannot map an image's mount: its layers have the IDs of the pod.
+	// The kernel cannot map IDs of an image's mount: its layers have the IDs of the pod.
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 && m.GetImage().GetImage() == "" {
 		if !c.in.Handler.IDMap {
 			return specs.Mount{}, unable(field+".uid_mappings", m.GetContainerPath(), "the OCI runtime has no ID-mapped mounts")
@@ -153,9 +153,9 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 	return out, nil
 }
 
-// spread has the root's mounts spread as far as the container's own ask for. Else
-// OCI runtimes cut all mounts off from the host's before they bind any: runc what
-// the container mounts, crun what the host does as well.
+// spread sets the propagation of the root to the widest that a mount of the container needs.
+// Otherwise OCI runtimes disable propagation before they bind any mount: runc from the container
+// to the host, crun in both directions.
 func (c *compiler) spread(p runtimeapi.MountPropagation) {
 	l := c.spec.Linux
 	switch {
@@ -166,8 +166,8 @@ func (c *compiler) spread(p runtimeapi.MountPropagation) {
 	}
 }
 
-// propagationOf returns the mount option. Mounts reach a container only from a
-// source whose own mounts spread.
+// propagationOf returns the mount option. New mounts appear in a container only if its source is
+// on a shared or slave mount.
 func propagationOf(field string, m *runtimeapi.Mount, src Source) (string, error) {
 	switch p := m.GetPropagation(); p {
 	case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// leastIDs is how many user IDs a namespace of a pod has at least: all that 16
-// bits name, which images count on.
+// leastIDs is the minimum number of user IDs in a pod's namespace: all 16-bit IDs, which images
+// rely on.
 const leastIDs = 65536
 
 func (c *compiler) namespaces() error {
@@ -31,7 +31,7 @@ func (c *compiler) namespaces() error {
 		}
 		return nil
 	}
-	// The network is the sandbox's to decide; a container cannot leave it.
+	// The sandbox determines the network; a container cannot have another one.
 	if err := shared("network", specs.NetworkNamespace, sandbox.GetNetwork(), paths.Network); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (c *compiler) namespaces() error {
 	return c.user()
 }
 
-// user puts the container into the pod's user namespace.
+// user sets the pod's user namespace.
 func (c *compiler) user() error {
 	const field = "linux.security_context.namespace_options.userns_options"
 	u := c.in.userns()

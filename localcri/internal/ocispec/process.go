@@ -43,9 +43,9 @@ func firstOf(s ...string) string {
 	return ""
 }
 
-// args follows the table of the CRI: the container's command replaces the
-// image's entrypoint and its arguments, the container's arguments alone replace
-// the image's.
+// args returns the arguments by the rules of the CRI: the container's command replaces the
+// image's entrypoint and arguments; the container's arguments alone replace the image's
+// arguments.
 func args(in *Input) ([]string, error) {
 	command, arguments := in.Container.GetCommand(), in.Container.GetArgs()
 	if len(command) == 0 {
@@ -66,13 +66,13 @@ func args(in *Input) ([]string, error) {
 	return all, nil
 }
 
-// defaultPath is the PATH of a container whose image sets none.
+// defaultPath is the PATH of a container if its image sets none.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment merges the variables of the image and of the container. A later value
-// replaces an earlier one of the same name, in its position. execve(2) cannot pass a NUL: it
-// is an error in a variable of the container, and a variable of the image with one is left
-// out, since the pod's author cannot change it.
+// environment merges the variables of the image and of the container. A later value replaces an
+// earlier one of the same name, in its position. execve(2) cannot pass a NUL: a variable of the
+// container with a NUL is an error; one of the image is omitted, since the pod's author cannot
+// change it.
 func environment(in *Input) ([]string, error) {
 	env := []string{defaultPath}
 	if in.Container.GetTty() {

@@ -22,8 +22,8 @@ func (c *compiler) resources() error {
 	return nil
 }
 
-// Resources makes the runtime's resources of the CRI's, without devices. What is
-// 0 or "" is left to the kernel, as for an update what it is.
+// Resources converts the CRI's resources to those of the OCI specification, without devices. A
+// value of 0 or "" is not set; an update does not change it.
 func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.LinuxResources, error) {
 	r := &specs.LinuxResources{}
 	cpu := &specs.LinuxCPU{Cpus: asked.GetCpusetCpus(), Mems: asked.GetCpusetMems()}
@@ -37,7 +37,7 @@ func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.Lin
 	} else if v > 0 {
 		cpu.Period = new(uint64(v))
 	}
-	if v := asked.GetCpuQuota(); v != 0 { // -1 is no limit
+	if v := asked.GetCpuQuota(); v != 0 { // -1 means no limit
 		cpu.Quota = new(v)
 	}
 	if *cpu != (specs.LinuxCPU{}) {
@@ -51,7 +51,7 @@ func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.Lin
 	case !m.Swap:
 	case swap != 0:
 		memory.Swap = new(swap)
-	case asked.GetMemoryLimitInBytes() != 0: // memory and swap together: no swap
+	case asked.GetMemoryLimitInBytes() != 0: // memory and swap together, so no swap
 		memory.Swap = new(asked.GetMemoryLimitInBytes())
 	}
 	if *memory != (specs.LinuxMemory{}) {
@@ -61,7 +61,7 @@ func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.Lin
 		switch {
 		case !slices.Contains(m.HugePages, l.GetPageSize()):
 			return nil, invalid("linux.resources.hugepage_limits", l.GetPageSize(), "must be a size that the kernel has: "+strings.Join(m.HugePages, ", "))
-		case !m.HugePagesLimited && l.GetLimit() == 0: // the cgroup has none
+		case !m.HugePagesLimited && l.GetLimit() == 0: // the cgroup has no such limit
 		case !m.HugePagesLimited:
 			return nil, unable("linux.resources.hugepage_limits", l.GetPageSize(), "the machine has no hugetlb cgroup controller")
 		default:

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What a container must not read, and not write, unless the CRI or its
-// privilege says otherwise.
+// Paths that a container must not read, and must not write, unless the CRI says otherwise or the
+// container is privileged.
 var (
 	maskedPaths = []string{
 		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
@@ -20,9 +20,9 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// paths hides what is asked for. A list without elements is no list on the wire.
-// It is taken at its word (procMount Unmasked) where the pod has users of its own,
-// which is where Kubernetes allows that; elsewhere the usual paths are hidden.
+// paths hides the requested paths. The wire format has no difference between an empty list and
+// none. It means no hidden paths (procMount Unmasked) if the pod has a user namespace, the only
+// case in which Kubernetes allows that; otherwise the default paths are hidden.
 func (c *compiler) paths() error {
 	if c.in.privileged() {
 		return nil
@@ -51,7 +51,7 @@ func (c *compiler) apparmor() error {
 	in := c.in
 	profile := in.security().GetApparmor()
 	if profile == nil {
-		profile = olderProfile(in.security().GetApparmorProfile()) //nolint:staticcheck // older agents set nothing else
+		profile = olderProfile(in.security().GetApparmorProfile()) //nolint:staticcheck // older agents set only this field
 	}
 	localhost := profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost
 	switch {
@@ -71,7 +71,7 @@ func (c *compiler) apparmor() error {
 	return nil
 }
 
-// olderProfile is the string form of a profile, or nil if there is none.
+// olderProfile parses the string form of a profile; nil if there is none.
 func olderProfile(s string) *runtimeapi.SecurityProfile {
 	switch s {
 	case "":

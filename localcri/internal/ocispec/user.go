@@ -11,21 +11,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// User is whom a process runs as.
+// User is the user of a process.
 type User struct {
 	UID, GID uint32
-	// Groups are the supplementary ones, in ascending order, with GID among
-	// them.
+	// Groups are the supplementary groups with GID, in ascending order.
 	Groups []uint32
 }
 
-// MaxUsers is the most bytes of an image's /etc/passwd or /etc/group that are
-// looked at; callers need to read no more.
+// MaxUsers is the limit for reading an image's /etc/passwd or /etc/group, in bytes; callers need
+// to read no more.
 const MaxUsers = 1 << 20
 
-// ResolveUser finds the user of a container: the CRI's choice, else the
-// image's, else root. passwd and group are the contents of the image's files,
-// which may say anything.
+// ResolveUser returns the user of a container: from the CRI request, or else from the image, or
+// else root. passwd and group are the contents of the image's files, which are not trusted.
 func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, passwd, group []byte) (User, error) {
 	const context = "linux.security_context."
 	if sc.GetRunAsUser() != nil && sc.GetRunAsUsername() != "" {
@@ -46,8 +44,8 @@ func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, pas
 	var u User
 	login := name
 	if name != "" {
-		// A number is an ID and no name: an image whose user 1000 is called
-		// so and has ID 0 would be root unseen.
+		// A number is an ID and never a name: an image could hide a root user with ID 0 behind
+		// the name 1000.
 		id, err := number(name)
 		entry, found := find(passwd, 7, func(f []string) bool {
 			if err == nil {
@@ -119,12 +117,11 @@ func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, pas
 	return u, nil
 }
 
-// maxGroups is the most groups that a process may have, NGROUPS_MAX of
-// limits.h.
+// maxGroups is the maximum number of groups of a process (NGROUPS_MAX of limits.h).
 const maxGroups = 65536
 
-// find returns the first line of a table of the form of passwd(5) that has at
-// least so many fields and fits.
+// find returns the first line of a table in the format of passwd(5) that has at least the given
+// number of fields and fits.
 func find(table []byte, fields int, fits func([]string) bool) ([]string, bool) {
 	for line := range bytes.Lines(table) {
 		f := strings.Split(string(bytes.TrimSpace(line)), ":")
@@ -135,8 +132,8 @@ func find(table []byte, fields int, fits func([]string) bool) ([]string, bool) {
 	return nil, false
 }
 
-// number parses a user or group ID. Negative and larger ones are refused: a
-// program that truncates them would make some of them root.
+// number parses a user or group ID. Negative and larger numbers are rejected: a program that
+// truncates them could get 0, root.
 func number(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {

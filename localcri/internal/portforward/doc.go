@@ -1,3 +1,2 @@
-// Package portforward connects a stream with a TCP port of localhost in a network
-// namespace.
+// Package portforward connects a stream to a TCP port of localhost in a network namespace.
 package portforward

@@ -16,13 +16,12 @@ import (
 	"github.com/nodewright/nodewright/internal/nspin"
 )
 
-// connectTimeout is how long each of 127.0.0.1 and ::1 may take to accept.
+// connectTimeout is the time limit for connecting to 127.0.0.1, and again for ::1.
 const connectTimeout = 10 * time.Second
 
-// Forward connects rw with a TCP port in the network namespace at netns, or in
-// the host's if that is "": on 127.0.0.1, and if nobody accepts there on ::1. It
-// returns when both sides have ended, when the pod's has and the client sends
-// nothing for a second, or when ctx ends. rw is closed then in any case.
+// Forward connects rw to a TCP port in the network namespace at netns, or in the host's if netns
+// is "". It tries 127.0.0.1, then ::1. It returns when both sides have ended, when the pod's side
+// has ended and the client sends nothing for a second, or when ctx ends. It always closes rw.
 func Forward(ctx context.Context, netns string, port int32, rw io.ReadWriteCloser) error {
 	conn, err := dial(ctx, netns, port)
 	if err != nil {
@@ -60,15 +59,15 @@ func dial(ctx context.Context, netns string, port int32) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// connect makes a socket in the namespace, which stays there wherever it is used,
-// and holds no thread while it connects.
+// connect creates a socket in the namespace, to which the socket belongs from then on. It blocks
+// no thread while it connects.
 func connect(ctx context.Context, netns string, family int, to unix.Sockaddr) (net.Conn, error) {
 	fd, err := socketIn(netns, family)
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "socket")
-	defer func() { _ = f.Close() }() // net.FileConn has its own
+	defer func() { _ = f.Close() }() // net.FileConn duplicates it
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func connect(ctx context.Context, netns string, family int, to unix.Sockaddr) (n
 	return net.FileConn(f)
 }
 
-// connected waits for the outcome of a connect.
+// connected waits for the result of a connect.
 func connected(ctx context.Context, f *os.File) error {
 	if err := f.SetWriteDeadline(time.Now().Add(connectTimeout)); err != nil {
 		return err
@@ -132,7 +131,7 @@ func socketIn(netns string, family int) (int, error) {
 		if _, err = nspin.Control(space, func(ns int) (int, error) { return 0, unix.Setns(ns, unix.CLONE_NEWNET) }); err == nil {
 			fd, err = make()
 		}
-		return false // its thread ends with it
+		return false // the thread ends with its goroutine
 	})
 	return fd, err
 }

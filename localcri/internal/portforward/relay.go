@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// drain is how long the client may send nothing after the pod has ended its side,
-// until both are closed.
+// drain is how long the client may be silent after the pod has closed its side, until both sides
+// are closed.
 const drain = time.Second
 
-// halfCloser is a connection whose writing side can be closed alone.
+// halfCloser is a connection whose write side can be closed separately.
 type halfCloser interface{ CloseWrite() error }
 
-// relay copies both ways until both have ended, and closes both. The end of one
-// side is passed on where the other can be told, and then the other way goes on:
-// from the pod for as long as it likes, to the pod while the client sends. An error
-// of the pod's side is returned; that the client went is none.
+// relay copies in both directions until both have ended, and closes both connections. It passes
+// on the end of one direction if the other connection supports that; the other direction then
+// continues: from the pod without a limit, to the pod while the client sends. It returns an error
+// of the pod's side; a client that disconnects is no error.
 func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteCloser) error {
 	defer func() {
 		_ = client.Close()
@@ -28,7 +28,7 @@ func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteClose
 	var sent atomic.Uint64
 	go func() {
 		defer close(fromClient)
-		_, _ = io.Copy(counting{pod, &sent}, client) // one that went is none to tell it
+		_, _ = io.Copy(counting{pod, &sent}, client) // a client that has disconnected cannot be told of an error
 		if half, ok := pod.(halfCloser); ok {
 			_ = half.CloseWrite()
 		}
@@ -67,7 +67,7 @@ func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteClose
 	}
 }
 
-// counting counts the bytes that are written.
+// counting counts the written bytes.
 type counting struct {
 	io.Writer
 	n *atomic.Uint64
@@ -79,7 +79,7 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// remember keeps the error that reading ended with, to tell it from one of writing.
+// remember stores the error with which reading ended, to distinguish it from one of writing.
 type remember struct {
 	io.Reader
 	err error // nil at the end of file

@@ -1,9 +1,8 @@
-// Package spaces makes the namespaces that the containers of a sandbox share,
-// without a process that holds them: IPC, UTS and user namespaces pinned by a
-// mount of their file, with the host name and sysctls set inside, a tmpfs for
-// /dev/shm, and a sysfs that privileged containers may write to. The network
-// namespace is the network's.
+// Package spaces creates the namespaces that the containers of a sandbox share, without a process
+// that keeps them alive: IPC, UTS and user namespaces are pinned by bind mounts of their files,
+// with the host name and sysctls set inside. It also creates a tmpfs for /dev/shm, and a sysfs
+// that privileged containers may write to. Package network creates the network namespace.
 //
-// All paths come from the sandbox's ID, so a leftover names its owner. Each
-// call may be repeated, whatever a crash left of the one before it.
+// All paths contain the sandbox's ID, so that leftovers can be identified. Each call may be
+// repeated after a crash.
 package spaces

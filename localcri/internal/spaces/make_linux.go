@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// kinds are the namespaces that are pinned.
+// kinds are the pinned namespaces.
 var kinds = []struct {
 	suffix string
 	proc   string // its name in /proc/PID/ns
@@ -29,9 +29,9 @@ var kinds = []struct {
 	{utsSuffix, "uts", unix.CLONE_NEWUTS},
 }
 
-// Make makes what a sandbox has of its own, and returns where it is. If all of it
-// is there, it stays; if a part of it is, it is made anew. After an error nothing
-// is left, unless that could not be removed either.
+// Make creates the namespaces of a sandbox and its /dev/shm, and returns their paths. If all
+// exist it changes nothing; if only some exist it creates all again. After an error nothing is
+// left, unless the removal failed too.
 func (s *Spaces) Make(ctx context.Context, r Request) (Paths, error) {
 	if err := r.check(); err != nil {
 		return Paths{}, err
@@ -55,8 +55,8 @@ func (s *Spaces) Make(ctx context.Context, r Request) (Paths, error) {
 	})
 }
 
-// complete reports whether all is there. The user namespace and the host name
-// are as they were made: a sandbox's configuration does not change.
+// complete reports whether everything exists. The user namespace and the host name are not
+// compared: a sandbox's configuration does not change.
 func (s *Spaces) complete(p Paths) bool {
 	any := false
 	for _, k := range kinds {
@@ -122,7 +122,7 @@ func (s *Spaces) make(ctx context.Context, r Request, p Paths) error {
 	return err
 }
 
-// byThread makes namespaces that the host's user namespace owns.
+// byThread creates namespaces that belong to the host's user namespace.
 func byThread(p Paths, flags int) error {
 	const proc = "/proc/thread-self/ns/"
 	var err error
@@ -154,7 +154,7 @@ func byThread(p Paths, flags int) error {
 	return err
 }
 
-// byChild makes a user namespace and others that it owns.
+// byChild creates a user namespace and others that belong to it.
 func byChild(ctx context.Context, m *Mappings, p Paths, flags int) error {
 	child, err := nspin.StartChild(ctx, nil, flags)
 	if err != nil {
@@ -195,7 +195,7 @@ func pin(p Paths, flags int, open func(name string) (*os.File, error)) error {
 	return nil
 }
 
-// enter puts the calling thread into a namespace; kind 0 takes any.
+// enter moves the calling thread into a namespace; kind 0 accepts any kind.
 func enter(space *os.File, kind int) error {
 	_, err := nspin.Control(space, func(fd int) (int, error) { return 0, unix.Setns(fd, kind) })
 	if err != nil {
@@ -204,14 +204,14 @@ func enter(space *os.File, kind int) error {
 	return nil
 }
 
-// makeShm mounts the tmpfs that is the sandbox's /dev/shm.
+// makeShm mounts the tmpfs for the sandbox's /dev/shm.
 func (s *Spaces) makeShm(r Request) error {
 	path := s.shm(r.ID)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
 	options := []string{"mode=1777", fmt.Sprintf("size=%d", s.cfg.ShmSize)}
-	if r.User != nil { // it is the pod's root's
+	if r.User != nil { // it belongs to root of the pod
 		options = append(options, fmt.Sprintf("uid=%d", hostID(r.User.UIDs)), fmt.Sprintf("gid=%d", hostID(r.User.GIDs)))
 	}
 	err := unix.Mount("shm", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, strings.Join(options, ","))
@@ -221,7 +221,7 @@ func (s *Spaces) makeShm(r Request) error {
 	return nil
 }
 
-// hostID is whom the pod's ID 0 is on the host.
+// hostID returns the host's ID for the pod's ID 0.
 func hostID(ids []*runtimeapi.IDMapping) uint32 {
 	for _, m := range ids {
 		if m.GetContainerId() == 0 {
@@ -231,11 +231,10 @@ func hostID(ids []*runtimeapi.IDMapping) uint32 {
 	return 0
 }
 
-// HoldSys mounts the sysfs of a sandbox's network namespace, writable, until Remove. The
-// namespace has one such file system, which is read-only for everybody if its first mount
-// is, and lives as long as it has one: a privileged container could otherwise not write
-// to it once another one of the sandbox had started before. network is the path of the
-// namespace.
+// HoldSys mounts the sysfs of a sandbox's network namespace, writable, until Remove. A network
+// namespace has only one sysfs. It exists as long as it has a mount, and is read-only everywhere
+// if its first mount is. Without HoldSys a privileged container could not write to it if another
+// container of the sandbox had started before. network is the path of the namespace.
 func (s *Spaces) HoldSys(ctx context.Context, id, network string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -261,7 +260,7 @@ func (s *Spaces) HoldSys(ctx context.Context, id, network string) error {
 	return err
 }
 
-// isMounted reports whether a file system of a kind is mounted at a directory.
+// isMounted reports whether a file system with this magic number is mounted at a directory.
 func isMounted(path string, kind int64) (bool, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -282,8 +281,8 @@ func isMounted(path string, kind int64) (bool, error) {
 	return on.Type == kind && here.Dev != above.Dev, nil
 }
 
-// Remove removes all that was made for a sandbox. Processes that are inside stay
-// inside. What is not there is no error.
+// Remove removes everything that was created for a sandbox. Processes in its namespaces stay
+// there. It is no error if nothing exists.
 func (s *Spaces) Remove(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -292,7 +291,7 @@ func (s *Spaces) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// maxStacked is how many mounts on top of each other are unmounted at one place.
+// maxStacked is the maximum number of stacked mounts that are unmounted from one directory.
 const maxStacked = 16
 
 func (s *Spaces) remove(id string) error {
@@ -309,7 +308,7 @@ func (s *Spaces) remove(id string) error {
 	return errors.Join(errs...)
 }
 
-// unmountAll takes down all that is mounted at a directory.
+// unmountAll unmounts all mounts at a directory.
 func unmountAll(path string) error {
 	for range maxStacked {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -323,7 +322,7 @@ func unmountAll(path string) error {
 	return nil
 }
 
-// Look returns which namespaces of a sandbox there are.
+// Look returns the existing namespaces of a sandbox.
 func (s *Spaces) Look(id string) (Paths, error) {
 	if err := checkID(id); err != nil {
 		return Paths{}, err
@@ -357,8 +356,8 @@ func (s *Spaces) Look(id string) (Paths, error) {
 	return p, nil
 }
 
-// OpenUser opens the user namespace of a sandbox, for what it shall own; an
-// fs.ErrNotExist if it has none. The file is the caller's.
+// OpenUser opens the user namespace of a sandbox, so that others can be created to belong to it.
+// The error is fs.ErrNotExist if it has none. The caller closes the file.
 func (s *Spaces) OpenUser(id string) (*os.File, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -366,12 +365,11 @@ func (s *Spaces) OpenUser(id string) (*os.File, error) {
 	return nspin.OpenPinned(s.path(id, userSuffix), unix.CLONE_NEWUSER)
 }
 
-// maxEntries is how many entries of a directory List looks at, far beyond the
-// 32,768 mounts that a namespace of them has at least room for.
+// maxEntries is the maximum number of directory entries that List reads, far beyond 32,768
+// mounts, the least that a mount namespace has room for.
 const maxEntries = 1 << 17
 
-// List returns the IDs of all sandboxes of which there is anything, whoever
-// knows them, in no order.
+// List returns the IDs of all sandboxes with any files, in no order, even if no record has them.
 func (s *Spaces) List() ([]string, error) {
 	found := map[string]bool{}
 	for _, dir := range []string{nsDir, shmDir, sysDir} {

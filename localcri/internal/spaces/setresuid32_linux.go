@@ -4,5 +4,5 @@ package spaces
 
 import "golang.org/x/sys/unix"
 
-// There the older call takes 16 bits.
+// On this architecture the older call takes only 16 bits.
 const sysSetresuid = unix.SYS_SETRESUID32

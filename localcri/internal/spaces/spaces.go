@@ -11,27 +11,26 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// DefaultShmSize is the size of a sandbox's /dev/shm in bytes, that of containerd
-// and CRI-O.
+// DefaultShmSize is the size of a sandbox's /dev/shm in bytes, as in containerd and CRI-O.
 const DefaultShmSize = 64 << 20
 
-// Config holds what Spaces need.
+// Config configures Spaces.
 type Config struct {
-	// StateDir is an absolute path on a tmpfs, in a directory that only root may
-	// enter. Namespaces are pinned in ns below it, shared memory is in shm, sysfs in sys.
+	// StateDir is the absolute path of a directory on a tmpfs that only root may enter.
+	// Namespaces are pinned in its directory ns, shared memory is in shm, and sysfs in sys.
 	StateDir string
 	// ShmSize is the size of each /dev/shm in bytes; DefaultShmSize.
 	ShmSize int64
 }
 
-// Spaces are the namespaces of all sandboxes. Its methods may be called from any
-// goroutine; those for one sandbox come after each other.
+// Spaces manages the namespaces of all sandboxes. Its methods may be called from any goroutine;
+// calls for one sandbox run one after another.
 type Spaces struct {
 	cfg   Config
 	queue detached.Queue
 }
 
-// New checks cfg. It makes nothing.
+// New checks cfg. It creates nothing.
 func New(cfg Config) (*Spaces, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.StateDir) || filepath.Clean(cfg.StateDir) != cfg.StateDir {
@@ -46,27 +45,27 @@ func New(cfg Config) (*Spaces, error) {
 	return &Spaces{cfg: cfg, queue: detached.Queue{Wait: true}}, errors.Join(errs...)
 }
 
-// Request describes which namespaces a sandbox has of its own.
+// Request describes the namespaces of a sandbox.
 type Request struct {
-	// ID is the sandbox's.
+	// ID is the sandbox's ID.
 	ID       string
 	IPC, UTS bool
-	// User has the mappings of the user namespace, which owns the others; nil
-	// means the host's.
+	// User has the mappings of the sandbox's user namespace, to which the others belong; nil
+	// means the host's namespace.
 	User *Mappings
 	// Hostname is set in the UTS namespace, unless it is "".
 	Hostname string
 }
 
-// Mappings are those of a user namespace, to be checked by ocispec.
+// Mappings are the ID mappings of a user namespace. Package ocispec checks them.
 type Mappings struct {
 	UIDs, GIDs []*runtimeapi.IDMapping
 }
 
-// Paths are where a sandbox's namespaces are; "" means the host's.
+// Paths are the paths of a sandbox's namespaces; "" means the host's namespace.
 type Paths struct {
 	IPC, UTS, User string
-	// Shm is the directory that is /dev/shm.
+	// Shm is the directory to mount at /dev/shm.
 	Shm string
 }
 
@@ -89,7 +88,7 @@ func (s *Spaces) shm(id string) string { return filepath.Join(s.cfg.StateDir, sh
 
 func (s *Spaces) sys(id string) string { return filepath.Join(s.cfg.StateDir, sysDir, id) }
 
-// paths are those that a request leads to.
+// paths returns the paths for a request.
 func (s *Spaces) paths(r Request) Paths {
 	p := Paths{Shm: HostShm}
 	if r.IPC {
@@ -105,7 +104,7 @@ func (s *Spaces) paths(r Request) Paths {
 }
 
 const (
-	maxID       = 128 // ours are 64 hexadecimal digits
+	maxID       = 128 // the IDs of this program have 64 hexadecimal digits
 	maxHostname = 64  // HOST_NAME_MAX of limits.h
 )
 

@@ -10,23 +10,23 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Own describes which namespaces a sandbox has of its own.
+// Own tells which namespaces a sandbox does not share with the host.
 type Own struct {
 	IPC, Network, UTS, User bool
 }
 
-// ipcSysctls are those of an IPC namespace, beside fs.mqueue (sysctl.d, and
+// ipcSysctls are the sysctls of an IPC namespace, without fs.mqueue (sysctl.d, and
 // ipc/ipc_sysctl.c of Linux).
 var ipcSysctls = []string{
 	"kernel/auto_msgmni", "kernel/msg_next_id", "kernel/msgmax", "kernel/msgmnb", "kernel/msgmni", "kernel/sem", "kernel/sem_next_id",
 	"kernel/shm_next_id", "kernel/shm_rmid_forced", "kernel/shmall", "kernel/shmmax", "kernel/shmmni",
 }
 
-// maxSysctl is the longest value of a sysctl, in bytes.
+// maxSysctl is the maximum length of a sysctl's value, in bytes.
 const maxSysctl = 4096
 
-// CheckSysctls refuses sysctls that are not those of the sandbox's own
-// namespaces, with an InvalidArgument status that names the first one.
+// CheckSysctls rejects sysctls that do not belong to one of the sandbox's own namespaces, with an
+// InvalidArgument status that names the first one.
 func CheckSysctls(sysctls map[string]string, own Own) error {
 	for _, name := range slices.Sorted(maps.Keys(sysctls)) {
 		field := fmt.Sprintf("linux.sysctls[%.200q]", name)
@@ -44,7 +44,7 @@ func CheckSysctls(sysctls map[string]string, own Own) error {
 	return nil
 }
 
-// refuse returns why a sysctl is not the sandbox's, or "".
+// refuse returns why a sysctl does not belong to the sandbox, or "".
 func (own Own) refuse(path string) string {
 	var has bool
 	var space string
@@ -66,8 +66,8 @@ func (own Own) refuse(path string) string {
 	return ""
 }
 
-// sysctlPath is where a sysctl is below /proc/sys. As with sysctl(8), the first
-// separator decides: net.ipv4.conf.eth0/1.forwarding is that of interface eth0.1.
+// sysctlPath returns the path of a sysctl below /proc/sys. As in sysctl(8), the first separator
+// decides: net.ipv4.conf.eth0/1.forwarding belongs to interface eth0.1.
 func sysctlPath(name string) (string, bool) {
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '.' {
 		name = strings.Map(func(r rune) rune {
@@ -88,9 +88,9 @@ func sysctlPath(name string) (string, bool) {
 	return name, len(name) <= 255
 }
 
-// DefaultSysctls are what a sandbox with a network of its own gets unless it says
-// otherwise: every user may listen on every port, and ping. They are containerd's
-// defaults. Group IDs of all the machine mean nothing in a user namespace.
+// DefaultSysctls are the defaults for a sandbox with its own network: every user may listen on
+// every port, and ping. They are containerd's. With a user namespace ping is not set, since the
+// group IDs of its range do not exist there.
 func DefaultSysctls(own Own) map[string]string {
 	if !own.Network {
 		return nil

@@ -15,12 +15,11 @@ import (
 	"github.com/nodewright/nodewright/internal/nspin"
 )
 
-// SetSysctls sets sysctls in the namespaces of a sandbox that was made, before
-// any container of it starts, and the defaults beside them. network is the path
-// of its network namespace; "" means the host's.
+// SetSysctls sets sysctls and the defaults in the namespaces of a sandbox, before any of its
+// containers starts. network is the path of its network namespace; "" means the host's.
 //
-// A name or value that the kernel does not have or take is an InvalidArgument
-// status. A default that the kernel does not have is left out.
+// If the kernel does not know a name or rejects a value, the error is an InvalidArgument status.
+// A default that the kernel does not know is omitted.
 func (s *Spaces) SetSysctls(ctx context.Context, id, network string, sysctls map[string]string) error {
 	p, err := s.Look(id)
 	if err != nil {
@@ -62,8 +61,8 @@ func (s *Spaces) SetSysctls(ctx context.Context, id, network string, sysctls map
 	return err
 }
 
-// setSysctl sets one, on a thread that ends. Those of an IPC namespace that a
-// user namespace owns can be written by the root of that alone, whatever the
+// setSysctl sets a sysctl, on a thread that ends afterwards. Sysctls of an IPC namespace that
+// belongs to a user namespace can be written only by root of that namespace, whatever the
 // capabilities (ipc_permissions in ipc/ipc_sysctl.c of Linux).
 func setSysctl(name, value string) error {
 	path, _ := sysctlPath(name)
@@ -80,8 +79,8 @@ func setSysctl(name, value string) error {
 	return errors.Join(err, asUser(0))
 }
 
-// asUser changes the effective user of the thread alone, which Go's calls would
-// for the whole program.
+// asUser changes the effective user of this thread only; Go's functions would change it for the
+// whole program.
 func asUser(uid uint32) error {
 	const keep = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(sysSetresuid, keep, uintptr(uid), keep); errno != 0 {
@@ -102,7 +101,7 @@ func refused(name, value string, err error) error {
 	}
 }
 
-// writeProc writes a file of /proc in one write, which is how they are read.
+// writeProc writes a file of /proc in a single write, as the kernel requires.
 func writeProc(path string, value []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -116,8 +115,8 @@ func writeProc(path string, value []byte) error {
 	return nil
 }
 
-// within calls f on a thread in the sandbox's namespaces of flags, of which that
-// of the network is at a path of its own.
+// within calls f on a thread in the sandbox's namespaces given by flags. network is the path of
+// the network namespace.
 func (s *Spaces) within(id string, flags int, network string, f func() error) (err error) {
 	spaces := map[int]string{unix.CLONE_NEWIPC: s.path(id, ipcSuffix), unix.CLONE_NEWUTS: s.path(id, utsSuffix), unix.CLONE_NEWNET: network}
 	var open []*os.File
@@ -139,7 +138,7 @@ func (s *Spaces) within(id string, flags int, network string, f func() error) (e
 	nspin.OnThread(func() (back bool) {
 		for _, space := range open {
 			if err = enter(space, 0); err != nil {
-				return false // its thread ends with it
+				return false // the thread ends with its goroutine
 			}
 		}
 		err = f()

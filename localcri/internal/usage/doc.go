@@ -1,9 +1,8 @@
-// Package usage reads what containers and pods use, from their cgroups (v1 and
-// v2), from the interfaces of their network namespace and from their writable
-// layers, when it is asked and in the words of the CRI. It ends the processes of
-// a cgroup, and waits for processes that are not ours.
+// Package usage reads, on request, the resource usage of containers and pods, from their cgroups
+// (v1 and v2), the interfaces of their network namespace and their writable layers. It returns
+// the types of the CRI. It also kills the processes of a cgroup, and waits for processes that are
+// not children of this one.
 //
-// Cgroups are named by their path below the hierarchies' roots, such as
-// /kubepods/pod1/c1. What cannot be read is left out of an answer: a figure that
-// is missing is not 0.
+// Cgroups are identified by their path below the hierarchies' roots, for example
+// /kubepods/pod1/c1. A value that cannot be read is omitted, so a missing value is not 0.
 package usage

@@ -9,17 +9,17 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// figures are what a cgroup uses, with all below it; nil is what cannot be read.
+// figures has the usage of a cgroup, including its descendants; nil means not readable.
 type figures struct {
 	at  time.Time
 	cpu struct {
 		total, user, system                *uint64 // nanoseconds
 		periods, throttled, throttledNanos *uint64
-		shares, quota, period              *uint64 // quota is nil without one
+		shares, quota, period              *uint64 // quota is nil if there is none
 	}
 	memory struct {
 		usage, workingSet, rss, cache, mapped *uint64
-		swap, limit, swapLimit, max           *uint64 // a limit is math.MaxUint64 without one
+		swap, limit, swapLimit, max           *uint64 // math.MaxUint64 means no limit
 		faults, majorFaults, failures, oom    *uint64
 		kernel                                *uint64
 	}
@@ -28,7 +28,7 @@ type figures struct {
 	pressure        struct{ cpu, memory, io *cgroups.Pressure }
 }
 
-// look reads all figures of a cgroup.
+// look reads the usage of a cgroup.
 func (r *Reader) look(cgroup string) *figures {
 	f := &figures{at: time.Now()}
 	if r.v2 {
@@ -71,7 +71,7 @@ func (r *Reader) lookV2(cgroup string, f *figures) {
 	f.pressure.cpu, f.pressure.memory, f.pressure.io = r.pressure(cgroup, "cpu"), r.pressure(cgroup, "memory"), r.pressure(cgroup, "io")
 }
 
-// sharesOf is a weight of v2 in shares of v1, as OCI runtimes convert it.
+// sharesOf converts a cgroup v2 weight to v1 shares, as OCI runtimes do.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 || weight > 10000 {
 		return 0
@@ -79,7 +79,7 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// ticksPerSecond is USER_HZ, in which Linux reports CPU time to programs everywhere.
+// ticksPerSecond is USER_HZ, the unit of CPU times in /proc on all architectures.
 const ticksPerSecond = 100
 
 func (r *Reader) lookV1(cgroup string, f *figures) {
@@ -144,7 +144,7 @@ func micros(of map[string]uint64, name string) *uint64 {
 	return times(of, name, uint64(time.Microsecond))
 }
 
-// times is a number in another unit, at most the largest there is.
+// times multiplies a value, and returns at most the largest number.
 func times(of map[string]uint64, name string, unit uint64) *uint64 {
 	n := pick(of, name)
 	if n == nil {
@@ -156,7 +156,7 @@ func times(of map[string]uint64, name string, unit uint64) *uint64 {
 	return new(*n * unit)
 }
 
-// less is a difference, 0 if it were negative; nil unless both are known.
+// less returns the difference, or 0 if it would be negative; nil unless both are known.
 func less(a, b *uint64) *uint64 {
 	if a == nil || b == nil {
 		return a

@@ -12,14 +12,14 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// maxOpen is how many open files of a container are looked at.
+// maxOpen is the maximum number of open files of a container that are read.
 const maxOpen = 1 << 16
 
-// opened is what the processes of a cgroup have.
+// opened counts the processes of a cgroup, their files and sockets.
 type opened struct{ processes, files, sockets uint64 }
 
-// open counts processes and their open files. Those that end meanwhile are left out; nil
-// means that the cgroup is gone.
+// open counts processes and their open files. Processes that end meanwhile are omitted; nil means
+// that the cgroup is gone.
 func (r *Reader) open(cgroup string) *opened {
 	pids, err := r.Processes(cgroup)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Reader) open(cgroup string) *opened {
 	return o
 }
 
-// room is what a file system has.
+// room has the size and the free space of a file system.
 type room struct{ bytes, inodes, free uint64 }
 
 func roomOf(dir string) *room {

@@ -16,24 +16,24 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Patience of a kill.
+// Timeouts of a kill.
 const (
-	killTimeout    = 10 * time.Second       // for all of it
-	freezePatience = 200 * time.Millisecond // a task in D state does not freeze
-	killPause      = 2 * time.Millisecond   // between two looks
+	killTimeout    = 10 * time.Second       // in total
+	freezePatience = 200 * time.Millisecond // a task in uninterruptible sleep (D) does not freeze
+	killPause      = 2 * time.Millisecond   // between two reads
 )
 
-// maxBelow is how many cgroups below one are looked at, and maxDeep how deep.
+// maxBelow is the maximum number of descendants of a cgroup that are read, and maxDeep their
+// maximum depth.
 const (
 	maxBelow = 16384
 	maxDeep  = 64
 )
 
-// KillCgroup kills every process of a cgroup and of those below it, and returns
-// when each has the signal; a process that the kernel does not let die may still
-// be there. New ones cannot escape: the kernel kills all at once (cgroup.kill),
-// or they are frozen first. A cgroup that is not there is no error. Calls for
-// one cgroup share the work.
+// KillCgroup kills all processes of a cgroup and its descendants. It returns when each has been
+// sent the signal; a process in uninterruptible sleep may still exist then. New processes cannot
+// escape: the kernel kills all at once (cgroup.kill), or they are frozen first. It is no error if
+// the cgroup does not exist. Concurrent calls for one cgroup share the work.
 func (r *Reader) KillCgroup(ctx context.Context, cgroup string) error {
 	if err := checkCgroup(cgroup); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (r *Reader) kill(cgroup string) error {
 		if err == nil || gone(err) && !r.there(cgroup) {
 			return nil
 		}
-		if !gone(err) && !errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup has none
+		if !gone(err) && !errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup has no list of processes
 			return err
 		}
 	}
@@ -68,8 +68,8 @@ func (r *Reader) there(cgroup string) bool {
 	return err == nil
 }
 
-// freezer stops and continues all processes of a cgroup. One that does not stop in
-// time is not waited for: it cannot make others either.
+// freezer returns a function that freezes and thaws all processes of a cgroup. It does not wait
+// for a process that does not freeze in time: that cannot create others either.
 func (r *Reader) freezer(cgroup string) func(bool) error {
 	file, states, shown := "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}, "freezer.state"
 	if r.v2 {
@@ -79,7 +79,7 @@ func (r *Reader) freezer(cgroup string) func(bool) error {
 	return func(on bool) error {
 		err := writeFile(filepath.Join(dir, file), states[on])
 		if gone(err) {
-			return nil // the cgroup, or the freezer
+			return nil // no such cgroup, or no freezer
 		}
 		if err != nil || !on {
 			return err
@@ -89,7 +89,7 @@ func (r *Reader) freezer(cgroup string) func(bool) error {
 			if err != nil || strings.TrimSpace(string(b)) == "FROZEN" || flat(b)["frozen"] == 1 {
 				return nil
 			}
-			if !r.v2 { // a task that was just made is frozen with the next write
+			if !r.v2 { // a new task is frozen by the next write
 				_ = writeFile(filepath.Join(dir, file), states[on])
 			}
 		}
@@ -97,8 +97,8 @@ func (r *Reader) freezer(cgroup string) func(bool) error {
 	}
 }
 
-// killEach sends SIGKILL to each process, until a look finds none that has not got
-// it.
+// killEach sends SIGKILL to each process, until the list has no process that was not signalled
+// yet.
 func (r *Reader) killEach(cgroup string) error {
 	killed := map[int]bool{}
 	for end := time.Now().Add(killTimeout); ; {
@@ -126,11 +126,11 @@ func (r *Reader) killEach(cgroup string) error {
 	}
 }
 
-// killOne kills a process if it is in the cgroup: between the list and the signal
-// its number may have become somebody else's, which a pidfd cannot.
+// killOne kills a process if it is still in the cgroup: its PID may have been reused since it was
+// listed. A pidfd stays with one process.
 func (r *Reader) killOne(pid int, cgroup string) error {
 	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: a thread
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: it is a thread
 		return nil
 	}
 	if err != nil {
@@ -147,8 +147,8 @@ func (r *Reader) killOne(pid int, cgroup string) error {
 	return nil
 }
 
-// inside reports whether a process is in a cgroup or below it, in any hierarchy. It is
-// false for a process that has ended.
+// inside reports whether a process is in a cgroup or a descendant, in any hierarchy. It is false
+// for a process that has ended.
 func (r *Reader) inside(pid int, cgroup string) (bool, error) {
 	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(pid)+"/cgroup", maxFile)
 	if gone(err) {
@@ -157,7 +157,7 @@ func (r *Reader) inside(pid int, cgroup string) (bool, error) {
 	return err == nil && inCgroup(b, cgroup), err
 }
 
-// inCgroup reads a file such as /proc/self/cgroup (cgroups(7)).
+// inCgroup parses a file like /proc/self/cgroup (cgroups(7)).
 func inCgroup(procCgroup []byte, cgroup string) bool {
 	for line := range strings.Lines(string(procCgroup)) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -171,8 +171,8 @@ func inCgroup(procCgroup []byte, cgroup string) bool {
 // hierarchies are the v1 hierarchies that contain every process of a container.
 var hierarchies = []string{"freezer", "pids", "memory"}
 
-// Processes returns the processes of a cgroup and of those below it, none if it is
-// not there.
+// Processes returns the processes of a cgroup and its descendants; none if the cgroup does not
+// exist.
 func (r *Reader) Processes(cgroup string) ([]int, error) {
 	if err := checkCgroup(cgroup); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (r *Reader) Processes(cgroup string) ([]int, error) {
 		left := maxBelow
 		err := below(r.dir(h, cgroup), maxDeep, &left, func(dir string) error {
 			b, err := safefile.ReadFile(filepath.Join(dir, "cgroup.procs"), maxProcs)
-			if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // a threaded one: its domain lists them
+			if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup: its domain lists the processes
 				return nil
 			}
 			for _, pid := range pids(b) {
@@ -204,8 +204,8 @@ func (r *Reader) Processes(cgroup string) ([]int, error) {
 	return out, nil
 }
 
-// maxProcs is how much of a list of processes is read, in bytes: 4 million, more
-// than Linux has numbers for, take less.
+// maxProcs is the limit for reading a list of processes, in bytes. That is enough for 4 million
+// processes, the most that Linux allows.
 const maxProcs = 32 << 20
 
 func below(dir string, depth int, left *int, f func(dir string) error) error {
@@ -229,8 +229,7 @@ func below(dir string, depth int, left *int, f func(dir string) error) error {
 	return f(dir)
 }
 
-// gone reports whether a cgroup or a process has gone before or while its file was
-// read.
+// gone reports whether an error means that a cgroup or process no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH)
 }

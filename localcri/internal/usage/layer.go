@@ -12,16 +12,16 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// Writable layers are measured when somebody asks, at most once in layerKept, and
-// who asks waits layerPatience for it.
+// Writable layers are measured on request, at most once per layerKept. A caller waits
+// layerPatience for the result.
 const (
 	layerKept     = 10 * time.Second
 	layerPatience = time.Second
-	layerLife     = 10 * time.Minute // of a figure nobody asks for
+	layerLife     = 10 * time.Minute // of a result that nobody requests
 	maxLayers     = 8192
 )
 
-// layers measures writable layers. Its zero value is ready.
+// layers measures writable layers. The zero value is ready.
 type layers struct {
 	walks detached.Group[diskusage.Usage]
 
@@ -29,7 +29,7 @@ type layers struct {
 	last map[string]diskusage.Usage
 }
 
-// measure returns what a directory takes, nil if that is not known yet.
+// measure returns the usage of a directory, nil if it is not known yet.
 func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeapi.FilesystemUsage {
 	now := time.Now()
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *layers) keep(dir string, u diskusage.Usage) {
 	}
 	if len(l.last) >= maxLayers {
 		maps.DeleteFunc(l.last, func(_ string, old diskusage.Usage) bool { return u.At.Sub(old.At) >= layerLife })
-		if len(l.last) > maxLayers/2 { // else this would be done each time
+		if len(l.last) > maxLayers/2 { // otherwise each call would do this
 			clear(l.last)
 		}
 	}

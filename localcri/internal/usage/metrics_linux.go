@@ -11,11 +11,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels are those that all metrics of a container or pod have, as the kubelet's
-// own (metrics/cadvisor) have them.
+// Labels are the common labels of all metrics of a container or pod, as in the kubelet's
+// metrics/cadvisor.
 type Labels struct {
-	// Container is the container's name, "" for a pod's figures; ID is the path of
-	// the cgroup, Name what the runtime calls the container.
+	// Container is the container's name, "" for a pod; ID is the path of the cgroup, Name the
+	// runtime's name of the container.
 	Container, ID, Image, Name, Namespace, Pod string
 }
 
@@ -25,15 +25,15 @@ func (l Labels) values() []string {
 	return []string{l.Container, l.ID, l.Image, l.Name, l.Namespace, l.Pod}
 }
 
-// metric is one metric and how it comes out of figures.
+// metric is a metric, and the function that computes it.
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
-	more       []string // label keys beside the usual
+	more       []string // label keys besides the common ones
 	of         func(g *given) []point
 }
 
-// given is what metrics are made of; a part that is nil has none.
+// given is the input of metrics; a nil part produces none.
 type given struct {
 	f        *figures
 	ifaces   []iface
@@ -57,7 +57,8 @@ func one(n *uint64) []point {
 	return []point{{value: *n}}
 }
 
-// seconds are what Prometheus counts time in. The CRI's values are whole.
+// seconds converts nanoseconds to seconds, the time unit of Prometheus. Values of the CRI are
+// integers, so it rounds down.
 func seconds(nanos *uint64) []point {
 	if nanos == nil {
 		return nil
@@ -65,7 +66,7 @@ func seconds(nanos *uint64) []point {
 	return []point{{value: *nanos / uint64(time.Second)}}
 }
 
-// limit is a limit, 0 if there is none.
+// limit returns a limit, 0 if there is none.
 func limit(n *uint64) []point {
 	if n != nil && *n == math.MaxUint64 {
 		return []point{{value: 0}}
@@ -78,7 +79,7 @@ const (
 	gauge   = runtimeapi.MetricType_GAUGE
 )
 
-// metrics are all there are.
+// metrics are all metrics.
 var metrics = slices.Concat([]metric{
 	{"container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", counter, []string{"cpu"}, func(g *given) []point {
 		out := seconds(g.fig().cpu.total)
@@ -174,7 +175,7 @@ func (g *given) fig() *figures {
 	return g.f
 }
 
-// ofLayer has the label of a device, which overlayfs is not on.
+// ofLayer adds a device label, empty since overlayfs is not on one device.
 func (g *given) ofLayer(n *runtimeapi.UInt64Value) []point {
 	if n == nil {
 		return nil
@@ -232,7 +233,7 @@ func netMetrics(way string, of func(iface) [4]uint64) []metric {
 	return out
 }
 
-// Descriptors describes all metrics that there are.
+// Descriptors returns the descriptions of all metrics.
 func Descriptors() []*runtimeapi.MetricDescriptor {
 	var out []*runtimeapi.MetricDescriptor
 	for _, m := range metrics {
@@ -253,9 +254,8 @@ func (g *given) metrics(l Labels) []*runtimeapi.Metric {
 	return out
 }
 
-// ContainerMetrics returns the metrics of a container, by its cgroup and the
-// directory of its writable layer, "" if there is none. A cgroup that is not there
-// is an fs.ErrNotExist.
+// ContainerMetrics returns the metrics of a container, from its cgroup and the directory of its
+// writable layer, "" if there is none. The error is fs.ErrNotExist if the cgroup does not exist.
 func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
 	if err := r.exists(cgroup); err != nil {
 		return nil, err
@@ -268,8 +268,8 @@ func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, 
 	return g.metrics(l), nil
 }
 
-// PodMetrics returns the metrics of a pod, by its cgroup and by the network
-// namespace at netns, each unless it is "".
+// PodMetrics returns the metrics of a pod, from its cgroup and the network namespace at netns; ""
+// omits either.
 func (r *Reader) PodMetrics(_ context.Context, cgroup, netns string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
 	g := &given{started: started, lastSeen: time.Now()}
 	if cgroup != "" && cgroup != "/" {

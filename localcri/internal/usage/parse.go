@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// number reads a file of one number. "max", and what is as good as no limit on
-// v1 (PAGE_COUNTER_MAX of Linux: as many pages as a long holds), is math.MaxUint64.
+// number parses a single number. "max" is math.MaxUint64, and so is the value that means no limit
+// on v1 (PAGE_COUNTER_MAX of Linux: the largest long in whole pages).
 func number(b []byte) (uint64, bool) {
 	s := string(bytes.TrimSpace(b))
 	if s == "max" || s == "-1" {
@@ -18,10 +18,10 @@ func number(b []byte) (uint64, bool) {
 	return n, err == nil
 }
 
-// unlimited reports whether a limit of memory is none.
+// unlimited reports whether a memory limit means no limit.
 func unlimited(n uint64) bool { return n >= math.MaxInt64-1<<16 }
 
-// flat reads lines of a name and a number.
+// flat parses lines with a name and a number each.
 func flat(b []byte) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range bytes.Lines(b) {
@@ -36,15 +36,15 @@ func flat(b []byte) map[string]uint64 {
 	return out
 }
 
-// device is a block device's number, such as 8:0.
+// device is the number of a block device, for example 8:0.
 type device string
 
-// operations are bytes or operations of one device.
+// operations has the bytes or operations of one device.
 type operations struct {
 	readBytes, writeBytes, reads, writes uint64
 }
 
-// ioStat reads io.stat of v2: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...".
+// ioStat parses io.stat of v2: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...".
 func ioStat(b []byte) map[device]operations {
 	out := map[device]operations{}
 	for line := range bytes.Lines(b) {
@@ -75,8 +75,8 @@ func ioStat(b []byte) map[device]operations {
 	return out
 }
 
-// blkio reads blkio.throttle.io_service_bytes_recursive, and io_serviced_recursive
-// if bytes is false, of v1: "8:0 Read 1".
+// blkio parses blkio.throttle.io_service_bytes_recursive of v1, or io_serviced_recursive if
+// isBytes is false: "8:0 Read 1".
 func blkio(b []byte, into map[device]operations, isBytes bool) {
 	for line := range bytes.Lines(b) {
 		f := strings.Fields(string(line))
@@ -107,17 +107,17 @@ func isDevice(s string) bool {
 	return ok && major != "" && minor != "" && strings.Trim(major+minor, "0123456789") == ""
 }
 
-// iface are the figures of one network interface.
+// iface has the counters of one network interface.
 type iface struct {
 	name                                    string
 	rxBytes, rxPackets, rxErrors, rxDropped uint64
 	txBytes, txPackets, txErrors, txDropped uint64
 }
 
-// maxInterfaces is how many interfaces of a pod are reported.
+// maxInterfaces is the maximum number of interfaces reported for a pod.
 const maxInterfaces = 256
 
-// netDev reads /proc/net/dev (proc_pid_net(5)), without lo.
+// netDev parses /proc/net/dev (proc_pid_net(5)), and omits lo.
 func netDev(b []byte) []iface {
 	var out []iface
 	for line := range bytes.Lines(b) {
@@ -139,8 +139,8 @@ func netDev(b []byte) []iface {
 	return out
 }
 
-// pids reads a list such as cgroup.procs. Those of other PID namespaces, which
-// are 0, are left out.
+// pids parses a list such as cgroup.procs. Processes of other PID namespaces, shown as 0, are
+// omitted.
 func pids(b []byte) []int {
 	var out []int
 	for line := range bytes.Lines(b) {

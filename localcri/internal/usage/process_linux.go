@@ -16,18 +16,18 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Process is a process that need not be a child of ours. It holds no goroutine.
+// Process is a process, not necessarily a child of this one. It needs no goroutine.
 type Process struct {
 	pid int
 	fd  *os.File // a pidfd, known to the poller
 }
 
-// ErrGone means that the process has ended and was reaped before it could be held.
+// ErrGone means that the process has ended and was reaped before it could be opened.
 var ErrGone = errors.New("process is gone")
 
-// OpenProcess takes hold of a process. startTime is the 22nd field of its stat
-// file (proc_pid_stat(5)), which no later process of the same number has; 0
-// takes whichever has the number. An [ErrGone] means that there is none.
+// OpenProcess opens a process. startTime is field 22 of its stat file (proc_pid_stat(5)), which
+// differs in a later process with the same PID; 0 accepts any process with the PID. The error is
+// [ErrGone] if there is none.
 func OpenProcess(pid int, startTime uint64) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
@@ -47,13 +47,13 @@ func OpenProcess(pid int, startTime uint64) (*Process, error) {
 	return p, nil
 }
 
-// PID returns the number of the process.
+// PID returns the PID of the process.
 func (p *Process) PID() int { return p.pid }
 
-// Close lets go of the process, and ends a Wait.
+// Close closes the process's file, and ends a Wait.
 func (p *Process) Close() error { return p.fd.Close() }
 
-// Signal sends a signal; an [ErrGone] once the process was reaped.
+// Signal sends a signal; the error is [ErrGone] if the process was reaped.
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
 	if errors.Is(err, unix.ESRCH) {
@@ -76,26 +76,26 @@ func (p *Process) control(f func(fd int) error) error {
 
 // Exit is how a process ended.
 type Exit struct {
-	// Known reports whether the kernel told the code: it does not where somebody
-	// else reaped the process before Linux 6.15.
+	// Known reports whether the exit code is known. Before Linux 6.15 it is unknown if another
+	// process reaped this one.
 	Known bool
-	// Code is the exit status, or 128 and the signal that killed the process.
+	// Code is the exit status, or 128 plus the signal that killed the process.
 	Code int32
-	// At is when the end was seen.
+	// At is the time at which the end was detected.
 	At time.Time
 }
 
-// reapPatience is how long the code of a process that has ended is waited for,
-// which is there when its parent has reaped it.
+// reapPatience is how long Wait waits for the exit code of a process that has ended; it is
+// available once the parent has reaped the process.
 const reapPatience = 5 * time.Second
 
-// Wait waits for the end of the process. It may be called once at a time.
+// Wait waits for the end of the process. Only one call at a time is allowed.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	if err := p.await(ctx, unix.POLLIN|unix.POLLHUP); err != nil {
 		return Exit{}, err
 	}
 	out := Exit{At: time.Now()}
-	// While it is a zombie, its stat file says; after that, its pidfd.
+	// The exit code of a zombie is in its stat file; later only the pidfd has it.
 	if st, err := p.stat(); err == nil && st.zombie {
 		out.Known, out.Code = true, code(st.exit)
 		return out, nil
@@ -114,7 +114,7 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	return out, nil
 }
 
-// await waits until the pidfd shows one of the events.
+// await waits until the pidfd reports one of the events.
 func (p *Process) await(ctx context.Context, events int16) error {
 	raw, err := p.fd.SyscallConn()
 	if err != nil {
@@ -136,8 +136,8 @@ func (p *Process) await(ctx context.Context, events int16) error {
 	return err
 }
 
-// info asks for what the kernel knows of the process, dead or alive (Linux 6.13,
-// and its exit code since 6.15).
+// info returns the kernel's information about the process, even if it has ended (Linux 6.13; with
+// the exit code since 6.15).
 func (p *Process) info() (info *unix.PidfdInfo, supported bool) {
 	i := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
 	err := p.control(func(fd int) error {
@@ -150,22 +150,22 @@ func (p *Process) info() (info *unix.PidfdInfo, supported bool) {
 	switch {
 	case err == nil:
 		return &i, true
-	case errors.Is(err, unix.ESRCH): // it was reaped, and the kernel forgot
+	case errors.Is(err, unix.ESRCH): // it was reaped, and the kernel has no information any more
 		return nil, true
 	default:
 		return nil, false
 	}
 }
 
-// stat is a part of a process's stat file.
+// stat has some fields of a process's stat file.
 type stat struct {
 	zombie bool
 	start  uint64 // field 22
 	exit   int32  // field 52
 }
 
-// stat reads the stat file, which is that of this process and no later one of its
-// number if the pidfd still stands for one.
+// stat reads the stat file. If the pidfd is still valid afterwards, the file belongs to this
+// process, and not to a later one with the same PID.
 func (p *Process) stat() (stat, error) {
 	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(p.pid)+"/stat", maxFile)
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *Process) stat() (stat, error) {
 }
 
 func parseStat(b []byte) (stat, error) {
-	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
+	i := bytes.LastIndexByte(b, ')') // the name before it may contain any character
 	f := bytes.Fields(b[i+1:])
 	if i < 0 || len(f) < 20 {
 		return stat{}, fmt.Errorf("stat of a process: %d fields", len(f))
@@ -192,7 +192,7 @@ func parseStat(b []byte) (stat, error) {
 	return out, err
 }
 
-// code is a wait status as shells and the CRI show it.
+// code converts a wait status to an exit code as in shells and the CRI.
 func code(status int32) int32 {
 	w := syscall.WaitStatus(status)
 	if w.Signaled() {

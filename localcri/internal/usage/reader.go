@@ -15,16 +15,16 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Config holds what a Reader needs.
+// Config configures a Reader.
 type Config struct {
-	// Root is where the cgroup file systems are; /sys/fs/cgroup.
+	// Root is the directory of the cgroup file systems; /sys/fs/cgroup.
 	Root string
-	// Mountpoint is where the file system of the writable layers is, as the CRI
-	// reports it; an absolute path.
+	// Mountpoint is the absolute path of the file system of the writable layers, as reported in
+	// the CRI.
 	Mountpoint string
 }
 
-// Reader reads figures. Its methods may be called from any goroutine.
+// Reader reads the usage of containers and pods. Its methods may be called from any goroutine.
 type Reader struct {
 	cfg    Config
 	v2     bool
@@ -35,14 +35,14 @@ type Reader struct {
 	samples map[string]sample // of CPU time, by cgroup
 }
 
-// sample is how much CPU time there was at a time.
+// sample is the CPU time of a cgroup at one point in time.
 type sample struct {
 	at    time.Time
 	nanos uint64
-	rate  *uint64 // since the sample before
+	rate  *uint64 // since the previous sample
 }
 
-// New looks which cgroups the machine has.
+// New detects the version of cgroups.
 func New(cfg Config) (*Reader, error) {
 	if cfg.Root == "" {
 		cfg.Root = "/sys/fs/cgroup"
@@ -60,11 +60,11 @@ func New(cfg Config) (*Reader, error) {
 	return &Reader{cfg: cfg, v2: err == nil, kills: detached.Group[struct{}]{Wait: true}, samples: map[string]sample{}}, nil
 }
 
-// maxFile is how much of a file of a cgroup is read, in bytes; memory.stat is
-// some kilobytes long, and io.stat has a line for each disk.
+// maxFile is the limit for reading a file of a cgroup, in bytes; memory.stat has some kilobytes,
+// and io.stat one line for each disk.
 const maxFile = 1 << 20
 
-// checkCgroup refuses paths that are not below the root.
+// checkCgroup rejects paths that are not below the root.
 func checkCgroup(cgroup string) error {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" || strings.ContainsRune(cgroup, 0) {
 		return fmt.Errorf("cgroup %.300q: must be a clean absolute path below the root", cgroup)
@@ -72,7 +72,7 @@ func checkCgroup(cgroup string) error {
 	return nil
 }
 
-// dir is the directory of a cgroup; on v1 that of a controller's hierarchy.
+// dir returns the directory of a cgroup; on v1 in the controller's hierarchy.
 func (r *Reader) dir(controller, cgroup string) string {
 	if r.v2 {
 		return filepath.Join(r.cfg.Root, cgroup)
@@ -80,7 +80,7 @@ func (r *Reader) dir(controller, cgroup string) string {
 	return filepath.Join(r.cfg.Root, controller, cgroup)
 }
 
-// read reads a file of a cgroup; nil if it is not there.
+// read returns the content of a cgroup's file; nil if it does not exist.
 func (r *Reader) read(controller, cgroup, name string) []byte {
 	b, err := safefile.ReadFile(filepath.Join(r.dir(controller, cgroup), name), maxFile)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *Reader) number(controller, cgroup, name string) *uint64 {
 	return &n
 }
 
-// exists returns an error unless there is such a cgroup.
+// exists returns an error if the cgroup does not exist.
 func (r *Reader) exists(cgroup string) error {
 	if err := checkCgroup(cgroup); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (r *Reader) exists(cgroup string) error {
 	return nil
 }
 
-// OOMFile is the file that says how often the kernel killed a process of a cgroup
-// because its memory ran out: memory.events of v2, memory.oom_control of v1.
+// OOMFile returns the path of the file that counts OOM kills in a cgroup: memory.events of v2,
+// memory.oom_control of v1.
 func (r *Reader) OOMFile(cgroup string) string {
 	if r.v2 {
 		return filepath.Join(r.dir("memory", cgroup), "memory.events")
@@ -117,17 +117,17 @@ func (r *Reader) OOMFile(cgroup string) string {
 	return filepath.Join(r.dir("memory", cgroup), "memory.oom_control")
 }
 
-// maxSamples is how many cgroups' CPU times are remembered, and sampleLife how
-// long, for those that are asked about no more.
+// maxSamples is the maximum number of stored CPU samples, and sampleLife how long one is kept if
+// its cgroup is no longer read.
 const (
 	maxSamples = 8192
 	sampleLife = 10 * time.Minute
-	// window is the shortest time that CPU time is averaged over.
+	// window is the shortest time over which the CPU usage is averaged.
 	window = time.Second
 )
 
-// rate is how much CPU time a cgroup used of late, in nanoseconds a second; nil
-// before the second look at it.
+// rate returns the recent CPU usage of a cgroup, in nanoseconds per second; nil at the first
+// call.
 func (r *Reader) rate(cgroup string, now time.Time, nanos uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,14 +136,14 @@ func (r *Reader) rate(cgroup string, now time.Time, nanos uint64) *uint64 {
 	switch {
 	case ok && elapsed < window && nanos >= last.nanos:
 		return last.rate
-	case ok && elapsed < sampleLife && nanos >= last.nanos: // else it is another one of the same name
+	case ok && elapsed < sampleLife && nanos >= last.nanos: // otherwise it is another cgroup of the same name
 		rate := uint64(float64(nanos-last.nanos) / elapsed.Seconds())
 		r.samples[cgroup] = sample{now, nanos, &rate}
 		return &rate
 	}
 	if len(r.samples) >= maxSamples {
 		maps.DeleteFunc(r.samples, func(_ string, s sample) bool { return now.Sub(s.at) >= sampleLife })
-		if len(r.samples) > maxSamples/2 { // else this would be done each time
+		if len(r.samples) > maxSamples/2 { // otherwise each call would do this
 			clear(r.samples)
 		}
 	}

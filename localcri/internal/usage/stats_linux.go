@@ -13,11 +13,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Container returns what a container uses, without its attributes: of its cgroup
-// unless that is "", and of the directory of its writable layer unless that is
-// "". A cgroup that is not there is an fs.ErrNotExist. The layer is measured in
-// the background if that takes long; then the figure is that of the last time,
-// or missing.
+// Container returns the usage of a container, without its attributes: from its cgroup unless that
+// is "", and from the directory of its writable layer unless that is "". The error is
+// fs.ErrNotExist if the cgroup does not exist. A layer whose measurement takes long is measured
+// in the background; the result then has the previous value or none.
 func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runtimeapi.ContainerStats, error) {
 	out := &runtimeapi.ContainerStats{}
 	if cgroup != "" {
@@ -33,10 +32,9 @@ func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runti
 	return out, nil
 }
 
-// Pod returns what a pod uses by its cgroup, and by the interfaces of the network
-// namespace at netns; "" leaves those out. A pod without a parent of its
-// containers' cgroups, "" or "/", has no figures of one. Its containers are the
-// caller's to add.
+// Pod returns the usage of a pod, from its cgroup and the interfaces of the network namespace at
+// netns; "" omits either. If the pod has no cgroup of its own ("" or "/"), values of a cgroup are
+// omitted. The caller adds the containers.
 func (r *Reader) Pod(_ context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error) {
 	out := &runtimeapi.LinuxPodSandboxStats{}
 	if cgroup != "" && cgroup != "/" {
@@ -117,7 +115,7 @@ func psi(p *cgroups.Pressure) *runtimeapi.PsiStats {
 	return &runtimeapi.PsiStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
-// interfaces reads the figures of the interfaces of a network namespace.
+// interfaces reads the counters of the interfaces of a network namespace.
 func interfaces(netns string) ([]iface, error) {
 	space, err := nspin.OpenPinned(netns, unix.CLONE_NEWNET)
 	if err != nil {
@@ -129,13 +127,12 @@ func interfaces(netns string) ([]iface, error) {
 		if _, err = nspin.Control(space, func(fd int) (int, error) { return 0, unix.Setns(fd, unix.CLONE_NEWNET) }); err == nil {
 			b, err = safefile.ReadFile("/proc/thread-self/net/dev", maxFile)
 		}
-		return false // its thread ends with it
+		return false // the thread ends with its goroutine
 	})
 	return netDev(b), err
 }
 
-// usualInterface is the one that a pod talks to others by, as all networks call
-// it.
+// usualInterface is a pod's main interface, which has the same name in all networks.
 const usualInterface = "eth0"
 
 func criNetwork(all []iface, at time.Time) *runtimeapi.NetworkUsage {
