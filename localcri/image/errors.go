@@ -12,39 +12,38 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// What went wrong, as far as it has a code of its own.
+// Errors that have a gRPC code.
 var (
-	// Neither the image nor a blob of it, here or at the registry.
+	// The image or a blob exists neither here nor at the registry.
 	errNotFound = errors.New("not found")
-	// The registry wants credentials, or others.
+	// The registry requires credentials, or other ones.
 	errDenied = errors.New("denied")
-	// Worth another try: no connection, 5xx, or an answer that breaks off.
+	// Another try may help: no connection, 5xx, or an incomplete answer.
 	errUnavailable = errors.New("registry cannot be reached")
-	// Size or digest differ; another endpoint may have the right ones.
+	// Size or digest differ; another endpoint may have the right content.
 	errWrongBytes = errors.New("not the bytes that were promised")
 	errSignature  = errors.New("signature is not accepted")
-	// The request, a name, or the archive itself: a repetition fails as well.
+	// The request, a name or the archive is wrong: another try fails as well.
 	errInvalid = errors.New("invalid")
 	errClosed  = errors.New("image store does not run")
 	// Config.ProgressTimeout, as the cause of a context.
 	errNoProgress = errors.New("no byte for too long")
 )
 
-// coded gives an error the code that the CRI has for it. Where the CRI defines a
-// word, the message begins with it.
+// coded converts an error to a gRPC status with the code for it in the CRI. If the CRI defines a
+// prefix, the message begins with it.
 func coded(err error) error {
 	if err == nil {
 		return nil
 	}
-	// An error that has a code keeps it, so that public methods may call each other.
+	// A status keeps its code, so that public methods may call each other.
 	if s, ok := status.FromError(err); ok {
 		return s.Err()
 	}
 	text := err.Error()
 	code := codes.Unknown
-	// The order matters where errors wrap several: the end of a context is often the
-	// cause of an unreachable registry, and the verdict on a signature stands above
-	// all.
+	// The order matters if an error wraps several: the end of a context is often the cause of an
+	// unreachable registry, and a rejected signature takes precedence over everything.
 	switch {
 	case errors.Is(err, errSignature):
 		code, text = codes.PermissionDenied, crierrors.ErrSignatureValidationFailed.Error()+": "+text
@@ -55,8 +54,7 @@ func coded(err error) error {
 	case errors.Is(err, errWrongBytes):
 		code = codes.DataLoss
 	case errors.Is(err, errUnavailable), errors.Is(err, errNoProgress):
-		// The kubelet sorts failed pulls by these words at the beginning of the
-		// message.
+		// The kubelet classifies failed pulls by this prefix of the message.
 		code, text = codes.Unavailable, crierrors.ErrRegistryUnavailable.Error()+": "+text
 	case errors.Is(err, errNotFound):
 		code = codes.NotFound
@@ -66,7 +64,7 @@ func coded(err error) error {
 		code = codes.ResourceExhausted
 	case errors.Is(err, errInvalid), errors.Is(err, errLimit):
 		code = codes.InvalidArgument
-	// Worth a retry, but without the prefix: no registry has been asked.
+	// Another try may help, but without the prefix: the error is not a registry's.
 	case errors.Is(err, errClosed):
 		code = codes.Unavailable
 	}

@@ -23,15 +23,15 @@ import (
 type wanted struct {
 	descriptor
 	diff  digest
-	chain []digest // chain IDs, the lowest first; the last is its own
-	diffs []digest // the same of diff IDs
+	chain []digest // chain IDs of the layers up to this one, the lowest first
+	diffs []digest // their diff IDs
 }
 
-// id is the chain ID, which names the layer together with all below it.
+// id returns the chain ID, which identifies the layer together with all below it.
 func (w wanted) id() digest { return w.chain[len(w.chain)-1] }
 
-// flight gets one layer, for all pulls that want it. A flight belongs to none of them:
-// it ends when the last waiter has gone, or with the store.
+// flight gets one layer, for all pulls that need it. No pull owns it: it ends when the last
+// waiter has gone, or with the store.
 type flight struct {
 	done    chan struct{}
 	cancel  context.CancelCauseFunc
@@ -40,8 +40,8 @@ type flight struct {
 	err error
 }
 
-// have is the key of a layer, "" if it is not there. s.mu is held. The diff ID comes
-// first: a layer that stands alone serves every chain.
+// have returns the key of a layer, "" if it does not exist. The caller holds s.mu. The diff ID
+// comes first: a layer that does not depend on others fits every chain.
 func (s *Store) have(diff, chain digest) string {
 	for _, d := range []digest{diff, chain} {
 		if s.layers[d.hex()] != nil {
@@ -51,29 +51,28 @@ func (s *Store) have(diff, chain digest) string {
 	return ""
 }
 
-// ensure gets a layer, if it is not there, and holds it: release must be called
-// with its key. The flight of another pull may fail for reasons of that pull's
-// own: then it is tried again with src.
+// ensure gets a layer if it does not exist, and holds it: the caller has to call release with its
+// key. If a flight of another pull fails, ensure tries again with src, since the reason may
+// concern only that pull.
 func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, err error) {
 	const tries = 20
 	for range tries {
-		// Look and join are one step under the lock: no two flights get one layer.
+		// Check and join are one step under the lock, so that no two flights get the same layer.
 		s.mu.Lock()
 		if key := s.have(w.diff, w.id()); key != "" {
 			s.layers[key].held++
 			s.mu.Unlock()
 			return key, nil
 		}
-		// Keyed by chain ID: what a layer needs of those below differs from chain to
-		// chain.
+		// The key is the chain ID: what a layer needs of lower ones depends on the chain.
 		f, lead := s.flights[w.id()], false
 		if f == nil {
-			// Run has ended, or is waiting for s.work: nothing new may begin.
+			// Run has ended, or is waiting for s.work: no new work may begin.
 			if s.base.Err() != nil {
 				s.mu.Unlock()
 				return "", errClosed
 			}
-			// From the store's context and not the caller's: other pulls may join, and
+			// Derived from the store's context and not the caller's: other pulls may join, and
 			// the first caller may leave before them.
 			fctx, cancel := context.WithCancelCause(s.base)
 			f, lead = &flight{done: make(chan struct{}), cancel: cancel}, true
@@ -81,7 +80,7 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 			s.work.Go(func() {
 				f.err = s.fly(fctx, src, w)
 				s.mu.Lock()
-				// An abandoned flight may have a successor under the same key by now.
+				// An abandoned flight may already have a successor with the same key.
 				if s.flights[w.id()] == f {
 					delete(s.flights, w.id())
 				}
@@ -100,7 +99,7 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 		// After a normal end the cancel has no effect.
 		if f.waiters--; f.waiters == 0 {
 			f.cancel(context.Canceled)
-			if s.flights[w.id()] == f { // nobody joins what is being cancelled
+			if s.flights[w.id()] == f { // nobody may join a cancelled flight
 				delete(s.flights, w.id())
 			}
 		}
@@ -108,8 +107,8 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 		// The flight's result counts even if the caller's context ended meanwhile.
 		select {
 		case <-f.done:
-			// Failure of a flight of our own is the answer. One of another pull may be
-			// a matter of its credentials or its mirrors: once more, with src.
+			// The error of this caller's own flight is final. Another pull's flight may have
+			// failed because of its credentials or mirrors: try again with src.
 			if f.err != nil && lead {
 				return "", f.err
 			}
@@ -121,8 +120,8 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 	return "", err
 }
 
-// release lets go of layers that ensure holds. It is called once for each hold. A layer
-// that was set aside meanwhile is not in the table.
+// release ends one hold on each of the layers. A layer that was set aside meanwhile is not in the
+// table.
 func (s *Store) release(keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,11 +132,11 @@ func (s *Store) release(keys []string) {
 	}
 }
 
-// fly downloads and unpacks a layer. It returns nil also if the layer has come by other
-// means; ensure looks for it.
+// fly downloads and unpacks a layer. It also returns nil if the layer exists by other means;
+// ensure looks for it.
 func (s *Store) fly(ctx context.Context, src source, w wanted) error {
-	// By diff ID: a layer that may stand alone is unpacked once, though several chains
-	// want it.
+	// By diff ID: a layer that may not depend on others is unpacked once, even for several
+	// chains.
 	leave, err := s.enter(ctx, "layer-"+w.diff.hex())
 	if err != nil {
 		return err
@@ -148,7 +147,7 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 			leave()
 		}
 	}()
-	// The one before in the lane may have unpacked it.
+	// An earlier user of the lane may have unpacked it.
 	s.mu.Lock()
 	key := s.have(w.diff, w.id())
 	s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 	}
 	var dir string
 	var out *unpacked
-	// Each round asks one endpoint less for the blob; distrust ends the loop.
+	// Each round has one endpoint less for the blob; distrust ends the loop.
 	for {
 		dir, out, err = s.extract(ctx, src, w)
 		if !errors.Is(err, errWrongBytes) || !src.distrust(w.descriptor) {
@@ -172,9 +171,9 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 	if out.alone() {
 		return s.stage(dir, w.diff, w.diff, out)
 	}
-	// Without this, an image that has the same layer twice would wait for itself: the
-	// upper one for the lower one, and that for the lane.
-	leave() // others with other layers below need their own
+	// Otherwise an image that contains a layer twice would deadlock: the upper one waits for the
+	// lower one, which waits for the lane.
+	leave() // other chains need copies of their own
 	left = true
 	if err := s.completeOn(ctx, dir, out, w); err != nil {
 		s.discard(dir)
@@ -183,9 +182,9 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 	return s.stage(dir, w.id(), w.diff, out)
 }
 
-// extract makes a layer's directory in ingest: it is removed again on failure. The
-// directory has the tree and no record yet. The blob's file is
-// removed once it is of no more use; after a lost connection it stays for the next try.
+// extract unpacks a layer into a new directory in ingest, which is removed on failure. The
+// directory has the tree, but no record yet. The file of the blob is
+// removed once it is no longer needed; after a lost connection it is kept for the next try.
 func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, out *unpacked, err error) {
 	b, err := src.blob(ctx, w.descriptor)
 	if err != nil {
@@ -193,18 +192,18 @@ func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, 
 	}
 	whole := false
 	defer func() { b.close(whole || errors.Is(err, errWrongBytes)) }()
-	// The slot is taken and given back by the reads themselves.
+	// Reads take the slot, and release it while they wait.
 	slot := &slotted{ctx: ctx, b: b, slots: s.unpackSlots}
 	defer slot.release()
 	begin := time.Now()
-	// Less the waits for bytes: a slow network must not look like a slow disk.
+	// Without the waits for bytes: a slow network must not look like a slow disk.
 	defer func() { s.observe(OpUnpack, begin, slot.waited, err) }()
 	in := newVerified(slot, w.descriptor)
 
-	// A random name: remains of a crash are never in the way, and go at the next start.
+	// A random name: leftovers of a crash never conflict, and are removed at the next start.
 	dir = s.path(ingestDir, "layer-"+rand.Text())
-	// The root of the tree is 0755 whatever the umask is; archives often do not mention
-	// it.
+	// The root of the tree has mode 0755, regardless of the umask: archives often have no entry
+	// for it.
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(dir, treeDir), 0o700), os.Chmod(filepath.Join(dir, treeDir), 0o755)); err != nil {
 		s.discard(dir)
 		return "", nil, err
@@ -215,17 +214,17 @@ func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, 
 		return dir, out, nil
 	}
 	s.discard(dir)
-	// Why it ended is more useful than the read error that followed.
+	// The reason for the end is more useful than the read error that followed.
 	if ctx.Err() != nil {
 		return "", nil, context.Cause(ctx)
 	}
-	// Bytes that were changed on their way make an archive that cannot be read:
-	// the cause is what counts.
+	// Corrupt bytes make an archive that cannot be read: report the wrong digest, which is the
+	// cause.
 	if _, derr := io.Copy(io.Discard, in); derr != nil {
 		return "", nil, derr
 	}
-	// The bytes are those of the manifest, so that the archive itself is bad: another
-	// download would bring the same.
+	// The bytes match the manifest, so the archive itself is bad: another download would have the
+	// same bytes.
 	whole = true
 	if errors.Is(err, errFull) || errors.Is(err, errLimit) || errors.Is(err, errWrongBytes) || isErrno(err) {
 		return "", nil, err
@@ -233,8 +232,8 @@ func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, 
 	return "", nil, fmt.Errorf("%w: %w", errInvalid, err)
 }
 
-// isErrno reports whether the file system said no for a reason of its own. Such an
-// error is not held against the image or its registry.
+// isErrno reports whether the error comes from the file system. Then neither the image nor its
+// registry is to blame.
 func isErrno(err error) bool {
 	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
 		if errors.Is(err, e) {
@@ -244,8 +243,8 @@ func isErrno(err error) bool {
 	return false
 }
 
-// extractTo unpacks a compressed stream into dir and compares the digest of the plain
-// one with diff. in is read to its end, where its own digest is compared.
+// extractTo decompresses and unpacks a layer into dir, and compares the digest of the
+// uncompressed bytes with diff. It reads in to its end, where in compares its own digest.
 func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff digest) (*unpacked, error) {
 	if err := s.space(); err != nil {
 		return nil, err
@@ -256,8 +255,8 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	}
 	defer done()
 	sum := sha256.New()
-	// The digest is of exactly the bytes that were unpacked; a bomb of a few kilobytes
-	// ends at the bound of the plain stream.
+	// The digest covers exactly the unpacked bytes; a decompression bomb is stopped at the limit
+	// of the uncompressed stream.
 	stream := io.TeeReader(&bounded{r: plain, left: s.cfg.MaxLayerBytes, what: "layer"}, sum)
 	out, err := unpack(ctx, filepath.Join(dir, treeDir), filepath.Join(dir, "times"), stream, unpackLimits{
 		bytes: s.cfg.MaxLayerBytes, entries: s.cfg.MaxLayerEntries, space: s.space,
@@ -265,12 +264,11 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	if err != nil {
 		return nil, err
 	}
-	// tar stops at two zero blocks, while the diff ID covers everything after them as
-	// well.
+	// tar stops at two zero blocks, but the diff ID covers the bytes after them as well.
 	if _, err := io.Copy(io.Discard, stream); err != nil { // padding
 		return nil, err
 	}
-	if _, err := io.Copy(io.Discard, in); err != nil { // what follows the compressed stream
+	if _, err := io.Copy(io.Discard, in); err != nil { // bytes after the compressed stream
 		return nil, err
 	}
 	if got := digest(fmt.Sprintf("%s%x", digestPrefix, sum.Sum(nil))); got != diff {
@@ -279,22 +277,22 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	return out, nil
 }
 
-// completeOn waits for the layers below and takes from them what the layer needs.
+// completeOn waits for the layers below, and copies from them what the layer needs.
 func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wanted) error {
 	below, keys, err := s.awaitBelow(ctx, w)
 	defer s.release(keys)
 	defer closeAll(below)
-	// The layers below are held to the end: they are read here.
+	// The layers below are held until the end, since they are read here.
 	if err != nil {
 		return err
 	}
-	// After the wait: a slot that is held while others unpack the layers below might be
-	// the one that they need.
+	// After the wait: otherwise this slot could be the one that is missing to unpack the layers
+	// below.
 	if err := take(ctx, s.unpackSlots); err != nil {
 		return err
 	}
 	defer func() { <-s.unpackSlots }()
-	// Neither the clock nor the number of entries limits it: maxSteps does.
+	// Neither a timeout nor a number of entries limits it, but maxSteps does.
 	if err := complete(filepath.Join(dir, treeDir), out, below, unpackLimits{bytes: s.cfg.MaxLayerBytes, space: s.space}); err != nil {
 		if isErrno(err) || errors.Is(err, errLimit) || errors.Is(err, errFull) {
 			return err
@@ -304,18 +302,15 @@ func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wan
 	return nil
 }
 
-// awaitBelow waits until all layers below are there, and holds them. It returns
-// descriptors of their trees, the topmost first, which the caller closes: commits of
-// other pulls rename staged layers at any time. keys has what is held also together
-// with an error.
-// Who gets those layers are other flights of the same pull; if one fails, the pull
-// ends, and with it ctx.
+// awaitBelow waits until all layers below exist, and holds them. It returns descriptors of their
+// trees, the topmost first, which the caller closes; paths could change, since commits of other
+// pulls rename staged layers. keys has the held layers, also together with an error. Other
+// flights of the same pull get the layers; if one fails, the pull ends, and with it ctx.
 func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees []int, keys []string, err error) {
 	for i := range len(w.chain) - 1 {
 		for {
 			s.mu.Lock()
-			// Taken under the same lock as the look, so that a layer that comes now is
-			// not missed.
+			// Both under the same lock, so that a layer that arrives now is not missed.
 			key, changed := s.have(w.diffs[i], w.chain[i]), s.changed
 			if key != "" {
 				s.layers[key].held++
@@ -332,7 +327,7 @@ func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees []int, keys []s
 			}
 		}
 	}
-	// Nobody renames them until they are open.
+	// No renames until the trees are open.
 	if err := take(ctx, s.disk); err != nil {
 		return nil, keys, err
 	}
@@ -360,15 +355,14 @@ func closeAll(fds []int) {
 	}
 }
 
-// discard removes a directory that nobody else knows of. What cannot be removed is in
-// ingest, which goes at the next start.
+// discard removes a directory that nobody else knows. What cannot be removed is in ingest, which
+// is emptied at the next start.
 func (s *Store) discard(dir string) { _ = os.RemoveAll(dir) }
 
-// stage has a layer known that is whole, and not yet safe from a power cut. The layer
-// is usable by other layers at once, and by images once it is committed.
+// stage adds a complete layer to the table. It does not survive a power failure yet. Other layers
+// can use it at once, and images once it is committed.
 func (s *Store) stage(dir string, key, diff digest, out *unpacked) error {
-	// The record is the last file of the directory. It is synced with all others by
-	// commit.
+	// The record is the last file of the directory. commit syncs it with all others.
 	m := layerMeta{Version: layerVersion, Key: key.hex(), DiffID: diff, Size: out.size, Entries: out.entries, OpaqueRoot: out.opaqueRoot, Root: out.root}
 	b, err := json.Marshal(m)
 	if err == nil {
@@ -381,10 +375,9 @@ func (s *Store) stage(dir string, key, diff digest, out *unpacked) error {
 	s.mu.Lock()
 	there := s.layers[m.Key] != nil
 	if !there {
-		// If the pull fails before an image's record names the layer, the next one
-		// finds it here.
+		// If the pull fails before a record names the layer, the next pull finds it here.
 		s.layers[m.Key] = &layer{layerMeta: m, dir: dir, keep: time.Now().Add(keepPartial)}
-		// Those in awaitBelow look again.
+		// Wakes the callers in awaitBelow.
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
@@ -395,8 +388,8 @@ func (s *Store) stage(dir string, key, diff digest, out *unpacked) error {
 	return nil
 }
 
-// commit makes all layers that are staged outlast a power cut: their files are
-// synced before they get their names, and those before it returns.
+// commit makes the layers, and all other staged ones, survive a power failure: it syncs their
+// files before it renames them, and the names before it returns.
 func (s *Store) commit(ctx context.Context, keys []string) error {
 	if err := take(ctx, s.disk); err != nil {
 		return err
@@ -405,11 +398,10 @@ func (s *Store) commit(ctx context.Context, keys []string) error {
 	s.mu.Lock()
 	needed := false
 	for _, k := range keys {
-		// Somebody else may have committed these layers along with others.
+		// Another pull may have committed these layers along with its own.
 		needed = needed || s.layers[k] != nil && !s.layers[k].committed
 	}
-	// All that are staged, whoever's they are: one sync of the file system is paid for
-	// once.
+	// All staged layers, including those of other pulls: one sync of the file system serves all.
 	staged := map[string]string{}
 	for k, l := range s.layers {
 		if !l.committed {
@@ -420,44 +412,42 @@ func (s *Store) commit(ctx context.Context, keys []string) error {
 	if !needed {
 		return nil
 	}
-	// Its descriptor serves both to sync the file system and the directory.
+	// The descriptor is used to sync the file system and the directory.
 	dir, err := openTree(s.path(layersDir))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	// One call instead of an fsync for each of many thousands of files. It also waits
-	// for writes of others on the same file system.
+	// One call instead of an fsync for each of many thousands of files. It also waits for other
+	// writes to the same file system.
 	if err := unix.Syncfs(dir.fd); err != nil {
 		return fmt.Errorf("sync layers: %w", err)
 	}
 	s.cfg.step("synced")
 	for k, from := range staged {
 		to := s.path(layersDir, k)
-		// The name is what counts at the next start: under it there is only what is on
-		// the disk.
+		// The next start uses the name: a directory with this name contains only synced files.
 		err := os.Rename(from, to)
-		// A directory of that name which is in no table: one that could not be put
-		// away.
+		// A directory with this name that is not in the table: one that could not be moved away.
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 			err = errors.Join(s.putAway(filepath.Join(layersDir, k)), os.Rename(from, to))
 		}
 		if err != nil {
 			return err
 		}
-		// At once, so that a failure of the next rename leaves the table right.
+		// At once, so that the table stays right if the next rename fails.
 		s.mu.Lock()
 		if l := s.layers[k]; l != nil {
 			l.dir = to
 		}
 		s.mu.Unlock()
 	}
-	// The names themselves must last before an image's record may use them.
+	// The names must be synced before an image's record uses them.
 	if err := unix.Fsync(dir.fd); err != nil {
 		return fmt.Errorf("sync directory of layers: %w", err)
 	}
 	s.cfg.step("renamed")
-	// From here on images that have these layers can be whole.
+	// From here on images with these layers can be complete.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range staged {

@@ -23,15 +23,15 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Bounds of a directory of hosts. Its owner is the machine's, who may be mistaken.
+// Limits for a directory of hosts. It belongs to the administrator, who can make mistakes.
 const (
 	maxHostsFile = 1 << 20 // bytes of hosts.toml, and of each certificate
 	maxHosts     = 100     // servers in one hosts.toml
-	maxCerts     = 100     // files of certificates for one host
+	maxCerts     = 100     // certificate files for one host
 )
 
-// reach says how a host is reached. Its own entry comes first, then its directory, then the
-// entry for all.
+// reach returns how to reach a host: from its own entry, or else from its directory, or else from
+// the entry for all hosts.
 func (s *Store) reach(host string) (Registry, error) {
 	if r, ok := s.cfg.Registries[host]; ok {
 		return r, nil
@@ -41,15 +41,15 @@ func (s *Store) reach(host string) (Registry, error) {
 			return r, err
 		}
 	}
-	// An entry of its own replaces "*" as a whole: the two are not merged.
+	// An entry of its own replaces "*" completely: the two are not merged.
 	if r, ok := s.cfg.Registries["*"]; ok {
 		return r, nil
 	}
 	return Registry{Endpoint: reachOf(host)}, nil
 }
 
-// reachOf is how a host is reached that nothing is configured for. What is on the machine
-// itself may have no TLS, and a certificate for "localhost" says nothing.
+// reachOf returns how to reach a host without configuration. A server on this machine may have no
+// TLS, and a certificate for "localhost" proves nothing.
 func reachOf(host string) Endpoint {
 	name, port, err := net.SplitHostPort(host)
 	if err == nil && port != "443" && (name == "localhost" || net.ParseIP(name).IsLoopback()) {
@@ -58,7 +58,7 @@ func reachOf(host string) Endpoint {
 	return Endpoint{}
 }
 
-// readHosts reads how a host is reached from the first of its directories that is there:
+// readHosts reads the configuration of a host from the first of its directories that exists:
 // HOST_PORT_, HOST:PORT, _default.
 func (s *Store) readHosts(host string) (r Registry, ok bool, err error) {
 	names := []string{host, "_default"}
@@ -96,7 +96,7 @@ func (s *Store) readHosts(host string) (r Registry, ok bool, err error) {
 	return Registry{}, false, nil
 }
 
-// hostTable is what hosts.toml says of one server (containerd, docs/hosts.md).
+// hostTable is the table of one server in hosts.toml (containerd, docs/hosts.md).
 type hostTable struct {
 	Capabilities []string       `toml:"capabilities"`
 	CA           any            `toml:"ca"`
@@ -107,8 +107,8 @@ type hostTable struct {
 	DialTimeout  string         `toml:"dial_timeout"`
 }
 
-// parseHosts reads a hosts.toml, in which paths are relative to dir. unused are fields that
-// it does not know.
+// parseHosts parses a hosts.toml, in which paths are relative to dir. unused are fields that it
+// does not know.
 func parseHosts(text []byte, dir string) (r Registry, unused []string, err error) {
 	var file struct {
 		hostTable
@@ -143,7 +143,7 @@ func parseHosts(text []byte, dir string) (r Registry, unused []string, err error
 	return r, unused, nil
 }
 
-// tomlError adds the place to an error of the decoder.
+// tomlError adds line and column to an error of the decoder.
 func tomlError(err error) error {
 	var at *toml.DecodeError
 	if errors.As(err, &at) {
@@ -153,7 +153,8 @@ func tomlError(err error) error {
 	return err
 }
 
-// hostsInOrder are the names of the tables host, which are asked in the order of the file.
+// hostsInOrder returns the names of the host tables in the order of the file, in which they are
+// tried.
 func hostsInOrder(text []byte) (out []string) {
 	p := unstable.Parser{}
 	p.Reset(text)
@@ -166,15 +167,15 @@ func hostsInOrder(text []byte) (out []string) {
 		for it := e.Key(); it.Next(); {
 			key = append(key, string(it.Node().Data))
 		}
-		if len(key) > 1 && key[0] == "host" && !slices.Contains(out, key[1]) { // else a table below it
+		if len(key) > 1 && key[0] == "host" && !slices.Contains(out, key[1]) { // otherwise a table below it
 			out = append(out, key[1])
 		}
 	}
 	return out
 }
 
-// endpoint is the server at a URL, "" for the registry itself, and its host with what
-// comes before repositories.
+// endpoint returns the server at a URL, and its host with the path that is put before
+// repositories. "" is the registry itself.
 func (t *hostTable) endpoint(at, dir string) (host string, e Endpoint, err error) {
 	if at != "" {
 		if !strings.Contains(at, "://") {
@@ -189,7 +190,7 @@ func (t *hostTable) endpoint(at, dir string) (host string, e Endpoint, err error
 		if !t.OverridePath && !strings.HasSuffix(root, "/v2") {
 			root = path.Join(root, "v2")
 		}
-		// What comes behind /v2 is of the repositories' names, and tokens are for those.
+		// A path after /v2 belongs to the repositories' names, also in tokens.
 		if before, ok := strings.CutPrefix(root, "/v2/"); ok {
 			host += "/" + before
 		} else if root != "/v2" {
@@ -205,7 +206,7 @@ func (t *hostTable) endpoint(at, dir string) (host string, e Endpoint, err error
 				e.Lacks &^= Tags
 			case "pull":
 				e.Lacks &^= Content
-			case "push", "referrers": // nothing that a node does
+			case "push", "referrers": // no use for a node
 			default:
 				return "", Endpoint{}, fmt.Errorf("capabilities has %.50q; want pull, resolve, push or referrers", c)
 			}
@@ -251,7 +252,7 @@ func (t *hostTable) endpoint(at, dir string) (host string, e Endpoint, err error
 	return host, e, nil
 }
 
-// texts are a string or strings.
+// texts returns a string or a list of strings.
 func texts(v any) ([]string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -270,7 +271,7 @@ func texts(v any) ([]string, bool) {
 	return nil, false
 }
 
-// clientPairs are files of certificates with those of their keys: a file that has both,
+// clientPairs returns pairs of files of a certificate and its key, from one file with both,
 // several of them, or pairs.
 func clientPairs(v any) (out [][2]string, ok bool) {
 	if v == nil {
@@ -320,8 +321,8 @@ func (e *Endpoint) addClient(dir, cert, key string) error {
 	return nil
 }
 
-// certificatesIn are the files of a directory in Docker's layout: NAME.crt is an
-// authority's, NAME.cert with NAME.key a client's.
+// certificatesIn reads the files of a directory in Docker's layout: NAME.crt is the certificate
+// of an authority, NAME.cert and NAME.key are a client's.
 func certificatesIn(dir string, files []fs.DirEntry) (r Registry, err error) {
 	for _, f := range files {
 		base, isClient := strings.CutSuffix(f.Name(), ".cert")

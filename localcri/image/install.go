@@ -16,20 +16,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// maxNames bounds the names of an image; of more digests the oldest go.
+// maxNames is the maximum number of tags and of digests of an image; of more digests the oldest
+// are dropped.
 const maxNames = 1000
 
-// order describes which image of a source to install, and under which names.
+// order describes which image of a source to install, and its names.
 type order struct {
 	ref    string // in the source: a tag or a digest
 	tag    string // "" or a name with a tag
-	repo   string // "" or a name without
+	repo   string // "" or a name without a tag
 	pinned bool
 }
 
-// install takes an image from a source. Its steps are in the order of their cost: names
-// and platform are checked before a byte of a layer comes. The record comes last, once
-// all it names is on the disk.
+// install installs an image from a source. Cheap steps come first: names and platform are checked
+// before any layer is downloaded. The record comes last, when everything that it names is on the
+// disk.
 func (s *Store) install(ctx context.Context, src source, o order) (digest, error) {
 	top, m, err := s.resolve(ctx, src, o)
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if err != nil {
 		return "", fmt.Errorf("config %s: %w", m.Config.Digest, err)
 	}
-	// The ID of an image is the digest of these bytes, whatever source they are from.
+	// The ID of an image is the digest of these bytes, for any source.
 	if err := checkBytes(raw, m.Config.Digest); err != nil {
 		return "", fmt.Errorf("config: %w", err)
 	}
@@ -47,17 +48,16 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	// Layers and diff IDs belong together by their places (OCI image specification,
-	// "rootfs").
+	// Layers and diff IDs correspond by position (OCI image specification, "rootfs").
 	if len(c.RootFS.DiffIDs.items) != len(m.Layers.items) {
 		return "", fmt.Errorf("%w: config has %d diff IDs, manifest %d layers; want as many", errInvalid, len(c.RootFS.DiffIDs.items), len(m.Layers.items))
 	}
-	// An image without an index may be of any platform, which shows only here.
+	// The platform of an image without an index is known only now.
 	if p := s.platform(); !p.canRun(c.platform()) {
 		return "", fmt.Errorf("%w: no image for %v; the image is for %s", errNotFound, p, shown(c.platform().String()))
 	}
 	keys, err := s.getLayers(ctx, src, m.Layers.items, c.RootFS.DiffIDs.items)
-	// Also after an error: some layers may have come. They stay for keepPartial.
+	// Also after an error: the layers that exist are kept for keepPartial.
 	defer func() { s.release(slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == "" })) }()
 	if err != nil {
 		return "", err
@@ -65,7 +65,7 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if err := s.commit(ctx, keys); err != nil {
 		return "", err
 	}
-	// Tags and digests are added by keep, which knows those of an earlier pull.
+	// keep adds tags and digests, including those of an earlier pull.
 	r := &record{ID: m.Config.Digest, Config: raw, Layers: keys, Annotations: m.Annotations, Pinned: o.pinned, config: c}
 	return r.ID, s.keep(ctx, r, o, top)
 }
@@ -75,10 +75,10 @@ func (s *Store) platform() platform {
 	return platform{s.cfg.OS, s.cfg.Architecture, s.cfg.Variant}.norm()
 }
 
-// resolve finds the manifest for the platform, and the digest that the name leads to.
+// resolve finds the manifest for the platform, and the digest that the name refers to.
 func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m *manifest, err error) {
 	const maxNested = 3
-	// An index may name an index; three levels are more than any registry has.
+	// An index may refer to an index; more than three levels do not occur.
 	ref := o.ref
 	for range maxNested {
 		b, mediaType, err := src.manifest(ctx, ref)
@@ -86,14 +86,14 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 			return "", nil, err
 		}
 		if d := digest(ref); d.check() == nil {
-			// A tag promises no digest; whatever comes by digest has to match it, also
-			// from a source that does not check.
+			// A tag implies no digest; content requested by digest must match it, even if the
+			// source does not check that.
 			if err := checkBytes(b, d); err != nil {
 				return "", nil, fmt.Errorf("manifest: %w", err)
 			}
 		}
-		// Verify sees only the first document. All others are reached by digests that
-		// are in it. It gets a copy, as the bytes are parsed afterwards.
+		// Verify sees only the first document. All others are identified by digests in it. It
+		// gets a copy, since the bytes are parsed afterwards.
 		if top == "" {
 			top = digestOf(b)
 			if s.cfg.Verify != nil {
@@ -109,14 +109,13 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 		if !m.isIndex() {
 			return top, m, nil
 		}
-		// The best alone: a pull has one image, and the next best is not what the index
-		// means.
+		// Only the best entry: a pull has one image, and a fallback is not what the index
+		// specifies.
 		entries, err := choose(s.platform(), m.Manifests.items)
 		if err != nil {
 			return "", nil, err
 		}
-		// The size and digest of an entry come from outside, and go into a path and a
-		// buffer.
+		// The size and digest of an entry are not trusted, and are used for a path and a buffer.
 		if err := entries[0].check(maxManifest); err != nil {
 			return "", nil, fmt.Errorf("%w: index: %w", errInvalid, err)
 		}
@@ -125,8 +124,8 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 	return "", nil, fmt.Errorf("%w: indexes are nested; want at most %d", errInvalid, maxNested)
 }
 
-// getLayers gets all layers at once, and holds them: keys, also on failure, has
-// those that are held, and "" for others.
+// getLayers gets all layers concurrently, and holds them. keys has the held ones, also on
+// failure, and "" for others.
 func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, diffs []digest) ([]string, error) {
 	// The first failure ends the downloads of the others.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -137,37 +136,37 @@ func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, d
 	var size atomic.Int64
 	for i := range blobs {
 		wg.Go(func() {
-			// Not bounded here: downloads and unpacking have slots of their own, and a
-			// layer may have to wait for those below it.
+			// Not limited here: downloads and unpacking have their own limits, and a layer may
+			// have to wait for those below it.
 			keys[i], errs[i] = s.ensure(ctx, src, wanted{blobs[i], diffs[i], chain[:i+1], diffs[:i+1]})
 			if errs[i] == nil && size.Add(s.sizeOf(keys[i])) > s.cfg.MaxImageBytes {
 				errs[i] = fmt.Errorf("%w: the layers of the image have more than %d bytes", errLimit, s.cfg.MaxImageBytes)
 			}
 			if errs[i] != nil {
-				cancel(errs[i]) // the first is the cause of all
+				cancel(errs[i]) // the first error is the cause of all others
 			}
 		})
 	}
 	wg.Wait()
-	// The cause is the first error, or why the caller's context ended; the others
-	// followed.
+	// The cause is the first error, or the end of the caller's context; other errors follow from
+	// it.
 	if errors.Join(errs...) != nil {
 		return keys, context.Cause(ctx)
 	}
 	return keys, nil
 }
 
-// sizeOf returns the size of a layer that is held.
+// sizeOf returns the size of a held layer.
 func (s *Store) sizeOf(key string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layers[key].Size
 }
 
-// keep writes an image's record, with the names that it has already and new ones.
+// keep writes an image's record with its old and new names.
 func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error {
-	// Reading the old names and writing the new record must not mix with another pull
-	// of the same image.
+	// Reading the old names and writing the new record must not interleave with another pull of
+	// the same image.
 	if err := take(ctx, s.writes); err != nil {
 		return err
 	}
@@ -175,50 +174,48 @@ func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error 
 	s.mu.Lock()
 	if old := s.images[r.ID]; old != nil {
 		r.Tags, r.Digests = maps.Clone(old.Tags), slices.Clone(old.Digests)
-		// A pull by hand does not unpin an image that was preloaded.
+		// A pull of an image that was preloaded does not unpin it.
 		r.Pinned = r.Pinned || old.Pinned
 	}
 	if r.Tags == nil {
 		r.Tags = map[string]uint64{}
 	}
 	if o.tag != "" {
-		// Refused and not rotated: losing a tag would make a pod's image disappear.
+		// Rejected, and not the oldest dropped: without its tag a pod's image would be missing.
 		if len(r.Tags) >= maxNames && r.Tags[o.tag] == 0 {
 			s.mu.Unlock()
 			return fmt.Errorf("%w: image has %d tags; want at most %d", errLimit, len(r.Tags), maxNames)
 		}
-		// The number decides after a crash which image has the tag; skipped numbers do
-		// no harm.
+		// After a crash the number decides which image has the tag; gaps do no harm.
 		s.seq++
 		r.Tags[o.tag] = s.seq
 	}
 	s.mu.Unlock()
 	if o.repo != "" {
 		name := o.repo + "@" + string(top)
-		// The name moves to the end, so that the oldest is first.
+		// The name moves to the end, so that the oldest name is first.
 		r.Digests = append(slices.DeleteFunc(r.Digests, func(d string) bool { return d == name }), name)
 		r.Digests = r.Digests[max(0, len(r.Digests)-maxNames):]
 	}
 	if err := s.write(ctx, r); err != nil {
 		return err
 	}
-	// Readers see the image only now: it is on the disk.
+	// Readers see the image only now that it is on the disk.
 	s.cfg.step("recorded")
 	s.mu.Lock()
 	s.publish(r)
 	for _, k := range r.Layers {
 		if l := s.layers[k]; l != nil {
-			l.keep = time.Time{} // from now on it is the image that needs it
+			l.keep = time.Time{} // from now on the image keeps it
 		}
 	}
 	s.mu.Unlock()
-	// A failure in here is logged and tried again with the next pull.
+	// A failure here is logged and tried again with the next pull.
 	s.dropStale(ctx)
 	return nil
 }
 
-// write puts a record on the disk. It returns once the record is synced. s.writes is
-// held.
+// write writes a record to the disk, and returns when it is synced. The caller holds s.writes.
 func (s *Store) write(ctx context.Context, r *record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -227,8 +224,8 @@ func (s *Store) write(ctx context.Context, r *record) error {
 	return s.records.WriteContext(ctx, r.ID.hex(), b)
 }
 
-// dropStale takes names from images that have lost them to others. Until it has,
-// the numbers of the names say whose they are. s.writes is held.
+// dropStale removes names from images that lost them to others. Until then the numbers of the
+// names decide. The caller holds s.writes.
 func (s *Store) dropStale(ctx context.Context) {
 	s.mu.Lock()
 	var stale []*record
@@ -236,15 +233,14 @@ func (s *Store) dropStale(ctx context.Context) {
 		kept := maps.Clone(r.Tags)
 		maps.DeleteFunc(kept, func(t string, _ uint64) bool { return s.tags[t] != r.ID })
 		if len(kept) < len(r.Tags) {
-			// A copy: published records are read without a lock by those who got them.
+			// A copy: readers use published records without a lock.
 			c := *r
 			c.Tags = kept
 			stale = append(stale, &c)
 		}
 	}
 	s.mu.Unlock()
-	// Each on its own: one that cannot be written keeps a tag that publish will not
-	// give it.
+	// One by one: a record that cannot be written keeps a tag, which publish ignores.
 	for _, r := range stale {
 		if err := s.write(ctx, r); err != nil {
 			s.cfg.Log.Warn("failed to remove name of image", zap.String("image", string(r.ID)), zap.Error(err))
@@ -256,8 +252,8 @@ func (s *Store) dropStale(ctx context.Context) {
 	}
 }
 
-// forget removes an image with all its names. Its layers stay until the caller
-// collects. One that is not there is no error.
+// forget removes an image with all its names. Its layers stay until the caller collects. A
+// missing image is no error.
 func (s *Store) forget(ctx context.Context, id digest) error {
 	if err := take(ctx, s.writes); err != nil {
 		return err
@@ -269,12 +265,12 @@ func (s *Store) forget(ctx context.Context, id digest) error {
 	if r == nil {
 		return nil
 	}
-	s.dropStale(ctx) // or a name would go back to who had it before
+	s.dropStale(ctx) // otherwise a name would return to its former image
 	if err := s.records.DeleteContext(ctx, id.hex()); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	// After the disk: on an error the image is still there, in both places.
+	// After the disk: on an error the image still exists in both places.
 	delete(s.images, id)
 	maps.DeleteFunc(s.tags, func(_ string, owner digest) bool { return owner == id })
 	s.mu.Unlock()

@@ -6,16 +6,16 @@ import (
 	"context"
 )
 
-// lane lets one after the other do what has one name. Lanes exist while they have
-// users, so that the map does not grow with every digest ever seen.
+// lane serializes work under one name. A lane exists only while it has users, so that the map
+// does not grow with every digest.
 type lane struct {
-	// turn has a token of whoever has the lane.
+	// turn holds a token for the current user of the lane.
 	turn  chan struct{}
 	users int // guarded by Store.mu
 }
 
-// enter waits for a turn. leave must be called when the work is done. It returns the
-// cause of ctx if that ends first. The order of those who wait is not fixed.
+// enter waits for the lane; the caller has to call leave afterwards. If ctx ends first, it
+// returns the cause of ctx. Waiters have no fixed order.
 func (s *Store) enter(ctx context.Context, name string) (leave func(), err error) {
 	s.mu.Lock()
 	l := s.lanes[name]
@@ -23,7 +23,7 @@ func (s *Store) enter(ctx context.Context, name string) (leave func(), err error
 		l = &lane{turn: make(chan struct{}, 1)}
 		s.lanes[name] = l
 	}
-	// Counted before the wait: the lane must be the same for whoever comes meanwhile.
+	// Counted before the wait, so that later callers use the same lane.
 	l.users++
 	s.mu.Unlock()
 	left := func() {

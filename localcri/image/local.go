@@ -25,29 +25,28 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Bounds of an archive of images. maxFiles also bounds the entries of
-// Config.PreloadDir.
+// Limits of an archive of images. maxFiles also limits the entries of Config.PreloadDir.
 const (
 	maxFiles  = 10_000
 	maxImages = 100
 )
 
-// Annotations that name an image in an OCI layout: the specification's, and the
-// one that containerd writes, which is a whole name.
+// Annotations for the name of an image in an OCI layout: that of the specification, and
+// containerd's, which has a complete name.
 const (
 	annotationRef  = "org.opencontainers.image.ref.name"
 	annotationName = "io.containerd.image.name"
 )
 
-// localBlobs is a source that is on the disk.
+// localBlobs is a source on the disk.
 type localBlobs struct {
-	// open returns fs.ErrNotExist for a blob that is not there. Digests were checked
-	// before, by form and not by content.
+	// open opens a blob; the error is fs.ErrNotExist if it does not exist. Only the form of the
+	// digest has been checked, not the content.
 	open  func(d digest) (*os.File, error)
-	extra map[digest][]byte // manifests that were made here
+	extra map[digest][]byte // manifests created here
 }
 
-// read returns a blob of at most so many bytes; a larger one is an errLimit.
+// read returns a blob of at most most bytes; a larger one is an errLimit.
 func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
 	if b, ok := l.extra[d]; ok {
 		return b, nil
@@ -64,8 +63,8 @@ func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
 	return b, err
 }
 
-// missing gives the code of NotFound to a blob that is not there. The archive may hold
-// other platforms' manifests without their blobs.
+// missing converts the error for a missing blob to NotFound. An archive may have manifests of
+// other platforms without their blobs.
 func missing(d digest, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: blob %s", errNotFound, d)
@@ -93,43 +92,40 @@ func (l *localBlobs) blob(_ context.Context, d descriptor) (blob, error) {
 	return &fileBlob{f}, nil
 }
 
-// distrust implements source: there is no other place to have the blob from.
+// distrust implements source: a local source has no alternative.
 func (*localBlobs) distrust(descriptor) bool { return false }
 
-// fileBlob is a blob that never waits. Its file is not removed by close.
+// fileBlob is a blob that never waits. Closing does not remove its file.
 type fileBlob struct{ *os.File }
 
 func (*fileBlob) ready() bool                { return true }
 func (*fileBlob) wait(context.Context) error { return nil }
 func (f *fileBlob) close(bool)               { _ = f.Close() }
 
-// ImportOptions say how images get their names.
+// ImportOptions configures the names of imported images.
 type ImportOptions struct {
-	// Name is given to an image that has none in its archive, or only a tag,
-	// which is put behind it then: "registry/app". Images without any name are
-	// kept by their IDs.
+	// Name is used for an image without a name in its archive, or with only a tag, which is
+	// appended: "registry/app". Images without any name are stored under their IDs.
 	Name string
-	// Pinned has the images reported as not to be removed by collectors.
+	// Pinned reports the images as pinned, so that the kubelet's garbage collection keeps them.
 	Pinned bool
 }
 
-// Import reads an archive, as docker save and OCI tools write it, also with gzip
-// or zstd, and installs the images that are for this platform. It returns their
-// IDs. At most Config.MaxLayerBytes of the archive are read. Errors are gRPC
-// statuses; images that came before an error stay.
+// Import reads an archive, in the format of docker save or OCI, optionally compressed with gzip
+// or zstd, and installs its images for this platform. It returns their IDs. It reads at most
+// Config.MaxLayerBytes. Errors are gRPC statuses; images installed before an error stay.
 func (s *Store) Import(ctx context.Context, archive io.Reader, o ImportOptions) (ids []string, err error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
 	}
 	begin := time.Now()
 	defer func() { s.observe(OpImport, begin, 0, err) }()
-	// The end of the store ends the import as well.
+	// The import also ends with the store.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.base, cancel)()
-	// A tar stream names its images anywhere, mostly at its end: the blobs before are
-	// kept on the disk until then. An import that crashes leaves this directory, which
-	// goes at the next start.
+	// A tar stream may name its images anywhere, mostly at its end: until then the blobs are
+	// stored on the disk. After a crash this directory is removed at the next start.
 	dir := s.path(ingestDir, "import-"+rand.Text())
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, coded(err)
@@ -143,8 +139,8 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, o ImportOptions) 
 	return ids, coded(err)
 }
 
-// ImportLayout installs the images of an OCI layout, a directory. It follows no
-// links below it. Otherwise it is as [Store.Import].
+// ImportLayout installs the images of an OCI layout, a directory. It follows no links below it.
+// Otherwise it works like [Store.Import].
 func (s *Store) ImportLayout(ctx context.Context, dir string, o ImportOptions) (ids []string, err error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
@@ -158,8 +154,8 @@ func (s *Store) ImportLayout(ctx context.Context, dir string, o ImportOptions) (
 	if err != nil {
 		return nil, coded(fmt.Errorf("%w: import %s: %w", errInvalid, dir, err))
 	}
-	// The digest becomes a path, and is checked first: "../" in it would lead out of
-	// the layout.
+	// The digest becomes part of a path, so it is checked first: "../" would lead out of the
+	// layout.
 	src := &localBlobs{open: func(d digest) (*os.File, error) {
 		if err := d.check(); err != nil {
 			return nil, err
@@ -170,23 +166,22 @@ func (s *Store) ImportLayout(ctx context.Context, dir string, o ImportOptions) (
 	return ids, coded(err)
 }
 
-// spooled is an archive whose files were put on the disk.
+// spooled is an archive whose files have been written to the disk.
 type spooled struct {
 	dir   string
 	files map[string]spooledFile // by path in the archive
-	links map[string]string      // symbolic and hard links, which old archives have, by path
+	links map[string]string      // symbolic and hard links of old archives, by path
 }
 
-// spooledFile is one regular file of an archive, with the digest of the bytes that were
-// read.
+// spooledFile is a regular file of an archive, with the digest of its content.
 type spooledFile struct {
 	name   string // in dir
 	digest digest
 	size   int64
 }
 
-// spool writes the files of an archive into a directory, under names of its own. Names
-// of the archive are keys of maps only and never reach the file system.
+// spool writes the files of an archive into a directory, under new names. Names in the archive
+// are only used as map keys and never as paths.
 func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spooled, error) {
 	plain, done, err := decompress(&contextReader{ctx, archive})
 	if err != nil {
@@ -195,8 +190,8 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 	defer done()
 	a := &spooled{dir: dir, files: map[string]spooledFile{}, links: map[string]string{}}
 	tr := tar.NewReader(&bounded{r: plain, left: s.cfg.MaxLayerBytes, what: "archive"})
-	// The bound of the stream counts padding, too, while this one counts sizes that
-	// headers claim: it stops a file before it is written.
+	// The limit of the stream includes padding. This limit is for the sizes in the headers, so
+	// that a file is rejected before it is written.
 	budget := s.cfg.MaxLayerBytes
 	var names remembered
 	for n := 0; ; n++ {
@@ -214,7 +209,7 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		}
-		// Directories, devices and whatever else there is have no blobs.
+		// Other entries, such as directories and devices, contain no blobs.
 		switch h.Typeflag {
 		case tar.TypeReg:
 			if h.Size > budget {
@@ -230,8 +225,8 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 				return nil, err
 			}
 		case tar.TypeSymlink:
-			// docker save had symbolic links for layers that several images share. One
-			// that leads out of the archive is dropped: its layer is then missing.
+			// docker save wrote symbolic links for layers that several images share. A link that
+			// leads out of the archive is ignored: its layer is then missing.
 			if dir, _ := split(path); !strings.HasPrefix(h.Linkname, "/") {
 				if err := a.link(&names, path, dir+"/"+h.Linkname); err != nil {
 					return nil, err
@@ -245,7 +240,7 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 	}
 }
 
-// link keeps a link of the archive, unless its target is no name that a file could have.
+// link stores a link of the archive, unless its target cannot be a file name.
 func (a *spooled) link(names *remembered, path, to string) error {
 	to, err := cleanName(to)
 	if err != nil {
@@ -255,7 +250,8 @@ func (a *spooled) link(names *remembered, path, to string) error {
 	return names.add(path, to)
 }
 
-// invalid is an error of reading an archive: the archive's fault, if nobody else's.
+// invalid marks an error in reading an archive as the archive's fault, unless it has another
+// cause.
 func invalid(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -266,7 +262,7 @@ func invalid(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: read archive: %w", errInvalid, err)
 }
 
-// contextReader ends a copy when the context does. It cannot end a read that hangs.
+// contextReader makes a copy end with a context. It cannot interrupt a blocked read.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -280,8 +276,8 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// spoolFile writes what r has left into a new file, and sums it up while it goes by.
-// The file is not synced: it is gone after a crash anyway.
+// spoolFile writes the rest of r into a new file, and computes its digest. The file is not
+// synced: it is useless after a crash.
 func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // made here
 	if err != nil {
@@ -290,7 +286,7 @@ func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
 	defer func() { _ = f.Close() }()
 	sum := sha256.New()
 	size := int64(0)
-	// 16 MiB at a time, so that the space is looked at in between.
+	// 16 MiB at a time, to check the free space in between.
 	for {
 		if err := s.space(); err != nil {
 			return spooledFile{}, err
@@ -307,8 +303,7 @@ func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
 	return spooledFile{name, digest(fmt.Sprintf("%s%x", digestPrefix, sum.Sum(nil))), size}, f.Close()
 }
 
-// find follows the links of the archive. Five links in a row are allowed, so that a
-// loop ends.
+// find follows the links of the archive, at most five in a row, so that a loop ends.
 func (a *spooled) find(path string) (spooledFile, bool) {
 	path = filepath.Clean(path)
 	for range 5 {
@@ -320,7 +315,7 @@ func (a *spooled) find(path string) (spooledFile, bool) {
 	return spooledFile{}, false
 }
 
-// read returns the content of a file; one of more than so many bytes is an errLimit.
+// read returns the content of a file; one with more than most bytes is an errLimit.
 func (a *spooled) read(f spooledFile, most int64) ([]byte, error) {
 	b, err := safefile.ReadIn(a.dir, f.name, most)
 	if errors.Is(err, safefile.ErrTooLarge) {
@@ -329,9 +324,9 @@ func (a *spooled) read(f spooledFile, most int64) ([]byte, error) {
 	return b, err
 }
 
-// importFiles installs the images of an archive: an OCI layout, or Docker's format.
+// importFiles installs the images of an archive in the format of OCI or Docker.
 func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([]string, error) {
-	// By content: names like blobs/sha256/... are claims that nobody has checked.
+	// By content: names like blobs/sha256/... are not verified.
 	byDigest := map[digest]string{}
 	for _, f := range a.files {
 		byDigest[f.digest] = f.name
@@ -342,8 +337,8 @@ func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([
 		}
 		return safefile.OpenIn(a.dir, byDigest[d])
 	}}
-	// First, since docker save writes both since version 25, and only the index has
-	// digests that registries know.
+	// First, since docker save writes both since version 25, and only the index has digests that
+	// registries know.
 	if f, ok := a.find("index.json"); ok {
 		b, err := a.read(f, maxManifest)
 		if err != nil {
@@ -362,22 +357,21 @@ func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([
 	return s.importDocker(ctx, a, src, b, o)
 }
 
-// dockerImage is an item of the manifest.json of docker save. Config and Layers are
-// paths in the archive, the lowest layer first.
+// dockerImage is an item of manifest.json in docker save. Config and Layers are paths in the
+// archive, the lowest layer first.
 type dockerImage struct {
 	Config   string `json:"Config"`
 	RepoTags words  `json:"RepoTags"`
 	Layers   words  `json:"Layers"`
 }
 
-// dockerImages is the whole file, with a bounded number of images.
+// dockerImages is the content of manifest.json, with a limited number of images.
 type dockerImages struct{ list[dockerImage] }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *dockerImages) UnmarshalJSON(b []byte) error { return l.decode(b, maxImages) }
 
-// importDocker installs the images of a manifest.json. ids has those that came before
-// an error.
+// importDocker installs the images of a manifest.json. ids has those installed before an error.
 func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
 	var images dockerImages
 	if err := json.Unmarshal(b, &images); err != nil {
@@ -389,13 +383,13 @@ func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b
 			return ids, fmt.Errorf("%w: manifest.json[%d]: %w", errInvalid, i, err)
 		}
 		d := digestOf(m)
-		// Installed like any other from here on, by digest.
+		// From here on it is installed like any other, by digest.
 		src.extra[d] = m
 		names, err := importNames(img.RepoTags.items, o)
 		if err != nil {
 			return ids, err
 		}
-		// Without a digest as a name: no registry has this manifest.
+		// Without a name with digest: no registry has this manifest.
 		if ids, err = s.importOne(ctx, src, d, names, "", o, ids); err != nil {
 			return ids, err
 		}
@@ -403,7 +397,7 @@ func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b
 	return ids, nil
 }
 
-// dockerToOCI writes the manifest that an image of docker save does not have.
+// dockerToOCI creates the manifest that an image of docker save lacks.
 func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 	if len(img.Layers.items) > maxLayers {
 		return nil, fmt.Errorf("%w: %d layers; want at most %d", errLimit, len(img.Layers.items), maxLayers)
@@ -424,8 +418,7 @@ func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 		if !ok {
 			return nil, fmt.Errorf("layer %s is not in the archive", shown(path))
 		}
-		// Also if it is compressed: the media type is not relied on when it is
-		// unpacked.
+		// Also if it is compressed: unpacking does not rely on the media type.
 		layers = append(layers, plain{"application/vnd.oci.image.layer.v1.tar", l.digest, l.size})
 	}
 	return json.Marshal(map[string]any{
@@ -433,13 +426,13 @@ func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 	})
 }
 
-// importNames normalises the names that an archive gives to an image. The results are
-// in the long form, with the registry and the tag.
+// importNames normalises the names of an image in an archive. The results have the long form,
+// with registry and tag.
 func importNames(names []string, o ImportOptions) (out []reference.Named, err error) {
 	if len(names) > maxImages {
 		return nil, fmt.Errorf("%w: image has %d names; want at most %d", errLimit, len(names), maxImages)
 	}
-	// Options name only an image that has no name of its own.
+	// The option applies only to an image without a name.
 	if len(names) == 0 && o.Name != "" {
 		names = []string{o.Name}
 	}
@@ -453,9 +446,9 @@ func importNames(names []string, o ImportOptions) (out []reference.Named, err er
 	return out, nil
 }
 
-// importIndex installs what an OCI layout's index names.
+// importIndex installs the images in the index of an OCI layout.
 func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
-	// An index.json without a mediaType is usual: the source says it here.
+	// index.json often has no mediaType, so the type is passed.
 	m, err := parseManifest(b, ociIndex)
 	if err == nil && !m.isIndex() {
 		err = errors.New("is no index")
@@ -466,8 +459,7 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 	if len(m.Manifests.items) > maxImages {
 		return nil, fmt.Errorf("%w: index.json has %d manifests; want at most %d", errLimit, len(m.Manifests.items), maxImages)
 	}
-	// Other platforms of the same name are not for this node, and often not in the
-	// archive.
+	// Images for other platforms are of no use to this node, and their blobs often missing.
 	entries, err := s.onePlatform(m.Manifests.items)
 	if err != nil {
 		return nil, err
@@ -477,8 +469,8 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 			return ids, fmt.Errorf("%w: index.json: manifests[%d]: %w", errInvalid, i, err)
 		}
 		var names []string
-		// containerd's annotation is a whole name; the specification's is most often a
-		// bare tag, to which the repository has to come from the options.
+		// containerd's annotation has a complete name; the specification's mostly has only a tag,
+		// and the options have the repository.
 		switch tag := e.Annotations[annotationRef]; {
 		case e.Annotations[annotationName] != "":
 			names = []string{e.Annotations[annotationName]}
@@ -498,9 +490,8 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 	return ids, nil
 }
 
-// onePlatform chooses among entries that have one name and are for several platforms.
-// Entries without a platform stand for themselves: the configuration of the image will
-// say.
+// onePlatform selects the entry for this platform among those with the same name. Entries without
+// a platform are all kept: the image's configuration will tell.
 func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) {
 	groups := map[string][]descriptor{}
 	for _, e := range entries {
@@ -511,7 +502,7 @@ func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) 
 			groups[name] = append(groups[name], e)
 		}
 	}
-	// In order, so that the IDs that Import returns are the same each time.
+	// Sorted, so that Import returns IDs in the same order each time.
 	for _, name := range sortedKeys(groups) {
 		chosen, err := choose(s.platform(), groups[name])
 		if err != nil {
@@ -522,10 +513,10 @@ func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) 
 	return out, nil
 }
 
-// importOne installs an image under each of its names, and appends its ID to ids, once.
-// top is the digest that its names with digests have, "" for none.
+// importOne installs an image under each of its names, and appends its ID to ids, once. top is
+// the digest for names with a digest, "" for none.
 func (s *Store) importOne(ctx context.Context, src source, d digest, names []reference.Named, top digest, o ImportOptions, ids []string) ([]string, error) {
-	// nil is the image without a name, kept by its ID.
+	// nil means an image without a name, stored under its ID.
 	if len(names) == 0 {
 		names = []reference.Named{nil}
 	}
@@ -537,8 +528,7 @@ func (s *Store) importOne(ctx context.Context, src source, d digest, names []ref
 		if n != nil && top != "" {
 			ord.repo = n.Name()
 		}
-		// Once for each name; after the first the layers are there, and only the record
-		// changes.
+		// Once for each name; after the first the layers exist, and only the record changes.
 		id, err := s.install(ctx, src, ord)
 		if err != nil {
 			return ids, fmt.Errorf("import %s: %w", d, err)
@@ -550,8 +540,8 @@ func (s *Store) importOne(ctx context.Context, src source, d digest, names []ref
 	return ids, nil
 }
 
-// preload installs what is in Config.PreloadDir, one file or directory after the
-// other. What cannot be read is in the log, and costs nobody else anything.
+// preload installs the archives and layouts in Config.PreloadDir, one after the other. A failure
+// is logged and does not affect the others.
 func (s *Store) preload(ctx context.Context) {
 	if s.cfg.PreloadDir == "" {
 		return
@@ -561,7 +551,7 @@ func (s *Store) preload(ctx context.Context) {
 		s.cfg.Log.Error("failed to list preloaded images", zap.Error(err))
 		return
 	}
-	// One after the other: at the start of a node the disk is busy enough.
+	// One at a time: the disk is busy at the start of a node.
 	for _, e := range entries {
 		path := filepath.Join(s.cfg.PreloadDir, e.Name())
 		var ids []string
@@ -574,7 +564,7 @@ func (s *Store) preload(ctx context.Context) {
 		default:
 			continue
 		}
-		// The end of the store is not the fault of the archive.
+		// The end of the store is no fault of the archive.
 		if ctx.Err() != nil {
 			return
 		}
@@ -591,17 +581,17 @@ func isArchive(name string) bool {
 	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// preloadMark is what an archive was when its images were installed. An archive of
-// gigabytes is not read again at each start of the agent because of it.
+// preloadMark identifies the archive whose images are installed, so that archives of gigabytes
+// are not read again at each start of the agent.
 type preloadMark struct {
 	Inode  uint64   `json:"inode"`
 	Size   int64    `json:"size"`
-	Time   int64    `json:"time"` // of its last change, in nanoseconds
+	Time   int64    `json:"time"` // time of the last change, in nanoseconds
 	Images []string `json:"images"`
 }
 
-// preloadArchive installs an archive, if its images are not there since it was
-// changed last. A mark that cannot be read or written only costs another import.
+// preloadArchive installs an archive, unless its images exist and it has not changed since. If
+// the mark cannot be read or written, the only effect is another import.
 func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string, error) {
 	f, err := safefile.Open(path)
 	if err != nil {
@@ -609,8 +599,8 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	}
 	defer func() { _ = f.Close() }()
 	var st unix.Stat_t
-	// Of the open file, so that the mark is of what is read even if the path gets
-	// another file.
+	// Of the open file, so that the mark belongs to the content that is read even if the file is
+	// replaced.
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}
@@ -618,11 +608,11 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	key := "preload-" + digestOf([]byte(name)).hex()
 	var was preloadMark
 	if b, err := s.marks.ReadContext(ctx, key); err == nil && json.Unmarshal(b, &was) == nil &&
-		// Somebody may have removed an image, or a damaged layer may be gone.
+		// An image may have been removed, or a damaged layer be missing.
 		was.Inode == now.Inode && was.Size == now.Size && was.Time == now.Time && s.allThere(was.Images) {
 		return was.Images, nil
 	}
-	// An import that fails leaves no mark, and is tried again at the next start.
+	// A failed import leaves no mark, so the next start tries again.
 	ids, err := s.Import(ctx, f, ImportOptions{Pinned: true})
 	if err != nil {
 		return ids, err
@@ -635,7 +625,7 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	return ids, s.marks.WriteContext(ctx, key, b)
 }
 
-// allThere reports whether there are such images, and all of them are whole.
+// allThere reports whether all these images exist and are complete.
 func (s *Store) allThere(ids []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

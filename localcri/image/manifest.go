@@ -12,15 +12,14 @@ import (
 	"strings"
 )
 
-// Limits of what describes an image. The bytes are those that registries allow
-// or a little more; the counts keep a small document from becoming a large value. All
-// sizes are in bytes.
+// Limits of the documents that describe an image. The sizes, in bytes, are at least those that
+// registries allow; the counts prevent that a small document becomes a large value in memory.
 const (
 	maxManifest  = 4 << 20
 	maxConfig    = 8 << 20
 	maxLayers    = 500  // of an overlay mount: OVL_MAX_STACK of the kernel
 	maxManifests = 1000 // of an index
-	maxPairs     = 1000 // of annotations, labels and the like
+	maxPairs     = 1000 // of annotations, labels and similar maps
 	maxEnv       = 10000
 )
 
@@ -34,9 +33,9 @@ const (
 	dockerConfig   = "application/vnd.docker.container.image.v1+json"
 )
 
-// layerTypes are those that are unpacked. What they say of the compression is
-// not relied on. Others, such as foreign layers and signatures, have images refused
-// that could not run.
+// layerTypes are the media types of layers that can be unpacked. The compression in them is not
+// relied on. An image with other layers, such as foreign ones or signatures, is rejected, since
+// it could not run.
 var layerTypes = map[string]bool{
 	"application/vnd.oci.image.layer.v1.tar":            true,
 	"application/vnd.oci.image.layer.v1.tar+gzip":       true,
@@ -46,14 +45,14 @@ var layerTypes = map[string]bool{
 	"application/vnd.docker.image.rootfs.diff.tar.zstd": true,
 }
 
-// digest is "sha256:" and 64 hexadecimal digits, once it was looked at. No other
-// algorithm is taken: directories of layers are named by these digits alone.
+// digest is "sha256:" and 64 hexadecimal digits, once it has been checked. Other algorithms are
+// not supported: directories of layers are named by the digits alone.
 type digest string
 
-// digestPrefix is the only algorithm of digests that is known here.
+// digestPrefix is the only supported algorithm.
 const digestPrefix = "sha256:"
 
-// check is called for whatever comes from outside, before hex becomes a part of a path.
+// check has to be called for every digest from outside, before hex becomes part of a path.
 func (d digest) check() error {
 	h, ok := strings.CutPrefix(string(d), digestPrefix)
 	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
@@ -62,7 +61,7 @@ func (d digest) check() error {
 	return nil
 }
 
-// hex is the digest without its algorithm.
+// hex returns the digest without its algorithm.
 func (d digest) hex() string { return strings.TrimPrefix(string(d), digestPrefix) }
 
 // digestOf returns the digest of some bytes.
@@ -71,12 +70,11 @@ func digestOf(b []byte) digest {
 	return digest(digestPrefix + hex.EncodeToString(sum[:]))
 }
 
-// list is a JSON array of a bounded length.
+// list is a JSON array of limited length.
 type list[T any] struct{ items []T }
 
-// decode reads an array item by item and stops at the bound: json.Unmarshal would have
-// made the whole slice before its length could be looked at. null is an empty array, as
-// Docker writes it.
+// decode decodes an array item by item and stops at the limit: json.Unmarshal would allocate the
+// whole slice before its length could be checked. null is an empty array, as Docker writes it.
 func (l *list[T]) decode(b []byte, most int) error {
 	l.items = nil
 	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
@@ -99,7 +97,7 @@ func (l *list[T]) decode(b []byte, most int) error {
 	return nil
 }
 
-// The arrays of the documents, by their lengths.
+// The arrays in the documents, by their limits.
 type (
 	layerList    struct{ list[descriptor] }
 	manifestList struct{ list[descriptor] }
@@ -112,8 +110,8 @@ func (l *manifestList) UnmarshalJSON(b []byte) error { return l.decode(b, maxMan
 func (l *diffList) UnmarshalJSON(b []byte) error     { return l.decode(b, maxLayers) }
 func (l *words) UnmarshalJSON(b []byte) error        { return l.decode(b, maxEnv) }
 
-// pairs is a JSON object of strings, of a bounded size. Values of other kinds
-// are left out: keys are what volumes and ports have.
+// pairs is a JSON object of strings with a limited size. Values of other types become "": of
+// volumes and ports only the keys matter.
 type pairs map[string]string
 
 // UnmarshalJSON implements json.Unmarshaler, member by member as list.decode does.
@@ -142,14 +140,14 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 			return err
 		}
 		var s string
-		_ = json.Unmarshal(v, &s) // "" for what is no string
+		_ = json.Unmarshal(v, &s) // "" if it is no string
 		(*p)[key] = s
 	}
 	return nil
 }
 
-// descriptor names a blob (OCI image specification, "Descriptors"). Size is in bytes.
-// Platform is nil where the index does not say.
+// descriptor refers to a blob (OCI image specification, "Descriptors"). Size is in bytes.
+// Platform is nil if the index does not have it.
 type descriptor struct {
 	MediaType   string    `json:"mediaType"`
 	Digest      digest    `json:"digest"`
@@ -158,8 +156,8 @@ type descriptor struct {
 	Annotations pairs     `json:"annotations,omitempty"`
 }
 
-// manifest is what a manifest or an index says. Which of the two it is, isIndex says:
-// one has Config and Layers, the other Manifests.
+// manifest is a manifest or an index, see isIndex: a manifest has Config and Layers, an index
+// Manifests.
 type manifest struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
@@ -169,9 +167,9 @@ type manifest struct {
 	Annotations   pairs        `json:"annotations"`
 }
 
-// parseManifest reads a manifest or an index. mediaType is what its source says
-// of it, or "". The digests in it are not compared with anything yet; those of an
-// image's own blobs are checked by form.
+// parseManifest parses a manifest or an index. mediaType is the type given by the source, or "".
+// Digests are not compared with content; those of an image's own blobs are checked for their
+// form.
 func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("%w: manifest has %d bytes; want at most %d", errLimit, len(b), maxManifest)
@@ -180,7 +178,7 @@ func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	// The document's own word counts more than a header, which proxies like to rewrite.
+	// The type in the document takes precedence over the header, which proxies sometimes rewrite.
 	if m.MediaType == "" {
 		m.MediaType, _, _ = strings.Cut(mediaType, ";")
 	}
@@ -189,7 +187,7 @@ func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	}
 	switch m.MediaType {
 	case ociManifest, dockerManifest, ociIndex, dockerIndex:
-	default: // registries that know no better
+	default: // a generic type of some registries
 		switch {
 		case len(m.Manifests.items) > 0 && m.Config.Digest == "":
 			m.MediaType = ociIndex
@@ -205,13 +203,12 @@ func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	return &m, m.check()
 }
 
-// isIndex reports whether it names manifests and not layers.
+// isIndex reports whether the document lists manifests, not layers.
 func (m *manifest) isIndex() bool { return m.MediaType == ociIndex || m.MediaType == dockerIndex }
 
-// check looks at an image's manifest: at types, digests and sizes.
+// check checks the types, digests and sizes in an image's manifest.
 func (m *manifest) check() error {
-	// Charts, signatures and other artifacts have manifests as well, and another
-	// config.
+	// Charts, signatures and other artifacts have manifests as well, with another type of config.
 	if t := m.Config.MediaType; t != ociConfig && t != dockerConfig {
 		return fmt.Errorf("manifest: config.mediaType is %s; want %s or %s", shown(t), ociConfig, dockerConfig)
 	}
@@ -222,8 +219,7 @@ func (m *manifest) check() error {
 		if !layerTypes[l.MediaType] {
 			return fmt.Errorf("manifest: layers[%d].mediaType is %s; want a tar archive, also with gzip or zstd", i, shown(l.MediaType))
 		}
-		// 1 PiB, only against nonsense: Config.MaxLayerBytes is applied where a blob is
-		// opened.
+		// 1 PiB, only to reject nonsense: Config.MaxLayerBytes is applied when a blob is opened.
 		if err := l.check(1 << 50); err != nil {
 			return fmt.Errorf("manifest: layers[%d]: %w", i, err)
 		}
@@ -231,7 +227,7 @@ func (m *manifest) check() error {
 	return nil
 }
 
-// check looks at the digest's form and at the size, which may be at most so many bytes.
+// check checks the form of the digest, and that the size is at most most bytes.
 func (d descriptor) check(most int64) error {
 	if err := d.Digest.check(); err != nil {
 		return err
@@ -242,10 +238,10 @@ func (d descriptor) check(most int64) error {
 	return nil
 }
 
-// Defaults is what an image says of its containers (OCI image specification,
-// "Image Configuration").
+// Defaults are the settings of an image for its containers (OCI image specification, "Image
+// Configuration").
 type Defaults struct {
-	User         string            // "", or a user and perhaps ":" and a group, by name or number
+	User         string            // "", or a user and optionally ":" and a group, by name or number
 	Env          []string          // as NAME=value
 	Entrypoint   []string          //
 	Cmd          []string          //
@@ -258,9 +254,9 @@ type Defaults struct {
 	Variant      string            // of the architecture
 }
 
-// configFile is the document. The names of fields and their case are the
-// specification's. Whatever else it says, such as the history, is kept in the record's
-// bytes and not read.
+// configFile is the image configuration. Names of fields and their case are those of the
+// specification. Other fields, such as the history, are not parsed; the record has the complete
+// document.
 type configFile struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
@@ -281,8 +277,7 @@ type configFile struct {
 	} `json:"config"`
 }
 
-// parseConfig reads an image's configuration. Whether the platform fits is not its
-// question.
+// parseConfig parses an image's configuration. It does not check the platform.
 func parseConfig(b []byte) (*configFile, error) {
 	if len(b) > maxConfig {
 		return nil, fmt.Errorf("%w: config has %d bytes; want at most %d", errLimit, len(b), maxConfig)
@@ -291,8 +286,7 @@ func parseConfig(b []byte) (*configFile, error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	// The only value that the specification has. Images of other kinds have nothing to
-	// unpack.
+	// The only value in the specification. Other images have nothing to unpack.
 	if c.RootFS.Type != "layers" {
 		return nil, fmt.Errorf("config: rootfs.type is %s; want \"layers\"", shown(c.RootFS.Type))
 	}
@@ -304,10 +298,10 @@ func parseConfig(b []byte) (*configFile, error) {
 	return &c, nil
 }
 
-// platform returns the platform as the image says it, not in normal form.
+// platform returns the platform as in the image, not in normal form.
 func (c *configFile) platform() platform { return platform{c.OS, c.Architecture, c.Variant} }
 
-// public is what the document says of containers.
+// public returns the settings for containers.
 func (c *configFile) public() Defaults {
 	return Defaults{
 		User: c.Config.User, Env: c.Config.Env.items, Entrypoint: c.Config.Entrypoint.items, Cmd: c.Config.Cmd.items,
@@ -316,9 +310,8 @@ func (c *configFile) public() Defaults {
 	}
 }
 
-// chainIDs name the layers by themselves and all that are below them (OCI image
-// specification, "Layer ChainID"). diffs is in order, the lowest first, and so is the
-// result.
+// chainIDs returns an ID for each layer with all layers below it (OCI image specification, "Layer
+// ChainID"). diffs and the result are in order, the lowest layer first.
 func chainIDs(diffs []digest) []digest {
 	out := make([]digest, len(diffs))
 	for i, d := range diffs {

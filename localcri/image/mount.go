@@ -15,32 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOptions is how many bytes mount(2) takes of options: a page, less the NUL.
+// maxOptions is the limit of mount(2) for options, in bytes: a page without the NUL.
 const maxOptions = 4095
 
-// maxParam is how many bytes fsconfig(2) takes of a value, less the NUL. Longer ones
-// fail with EINVAL, as unknown names do.
+// maxParam is the limit of fsconfig(2) for a value, in bytes without the NUL. A longer value
+// fails with EINVAL, like an unknown name.
 const maxParam = 255
 
-// Overlay is a mount of layers.
+// Overlay describes an overlayfs mount.
 type Overlay struct {
 	// Layers are directories, the topmost first: 1 to 500, and at least 2 without
 	// Upper.
 	Layers []string
-	// Upper takes what is written, and Work is an empty directory on its file
-	// system; without both the mount is read-only.
+	// Upper is the directory for changes, and Work an empty directory on the same file system;
+	// without both the mount is read-only.
 	Upper, Work string
-	// Volatile leaves out what makes Upper outlast a crash of the machine.
+	// Volatile skips syncs to the disk: after a crash of the machine, Upper is not usable.
 	Volatile bool
 }
 
-// check refuses what the kernel would refuse with a bare EINVAL, and names the field.
+// check rejects what the kernel would reject with a bare EINVAL, and names the field.
 func (o Overlay) check() error {
 	if len(o.Layers) == 0 || len(o.Layers) > maxLayers {
 		return fmt.Errorf("image: Overlay.Layers has %d directories; want 1 to %d", len(o.Layers), maxLayers)
 	}
-	// overlayfs.rst, "Multiple lower layers": without an upper directory two are the
-	// least.
+	// overlayfs.rst, "Multiple lower layers": without an upper directory it needs at least two.
 	if o.Upper == "" && o.Work == "" && len(o.Layers) < 2 {
 		return fmt.Errorf("image: Overlay.Layers has %d directories; want at least 2 of a mount that is read-only", len(o.Layers))
 	}
@@ -56,28 +55,27 @@ func (o Overlay) check() error {
 	return nil
 }
 
-// flags are options that are not directories.
+// flags returns the options that are not directories.
 func (o Overlay) flags() []string {
-	// Whether an index is kept depends on how the kernel was built (OVERLAY_FS_INDEX):
-	// the same node software gets the same mounts everywhere.
+	// The default of "index" depends on how the kernel was built (OVERLAY_FS_INDEX); mounts shall
+	// be the same on every node.
 	out := []string{"index=off"}
-	// Documentation/filesystems/overlayfs.rst, "Volatile mount". The upper directory of
-	// such a mount cannot be mounted again: a new one is needed.
+	// Documentation/filesystems/overlayfs.rst, "Volatile mount". The upper directory of such a
+	// mount cannot be mounted again: a new one is needed.
 	if o.Volatile && o.Upper != "" {
 		out = append(out, "volatile")
 	}
 	return out
 }
 
-// Mount mounts the layers at target, a directory. Layers are given to the kernel
-// one by one where it takes them so (6.8), otherwise as one option, by short
-// names where it would be too long. The mount does not spread if target is below
-// a [PrivateDir].
+// Mount mounts the layers at target, a directory. Kernels since 6.8 get the layers one by one;
+// older ones get one option, with short names if it would be too long. The mount is not
+// propagated if target is below a [PrivateDir].
 func (o Overlay) Mount(target string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	// Once a kernel is known to take no layers one by one, it is not asked again.
+	// Once it is known that the kernel does not support single layers, that is not tried again.
 	err := errNoLayerParam
 	if !noLayerParam.Load() {
 		err = o.mountEach(target)
@@ -86,8 +84,8 @@ func (o Overlay) Mount(target string) error {
 	case errors.Is(err, errNoLayerParam):
 		err = o.mountOnce(target)
 	case errors.Is(err, unix.EINVAL):
-		// Before 6.5 overlayfs has no parameters of its own. The kernel collects all of
-		// them, whatever their names, and refuses them together when they are used.
+		// Before 6.5 overlayfs does not check parameters one by one: the kernel collects all of
+		// them, and rejects them together when they are used.
 		if once := o.mountOnce(target); once == nil {
 			noLayerParam.Store(true)
 			err = nil
@@ -99,16 +97,16 @@ func (o Overlay) Mount(target string) error {
 	return nil
 }
 
-// noLayerParam is set once only [Overlay.mountOnce] mounted what both were given. It is
-// of the kernel and so of the process; other failures never set it.
+// noLayerParam is set only after [Overlay.mountOnce] succeeded with the same input; other
+// failures never set it. It is a property of the kernel and so global.
 var noLayerParam atomic.Bool
 
-// errNoLayerParam means that the kernel takes no layers one by one.
+// errNoLayerParam means that the kernel does not accept single layers.
 var errNoLayerParam = errors.New("kernel knows no lowerdir+")
 
-// mountEach gives the kernel one layer after the other. The new mount is attached to
-// target only when it is complete. It returns errNoLayerParam where the kernel, or a
-// seccomp filter, knows no such calls.
+// mountEach passes the layers to the kernel one by one. The new mount is attached to target only
+// when it is complete. It returns errNoLayerParam if the kernel, or a seccomp filter, does not
+// support these calls.
 func (o Overlay) mountEach(target string) error {
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -120,10 +118,10 @@ func (o Overlay) mountEach(target string) error {
 	defer func() { _ = unix.Close(fs) }()
 	for i, dir := range o.Layers {
 		done, err := setPath(fs, "lowerdir+", dir, "")
-		// Descriptors stay open until the end: some kernels resolve a path here, others
-		// when the file system is made.
+		// Descriptors stay open until the end: some kernels resolve a path here, others when the
+		// file system is created.
 		defer done()
-		// Only the first is a sign: later ones may be EINVAL for reasons of their own.
+		// Only the first error proves it: later ones may be EINVAL for other reasons.
 		if err != nil && i == 0 && errors.Is(err, unix.EINVAL) {
 			return errNoLayerParam
 		}
@@ -133,7 +131,8 @@ func (o Overlay) mountEach(target string) error {
 	}
 	if o.Upper != "" {
 		for key, dir := range map[string]string{"upperdir": o.Upper, "workdir": o.Work} {
-			// Unlike in lowerdir+, a backslash escapes in these (ovl_mount_dir of Linux).
+			// Unlike in lowerdir+, a backslash is an escape character in these (ovl_mount_dir of
+			// Linux).
 			done, err := setPath(fs, key, dir, `\`)
 			defer done()
 			if err != nil {
@@ -155,8 +154,8 @@ func (o Overlay) mountEach(target string) error {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return explained(fs, err)
 	}
-	// Without an upper directory overlayfs is read-only anyway; the mount says so as
-	// well, for those who read the mount table.
+	// Without an upper directory overlayfs is read-only anyway; the mount is marked read-only as
+	// well, for readers of the mount table.
 	attr := 0
 	if o.Upper == "" {
 		attr = unix.MOUNT_ATTR_RDONLY
@@ -166,12 +165,12 @@ func (o Overlay) mountEach(target string) error {
 		return explained(fs, err)
 	}
 	defer func() { _ = unix.Close(mnt) }()
-	// After this the descriptor of the mount can go.
+	// Afterwards the descriptor of the mount can be closed.
 	return unix.MoveMount(mnt, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// setPath gives a path to fsconfig, with a backslash before special characters. One that
-// is too long for it goes by a descriptor, which done closes.
+// setPath passes a path to fsconfig, with a backslash before special characters. A path that is
+// too long is passed through a descriptor, which done closes.
 func setPath(fs int, key, path, special string) (done func(), err error) {
 	if escaped := escape(path, special); len(escaped) <= maxParam {
 		return func() {}, unix.FsconfigSetString(fs, key, escaped)
@@ -183,28 +182,27 @@ func setPath(fs int, key, path, special string) (done func(), err error) {
 	return func() { _ = unix.Close(fd) }, unix.FsconfigSetString(fs, key, fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// explained adds what the kernel has to say, which is more than a number. Messages of a
-// file system context begin with a letter for their kind and a space, which are cut
-// off.
+// explained adds the kernel's message to an error. Messages of a file system context begin with a
+// letter for their kind and a space, which are removed.
 func explained(fs int, err error) error {
 	buf := make([]byte, 1024)
 	n, rerr := unix.Read(fs, buf)
-	// Without a message the read fails, with ENODATA.
+	// If there is no message, the read fails with ENODATA.
 	if rerr != nil || n < 3 {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(buf[2:n])))
 }
 
-// mountOnce mounts with one option for all layers. It is mount(2), for all kernels,
-// with a page for all options together.
+// mountOnce mounts with one option for all layers. It uses mount(2), which all kernels have, and
+// which allows one page for all options together.
 func (o Overlay) mountOnce(target string) error {
 	opts, ok := o.options(o.Layers)
 	if ok {
 		return unix.Mount("overlay", target, "overlay", o.mountFlags(), opts)
 	}
-	// Descriptors have names of a few digits, in a directory of their own: the
-	// working directory of a thread, which ends with it.
+	// Descriptors of the layers have short names, in the directory of descriptors: it becomes the
+	// working directory of a thread that ends afterwards.
 	names := make([]string, len(o.Layers))
 	for i, dir := range o.Layers {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -217,12 +215,12 @@ func (o Overlay) mountOnce(target string) error {
 	if opts, ok = o.options(names); !ok {
 		return fmt.Errorf("%w: options have more than %d bytes", errLimit, maxOptions)
 	}
-	// Buffered, so that the goroutine ends even if nobody were to read.
+	// Buffered, so that the goroutine always ends.
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		// Threads share a working directory until one unshares it: the others must not
-		// notice.
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		// Threads share a working directory until one unshares it: the others must not be
+		// affected.
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
 			err = unix.Chdir("/proc/self/fd")
@@ -235,7 +233,7 @@ func (o Overlay) mountOnce(target string) error {
 	return <-done
 }
 
-// mountFlags are the flags of mount(2).
+// mountFlags returns the flags for mount(2).
 func (o Overlay) mountFlags() uintptr {
 	if o.Upper == "" {
 		return unix.MS_RDONLY
@@ -243,11 +241,11 @@ func (o Overlay) mountFlags() uintptr {
 	return 0
 }
 
-// options are those of mount(2), and whether they fit.
+// options returns the options for mount(2), and whether they fit into a page.
 func (o Overlay) options(lower []string) (string, bool) {
 	escaped := make([]string, len(lower))
 	for i, l := range lower {
-		// A colon ends a layer and a comma an option, unless a backslash precedes.
+		// A colon ends a layer and a comma an option, unless a backslash precedes it.
 		escaped[i] = escape(l, `\:,`)
 	}
 	out := append(o.flags(), "lowerdir="+strings.Join(escaped, ":"))
@@ -258,7 +256,7 @@ func (o Overlay) options(lower []string) (string, bool) {
 	return text, len(text) <= maxOptions
 }
 
-// escape puts a backslash before characters that separate.
+// escape puts a backslash before special characters.
 func escape(path, special string) string {
 	var b strings.Builder
 	for _, r := range []byte(path) {
@@ -270,10 +268,10 @@ func escape(path, special string) string {
 	return b.String()
 }
 
-// PrivateDir makes a directory a mount of itself from which no mount spreads, if
-// it is not one already. Mounts below it are seen by nobody who did not see it.
+// PrivateDir makes a directory a private mount, if it is not one already. Mounts below it are not
+// propagated to other mount namespaces.
 func PrivateDir(dir string) error {
-	// EINVAL is the kernel's answer for a directory that is no mount point.
+	// EINVAL means that the directory is not a mount point.
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err == nil {
 		return nil // it is a mount point
 	} else if !errors.Is(err, unix.EINVAL) {
@@ -283,7 +281,7 @@ func PrivateDir(dir string) error {
 		return &os.PathError{Op: "bind", Path: dir, Err: err}
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
-		// Left shared, it would spread what it is there to keep to itself.
+		// A shared mount would propagate the mounts below it.
 		return errors.Join(&os.PathError{Op: "make private", Path: dir, Err: err}, unix.Unmount(dir, unix.MNT_DETACH))
 	}
 	return nil

@@ -10,64 +10,60 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Operations that an [Observer] hears of. They are values of a metric's label and do
-// not change.
+// Operations of an [Observer]. They are values of a metric's label and must not change.
 const (
 	OpPull     = "pull"     // PullImage
-	OpImport   = "import"   // Import and ImportLayout, those of the start included
-	OpDownload = "download" // of a blob from a registry and its mirrors, with all tries
-	OpUnpack   = "unpack"   // of a layer, less the time that it waited for its bytes or for its turn
+	OpImport   = "import"   // Import and ImportLayout, including those at the start
+	OpDownload = "download" // of a blob from a registry and its mirrors, including all tries
+	OpUnpack   = "unpack"   // of a layer, without the waits for its bytes or a slot
 )
 
-// Observer hears of the operations that ended, from any goroutine. It must not
-// wait.
+// Observer is called after each operation, from any goroutine. It must not block.
 type Observer interface {
-	// Observe is called with the time that op took, and the code of its error, OK
-	// for none. An operation whose callers have all gone is Canceled.
+	// Observe is called with the duration of op, and the code of its error, OK for none. If all
+	// callers have gone it is Canceled.
 	Observe(op string, took time.Duration, code codes.Code)
 }
 
-// nobody is the Observer of a store without one, so that no caller asks for nil.
+// nobody is the Observer of a store without one, so that no caller has to check for nil.
 type nobody struct{}
 
 // Observe implements Observer.
 func (nobody) Observe(string, time.Duration, codes.Code) {}
 
-// observe reports an operation that began at begin and did nothing but wait for
-// some of the time.
+// observe reports an operation that began at begin and waited for some of the time.
 func (s *Store) observe(op string, begin time.Time, waited time.Duration, err error) {
-	// Clocks of the two measurements differ by nanoseconds: never below zero.
+	// The two times are measured separately, so the difference could be below zero by
+	// nanoseconds.
 	s.cfg.Observer.Observe(op, max(0, time.Since(begin)-waited), status.Code(coded(err)))
 }
 
-// Counts are numbers of a store, of one moment. Those that only grow begin at 0
-// with New.
+// Counts are numbers of a store at one point in time. Those that only grow begin at 0 with New.
 type Counts struct {
-	Images     int   // that are whole
+	Images     int   // complete images
 	Layers     int   // on the disk
-	LayerBytes int64 // of the files in them
-	Flights    int   // layers that are being got
-	Owners     int   // who use layers
+	LayerBytes int64 // size of the files in them
+	Flights    int   // layers that are being downloaded or unpacked
+	Owners     int   // users of layers
 
 	Downloaded uint64 // bytes of blobs from registries
-	// What was found damaged and set aside.
+	// Damaged files that were set aside.
 	DamagedLayers, DamagedRecords, DamagedLeases uint64
 }
 
-// counters are the numbers that only grow.
+// counters are the counts that only grow.
 type counters struct {
 	downloaded, layers, records, leases atomic.Uint64
 }
 
-// Counts returns numbers of images and layers: none before Run has read what is
-// there. It asks nobody and waits for no disk.
+// Counts returns the counts. It does not wait for the disk. Images and layers are 0 until Run has
+// read the directory.
 func (s *Store) Counts() Counts {
 	c := Counts{
 		Downloaded: s.counters.downloaded.Load(), DamagedLayers: s.counters.layers.Load(),
 		DamagedRecords: s.counters.records.Load(), DamagedLeases: s.counters.leases.Load(),
 	}
-	// Before Run has read the disk, zero images would look like a loss; the counters
-	// alone are true.
+	// Before Run has read the disk, 0 images would look like a loss; only the counters are valid.
 	select {
 	case <-s.ready:
 	default:
@@ -89,7 +85,7 @@ func (s *Store) Counts() Counts {
 	return c
 }
 
-// setLayerAside puts a damaged layer's directory away, and counts it.
+// setLayerAside moves a damaged layer's directory away, and counts it.
 func (s *Store) setLayerAside(name string) error {
 	err := s.putAway(name)
 	if err == nil {

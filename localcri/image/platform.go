@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// platform is what an image runs on. It is the object "platform" of an index, and the
-// three fields of that name in a configuration.
+// platform is a platform of images: the object "platform" of an index, and the three fields with
+// these names in a configuration.
 type platform struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
 	Variant      string `json:"variant,omitempty"`
 }
 
-// String is the platform as tools write it: linux/arm/v7.
+// String returns the platform in the usual form: linux/arm/v7.
 func (p platform) String() string {
 	return strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
 }
 
-// norm writes a platform in one way: variants that go without saying are left
-// out, and names that mean the same are one.
+// norm returns the normal form of a platform: default variants are omitted, and synonyms
+// replaced.
 func (p platform) norm() platform {
-	// Names of uname and of distributions, which some builders put in.
+	// Names of uname and of distributions, as some builders write them.
 	switch p.Architecture {
 	case "x86_64", "x86-64":
 		p.Architecture = "amd64"
@@ -37,7 +37,7 @@ func (p platform) norm() platform {
 		p.Architecture, p.Variant = "arm", "v6"
 	}
 	switch {
-	// The baselines: whatever runs on the architecture at all runs them.
+	// The default variants, which every CPU of the architecture supports.
 	case p.Architecture == "amd64" && p.Variant == "v1", p.Architecture == "arm64" && (p.Variant == "v8" || p.Variant == "8"):
 		p.Variant = ""
 	case p.Architecture == "arm" && p.Variant == "":
@@ -48,9 +48,8 @@ func (p platform) norm() platform {
 	return p
 }
 
-// runs lists the platforms whose programs run on p, the best first. It goes by the
-// architecture alone and asks no CPU; Config.Variant is how a node says that it can do
-// more.
+// runs returns the platforms whose programs run on p, the best first. It uses only the
+// architecture and Config.Variant, not the features of the CPU.
 func (p platform) runs() []platform {
 	p = p.norm()
 	out := []platform{p}
@@ -60,7 +59,7 @@ func (p platform) runs() []platform {
 		}
 	}
 	switch p.Architecture {
-	// Microarchitecture levels of the x86-64 psABI: each includes those below.
+	// Microarchitecture levels of the x86-64 psABI: each includes the lower ones.
 	case "amd64":
 		for v := '3'; v >= '2'; v-- {
 			if p.Variant > "v"+string(v) {
@@ -87,8 +86,8 @@ func (p platform) runs() []platform {
 	return out
 }
 
-// choose picks the entries of an index that run on p, the best first. If there
-// are none, the error names those that are there.
+// choose returns the entries of an index that run on p, the best first. If there are none, the
+// error names the existing platforms.
 func choose(p platform, entries []descriptor) ([]descriptor, error) {
 	var out []descriptor
 	for _, want := range p.runs() {
@@ -102,8 +101,7 @@ func choose(p platform, entries []descriptor) ([]descriptor, error) {
 		return out, nil
 	}
 	have := map[string]bool{}
-	// Nothing fits by name. The configuration of an entry without a platform will say
-	// which one it is for.
+	// No platform fits. An entry without a platform is possible: its configuration will tell.
 	for _, e := range entries {
 		if e.Platform == nil { // an index of one platform, or an index in an index
 			out = append(out, e)
@@ -118,15 +116,14 @@ func choose(p platform, entries []descriptor) ([]descriptor, error) {
 	return nil, fmt.Errorf("%w: no image for %v; there are images for %s", errNotFound, p, strings.Join(sortedKeys(have), ", "))
 }
 
-// canRun reports whether programs of an image run on p. An image that names no platform
-// is given the benefit of the doubt: old builders left it out.
+// canRun reports whether programs of an image run on p. An image without a platform is accepted:
+// old builders omitted it.
 func (p platform) canRun(image platform) bool {
 	if image.OS == "" && image.Architecture == "" {
-		return true // says nothing
+		return true // no platform
 	}
 	return slices.Contains(p.runs(), image.norm())
 }
 
-// sortedKeys returns the keys of m in order, so that messages and results do not change
-// from run to run.
+// sortedKeys returns the keys of m in order, so that messages and results are reproducible.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
