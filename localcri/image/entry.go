@@ -143,17 +143,16 @@ func join(dir, base string) string {
 	return dir + "/" + base
 }
 
-// keepsXattr reports whether an extended attribute of an archive is given to the
-// file: those that overlayfs or a security module would act on are not.
+// keepsXattr reports whether an extended attribute of an archive is set on the file. Attributes
+// with an effect on overlayfs or a security module are not.
 func keepsXattr(name string) bool {
-	// The default is no: attributes of security modules and of file systems come from
-	// the node's policy, not from an image.
+	// By default not: attributes of security modules and file systems are the node's decision,
+	// not the image's.
 	switch {
-	// Overlayfs in a user namespace obeys these (mount option userxattr).
+	// Overlayfs in a user namespace uses these (mount option userxattr).
 	case strings.HasPrefix(name, "user.overlay."):
 		return false
-	// File capabilities (capabilities(7)) are part of what an image means: ping has
-	// one.
+	// File capabilities (capabilities(7)) belong to an image: ping has one.
 	case strings.HasPrefix(name, "user."), name == "security.capability":
 		return true
 	case name == "system.posix_acl_access", name == "system.posix_acl_default":

@@ -27,11 +27,11 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Bounds of a talk with a server.
+// Limits for requests to a server.
 const (
-	maxTalk       = 16 << 20 // bytes of an answer that is no blob
+	maxTalk       = 16 << 20 // bytes of an answer, except a blob
 	maxHeader     = 1 << 20  // bytes of a header
-	maxTries      = 5        // in a row without a byte
+	maxTries      = 5        // in a row without progress
 	maxRetryAfter = 5 * time.Minute
 	dialTimeout   = 30 * time.Second
 )
@@ -39,35 +39,35 @@ const (
 // registry is a source: the mirrors of a host and the host itself, for one pull.
 type registry struct {
 	store *Store
-	ends  []*endpoint // that are asked for content
-	tags  []*endpoint // that are asked what a tag leads to
-	// slots bounds downloads of blobs by Config.PullJobs; documents take none.
+	ends  []*endpoint // used for content
+	tags  []*endpoint // used to resolve tags
+	// slots limits concurrent downloads of blobs to Config.PullJobs; documents need no slot.
 	slots chan struct{} // for downloads
 
-	// A channel of one token stands for a mutex.
+	// A channel with one token is used like a mutex.
 	lock chan struct{}  // guards bad
-	bad  map[digest]int // how many endpoints had wrong bytes
+	bad  map[digest]int // number of endpoints that sent wrong bytes
 }
 
-// endpoint is one server, with a repository on it.
+// endpoint is a server with one of its repositories.
 type endpoint struct {
 	repo name.Repository
-	root string // of its API
+	root string // of the registry API
 	auth authn.Authenticator
-	// plain says that it has no TLS: it may be asked without, and signed found none.
+	// plain reports that the server has no TLS: HTTP is allowed, and sign found no HTTPS.
 	plain bool
-	// http is what signed is made of, and what asks token servers.
+	// http is the transport without credentials, on which signed is based, and which is used for
+	// token servers.
 	http http.RoundTripper // without credentials
 
-	// lock guards signed. It is a channel, so that the wait for another request's token
-	// can end with a context.
+	// lock guards signed. It is a channel, so that the wait for another request's token ends with
+	// a context.
 	lock   chan struct{}
-	signed http.RoundTripper // with them, once the server has asked for them
+	signed http.RoundTripper // with credentials, once the server has asked for them
 }
 
-// newRegistry returns the source of one pull of ref. It talks to nobody yet. Each pull
-// has its own connections and credentials, so that no pull profits from the password of
-// another.
+// newRegistry returns the source for one pull of ref. It does not connect yet. Each pull has its
+// own connections and credentials, so that no pull can use the password of another.
 func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*registry, error) {
 	host, path := reference.Domain(ref), reference.Path(ref)
 	conf, err := s.reach(host)
@@ -80,8 +80,7 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	}
 	r := &registry{store: s, slots: make(chan struct{}, s.cfg.PullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
 	for _, m := range conf.Mirrors {
-		// Never the credentials of the pull: they are for the registry and not for
-		// whoever mirrors it.
+		// Never the credentials of the pull: they are for the registry and not for its mirrors.
 		a := authn.Anonymous
 		switch mhost, _, _ := strings.Cut(m.Host, "/"); {
 		case m.Username != "" || m.Password != "":
@@ -103,7 +102,7 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	return r, nil
 }
 
-// add appends a server, which may have a path that precedes repositories.
+// add appends a server, optionally with a path that precedes repositories.
 func (r *registry) add(server, path string, conf Endpoint, auth authn.Authenticator) error {
 	if conf.Lacks == Tags|Content {
 		return nil
@@ -122,19 +121,19 @@ func (r *registry) add(server, path string, conf Endpoint, auth authn.Authentica
 	return nil
 }
 
-// credentials are those of a pull. What is meant for another host is not sent.
+// credentials returns the credentials of a pull. Those for another host are not used.
 func credentials(a *runtimeapi.AuthConfig, host string) (authn.Authenticator, error) {
 	if a == nil {
 		return authn.Anonymous, nil
 	}
-	// The kubelet finds credentials by the image's name; other clients may send any.
+	// The kubelet selects credentials by the image's name; other clients may send any.
 	if addr := a.GetServerAddress(); addr != "" && !sameHost(addr, host) {
 		return authn.Anonymous, nil
 	}
-	// The kinds are told apart by the library: a registry token is sent as it is, an
-	// identity token is exchanged at the token server.
+	// The library distinguishes the kinds: it sends a registry token unchanged, and exchanges an
+	// identity token at the token server.
 	c := authn.AuthConfig{Username: a.GetUsername(), Password: a.GetPassword(), IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken()}
-	// The form of Docker's config.json. Some helpers pad it with NULs.
+	// The format of Docker's config.json. Some credential helpers pad it with NULs.
 	if a.GetAuth() != "" && c.Username == "" {
 		b, err := base64.StdEncoding.DecodeString(a.GetAuth())
 		user, password, ok := strings.Cut(strings.TrimRight(string(b), "\x00"), ":")
@@ -149,7 +148,7 @@ func credentials(a *runtimeapi.AuthConfig, host string) (authn.Authenticator, er
 	return authn.FromConfig(c), nil
 }
 
-// sameHost reports whether an address, perhaps a URL, is of a registry's host.
+// sameHost reports whether an address, which may be a URL, has the registry's host.
 func sameHost(addr, host string) bool {
 	if !strings.Contains(addr, "://") {
 		addr = "https://" + addr
@@ -158,7 +157,7 @@ func sameHost(addr, host string) bool {
 	if err != nil {
 		return false
 	}
-	// Docker Hub has three names for historical reasons.
+	// Docker Hub has three host names for historical reasons.
 	norm := func(h string) string {
 		h = strings.ToLower(strings.TrimSuffix(h, ":443"))
 		if h == "index.docker.io" || h == "registry-1.docker.io" {
@@ -169,10 +168,9 @@ func sameHost(addr, host string) bool {
 	return norm(u.Host) == norm(host)
 }
 
-// endpoint returns a server with a repository on it, path, which a mirror's own path
-// precedes.
+// endpoint returns a server with the repository path; a mirror's own path is put before it.
 func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authenticator) (*endpoint, error) {
-	// Strict: no default registry and no default namespace are put in front.
+	// Strict: no default registry or namespace is added.
 	opts := []name.Option{name.StrictValidation}
 	if conf.PlainHTTP {
 		opts = append(opts, name.Insecure)
@@ -185,7 +183,7 @@ func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authentica
 	if err != nil {
 		return nil, err
 	}
-	// The library gets the guarded way only, for token servers as well.
+	// The library gets only the guarded transport, also for token servers.
 	root := strings.TrimSuffix(cmp.Or(conf.Root, "/v2"), "/")
 	return &endpoint{
 		repo: repo, root: root, plain: conf.PlainHTTP, auth: auth, lock: make(chan struct{}, 1),
@@ -193,8 +191,8 @@ func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authentica
 	}, nil
 }
 
-// dialer returns the transport to one server. Its timeouts are for connecting; watch is
-// for what comes after.
+// dialer returns the transport for one server. Its timeouts are for connecting; watch has the
+// timeouts for the rest.
 func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 	if s.cfg.transport != nil {
 		return s.cfg.transport(conf), nil
@@ -203,13 +201,12 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: cmp.Or(conf.DialTimeout, dialTimeout), KeepAlive: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: s.cfg.PullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
-		// A transport that unpacks what a server has packed would change bytes and
-		// length.
-		DisableCompression: true, // what is compressed has a digest
+		// Transparent decompression would change bytes and length.
+		DisableCompression: true, // the digest is that of the compressed bytes
 	}
-	t.TLSClientConfig = &tls.Config{Certificates: conf.Certificates, InsecureSkipVerify: conf.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as the operator says
+	t.TLSClientConfig = &tls.Config{Certificates: conf.Certificates, InsecureSkipVerify: conf.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as configured
 	if len(conf.CA) > 0 {
-		// Beside the system's: answers may redirect to storage of somebody else.
+		// In addition to the system's, since answers may redirect to another server's storage.
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			return nil, fmt.Errorf("authorities of the system: %w", err)
@@ -222,23 +219,23 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 	return t, nil
 }
 
-// guard sends nothing without TLS but to a host that is configured so, and
-// bounds answers that are no blobs.
+// guard is a transport that sends nothing without TLS, except to a host configured for it, and
+// limits the size of answers other than blobs.
 type guard struct {
 	next   http.RoundTripper
 	host   string
 	plain  bool
 	root   string      // of the host's API
-	header http.Header // for the host alone
+	header http.Header // only for this host
 }
 
-// blobKey marks the context of a request for a blob, whose size the manifest bounds.
+// blobKey marks the context of a request for a blob, whose size is limited by the manifest.
 type blobKey struct{}
 
-// RoundTrip implements http.RoundTripper. It sees redirects and token servers as well.
+// RoundTrip implements http.RoundTripper. Redirects and token servers use it as well.
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
-	// Plain HTTP is for the configured host alone, wherever redirects and token servers
-	// lead.
+	// Plain HTTP only to the configured host, and not after redirects or for token servers
+	// elsewhere.
 	if r.URL.Scheme != "https" && !(g.plain && r.URL.Host == g.host) {
 		return nil, fmt.Errorf("%s://%s is not HTTPS, and PlainHTTP is not configured for it", r.URL.Scheme, r.URL.Host)
 	}
@@ -249,8 +246,8 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// toHost returns a request as it is sent: with the host's headers if it is for the host, and
-// the library's first question where the API is.
+// toHost returns the request to send: with the host's headers if it is for the host, and with the
+// path of the host's API for the library's first request.
 func (g *guard) toHost(r *http.Request) *http.Request {
 	const first = "/v2/"
 	if r.URL.Host != g.host {
@@ -268,26 +265,25 @@ func (g *guard) toHost(r *http.Request) *http.Request {
 	return r
 }
 
-// idleCloser is net/http's optional interface of transports.
+// idleCloser is an optional interface of transports in net/http.
 type idleCloser interface{ CloseIdleConnections() }
 
-// CloseIdleConnections implements idleCloser, which http.Client looks for on its
-// transport.
+// CloseIdleConnections implements idleCloser, which http.Client uses.
 func (g *guard) CloseIdleConnections() {
 	if c, ok := g.next.(idleCloser); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// limitedBody ends a body with an errLimit and still closes the connection's own.
+// limitedBody ends a body with an errLimit, and closes the original body.
 type limitedBody struct {
 	bounded
 	io.Closer
 }
 
-// do sends a request without credentials, and again with them once the server asks for
-// them: what it wants is in the challenge of the request that was refused (OCI
-// distribution specification, "Authentication"), and may differ from that of others.
+// do sends a request without credentials, and again with credentials if the server asks for them.
+// The answer to the first request says which ones (OCI distribution specification,
+// "Authentication"); that may depend on the request.
 func (e *endpoint) do(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if err := take(ctx, e.lock); err != nil {
 		return nil, err
@@ -308,9 +304,9 @@ func (e *endpoint) do(ctx context.Context, req *http.Request) (*http.Response, e
 	return (&http.Client{Transport: rt}).Do(req.Clone(ctx))
 }
 
-// asksForMore reports whether an answer to a request without credentials may be another
-// one with them. Some servers hide what not everybody may see. Credentials are not for
-// a server that the request was redirected to.
+// asksForMore reports whether a request without credentials may have another answer with them.
+// Some servers hide content that is not public. A server reached by a redirect does not get
+// credentials.
 func (e *endpoint) asksForMore(resp *http.Response) bool {
 	if resp.Request.URL.Host != e.repo.RegistryStr() {
 		return false
@@ -324,8 +320,8 @@ func (e *endpoint) asksForMore(resp *http.Response) bool {
 	return false
 }
 
-// sign makes the way to the server with credentials of the kind that an answer asks for. A
-// failure is not kept: the next request asks again.
+// sign returns a transport with credentials of the kind that the answer asks for. A failure is
+// not stored: the next request tries again.
 func (e *endpoint) sign(ctx context.Context, refused *http.Response) (http.RoundTripper, error) {
 	if err := take(ctx, e.lock); err != nil {
 		return nil, err
@@ -333,14 +329,14 @@ func (e *endpoint) sign(ctx context.Context, refused *http.Response) (http.Round
 	defer func() { <-e.lock }()
 	if e.signed == nil {
 		if e.plain {
-			// The library prefers TLS, and asks without it only whom it may.
+			// The library tries HTTPS first, and HTTP only if that is allowed.
 			found, err := transport.Ping(ctx, e.repo.Registry, e.http)
 			if err != nil {
 				return nil, err
 			}
 			e.plain = found.Insecure
 		}
-		// Pull scope alone: a token that leaks cannot push.
+		// Only the pull scope: a leaked token cannot push.
 		rt, err := transport.NewWithContext(ctx, e.repo.Registry, e.auth, &challenged{e.http, refused}, []string{e.repo.Scope(transport.PullScope)})
 		if err != nil {
 			return nil, err
@@ -350,8 +346,8 @@ func (e *endpoint) sign(ctx context.Context, refused *http.Response) (http.Round
 	return e.signed, nil
 }
 
-// challenged answers the library's question which credentials the server wants, a request
-// for /v2/, with what the server has said already.
+// challenged answers the library's request for /v2/, with which it asks for the kind of
+// credentials, with the server's earlier answer.
 type challenged struct {
 	http.RoundTripper
 	refused *http.Response
@@ -365,11 +361,10 @@ func (c *challenged) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: c.refused.StatusCode, Header: c.refused.Header, Body: http.NoBody, Request: c.refused.Request}, nil
 }
 
-// get asks for a document or a blob of the repository. A status other than 200
-// and 206 is an error. The body ends when the watch does not see a byte for too
-// long.
+// get requests a document or blob of the repository. A status other than 200 and 206 is an error.
+// Reading the body fails if the watch sees no byte for too long.
 func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header http.Header) (*http.Response, error) {
-	// The time that the caller spent elsewhere is not the server's.
+	// Time that the caller spent elsewhere does not count.
 	w.seen()
 	scheme := "https"
 	if e.plain {
@@ -380,7 +375,7 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	if err != nil {
 		return nil, err
 	}
-	// Set as they are: the keys are in canonical form already.
+	// Set directly: the keys are in canonical form already.
 	for k, v := range header {
 		req.Header[k] = v
 	}
@@ -388,7 +383,7 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	if err != nil {
 		return nil, e.explain(ctx, err)
 	}
-	// 206 is what a range request gets; whether it was one, the caller knows.
+	// 206 is the status for a range request; the caller knows whether it was one.
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer func() { _ = resp.Body.Close() }()
 		return nil, e.refused(resp)
@@ -396,19 +391,19 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	return resp, nil
 }
 
-// statusError is an answer that is no success.
+// statusError is an answer with a status other than success.
 type statusError struct {
 	host  string
 	code  int
-	after time.Duration // until when to wait; -1 if it does not say
+	after time.Duration // time to wait; -1 if not given
 }
 
-// Error leaves the body of the answer out: it is anybody's text.
+// Error does not contain the body of the answer, which is not trusted.
 func (s *statusError) Error() string {
 	return fmt.Sprintf("%s answers %d %s", s.host, s.code, http.StatusText(s.code))
 }
 
-// Unwrap gives the kind, which coded turns into a gRPC code.
+// Unwrap returns the kind of error, which coded converts to a gRPC code.
 func (s *statusError) Unwrap() error {
 	switch s.code {
 	case http.StatusNotFound:
@@ -420,21 +415,20 @@ func (s *statusError) Unwrap() error {
 	return errUnavailable
 }
 
-// again reports whether the same may be asked for later.
+// again reports whether a later try may succeed.
 func (s *statusError) again() bool {
 	return s.code == http.StatusTooManyRequests || s.code == http.StatusRequestTimeout || s.code >= 500
 }
 
-// refused makes the error of an answer.
+// refused returns the error for an answer.
 func (e *endpoint) refused(resp *http.Response) error {
 	return &statusError{e.repo.RegistryStr(), resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
-// retryAfter reads the header of that name: seconds, or a date. RFC 9110, section
-// 10.2.3. It returns -1 for no such header or one that is malformed, and never another
-// negative value.
+// retryAfter parses the Retry-After header: seconds, or a date (RFC 9110, section 10.2.3). It
+// returns -1 if the header is missing or malformed, and never another negative value.
 func retryAfter(v string, now time.Time) time.Duration {
-	// 31 bits are 68 years of seconds: no product with a second overflows.
+	// 31 bits are 68 years in seconds, so that the conversion to a Duration cannot overflow.
 	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
 	}
@@ -444,10 +438,10 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return -1
 }
 
-// explain returns what is wrong with a server, without what may be secret: URLs of
-// storage that answers redirect to, and what token servers say.
+// explain returns an error for a failed request without possible secrets: URLs of storage after
+// redirects, and texts of token servers.
 func (e *endpoint) explain(ctx context.Context, err error) error {
-	// Whatever failed did so because the context ended, and its cause is the news.
+	// The context has ended, so its cause is the reason.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -456,12 +450,12 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 		return &statusError{e.repo.RegistryStr(), terr.StatusCode, -1}
 	}
 	var uerr *url.Error
-	// The URL is left behind: signed URLs of object stores are credentials.
+	// The URL is removed: signed URLs of object stores are credentials.
 	if errors.As(err, &uerr) {
 		err = uerr.Err
 	}
 	text := err.Error()
-	text, _, _ = strings.Cut(text, "\n") // a token server's answer follows
+	text, _, _ = strings.Cut(text, "\n") // the rest is a token server's answer
 	const most = 300
 	if len(text) > most {
 		text = text[:most] + "..."
@@ -469,26 +463,26 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s: %s", errUnavailable, e.repo.RegistryStr(), text)
 }
 
-// pause waits as long as an error says before the next try. It returns the error
-// if there is to be none.
+// pause waits before the next try, as long as an error says. It returns the error if another try
+// is useless.
 func pause(ctx context.Context, err error, back *retry.Backoff) error {
 	wait := time.Duration(-1)
 	var st *statusError
 	if errors.As(err, &st) {
-		// 404 and 403 will be the same in a second. A server that wants more than
-		// maxRetryAfter is not waited for: kubelets try a pull again within five
+		// 404 and 403 do not change within a second. If a server asks for more than
+		// maxRetryAfter, there is no further try here: kubelets try a pull again within five
 		// minutes anyway.
 		if !st.again() || st.after > maxRetryAfter {
 			return err
 		}
-		wait = st.after // 0 is an answer, too
+		wait = st.after // 0 is valid
 	}
 	if wait < 0 {
 		wait = back.Next()
 	}
-	// The error now is worth more than a timeout later.
+	// Returning the error now is better than a timeout later.
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return err // nobody would be there
+		return err // the caller would be gone
 	}
 	if !retry.Sleep(ctx, wait) {
 		return context.Cause(ctx)
@@ -496,16 +490,16 @@ func pause(ctx context.Context, err error, back *retry.Backoff) error {
 	return nil
 }
 
-// backoff returns a fresh back-off between tries at one endpoint.
+// backoff returns a new back-off between tries at one endpoint.
 func backoff() *retry.Backoff { return &retry.Backoff{First: time.Second, Max: 30 * time.Second} }
 
-// each asks one endpoint after the other, until one has it. The error is that of
-// the last, which is the registry itself, and names those before.
+// each asks one endpoint after the other until one succeeds. The error is that of the last, the
+// registry itself, and names those before.
 func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpoint, last bool) error) error {
 	var before []string
 	var err error
 	for i, e := range ends {
-		// The last endpoint is told that it is: nobody can help out after it.
+		// The last endpoint has no alternative, so ask is told.
 		if err = r.persist(ctx, func() error { return ask(e, i == len(ends)-1) }); err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -513,15 +507,15 @@ func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpo
 			before = append(before, err.Error())
 		}
 	}
-	// A mirror's failure explains why the registry was asked at all.
+	// The failures of mirrors explain why the registry was asked.
 	if len(before) > 0 {
 		return fmt.Errorf("%w (mirrors: %s)", err, strings.Join(before, "; "))
 	}
 	return err
 }
 
-// persist asks again while a server says that it is busy. Errors without a status go
-// back at once: they are the business of ask.
+// persist tries again while a server reports that it is busy. Errors without a status are
+// returned at once: ask handles them.
 func (r *registry) persist(ctx context.Context, ask func() error) error {
 	back := backoff()
 	for n := 1; ; n++ {
@@ -536,12 +530,12 @@ func (r *registry) persist(ctx context.Context, ask func() error) error {
 	}
 }
 
-// acceptManifests is sent with each request for a manifest: without it some registries
-// convert to the oldest format, whose digest differs.
+// acceptManifests is sent with each request for a manifest: without it some registries convert it
+// to the oldest format, which has another digest.
 var acceptManifests = http.Header{"Accept": {strings.Join([]string{ociIndex, dockerIndex, ociManifest, dockerManifest}, ", ")}}
 
-// manifest implements source. A mirror with other bytes than the digest says counts as
-// one that does not have it.
+// manifest implements source. A mirror whose bytes do not match the digest counts as one without
+// the manifest.
 func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error) {
 	ends := r.ends
 	if digest(ref).check() != nil {
@@ -559,8 +553,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 	return b, mediaType, err
 }
 
-// config implements source. Configurations are small and are read whole, without a
-// file.
+// config implements source. Configurations are small, so they are read into memory.
 func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err error) {
 	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
 		b, _, err = e.document(ctx, r.store.cfg.ProgressTimeout, "blobs", string(d.Digest), nil, maxConfig)
@@ -572,7 +565,7 @@ func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err erro
 	return b, err
 }
 
-// document gets what is small.
+// document requests a small document.
 func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, ref string, header http.Header, most int64) (b []byte, mediaType string, err error) {
 	ctx, w := newWatch(ctx, patience)
 	defer w.stop()
@@ -581,30 +574,29 @@ func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, r
 		return nil, "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	// One byte more than allowed shows that there is more.
+	// One byte more than allowed shows that the document is too large.
 	b, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
 	switch {
 	case err != nil:
 		return nil, "", e.explain(ctx, err)
 	case int64(len(b)) > most:
 		return nil, "", fmt.Errorf("%w: %s of %s has more than %d bytes", errLimit, kind, e.repo.RegistryStr(), most)
-	// Nobody asked for a part: the bytes are not the document.
+	// No range was requested: the bytes are not the document.
 	case resp.StatusCode == http.StatusPartialContent:
 		return nil, "", fmt.Errorf("%w: %s answers with a part", errUnavailable, e.repo.RegistryStr())
 	}
 	return b, resp.Header.Get("Content-Type"), nil
 }
 
-// watch ends a context when nothing is seen for too long. It bounds the silence and not
-// the whole: a large layer may take hours on a slow line.
+// watch cancels a context when no data arrives for too long. It limits the silence, not the total
+// time: a large layer may take hours on a slow line.
 type watch struct {
 	patience time.Duration
 	timer    *time.Timer
 	cancel   context.CancelCauseFunc
 }
 
-// newWatch starts the clock. stop must be called, or the timer keeps the context's
-// cancel until it fires.
+// newWatch starts the timer. The caller has to call stop.
 func newWatch(ctx context.Context, patience time.Duration) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{patience: patience, cancel: cancel}
@@ -614,25 +606,25 @@ func newWatch(ctx context.Context, patience time.Duration) (context.Context, *wa
 	return ctx, w
 }
 
-// seen starts the patience anew.
+// seen restarts the timer.
 func (w *watch) seen() { w.timer.Reset(w.patience) }
 
-// stop ends the context as well, and so every read that is still under way.
+// stop also cancels the context, and with it every pending read.
 func (w *watch) stop() {
 	w.timer.Stop()
 	w.cancel(nil)
 }
 
-// trusted are the endpoints that are still asked for a blob. Those that sent wrong
-// bytes are skipped, but never the last, which is the registry itself. The token is
-// held for moments only, hence no context.
+// trusted returns the endpoints that may still be asked for a blob. Those that sent wrong bytes
+// are skipped, except the last, which is the registry itself. The token is held only for moments,
+// so no context is needed.
 func (r *registry) trusted(d digest) []*endpoint {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()
 	return r.ends[min(r.bad[d], len(r.ends)-1):]
 }
 
-// distrust implements source. Endpoints are given up in their order.
+// distrust implements source. Endpoints are excluded in their order.
 func (r *registry) distrust(d descriptor) bool {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()

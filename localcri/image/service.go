@@ -15,11 +15,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxRef is how many bytes the name of an image may have.
+// maxRef is the maximum length of an image name, in bytes.
 const maxRef = 4096
 
-// parseRef reads the name of an image as people write it. Names without a registry are
-// Docker Hub's, without a tag or digest "latest"; a tag beside a digest is dropped.
+// parseRef parses the name of an image as users write it. The default registry is Docker Hub and
+// the default tag "latest"; a tag together with a digest is dropped.
 func parseRef(name string) (reference.Named, error) {
 	if name == "" || len(name) > maxRef {
 		return nil, fmt.Errorf("%w: image.image has %d bytes; want 1 to %d", errInvalid, len(name), maxRef)
@@ -31,8 +31,8 @@ func parseRef(name string) (reference.Named, error) {
 	return ref, nil
 }
 
-// find is the image of a name, with a tag or a digest, or an ID, or the first
-// digits of one. Images that are not whole are not found. s.mu is held.
+// find returns the image for a name with a tag or a digest, an ID, or a prefix of an ID.
+// Incomplete images are not found. The caller holds s.mu.
 func (s *Store) find(name string) *record {
 	r := s.findAny(name)
 	if r == nil || !s.whole(r) {
@@ -41,8 +41,8 @@ func (s *Store) find(name string) *record {
 	return r
 }
 
-// findAny is find for images that may lack layers, so that they can be removed. s.mu is
-// held.
+// findAny is like find, but also finds incomplete images, so that they can be removed. The caller
+// holds s.mu.
 func (s *Store) findAny(name string) *record {
 	// IDs come first: "sha256:" and 64 digits would also parse as a repository with a
 	// tag.
@@ -54,7 +54,7 @@ func (s *Store) findAny(name string) *record {
 	}
 	if ref, err := reference.ParseDockerRef(name); err == nil {
 		full := ref.String()
-		// By s.tags and not by the records: a record may still have a tag that moved to
+		// By s.tags and not by the records: a record may still have a tag that now belongs to
 		// another image.
 		if id, ok := s.tags[full]; ok {
 			return s.images[id]
@@ -65,12 +65,11 @@ func (s *Store) findAny(name string) *record {
 			}
 		}
 	}
-	// Names win over digits: "abcdef" may be a repository.
+	// Names take precedence over IDs: "abcdef" may be a repository.
 	return s.byDigits(strings.TrimPrefix(name, digestPrefix))
 }
 
-// byDigits finds an image by the first digits of its ID, if they are of one alone. Two
-// images that share them make the answer ambiguous, and it is none.
+// byDigits finds an image by a prefix of its ID; nil if two images have it.
 func (s *Store) byDigits(digits string) (found *record) {
 	const fewest = 6
 	if len(digits) < fewest || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -87,22 +86,22 @@ func (s *Store) byDigits(digits string) (found *record) {
 	return found
 }
 
-// image is what the CRI says of an image. s.mu is held.
+// image returns the CRI's description of an image. The caller holds s.mu.
 func (s *Store) image(r *record) *runtimeapi.Image {
 	out := &runtimeapi.Image{
 		Id: string(r.ID), RepoTags: s.tagsOf(r), RepoDigests: slices.Clone(r.Digests), Pinned: r.Pinned,
-		// The annotations are those of the manifest. Which runtime handler it is for,
-		// it does not say: there is one.
+		// The annotations are those of the manifest. The runtime handler is not set: there is
+		// only one.
 		Spec: &runtimeapi.ImageSpec{Image: string(r.ID), Annotations: r.Annotations},
 	}
-	// Pinned by configuration, which may change with a restart and so is in no record.
+	// Pinned by configuration, which may change with a restart and so is not recorded.
 	for _, t := range out.RepoTags {
 		out.Pinned = out.Pinned || slices.Contains(s.cfg.Pinned, t)
 	}
 	for _, d := range out.RepoDigests {
 		out.Pinned = out.Pinned || slices.Contains(s.cfg.Pinned, d)
 	}
-	// An image may have the same layer twice; it is on the disk once.
+	// An image may contain the same layer twice; it is on the disk once.
 	counted := map[string]bool{}
 	for _, k := range r.Layers {
 		if l := s.layers[k]; l != nil && !counted[k] {
@@ -115,8 +114,8 @@ func (s *Store) image(r *record) *runtimeapi.Image {
 	return out
 }
 
-// user splits what an image says of its user: the group is left out. At most one of uid
-// and name is set, as the CRI has it; the kubelet needs the uid for runAsNonRoot.
+// user parses the user in an image's configuration, and ignores the group. At most one of uid and
+// name is set, as the CRI requires; the kubelet needs the uid for runAsNonRoot.
 func user(u string) (uid *runtimeapi.Int64Value, name string) {
 	u, _, _ = strings.Cut(u, ":")
 	if n, err := strconv.ParseInt(u, 10, 64); err == nil && n >= 0 {
@@ -125,7 +124,7 @@ func user(u string) (uid *runtimeapi.Int64Value, name string) {
 	return nil, u
 }
 
-// ListImages lists the images, or the one that the filter names.
+// ListImages lists all images, or the one that the filter names.
 func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
@@ -136,7 +135,7 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 		if r := s.find(name); r != nil {
 			return []*runtimeapi.Image{s.image(r)}, nil
 		}
-		// An unknown name is an empty list in the CRI, and no error.
+		// In the CRI an unknown name is an empty list, and no error.
 		return nil, nil
 	}
 	var out []*runtimeapi.Image
@@ -149,9 +148,9 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 	return out, nil
 }
 
-// ImageStatus returns an image by its name, ID or the ID's first digits; none, if
-// it is not there. With verbose, info has "info", whose "imageSpec" is its configuration. While preloaded
-// images are being read, it waits before it says that there is none.
+// ImageStatus returns an image by name, ID or a prefix of its ID; the answer has no image if it
+// does not exist. If verbose is true, the key "info" has JSON with the image's configuration in
+// "imageSpec". While preloaded images are being imported, it waits before it returns no image.
 func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
@@ -161,10 +160,10 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What is there is answered at once, also during the preload.
+	// An existing image is returned at once, also during the preload.
 	r := s.find(image.GetImage())
 	if r == nil {
-		// The wait may take minutes, and must not stop the others.
+		// The wait may take minutes, so the lock is released.
 		s.mu.Unlock()
 		err := s.awaitPreloaded(ctx)
 		s.mu.Lock()
@@ -172,13 +171,13 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 			return nil, coded(err)
 		}
 		if r = s.find(image.GetImage()); r == nil {
-			// A response without an image is how the CRI says that it is not there.
+			// In the CRI an answer without an image means that it does not exist.
 			return &runtimeapi.ImageStatusResponse{}, nil
 		}
 	}
 	out := &runtimeapi.ImageStatusResponse{Image: s.image(r)}
 	if verbose {
-		// containerd's and CRI-O's form.
+		// The format of containerd and CRI-O.
 		b, err := json.Marshal(map[string]json.RawMessage{"imageSpec": r.Config})
 		if err != nil {
 			return nil, coded(err)
@@ -188,24 +187,23 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 	return out, nil
 }
 
-// PullImage takes an image from its registry or a mirror of that, and returns
-// its ID. What is there is not downloaded again. When ctx ends, it returns, and
-// what only it had wanted stops; the next pull goes on with what was downloaded.
+// PullImage downloads an image from its registry or one of its mirrors, and returns its ID.
+// Existing layers are not downloaded again. When ctx ends it returns, and downloads that only it
+// needs stop; the next pull continues them.
 //
-// Errors are gRPC statuses: InvalidArgument, NotFound, PermissionDenied,
-// Unavailable ("RegistryUnavailable: ..."), DataLoss, ResourceExhausted,
-// DeadlineExceeded. An image that Config.Verify refuses is
-// "SignatureValidationFailed: ...".
+// Errors are gRPC statuses: InvalidArgument, NotFound, PermissionDenied, Unavailable
+// ("RegistryUnavailable: ..."), DataLoss, ResourceExhausted, DeadlineExceeded. If Config.Verify
+// rejects an image, the message begins with "SignatureValidationFailed: ".
 func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (id string, err error) {
 	if err := s.await(ctx); err != nil {
 		return "", coded(err)
 	}
 	begin := time.Now()
 	defer func() { s.observe(OpPull, begin, 0, err) }()
-	// An earlier deadline of the caller stays in force.
+	// An earlier deadline of the caller still applies.
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PullTimeout)
 	defer cancel()
-	// The end of Run ends the pull, though the caller's context goes on.
+	// The pull also ends with Run.
 	defer context.AfterFunc(s.base, cancel)()
 	ref, err := parseRef(image.GetImage())
 	if err != nil {
@@ -216,11 +214,11 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 		return "", coded(err)
 	}
 	o := order{repo: ref.Name()}
-	// parseRef leaves exactly one of the two.
+	// parseRef returns exactly one of the two.
 	switch r := ref.(type) {
 	case reference.Canonical:
 		o.ref = r.Digest().String()
-		// sha512 is a valid reference, and not a digest that is known here.
+		// sha512 is valid in a reference, but not supported here.
 		if err := digest(o.ref).check(); err != nil {
 			return "", coded(fmt.Errorf("%w: image.image: %w", errInvalid, err))
 		}
@@ -229,9 +227,8 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	}
 	got, err := s.install(ctx, src, o)
 	if err != nil {
-		// Downloads that were cut off have errors of their own, of which none is the
-		// reason.
-		if ctx.Err() != nil { // the cause of whatever it caused
+		// Cancelled downloads have errors of their own, which are not the reason.
+		if ctx.Err() != nil { // the cause of the other errors
 			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error())
 		}
 		return "", coded(fmt.Errorf("pull %s: %w", ref, err))
@@ -275,7 +272,7 @@ func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) er
 		return coded(fmt.Errorf("%w: image.image is empty; want the name of an image", errInvalid))
 	}
 	s.mu.Lock()
-	// Also an image with missing layers can be removed.
+	// Incomplete images can be removed, too.
 	r := s.findAny(image.GetImage())
 	s.mu.Unlock()
 	if r == nil {
@@ -290,22 +287,21 @@ func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) er
 	return nil
 }
 
-// ImageFsInfo returns the file system of images and containers, which is one, and
-// how much of it the layers use.
+// ImageFsInfo returns the file system of images and containers, which is the same, and the usage
+// of the layers.
 func (s *Store) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
 	}
 	var size, entries uint64
 	s.mu.Lock()
-	// The sizes of the layers were counted when they were unpacked: no walk of the
-	// disk.
+	// The sizes of the layers were computed at unpacking, so the disk is not read.
 	for _, l := range s.layers {
 		size += uint64(l.Size)
 		entries += uint64(l.Entries)
 	}
 	s.mu.Unlock()
-	// Two values and not one twice: callers may change what they get.
+	// Two separate values, since callers may change them.
 	usage := func() []*runtimeapi.FilesystemUsage {
 		return []*runtimeapi.FilesystemUsage{{
 			Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.RootDir},
@@ -315,5 +311,5 @@ func (s *Store) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespons
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage(), ContainerFilesystems: usage()}, nil
 }
 
-// Close does nothing: the end of Run's context ends the store.
+// Close does nothing: the store ends with Run's context.
 func (s *Store) Close(context.Context) error { return nil }

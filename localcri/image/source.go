@@ -12,50 +12,47 @@ import (
 	"time"
 )
 
-// source is where an image comes from. Its methods may be called by several goroutines
-// at once, one for each layer.
+// source provides an image. Its methods may be called concurrently, once for each layer.
 type source interface {
-	// manifest returns a manifest or an index, by a tag or a digest, at most
-	// maxManifest bytes of it, and its media type if that is known.
+	// manifest returns a manifest or an index, by tag or digest, with at most maxManifest bytes,
+	// and its media type if known.
 	manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error)
 	// config returns a blob of at most maxConfig bytes.
 	config(ctx context.Context, d descriptor) ([]byte, error)
 	// blob opens a blob. Its bytes are not verified.
 	blob(ctx context.Context, d descriptor) (blob, error)
-	// distrust is told that a blob has not the bytes that it should have. It
-	// reports whether they may be had elsewhere.
+	// distrust reports that a blob has wrong content. It returns whether another place may have
+	// the right one.
 	distrust(d descriptor) bool
 }
 
-// blob is read by one goroutine.
+// blob is the content of a blob. Only one goroutine reads it.
 type blob interface {
 	io.Reader
-	// wait returns when Read does not wait for the network any more.
+	// wait returns when Read does not have to wait for the network.
 	wait(ctx context.Context) error
-	// close ends reading. What was downloaded is of no more use if done is set.
+	// close ends reading. done means that the downloaded file is no longer needed.
 	close(done bool)
 }
 
-// verified reads a blob and compares its size and digest at its end. Until Read has
-// returned io.EOF nothing is known of the bytes: whoever uses them earlier must be able
-// to throw the result away.
+// verified reads a blob, and compares its size and digest at its end. Until Read has returned
+// io.EOF the bytes are not verified: whoever uses them before must be able to discard the result.
 type verified struct {
 	r    io.Reader
 	want descriptor
 	sum  hash.Hash
 	n    int64
-	// err is returned again: a blob that was wrong once never becomes right.
+	// err is returned by all later calls: a wrong blob stays wrong.
 	err error
 }
 
-// newVerified returns a reader of r that ends with errWrongBytes if r is not the blob
-// want.
+// newVerified returns a reader of r that fails with errWrongBytes if r is not the blob want.
 func newVerified(r io.Reader, want descriptor) *verified {
 	return &verified{r: r, want: want, sum: sha256.New()}
 }
 
-// Read implements io.Reader. An error of r itself is passed on: a connection that
-// breaks is not damage.
+// Read implements io.Reader. An error of r is returned unchanged: a broken connection is not
+// damage.
 func (v *verified) Read(p []byte) (int, error) {
 	if v.err != nil {
 		return 0, v.err
@@ -64,7 +61,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	v.n += int64(n)
 	v.sum.Write(p[:n])
 	switch {
-	// As soon as it is known, and not after an endless stream.
+	// As soon as it is known: the stream could be endless.
 	case v.n > v.want.Size:
 		err = fmt.Errorf("%w: blob %s has more than its %d bytes", errWrongBytes, v.want.Digest, v.want.Size)
 	case errors.Is(err, io.EOF):
@@ -76,7 +73,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkBytes compares a small document with its descriptor.
+// checkBytes compares a small document with its digest.
 func checkBytes(b []byte, want digest) error {
 	if got := digestOf(b); got != want {
 		return fmt.Errorf("%w: digest is %s; want %s", errWrongBytes, got, want)
@@ -84,28 +81,27 @@ func checkBytes(b []byte, want digest) error {
 	return nil
 }
 
-// slotted reads a blob with one of the slots for unpacking, and gives it back
-// while it waits for the network. Slots are for the CPU and the disk: a layer that
-// waits for a slow server must not keep others from being unpacked.
+// slotted reads a blob with one of the slots for unpacking, and releases the slot while it waits
+// for the network. Slots limit the use of CPU and disk: a layer from a slow server must not
+// prevent others from being unpacked.
 type slotted struct {
 	ctx   context.Context
 	b     blob
 	slots chan struct{}
 	held  bool
-	// waited is the time that was spent in waiting for bytes and for a slot.
+	// waited is the total time of waiting for bytes and for a slot.
 	waited time.Duration
 }
 
-// readier is a blob that can report whether the next read returns without waiting.
+// readier is a blob that reports whether the next read returns without waiting.
 type readier interface{ ready() bool }
 
-// Read implements io.Reader. A blob that does not implement readier is read as if every read
-// may wait.
+// Read implements io.Reader. If the blob is not a readier, every read is assumed to wait.
 func (s *slotted) Read(p []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, context.Cause(s.ctx)
 	}
-	// The usual case, bytes that are there and a slot that is held, costs no channel.
+	// In the usual case, with bytes available and the slot held, no channel is used.
 	w, ok := s.b.(readier)
 	ready := ok && w.ready()
 	if !ready || !s.held {
@@ -121,8 +117,8 @@ func (s *slotted) await(ready bool) error {
 	begin := time.Now()
 	defer func() { s.waited += time.Since(begin) }()
 	if !ready {
-		// The slot is given back before the wait, and asked for again after it, behind
-		// others.
+		// The slot is released before the wait, and requested again afterwards, behind other
+		// requests.
 		s.release()
 		if err := s.b.wait(s.ctx); err != nil {
 			return err
@@ -137,7 +133,7 @@ func (s *slotted) await(ready bool) error {
 	return nil
 }
 
-// release gives the slot back, if it is held. It may be called again.
+// release releases the slot if it is held.
 func (s *slotted) release() {
 	if s.held {
 		<-s.slots

@@ -23,85 +23,81 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// maxStored bounds how many layers, images and leases are read at the start.
+// maxStored is the maximum number of layers, images and leases that are read at the start.
 const maxStored = 100_000
 
-// Store is the images of a node. All methods may be called at the same time;
-// those before Run has read what is there wait for it.
+// Store stores the images of a node. All methods may be called concurrently; they wait until Run
+// has read the directory.
 type Store struct {
-	// cfg has all defaults and does not change.
+	// cfg has all defaults set and does not change.
 	cfg Config
 
-	ready chan struct{} // closed when what is there was read
+	ready chan struct{} // closed when the directory has been read
 	over  chan struct{} // closed when Run has returned
-	// base is Run's context, which is set before ready is closed. Flights and pulls end
-	// with it.
+	// base is Run's context, set before ready is closed. Flights and pulls end with it.
 	base context.Context
 	// The directories of records, opened by Run before ready is closed.
 	records *checkpoint.Store
 	leased  *checkpoint.Store
-	marks   *checkpoint.Store // of what was preloaded
+	marks   *checkpoint.Store // of preloaded archives
 
-	// Channels that stand for semaphores, taken with take: a wait can end with a
-	// context, which it cannot for a mutex. disk and writes may be held while s.mu is
-	// taken, and never the other way round.
+	// Channels used as semaphores, with take: unlike a mutex, the wait ends with a context. s.mu
+	// may be locked while disk or writes is held, but not the other way round.
 	unpackSlots chan struct{}
 	disk        chan struct{} // has a token while layers are renamed
 	writes      chan struct{} // has a token while image records are written
 	work        sync.WaitGroup
-	preloaded   chan struct{} // closed when the preloaded images were read
-	purge       chan struct{} // there may be something in the trash
+	preloaded   chan struct{} // closed when the preloaded images have been imported
+	purge       chan struct{} // the trash may have files
 
-	mu sync.Mutex // held for no call of the disk
-	// images has each image by its ID, those that are not whole included.
+	mu sync.Mutex // never held during disk I/O
+	// images has each image by its ID, also incomplete ones.
 	images map[digest]*record
-	tags   map[string]digest // names with tags
-	// seq is the largest number that a tag has got. It grows with each pull of a tag.
+	tags   map[string]digest // image by name with tag
+	// seq is the highest number given to a tag. It grows with each pull by tag.
 	seq     uint64
 	layers  map[string]*layer // by key
 	leases  map[string]*lease // by owner
-	hung    bool              // a record could not be read: nothing is collected
+	hung    bool              // a record could not be read: no layer is collected
 	flights map[digest]*flight
 	lanes   map[string]*lane
-	changed chan struct{}   // closed when a layer comes
-	purged  []chan struct{} // to be closed once what is in the trash now is gone
-	// partial has the files of downloads in ingest, by name, and when they were last
-	// used.
+	changed chan struct{}   // closed when a layer is added
+	purged  []chan struct{} // to be closed once the present trash is deleted
+	// partial has the last use of each file of a download in ingest, by name.
 	partial map[string]time.Time
 
 	counters counters
 }
 
-// layer is a layer that is on the disk. All fields but those of layerMeta are guarded
-// by Store.mu.
+// layer is a layer on the disk. Store.mu guards the fields other than layerMeta.
 type layer struct {
 	layerMeta
-	dir       string // where it is: in layers, or in ingest as long as it is not committed
+	dir       string // path: in layers, or in ingest until it is committed
 	committed bool
-	held      int       // pulls that need it
-	keep      time.Time // until when it is kept, though nobody needs it
+	held      int       // number of pulls that need it
+	keep      time.Time // until then it is kept even if nobody needs it
 }
 
-// layerVersion is that of the record of a layer. A layer of another version is put away
-// at the start, as after a downgrade: it is pulled again.
+// layerVersion is the version of layer records. A layer with another version, for example after a
+// downgrade, is removed at the start and pulled again.
 const layerVersion = 1
 
-// layerMeta is a layer's own record. It is written once, into the layer's directory,
-// before that gets its name.
+// layerMeta is a layer's record. It is written once, into the layer's directory, before that is
+// renamed to its final name.
 type layerMeta struct {
 	Version    int       `json:"version"`
 	Key        string    `json:"key"`
 	DiffID     digest    `json:"diffID"`
 	Size       int64     `json:"size"` // of its files, in bytes
 	Entries    int64     `json:"entries"`
-	OpaqueRoot bool      `json:"opaqueRoot,omitempty"` // hides all that is below
+	OpaqueRoot bool      `json:"opaqueRoot,omitempty"` // hides all layers below
 	Root       *rootAttr `json:"root,omitempty"`
 }
 
-// record is an image, as it is kept. It is not changed once it is published.
+// record is the record of an image. It does not change after publish.
 type record struct {
 	ID          digest            `json:"id"`
-	Tags        map[string]uint64 `json:"tags,omitempty"`    // names with tags; the largest number has a name that several claim
+	Tags        map[string]uint64 `json:"tags,omitempty"`    // names with tags; if several images have a name, the highest number wins
 	Digests     []string          `json:"digests,omitempty"` // names with digests
 	Config      []byte            `json:"config"`
 	Layers      []string          `json:"layers"` // keys, the lowest first
@@ -111,15 +107,15 @@ type record struct {
 	config *configFile
 }
 
-// lease is what a container uses.
+// lease records the layers that a container uses.
 type lease struct {
 	Image  digest   `json:"image"`
 	Layers []string `json:"layers"` // keys, the topmost first
-	// Unknown is set where the record was damaged: any layer may be in use.
+	// Unknown is set if the record was damaged: any layer may be in use.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// New checks a configuration and returns a Store for it. It has no effects.
+// New checks cfg and returns a Store. It has no side effects.
 func New(cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -147,20 +143,18 @@ const (
 	metaFile = "meta"
 )
 
-// path returns a path below Config.RootDir. Elements come from constants and checked
-// digests only.
+// path returns a path below Config.RootDir. The elements must be constants or checked digests.
 func (s *Store) path(elements ...string) string {
 	return filepath.Join(append([]string{s.cfg.RootDir}, elements...)...)
 }
 
-// Run makes the directory ready, reads what is there, and works until ctx ends.
-// It is called once. An error before that means that the directory cannot be
-// used, as one that another Store has: its process is named.
+// Run locks and reads the directory, and works until ctx ends. It may be called once. An earlier
+// error means that the directory cannot be used; if another Store uses it, the error names the
+// process.
 func (s *Store) Run(ctx context.Context) error {
-	// Callers of await must not wait for a store that never became ready.
+	// So that callers of await do not wait for a store whose start has failed.
 	defer close(s.over)
-	// The lock is held for as long as the process uses the directory: a second agent
-	// would collect the layers of the first.
+	// The lock is held until the end: a second agent would collect the layers of the first.
 	unlock, err := s.prepare()
 	if err != nil {
 		return fmt.Errorf("image: %w", err)
@@ -169,31 +163,31 @@ func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.base = ctx
-	// Nobody else is there yet: read takes no locks.
+	// No concurrent use yet: read takes no locks.
 	if err := s.read(); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
-	// A crash may have come between the record of an image and those that lost a name
+	// Needed after a crash between writing an image's record and those of images that lost a name
 	// to it.
 	s.dropStale(ctx)
 	close(s.ready)
 	defer func() {
-		s.mu.Lock()   // what begins a flight holds it, and sees from here on that all is over
-		s.mu.Unlock() //nolint:staticcheck // all that is wanted is the order
+		s.mu.Lock()   // flights begin under s.mu, so later ones see that the store has ended
+		s.mu.Unlock() //nolint:staticcheck // only for this order
 		s.work.Wait()
 	}()
-	// Beside the loop, since a preload of gigabytes must not keep the others waiting.
+	// In parallel, since importing gigabytes must not delay the rest.
 	s.work.Go(func() {
 		defer close(s.preloaded)
 		s.preload(ctx)
 	})
-	// What the last process did not get to.
+	// Leftovers of the last process.
 	s.collect(ctx)
 	// Nothing expires in less than keepPartial.
 	tick := time.NewTicker(keepPartial)
 	defer tick.Stop()
 	for {
-		// Here and nowhere else, so that no call waits for the removal of a tree.
+		// Only here, so that no call waits for the deletion of a tree.
 		s.emptyTrash(ctx)
 		select {
 		case <-ctx.Done():
@@ -206,12 +200,11 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// emptyDirs stand for layers that an image does not have: overlayfs mounts no
-// fewer than two read-only.
+// emptyDirs stand in for missing layers: overlayfs needs at least two for a read-only mount.
 var emptyDirs = []string{"empty/a", "empty/b"}
 
-// await waits until the store runs. It returns errClosed if the start has failed, or
-// once Run's context has ended.
+// await waits until the store runs. It returns errClosed if the start has failed, or once Run's
+// context has ended.
 func (s *Store) await(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -220,15 +213,15 @@ func (s *Store) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// The context of Run may have ended while flights are still on their way down.
+	// Run's context may have ended while flights have not.
 	if s.base.Err() != nil {
 		return errClosed
 	}
 	return nil
 }
 
-// awaitPreloaded waits until the preloaded images have been read: one that is not
-// there before that may be among them.
+// awaitPreloaded waits until the preloaded images have been imported: a missing image may be
+// among them.
 func (s *Store) awaitPreloaded(ctx context.Context) error {
 	select {
 	case <-s.preloaded:
@@ -240,16 +233,16 @@ func (s *Store) awaitPreloaded(ctx context.Context) error {
 	}
 }
 
-// prepare makes the directories, takes the lock and looks at the file system. The error
-// of a second user names its process.
+// prepare creates the directories, takes the lock and checks the file system. If another process
+// has the lock, the error names it.
 func (s *Store) prepare() (unlock func(), err error) {
-	// For root alone: layers have setuid files, which nobody may run from here.
+	// Accessible for root only: layers have setuid files, which no user may execute from here.
 	for _, d := range append([]string{"", layersDir, ingestDir, trashDir}, emptyDirs...) {
 		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
 			return nil, err
 		}
 	}
-	// These are mounted as parts of a container's root, which others may enter.
+	// These become parts of a container's root, which all users may enter.
 	for _, d := range emptyDirs {
 		if err := os.Chmod(s.path(d), 0o755); err != nil {
 			return nil, err
@@ -273,8 +266,8 @@ func (s *Store) prepare() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// probe looks whether layers can be kept here. An answer now is worth more than a layer
-// that fails in the middle: each step is one that every layer needs.
+// probe checks that the file system supports layers, with an example of each operation, so that
+// no layer fails halfway.
 func (s *Store) probe() error {
 	dir, err := os.MkdirTemp(s.path(ingestDir), "probe-")
 	if err != nil {
@@ -295,17 +288,17 @@ func (s *Store) probe() error {
 	if err := unix.Mknodat(t.fd, "whiteout", unix.S_IFCHR, 0); err != nil {
 		return fmt.Errorf("%s cannot have device files: %w", s.cfg.RootDir, err)
 	}
-	// An older kernel answers ENOSYS, and some seccomp filters EPERM.
+	// Older kernels return ENOSYS, and some seccomp filters EPERM.
 	if _, err := openBeneath(t.fd, "none"); !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("kernel has no openat2, want 5.6 or later: %w", err)
 	}
 	return nil
 }
 
-// read learns what is there, and puts away what a crash left. An error means that
-// nothing is known for sure, and that nothing may be collected: Run ends with it.
+// read reads the directory, and removes leftovers of a crash. After an error the content is not
+// known and nothing may be collected: Run ends.
 func (s *Store) read() error {
-	// Renamed as a whole, and removed later: half-unpacked layers may be large.
+	// Renamed first and deleted later: half-unpacked layers may be large.
 	if err := s.putAway(ingestDir); err != nil {
 		return err
 	}
@@ -321,14 +314,14 @@ func (s *Store) read() error {
 	if err := s.readLeases(); err != nil {
 		return err
 	}
-	// A mark that is lost costs an import.
+	// A lost mark only causes an import.
 	marks, err := checkpoint.Open(checkpoint.Config{Dir: s.path(marksDir), NoSync: true})
 	s.marks = marks
 	return err
 }
 
-// readLayers makes the table of layers from the directories of layers. Contents are not
-// read.
+// readLayers fills the table of layers from the directories of layers. It does not read their
+// files.
 func (s *Store) readLayers() error {
 	names, err := safefile.Names(s.path(layersDir), maxStored)
 	if err != nil {
@@ -336,13 +329,13 @@ func (s *Store) readLayers() error {
 	}
 	for _, key := range names {
 		b, err := safefile.ReadIn(s.path(layersDir, key), metaFile, 64<<10)
-		// With an error of the read, b is empty and perr is of no interest.
+		// If the read failed, b is empty and perr does not matter.
 		m, perr := parseMeta(b, key)
 		switch {
 		case err == nil && perr == nil:
 			s.layers[key] = &layer{layerMeta: *m, dir: s.path(layersDir, key), committed: true}
-		// These say that the directory is damaged. Any other error, such as EIO, may be
-		// the disk's of this moment: a good layer must not be thrown away for it.
+		// With these errors the directory is damaged. Any other error, such as EIO, may be
+		// temporary: an intact layer must not be deleted for it.
 		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
 			s.cfg.Log.Warn("put away damaged layer", zap.String("layer", key), zap.Error(errors.Join(err, perr)))
 			if err := s.setLayerAside(filepath.Join(layersDir, key)); err != nil {
@@ -355,8 +348,8 @@ func (s *Store) readLayers() error {
 	return nil
 }
 
-// parseMeta reads the record of the layer with a key. An error means that the layer
-// cannot be used.
+// parseMeta parses the record of the layer with a key. If it returns an error, the layer cannot
+// be used.
 func parseMeta(b []byte, key string) (*layerMeta, error) {
 	var m layerMeta
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -371,8 +364,7 @@ func parseMeta(b []byte, key string) (*layerMeta, error) {
 	return &m, nil
 }
 
-// readRecords reads the images. A damaged record is set aside and costs that image
-// alone.
+// readRecords reads the images. A damaged record is set aside and affects only its image.
 func (s *Store) readRecords() (err error) {
 	s.records, err = checkpoint.Open(checkpoint.Config{Dir: s.path(imagesDir), OnCorrupt: func(key, aside string, err error) {
 		s.counters.records.Add(1)
@@ -386,15 +378,13 @@ func (s *Store) readRecords() (err error) {
 		return err
 	}
 	for _, key := range keys[:min(len(keys), maxStored)] {
-		// The store of records calls OnCorrupt for a damaged one, and then it is
-		// missing.
+		// For a damaged record the store calls OnCorrupt, and then reports it as missing.
 		b, err := s.records.Read(key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // damaged, and set aside
 		}
 		if err != nil {
-			// The record is there and names layers, only which ones is unknown: sweep
-			// collects none.
+			// The record exists, but which layers it names is not known: sweep collects none.
 			s.hung = true
 			s.cfg.Log.Error("failed to read record of image", zap.String("image", key), zap.Error(err))
 			continue
@@ -404,7 +394,8 @@ func (s *Store) readRecords() (err error) {
 			err = errors.New("record is of another image")
 		}
 		if err != nil {
-			// Well written and yet not ours: a file that somebody has copied or edited.
+			// The record is well-formed but does not belong here: a file that was copied or
+			// edited.
 			if err := s.records.SetAside(key, err); err != nil {
 				s.cfg.Log.Error("failed to set aside record of image", zap.String("image", key), zap.Error(err))
 			}
@@ -415,8 +406,8 @@ func (s *Store) readRecords() (err error) {
 	return nil
 }
 
-// parseRecord reads an image's record. It has the same bounds as a pull, since the file
-// may have been edited.
+// parseRecord parses an image's record. It has the same limits as a pull, since the file may have
+// been edited.
 func parseRecord(b []byte) (*record, error) {
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -437,7 +428,7 @@ func parseRecord(b []byte) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The configuration says what containers run: it has to be that of the ID.
+	// The configuration determines what containers run: its digest must be the ID.
 	if digestOf(r.Config) != r.ID {
 		return nil, errors.New("config is not the image's")
 	}
@@ -445,8 +436,7 @@ func parseRecord(b []byte) (*record, error) {
 	return &r, nil
 }
 
-// readLeases reads who uses which layers. None of them is ever forgotten: its container
-// may be running.
+// readLeases reads the users of layers. None is ever dropped: its container may be running.
 func (s *Store) readLeases() (err error) {
 	s.leased, err = checkpoint.Open(checkpoint.Config{Dir: s.path(leasesDir), NoSync: true, OnCorrupt: func(key, aside string, err error) {
 		s.cfg.Log.Warn("set aside damaged record of lease", zap.String("owner", key), zap.String("file", aside), zap.Error(err))
@@ -461,13 +451,13 @@ func (s *Store) readLeases() (err error) {
 	for _, key := range keys[:min(len(keys), maxStored)] {
 		b, err := s.leased.Read(key)
 		l := &lease{}
-		// A lease that was set aside reads as missing.
+		// A lease that was set aside is reported as missing.
 		if err == nil {
 			err = json.Unmarshal(b, l)
 		}
 		if err != nil {
-			// Whose layers these are is not known any more: none is collected
-			// until the owner lets go, also after the next start.
+			// The layers of this owner are not known any more: no layer is collected until the
+			// owner releases them, also after a restart.
 			l = &lease{Unknown: true}
 			if b, merr := json.Marshal(l); merr == nil {
 				err = errors.Join(err, s.leased.Write(key, b))
@@ -480,21 +470,21 @@ func (s *Store) readLeases() (err error) {
 	return nil
 }
 
-// publish has an image known. Names that other images have go to it, if its
-// claim is the later one. s.mu is held, or nobody else is there yet.
+// publish adds an image to the tables. It gets names of other images if its claim is later. The
+// caller holds s.mu, or there is no concurrent use yet.
 func (s *Store) publish(r *record) {
 	s.images[r.ID] = r
 	for t, seq := range r.Tags {
 		s.seq = max(s.seq, seq)
 		old := s.images[s.tags[t]]
-		// Equal numbers are the same claim: the first that was read keeps the tag.
+		// Equal numbers are the same claim: the first one read keeps the tag.
 		if old == nil || old.ID == r.ID || old.Tags[t] < seq {
 			s.tags[t] = r.ID
 		}
 	}
 }
 
-// tagsOf lists the names with tags that an image has. s.mu is held.
+// tagsOf returns the names with tags of an image. The caller holds s.mu.
 func (s *Store) tagsOf(r *record) []string {
 	var out []string
 	for t := range r.Tags {
@@ -506,7 +496,7 @@ func (s *Store) tagsOf(r *record) []string {
 	return out
 }
 
-// whole reports whether all layers of an image are there. s.mu is held.
+// whole reports whether all layers of an image exist. The caller holds s.mu.
 func (s *Store) whole(r *record) bool {
 	for _, k := range r.Layers {
 		if l := s.layers[k]; l == nil || !l.committed {
@@ -516,9 +506,8 @@ func (s *Store) whole(r *record) bool {
 	return true
 }
 
-// putAway moves a file or directory to the trash. One that is not there is no error.
-// Within one file system a rename is all or nothing: no half-removed layer is ever seen
-// under its name. The name in the trash is random.
+// putAway moves a file or directory to the trash, under a random name. A missing one is no error.
+// A rename within a file system is atomic: a half-deleted layer never has its old name.
 func (s *Store) putAway(name string) error {
 	err := os.Rename(s.path(name), s.path(trashDir, rand.Text()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -527,8 +516,8 @@ func (s *Store) putAway(name string) error {
 	return err
 }
 
-// emptyTrash removes what was put away, and tells who waits for that. It may take minutes,
-// and is called by Run alone. What cannot be removed stays for the next time.
+// emptyTrash deletes the trash, and wakes those who wait for that. It may take minutes, and only
+// Run calls it. What cannot be deleted is tried again the next time.
 func (s *Store) emptyTrash(ctx context.Context) {
 	s.mu.Lock()
 	waiting := s.purged
@@ -539,7 +528,7 @@ func (s *Store) emptyTrash(ctx context.Context) {
 			close(w)
 		}
 	}()
-	// Too many names at once are no failure: the rest comes at the next round.
+	// Too many names are no error: the rest is deleted in the next round.
 	names, err := safefile.Names(s.path(trashDir), maxStored)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		s.cfg.Log.Warn("failed to list removed images that are to be erased", zap.Error(err))
@@ -554,7 +543,7 @@ func (s *Store) emptyTrash(ctx context.Context) {
 	}
 }
 
-// take waits for a token. Reading one from the channel gives it back. It returns the
+// take waits for a token, which the caller returns by receiving from the channel. It returns the
 // cause of ctx if that ends first.
 func take(ctx context.Context, tokens chan struct{}) error {
 	select {
@@ -565,20 +554,20 @@ func take(ctx context.Context, tokens chan struct{}) error {
 	}
 }
 
-// space is an errFull when less than the reserve is left.
+// space returns an errFull if less than the reserve is free.
 func (s *Store) space() error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.cfg.RootDir, &st); err != nil {
 		return err
 	}
-	// What is left for others than root, so that the reserve is on the safe side.
+	// The space available to non-root users, to be on the safe side.
 	block := int64(st.Bsize) //nolint:unconvert // 32 bits on some machines
 	free, bytes, inodes := int64(st.Bavail)*block, s.cfg.Reserve, int64(1024)
 	if s.cfg.ReserveOf != nil {
 		b, n := s.cfg.ReserveOf(int64(st.Blocks)*block, int64(st.Files))
 		bytes, inodes = max(bytes, b), max(inodes, n)
 	}
-	// File systems without a fixed table of inodes, such as btrfs, report none at all.
+	// File systems without a fixed inode table, such as btrfs, report no inodes.
 	if free < bytes || st.Files > 0 && int64(st.Ffree) < inodes {
 		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want at least %d and %d", errFull, s.cfg.RootDir, free, st.Ffree, bytes, inodes)
 	}

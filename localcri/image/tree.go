@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names that overlayfs knows (Documentation/filesystems/overlayfs.rst). The prefix
-// trusted.overlay. belongs to the kernel: no archive may set such an attribute.
+// Names with a meaning in overlayfs (Documentation/filesystems/overlayfs.rst). The prefix
+// trusted.overlay. belongs to the kernel: an archive must not set such attributes.
 const (
 	opaqueXattr   = "trusted.overlay.opaque"
 	overlayXattrs = "trusted.overlay."
 )
 
-// tree is the directory of a layer. Everything is done relative to its
-// descriptor; no link is followed and no mount point crossed. It is used by one
-// goroutine at a time.
+// tree is the directory of a layer. All access is relative to its descriptor; no link is followed
+// and no mount point crossed. Only one goroutine may use it at a time.
 type tree struct {
 	path string
 	fd   int
@@ -29,7 +28,7 @@ type tree struct {
 	atFD int
 }
 
-// openTree opens a layer's directory. Close must be called.
+// openTree opens a layer's directory. The caller has to call Close.
 func openTree(path string) (*tree, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -38,14 +37,14 @@ func openTree(path string) (*tree, error) {
 	return &tree{path: path, fd: fd, atFD: -1}, nil
 }
 
-// Close closes the descriptors of the tree; those that dir returned are void.
+// Close closes the descriptors of the tree, also those that dir returned.
 func (t *tree) Close() {
 	t.forget()
 	_ = unix.Close(t.fd)
 }
 
-// forget lets go of the directory that was used last. It must be called before that
-// directory is removed or replaced: the descriptor would go on to name the old one.
+// forget closes the directory that was used last. It must be called before that directory is
+// removed or replaced: the descriptor would still refer to the old one.
 func (t *tree) forget() {
 	if t.atFD >= 0 {
 		_ = unix.Close(t.atFD)
@@ -53,7 +52,7 @@ func (t *tree) forget() {
 	t.at, t.atFD = "", -1
 }
 
-// dir opens a directory. The descriptor is the tree's, good until the next call.
+// dir opens a directory. The descriptor belongs to the tree, and is valid until the next call.
 func (t *tree) dir(path string) (int, error) {
 	if path == "." {
 		return t.fd, nil
@@ -71,8 +70,8 @@ func (t *tree) dir(path string) (int, error) {
 	return fd, nil
 }
 
-// openBeneath opens the directory path below an open one (openat2(2), since Linux 5.6).
-// A link on the way is ELOOP, a mount point EXDEV. The caller closes the descriptor.
+// openBeneath opens the directory path below an open one (openat2(2), since Linux 5.6). The error
+// is ELOOP for a link in the path, EXDEV for a mount point. The caller closes the descriptor.
 func openBeneath(fd int, path string) (int, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -80,38 +79,36 @@ func openBeneath(fd int, path string) (int, error) {
 	}
 	for {
 		got, err := unix.Openat2(fd, path, how)
-		// EAGAIN is the kernel's answer if a rename elsewhere came in between; it is
-		// worth another try.
+		// The kernel returns EAGAIN if a rename elsewhere interfered; another try helps.
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			return got, err
 		}
 	}
 }
 
-// stat looks at an entry of an open directory. Links are not followed.
+// stat returns the attributes of an entry of an open directory. It follows no links.
 func stat(fd int, base string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(fd, base, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return st, err
 }
 
-// isDir reports whether st is of a directory.
+// isDir reports whether st describes a directory.
 func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// isWhiteout reports whether st is of a whiteout: a character device with the number
-// 0/0.
+// isWhiteout reports whether st describes a whiteout: a character device with the number 0/0.
 func isWhiteout(st *unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
-// remove removes an entry of an open directory, with all that is below it.
+// remove removes an entry of an open directory, with everything below it.
 func (t *tree) remove(fd int, base string) error {
-	// Most entries are files: one call.
+	// Most entries are files, for which one call is enough.
 	err := unix.Unlinkat(fd, base, 0)
 	if !errors.Is(err, unix.EISDIR) {
 		return err
 	}
-	// A Root follows no link out of the directory, whatever is below.
+	// An os.Root follows no link out of the directory.
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return err
@@ -120,29 +117,28 @@ func (t *tree) remove(fd int, base string) error {
 	return root.RemoveAll(base)
 }
 
-// setOpaque hides what the layers below have in a directory.
+// setOpaque hides the entries that the layers below have in a directory.
 func setOpaque(fd int) error { return unix.Fsetxattr(fd, opaqueXattr, []byte("y"), 0) }
 
-// isOpaque reports whether setOpaque has marked a directory. Other values that
-// overlayfs may know have other meanings.
+// isOpaque reports whether setOpaque has marked a directory. Other values have other meanings in
+// overlayfs.
 func isOpaque(fd int) bool {
 	var b [2]byte
 	n, err := unix.Fgetxattr(fd, opaqueXattr, b[:])
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// byFD is a path to an entry of an open directory, for the calls that take no
-// descriptor. Its last element is not followed by them.
+// byFD returns a path to an entry of an open directory, for calls that take no descriptor. They
+// must not follow its last element.
 func byFD(fd int, base string) string { return fmt.Sprintf("/proc/self/fd/%d/%s", fd, base) }
 
-// findBelow looks for a path in a stack of layers, the topmost first, as
-// overlayfs does: a whiteout, an opaque directory or anything that is no
-// directory hides what is below. It returns a descriptor of the directory that
-// holds it, for the caller to close, and -1 if there is nothing. steps is taken
-// down by one for each element that was looked at; at 0 it is an error.
+// findBelow looks up a path in a stack of layers, the topmost first, as overlayfs does: a
+// whiteout, an opaque directory or a non-directory hides the layers below. It returns a
+// descriptor of the parent directory, which the caller closes, or -1 if the path does not exist.
+// steps is decremented for each element; at 0 it returns an error.
 func findBelow(layers []int, path string, steps *int) (fd int, st unix.Stat_t, err error) {
 	for _, l := range layers {
-		// The first layer with an answer decides, be it that the path is hidden.
+		// The first layer that has or hides the path decides.
 		fd, st, hides, err := findIn(l, path, steps)
 		if err != nil || fd >= 0 || hides {
 			return fd, st, err
@@ -151,15 +147,14 @@ func findBelow(layers []int, path string, steps *int) (fd int, st unix.Stat_t, e
 	return -1, st, nil
 }
 
-// findIn looks for a path in one layer. hides reports whether the layer hides what
-// those below have there. fd is of the directory that holds the last element, and -1
-// without one.
+// findIn looks up a path in one layer. hides reports whether it hides the path in the layers
+// below. fd is the parent directory, or -1 if the path does not exist.
 func findIn(layer int, path string, steps *int) (fd int, st unix.Stat_t, hides bool, err error) {
 	at, err := unix.Openat(layer, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, st, false, err
 	}
-	// An opaque directory anywhere on the way hides all that is below it.
+	// An opaque directory in the path hides everything below it.
 	hides = isOpaque(at)
 	elements := strings.Split(path, "/")
 	for i, e := range elements {
@@ -168,7 +163,7 @@ func findIn(layer int, path string, steps *int) (fd int, st unix.Stat_t, hides b
 			return -1, st, false, fmt.Errorf("%w: too many look-ups in the layers below", errLimit)
 		}
 		st, err = stat(at, e)
-		// Not in this layer, and in those below unless one of the parents was opaque.
+		// Not in this layer; the layers below may have it unless a parent was opaque.
 		if errors.Is(err, unix.ENOENT) {
 			_ = unix.Close(at)
 			return -1, st, hides, nil
@@ -177,7 +172,7 @@ func findIn(layer int, path string, steps *int) (fd int, st unix.Stat_t, hides b
 		if err == nil && last && !isWhiteout(&st) {
 			return at, st, hides, nil
 		}
-		// A whiteout, or a file where a directory is asked for, ends the search.
+		// A whiteout, or a file where a directory is needed, ends the look-up.
 		if err == nil && (isWhiteout(&st) || !isDir(&st)) {
 			_ = unix.Close(at)
 			return -1, st, true, nil

@@ -20,25 +20,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLimit means that a layer is larger than allowed, in one way or another.
+// errLimit means that a layer exceeds one of the limits.
 var errLimit = errors.New("limit exceeded")
 
-// errFull means that the file system has less left than is to be left.
+// errFull means that less than the reserve is free on the file system.
 var errFull = errors.New("no space left beside the reserve")
 
-// Bounds of what is remembered of an archive until its end.
+// Limits for the data about an archive that is kept until its end.
 const (
-	maxRemembered = 16 << 20 // bytes of names, and 32 for each
-	maxReplaced   = 1000     // directories that the archive itself replaces
+	maxRemembered = 16 << 20 // bytes of names, plus 32 for each
+	maxReplaced   = 1000     // directories of its own that an archive may replace
 	maxXattr      = 64 << 10
 	maxSteps      = 1 << 20 // look-ups in the layers below
 )
 
-// remembered counts what is kept in memory of one archive until its end.
+// remembered is the memory used for an archive until its end, in bytes.
 type remembered int
 
-// add counts names that are kept together, with 32 bytes for what is around them. It
-// returns errLimit when the archive has no more room.
+// add adds names that are stored together, plus 32 bytes of overhead. It returns errLimit if the
+// archive exceeds its limit.
 func (r *remembered) add(names ...string) error {
 	*r += 32
 	for _, n := range names {
@@ -55,35 +55,35 @@ func (r *remembered) add(names ...string) error {
 type unpackLimits struct {
 	bytes   int64        // of files
 	entries int64        // of the archive
-	space   func() error // an errFull when there is none left; asked now and then
+	space   func() error // returns an errFull if the disk is full; called from time to time
 }
 
-// rootAttr is what an archive says of the layer's root. Overlayfs takes the root's
-// attributes from the upper directory: whoever mounts the layers sets them there.
+// rootAttr has the attributes of the layer's root in the archive. Overlayfs takes the root's
+// attributes from the upper directory, so they have to be set there when the layers are mounted.
 type rootAttr struct {
 	Mode uint32 `json:"mode"`
 	UID  int    `json:"uid"`
 	GID  int    `json:"gid"`
 }
 
-// unpacked is what became of an archive.
+// unpacked is the result of unpacking an archive.
 type unpacked struct {
 	size       int64 // bytes of files
 	entries    int64
 	opaqueRoot bool
 	root       *rootAttr
-	implied    []string // directories whose owner and mode must come from below
-	links      []link   // hard links to what must come from below
+	implied    []string // directories whose owner and mode must come from lower layers
+	links      []link   // hard links with targets in lower layers
 }
 
-// alone reports whether a layer is the same on whatever it lies.
+// alone reports whether a layer does not depend on lower layers.
 func (u *unpacked) alone() bool { return len(u.implied) == 0 && len(u.links) == 0 }
 
 // link is a hard link: both paths are clean and relative to the layer's root.
 type link struct{ name, target string }
 
-// unpacker makes a layer's tree out of an archive, in overlayfs's format. It is used by
-// one goroutine.
+// unpacker unpacks an archive to a layer's tree, in overlayfs's format. Only one goroutine may
+// use it.
 type unpacker struct {
 	tree
 	lim unpackLimits
@@ -91,17 +91,17 @@ type unpacker struct {
 	buf []byte
 
 	out unpacked
-	// implied has directories that were made only since something below them came. The
+	// implied has the directories that exist only because an entry below them was unpacked. The
 	// archive may still have an entry for each.
 	implied map[string]bool
-	// What is kept in memory, the directories of its own that the layer replaced, and the
-	// bytes written since the last look at the space.
+	// The memory used for names, the directories of its own that the layer has replaced, and the
+	// bytes written since the last check of the free space.
 	remembered remembered
 	replaced   int
-	followed   int // elements that were looked at for links
+	followed   int // path elements that were checked for links
 	sinceSpace int64
 
-	times    *os.File // directories' times, given at the end
+	times    *os.File // times of directories, set at the end
 	timesBuf *bufio.Writer
 }
 
@@ -114,7 +114,7 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, lim unpackLim
 	if err != nil {
 		return nil, err
 	}
-	times, err := os.OpenFile(scratch, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // made here, with O_EXCL
+	times, err := os.OpenFile(scratch, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // a new file, with O_EXCL
 	if err != nil {
 		t.Close()
 		return nil, err
@@ -133,7 +133,7 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, lim unpackLim
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
-		// The library reads PAX and GNU headers, whose sizes it bounds itself.
+		// The library parses PAX and GNU headers, with size limits of its own.
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -145,8 +145,7 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, lim unpackLim
 			return nil, fmt.Errorf("unpack %s: %w", shown(h.Name), err)
 		}
 	}
-	// Targets may come later in the archive; what is still missing then is in a layer
-	// below.
+	// Targets may follow in the archive; those still missing now are in a lower layer.
 	if err := u.linkLate(); err != nil {
 		return nil, err
 	}
@@ -159,7 +158,7 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, lim unpackLim
 	return &u.out, nil
 }
 
-// entry does what one entry of the archive says.
+// entry unpacks one entry of the archive.
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if u.out.entries++; u.out.entries > u.lim.entries {
 		return fmt.Errorf("%w: layer has more than %d entries", errLimit, u.lim.entries)
@@ -171,12 +170,12 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err != nil || d == ignore {
 		return err
 	}
-	// The root has no parent to open and no name to make.
+	// The root has no parent to open, and no name to create.
 	if path == "." {
 		return u.rootEntry(d, h)
 	}
 	if d == opaque {
-		// The directory may come only later in the archive, or never.
+		// The entry of the parent directory may follow later, or be missing.
 		fd, _, err := u.makeDir(path)
 		if err != nil {
 			return err
@@ -207,8 +206,7 @@ func cost(h *tar.Header) int64 {
 	return int64(n)
 }
 
-// spend counts what is written, and looks at the space that is left now and then. It
-// looks every 32 MiB; the error is the limits' own.
+// spend adds to the bytes written, and checks the free space every 32 MiB.
 func (u *unpacker) spend(n int64) error {
 	if u.sinceSpace += n; u.sinceSpace < 32<<20 {
 		return nil
@@ -217,11 +215,10 @@ func (u *unpacker) spend(n int64) error {
 	return u.lim.space()
 }
 
-// rootEntry does what an entry says of the root of the layer.
+// rootEntry unpacks an entry for the root of the layer.
 func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 	if d == opaque {
-		// Overlayfs ignores the mark on a root: Use leaves out the layers below
-		// instead.
+		// Overlayfs ignores the mark on a root: Use omits the layers below instead.
 		u.out.opaqueRoot = true
 		return setOpaque(u.fd)
 	}
@@ -238,12 +235,12 @@ func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 // mode returns the permission bits of an entry, with setuid, setgid and the sticky bit.
 func mode(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
-// findDir opens a directory of the layer and returns its path without links: those on
-// the way are followed. The descriptor is the tree's, as that of dir. If the directory
-// is missing, the path is that at which it would be, beside the error ENOENT.
+// findDir opens a directory of the layer, and returns its path with links resolved. The
+// descriptor belongs to the tree, like that of dir. If the directory is missing, the error is
+// ENOENT, and the path is that where it would be.
 func (u *unpacker) findDir(path string) (fd int, real string, err error) {
 	fd, err = u.dir(path)
-	// Only a link, or a file in the way, gives one of these.
+	// Only a link, or a file in the path, causes one of these.
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
 		return fd, path, err
 	}
@@ -254,12 +251,11 @@ func (u *unpacker) findDir(path string) (fd int, real string, err error) {
 	return fd, real, err
 }
 
-// follow returns where the links of the layer lead on the way of a path, with the layer's
-// root as the root of all links. It looks at the layer alone, as other runtimes do: a
-// link of a layer below is hidden by what this layer has at its place. Elements that are
-// missing, or no links, stay as they are.
+// follow resolves the symbolic links in a path, with the layer's root as root. It reads only this
+// layer, like other runtimes: a link in a lower layer is hidden by what this layer has in its
+// place. Elements that are missing or not links stay unchanged.
 func (u *unpacker) follow(path string) (string, error) {
-	const most = 40 // links of one path, as in the kernel: path_resolution(7)
+	const most = 40 // links in one path, as in the kernel: path_resolution(7)
 	links, text := 0, make([]byte, maxPath+1)
 	var done []string
 	for rest := strings.Split(path, "/"); len(rest) > 0; {
@@ -272,7 +268,7 @@ func (u *unpacker) follow(path string) (string, error) {
 			done = done[:max(0, len(done)-1)]
 			continue
 		}
-		// One budget for the whole layer: links are cheap to write and dear to follow.
+		// One limit for the whole layer: links are cheap to write and expensive to follow.
 		if u.followed++; u.followed > maxSteps || len(done) >= maxDepth {
 			return "", fmt.Errorf("%w: too many elements behind the links on the way of %s", errLimit, shown(path))
 		}
@@ -298,8 +294,8 @@ func (u *unpacker) follow(path string) (string, error) {
 	return strings.Join(done, "/"), nil
 }
 
-// linkText reads a symbolic link with the help of buf; "" means that there is none. dir
-// has no links; "" is the root.
+// linkText reads a symbolic link into buf; "" means that there is none. dir has no links; "" is
+// the root.
 func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
 	at := u.fd
 	if dir != "" {
@@ -320,14 +316,14 @@ func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
 	return string(buf[:max(0, n)]), err
 }
 
-// makeDir is findDir, and makes what is missing on the way: its owner and mode must come
-// from the layers below.
+// makeDir is like findDir, but creates missing directories: their owner and mode must come from
+// lower layers.
 func (u *unpacker) makeDir(path string) (fd int, real string, err error) {
 	fd, real, err = u.findDir(path)
 	if err == nil {
 		return fd, real, nil
 	}
-	// These can be put right, or explained, by a look at each element.
+	// These errors can be handled, or explained, by going through the path.
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
 		return -1, real, err
 	}
@@ -336,7 +332,7 @@ func (u *unpacker) makeDir(path string) (fd int, real string, err error) {
 		done = strings.TrimPrefix(done+"/"+e, "/")
 		next, err := u.step(at, e, done)
 		if at != u.fd {
-			// One descriptor at a time, however deep the path is.
+			// One descriptor at a time, for paths of any depth.
 			_ = unix.Close(at)
 		}
 		if err != nil {
@@ -349,8 +345,8 @@ func (u *unpacker) makeDir(path string) (fd int, real string, err error) {
 	return at, real, nil
 }
 
-// step opens an element of a path, or makes it. at is an open directory, path is that
-// of the element in the layer. The caller closes the result.
+// step opens or creates an element of a path. at is an open directory, path the path of the
+// element in the layer. The caller closes the result.
 func (u *unpacker) step(at int, base, path string) (int, error) {
 	fd, err := openBeneath(at, base)
 	if err == nil {
@@ -362,7 +358,7 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 		if serr != nil {
 			return -1, serr
 		}
-		// Only a whiteout makes way. Links were followed before.
+		// Only a whiteout may be replaced. Links were resolved before.
 		if !isWhiteout(&st) {
 			return -1, fmt.Errorf("%s is on its way, and no directory", shown(path))
 		}
@@ -377,13 +373,12 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 	if fd, err = openBeneath(at, base); err != nil {
 		return -1, err
 	}
-	// The umask has taken bits away in mkdir.
+	// The umask has removed bits in mkdir.
 	if err := unix.Fchmod(fd, 0o755); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
-	// In the place of a whiteout the directory takes nothing from below: it is new, and
-	// must go on hiding what was there.
+	// A directory that replaces a whiteout is new: it must still hide the layers below.
 	if fresh {
 		err = setOpaque(fd)
 	} else if !u.implied[path] {
@@ -397,7 +392,7 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 	return fd, nil
 }
 
-// hide makes a whiteout. What the layer itself has of that name stays. fd is the open
+// hide creates a whiteout. An entry of this name in the layer itself stays. fd is the open
 // parent.
 func (u *unpacker) hide(fd int, base string) error {
 	st, err := stat(fd, base)
@@ -407,8 +402,8 @@ func (u *unpacker) hide(fd int, base string) error {
 		return unix.Mknodat(fd, base, unix.S_IFCHR, 0)
 	case err != nil:
 		return err
-	// Whiteouts apply to the layers below only, whatever the order in the archive (OCI
-	// image specification, "Whiteouts").
+	// Whiteouts apply only to lower layers, in any order within the archive (OCI image
+	// specification, "Whiteouts").
 	case isDir(&st):
 		d, err := openBeneath(fd, base)
 		if err != nil {
@@ -420,8 +415,8 @@ func (u *unpacker) hide(fd int, base string) error {
 	return nil
 }
 
-// clear makes room for an entry that is no directory. fd is the open parent of path.
-// With nothing there it does nothing.
+// clear removes an existing entry to make room for a new one that is not a directory. fd is the
+// open parent of path.
 func (u *unpacker) clear(fd int, path, base string) error {
 	st, err := stat(fd, base)
 	if errors.Is(err, unix.ENOENT) {
@@ -431,8 +426,8 @@ func (u *unpacker) clear(fd int, path, base string) error {
 		return err
 	}
 	if isDir(&st) {
-		// A removal costs as much as what it removes: an archive could fill and replace
-		// one directory again and again.
+		// A removal takes as long as the tree is large: an archive could fill and replace one
+		// directory again and again.
 		if u.replaced++; u.replaced > maxReplaced {
 			return fmt.Errorf("%w: layer replaces more than %d directories of its own", errLimit, maxReplaced)
 		}
@@ -444,7 +439,7 @@ func (u *unpacker) clear(fd int, path, base string) error {
 		if err := u.remove(held, base); err != nil {
 			return err
 		}
-		// The cached descriptor would go on to name the directory that is gone.
+		// The cached descriptor would still refer to the removed directory.
 		if u.at == path || strings.HasPrefix(u.at, path+"/") {
 			u.forget()
 		}
@@ -455,9 +450,9 @@ func (u *unpacker) clear(fd int, path, base string) error {
 	return nil
 }
 
-// put makes an entry that is neither a whiteout nor the root; fd is the open parent.
+// put creates an entry that is neither a whiteout nor the root; fd is the open parent.
 func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) error {
-	// The last number is -1 as a 32-bit one, which chown(2) takes for "leave as it is".
+	// As a 32-bit number the last one is -1, which chown(2) treats as "do not change".
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
 		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
 	}
@@ -467,8 +462,8 @@ func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) er
 	if h.Typeflag == tar.TypeLink {
 		return u.putLink(fd, path, base, h)
 	}
-	// Directories keep what is in them and links keep their target: both see for
-	// themselves what is in the way.
+	// Directories keep their entries and links their target: both functions handle an existing
+	// entry themselves.
 	if err := u.clear(fd, path, base); err != nil {
 		return err
 	}
@@ -486,22 +481,22 @@ func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) er
 	default:
 		return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
 	}
-	// What has no content is not opened: a device's driver or a FIFO would notice.
+	// Nodes are not opened: that would have an effect on a device's driver or a FIFO.
 	return u.ownAt(fd, base, h)
 }
 
-// putDir makes a directory, or gives a new owner and mode to the one that is there.
+// putDir creates a directory, or sets the owner and mode of an existing one.
 func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 	hidden := false
-	// Closed to others until it has its own mode.
+	// Closed to others until it has its final mode.
 	if err := unix.Mkdirat(fd, base, 0o700); errors.Is(err, unix.EEXIST) {
 		st, err := stat(fd, base)
 		if err != nil {
 			return err
 		}
 		if !isDir(&st) {
-			// A whiteout and a directory of one name: the directory hides what is below
-			// it.
+			// If a whiteout and a directory have the same name, the directory hides the lower
+			// layers.
 			hidden = isWhiteout(&st)
 			if err := u.clear(fd, path, base); err != nil {
 				return err
@@ -519,7 +514,7 @@ func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 	}
 	u.forget()
 	u.at, u.atFD = path, d // most likely its entries follow
-	// Its attributes are known now and need not come from below.
+	// Its attributes are known now and need not come from lower layers.
 	delete(u.implied, path)
 	if err := u.own(d, h); err != nil {
 		return err
@@ -529,7 +524,7 @@ func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 			return err
 		}
 	}
-	// Entries below it will change the time.
+	// Later entries in it change the time.
 	return u.laterTime(path, h.ModTime)
 }
 
@@ -540,7 +535,7 @@ func (u *unpacker) putFile(fd int, base string, h *tar.Header, r io.Reader) erro
 	if h.Size < 0 || h.Size > u.lim.bytes-u.out.size {
 		return fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
 	}
-	// O_EXCL: clear has made the name free.
+	// O_EXCL: clear has removed an existing entry.
 	f, err := unix.Openat(fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -564,8 +559,8 @@ func (u *unpacker) putFile(fd int, base string, h *tar.Header, r io.Reader) erro
 // zeroBlock is a block that is not written: the file has a hole in its place.
 var zeroBlock [4 << 10]byte
 
-// copy writes what r has into an empty file, without blocks of zeros, and returns the
-// number of bytes. The bound counts what the layer has already, holes included.
+// copy writes the content of r to an empty file, with holes for blocks of zeros. It returns the
+// number of bytes. The limit includes what the layer has already, with its holes.
 func (u *unpacker) copy(f int, r io.Reader) (n int64, err error) {
 	end := int64(0) // of what was written
 	for {
@@ -600,7 +595,7 @@ func (u *unpacker) copy(f int, r io.Reader) (n int64, err error) {
 	}
 }
 
-// readFull reads until b is full or an error comes, which may be io.EOF.
+// readFull reads until b is full or an error occurs, which may be io.EOF.
 func readFull(r io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var m int
@@ -610,7 +605,7 @@ func readFull(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// dataAt returns how many bytes there are before the next block of zeros.
+// dataAt returns the number of bytes before the next block of zeros.
 func dataAt(b []byte) int {
 	for at := 0; at < len(b); at += len(zeroBlock) {
 		if block := b[at:min(at+len(zeroBlock), len(b))]; len(block) == len(zeroBlock) && bytes.Equal(block, zeroBlock[:]) {
@@ -620,7 +615,7 @@ func dataAt(b []byte) int {
 	return len(b)
 }
 
-// writeAt writes the whole of b.
+// writeAt writes all of b.
 func writeAt(f int, b []byte, at int64) error {
 	for len(b) > 0 {
 		n, err := unix.Pwrite(f, b, at)
@@ -635,12 +630,12 @@ func writeAt(f int, b []byte, at int64) error {
 	return nil
 }
 
-// putNode makes a device file or a FIFO. Nobody opens devices here: what a container
-// may open is up to its device cgroup.
+// putNode creates a device node or a FIFO. Which devices a container may open is decided by its
+// device cgroup.
 func (u *unpacker) putNode(fd int, base string, h *tar.Header) error {
 	kind, dev := uint32(unix.S_IFIFO), 0
 	if h.Typeflag != tar.TypeFifo {
-		// The kernel's device numbers have 12 and 20 bits.
+		// Device numbers of the kernel have 12 and 20 bits.
 		if h.Devmajor < 0 || h.Devmajor >= 1<<12 || h.Devminor < 0 || h.Devminor >= 1<<20 {
 			return fmt.Errorf("device %d:%d; want at most %d:%d", h.Devmajor, h.Devminor, 1<<12-1, 1<<20-1)
 		}
@@ -653,14 +648,14 @@ func (u *unpacker) putNode(fd int, base string, h *tar.Header) error {
 	return unix.Mknodat(fd, base, kind|mode(h), dev)
 }
 
-// putLink makes a hard link. What is not there yet may come later in the archive
-// or be in a layer below: that shows at the end.
+// putLink creates a hard link. A missing target may follow in the archive or be in a lower layer,
+// which is known only at the end.
 func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	target, err := cleanName(h.Linkname)
 	if err != nil {
 		return fmt.Errorf("hard link: %w", err)
 	}
-	held, err := unix.Dup(fd) // the look at the target may close it
+	held, err := unix.Dup(fd) // looking up the target may close it
 	if err != nil {
 		return err
 	}
@@ -668,7 +663,7 @@ func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	if target, err = u.where(target); err != nil {
 		return fmt.Errorf("hard link: %w", err)
 	}
-	// A link to itself: some builders write one.
+	// A link to itself, as some builders write it.
 	if target == path {
 		return nil
 	}
@@ -680,7 +675,7 @@ func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	return u.remembered.add(path, target)
 }
 
-// where is the path of an entry without links on its way; the last element is not
+// where returns the path of an entry with links in its parents resolved; the last element is not
 // followed.
 func (u *unpacker) where(path string) (string, error) {
 	dir, base := split(path)
@@ -691,9 +686,8 @@ func (u *unpacker) where(path string) (string, error) {
 	return join(real, base), nil
 }
 
-// linkTo makes a hard link, if its target is there. It reports false if the target is
-// missing, and then leaves what is at path as it is. fd must not be the tree's cached
-// descriptor, which this may close.
+// linkTo creates a hard link if its target exists. If the target is missing it returns false and
+// changes nothing. fd must not be the tree's cached descriptor, which linkTo may close.
 func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err error) {
 	dir, name := split(target)
 	from, err := u.dir(dir)
@@ -720,20 +714,20 @@ func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err err
 		return false, err
 	}
 	defer func() { _ = unix.Close(held) }()
-	// Only now, when it is certain that the link can be made.
+	// Only now that the link can be created.
 	if err := u.clear(fd, path, base); err != nil {
 		return false, err
 	}
-	// No flags: a target that is a symbolic link is linked itself and not followed.
+	// No flags: a symbolic link as target is not followed; the link itself gets another name.
 	return true, unix.Linkat(held, name, fd, base, 0)
 }
 
-// linkLate makes the links whose targets came after them. It leaves those whose targets
-// are in no entry of the archive in u.out.links.
+// linkLate creates the links whose targets followed later in the archive. Those with targets
+// outside of the archive stay in u.out.links.
 func (u *unpacker) linkLate() error {
 	var left []link
 	for _, l := range u.out.links {
-		// A link on the way to the target may have come after it, too.
+		// A symbolic link in the target's path may have followed later, too.
 		var err error
 		if l.target, err = u.where(l.target); err != nil {
 			return fmt.Errorf("hard link to %s: %w", shown(l.target), err)
@@ -741,10 +735,10 @@ func (u *unpacker) linkLate() error {
 		dir, base := split(l.name)
 		fd, err := u.dir(dir)
 		if err != nil {
-			continue // a later entry took the place of its directory
+			continue // a later entry replaced its directory
 		}
 		if st, err := stat(fd, base); err == nil && !isWhiteout(&st) {
-			continue // or its own
+			continue // or the link itself
 		}
 		held, err := unix.Dup(fd)
 		if err != nil {
@@ -763,9 +757,8 @@ func (u *unpacker) linkLate() error {
 	return nil
 }
 
-// own gives an open file its owner, mode and attributes. The mode comes after
-// the owner: a change of owner takes setuid away. Attributes come last, as a change of
-// owner drops file capabilities.
+// own sets owner, mode and attributes of an open file. The mode comes after the owner, since
+// chown clears setuid; attributes come last, since chown removes file capabilities.
 func (u *unpacker) own(fd int, h *tar.Header) error {
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
 		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
@@ -779,14 +772,14 @@ func (u *unpacker) own(fd int, h *tar.Header) error {
 	return u.eachXattr(h, func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) })
 }
 
-// ownAt is own for what cannot be opened.
+// ownAt is like own, for entries that must not be opened.
 func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	// Symbolic links have no mode of their own on Linux.
 	if h.Typeflag != tar.TypeSymlink {
-		// It was made just now, by us, as what it is: no link.
+		// It was just created by this function's caller, so it is not a link.
 		if err := unix.Fchmodat(fd, base, mode(h), 0); err != nil {
 			return err
 		}
@@ -799,30 +792,29 @@ func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	return setTime(fd, base, h.ModTime)
 }
 
-// xattrRecord begins the names of PAX records that have extended attributes.
+// xattrRecord is the prefix of PAX records with extended attributes.
 const xattrRecord = "SCHILY.xattr."
 
-// eachXattr calls set for the extended attributes of an entry that are kept. They are
-// in PAX records with the prefix that star and GNU tar use.
+// eachXattr calls set for the extended attributes of an entry that are to be set. They are in PAX
+// records with the prefix of star and GNU tar.
 func (u *unpacker) eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, xattrRecord)
 		if !ok || !keepsXattr(name) {
 			continue
 		}
-		// The kernel's own bound (XATTR_SIZE_MAX), as an error that names the
-		// attribute.
+		// The kernel's limit (XATTR_SIZE_MAX); the error names the attribute.
 		if len(value) > maxXattr {
 			return fmt.Errorf("%w: attribute %s has %d bytes; want at most %d", errLimit, shown(name), len(value), maxXattr)
 		}
 		err := set(name, []byte(value))
-		// EPERM is the answer for user attributes of links and devices (xattr(7)), and
-		// no reason to fail: other unpackers drop them as well.
+		// EPERM is returned for user attributes of links and devices (xattr(7)); other unpackers
+		// ignore these as well.
 		if err == nil || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
 			continue
 		}
-		// ext4 has a block for all attributes of a file, and says ENOSPC for more than
-		// that. The disk is full only if it has no space for anything else.
+		// ext4 stores all attributes of a file in one block, and returns ENOSPC if they do not
+		// fit. The disk is full only if other writes fail, too.
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ERANGE) {
 			if full := u.lim.space(); full != nil {
 				return full
@@ -840,8 +832,8 @@ func setTime(fd int, base string, t time.Time) error {
 	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// laterTime has a directory's time set at the end: its entries change it. Times go to a
-// file, since a layer may have a million directories: seconds, nanoseconds, length of
+// laterTime stores a directory's time, to be set at the end, since entries change it. Times are
+// stored in a file, since a layer may have a million directories: seconds, nanoseconds, length of
 // the path, path.
 func (u *unpacker) laterTime(path string, t time.Time) error {
 	var head [18]byte
@@ -855,8 +847,8 @@ func (u *unpacker) laterTime(path string, t time.Time) error {
 	return err
 }
 
-// setTimes gives directories the times that laterTime noted, in the archive's order:
-// the last entry of a path wins.
+// setTimes sets the times that laterTime stored, in the archive's order: the last entry of a path
+// counts.
 func (u *unpacker) setTimes() error {
 	if err := u.timesBuf.Flush(); err != nil {
 		return err
@@ -877,7 +869,7 @@ func (u *unpacker) setTimes() error {
 			return err
 		}
 		t := time.Unix(int64(binary.LittleEndian.Uint64(head[0:])), int64(binary.LittleEndian.Uint64(head[8:])))
-		// The root is not below any open directory.
+		// The root has no parent directory that is open.
 		if string(path) == "." {
 			if err := setTime(unix.AT_FDCWD, u.path, t); err != nil {
 				return err
@@ -887,9 +879,9 @@ func (u *unpacker) setTimes() error {
 		dir, base := split(string(path))
 		fd, err := u.dir(dir)
 		if err != nil {
-			continue // replaced by something else meanwhile
+			continue // replaced meanwhile
 		}
-		// A file or link of that name has a time of its own.
+		// A file or link with that name has its own time.
 		if st, err := stat(fd, base); err == nil && isDir(&st) {
 			if err := setTime(fd, base, t); err != nil {
 				return err

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// Rootfs is what a container is made of.
+// Rootfs has what a container needs of its image.
 type Rootfs struct {
 	Image    string   // its ID
 	Tags     []string // the image's names with tags
 	Digests  []string // the image's names with digests of manifests, the newest last
-	Layers   []string // directories for overlayfs, the topmost first; at least two, perhaps empty ones
+	Layers   []string // directories for overlayfs, the topmost first; at least two, which may be empty
 	Defaults Defaults // of the image
-	// Mode, UID and GID are those of the root directory, which overlayfs takes
-	// from the upper directory.
+	// Mode, UID and GID are those of the root directory. Overlayfs takes them from the upper
+	// directory.
 	Mode     fs.FileMode
 	UID, GID int
 }
 
-// Use gives an owner, a container's ID of letters, digits, '-', '_' and '.', the
-// layers of an image, by its name or ID. They stay until [Store.Release], also
-// over restarts and though the image is removed. Use may be repeated for the
-// same image. Errors are gRPC statuses; an image that is not there is a NotFound.
+// Use gives an owner the layers of an image, given by name or ID. owner is a container's ID of
+// letters, digits, '-', '_' and '.'. The layers stay until [Store.Release], also after a restart
+// or the removal of the image. Use may be repeated for the same image. Errors are gRPC statuses;
+// NotFound if the image does not exist.
 func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 	if err := s.await(ctx); err != nil {
 		return Rootfs{}, coded(err)
 	}
-	// In the table first, on the disk second: from here on nothing is collected that
-	// the container needs.
+	// First in the table, then on the disk: from here on the container's layers are not
+	// collected.
 	root, fresh, l, err := s.lease(ref, owner)
 	// A repetition finds the lease on the disk.
 	if err != nil || !fresh {
