@@ -10,29 +10,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The numbers of client-go's correlator.
+// The settings of client-go's correlator.
 const (
-	spamBurst       = 25                // of one object
-	spamEvery       = 300 * time.Second // and then one more
-	maxSimilar      = 10                // before they are combined
+	spamBurst       = 25                // events of one object at once
+	spamEvery       = 300 * time.Second // for each further event
+	maxSimilar      = 10                // similar events before they are combined
 	similarInterval = 600 * time.Second
 	combined        = "(combined from similar events): "
 )
 
-// MaxMessage is the API server's limit of a message, in bytes.
+// MaxMessage is the API server's limit for a message, in bytes.
 const MaxMessage = 1024
 
-// Series is the same for events that are one Event.
+// Series identifies the events that become one Event.
 type Series struct {
 	Object       v1.ObjectReference // without its version
 	Type, Reason string
 	Message      string // "" for combined ones
 }
 
-// Event is what becomes of an event.
+// Event is the result for an event.
 type Event struct {
 	Series Series
-	// Message is the newest one of the series, within MaxMessage.
+	// Message is the newest message of the series, cut to MaxMessage.
 	Message string
 	// Combined reports that the event is combined with others that differ in the message.
 	Combined bool
@@ -40,7 +40,7 @@ type Event struct {
 	Allowed bool
 }
 
-// Correlator remembers the events of a while. It is not for several goroutines at a time.
+// Correlator stores recent events. It is not safe for concurrent use.
 type Correlator struct {
 	spam    *recent[types.UID, *rate.Limiter] // by object
 	similar *recent[similarKey, *similar]
@@ -48,16 +48,16 @@ type Correlator struct {
 	swept   time.Time
 }
 
-// similarKey is the same for events that may be combined.
+// similarKey identifies events that may be combined.
 type similarKey struct {
 	uid          types.UID
 	kind, reason string
 }
 
-// similar are the messages of a while, as hashes.
+// similar has the recent messages, as hashes.
 type similar struct {
 	messages [maxSimilar]uint64
-	count    int // of messages
+	count    int // number of messages
 	last     time.Time
 }
 
@@ -67,7 +67,7 @@ func New(kept int) *Correlator {
 	return &Correlator{spam: newRecent[types.UID, *rate.Limiter](kept), similar: newRecent[similarKey, *similar](kept), seed: maphash.MakeSeed()}
 }
 
-// Note notes an event of an object.
+// Note records an event of an object.
 func (c *Correlator) Note(object v1.ObjectReference, eventType, reason, message string, now time.Time) Event {
 	c.sweep(now)
 	object.ResourceVersion = ""
@@ -80,8 +80,7 @@ func (c *Correlator) Note(object v1.ObjectReference, eventType, reason, message 
 	return e
 }
 
-// isSimilar reports whether an event is one of many that differ in their messages
-// alone.
+// isSimilar reports whether an event is one of many that differ only in their messages.
 func (c *Correlator) isSimilar(k similarKey, message string, now time.Time) bool {
 	s, ok := c.similar.get(k)
 	if !ok || now.Sub(s.last) > similarInterval {

@@ -1,9 +1,9 @@
-// Package csimigration translates volumes of the former in-tree drivers into
-// volumes of their CSI drivers: GCE persistent disks, AWS EBS, OpenStack Cinder,
-// Azure disks and files, vSphere and Portworx. It is pure.
+// Package csimigration translates volumes of the former in-tree drivers into volumes of their CSI
+// drivers: GCE persistent disks, AWS EBS, OpenStack Cinder, Azure disks and files, vSphere and
+// Portworx. It is pure.
 //
-// Handles and attributes are those of Kubernetes' own translation, so that a driver
-// finds volumes that either has provisioned.
+// Handles and attributes are the same as in Kubernetes' own translation, so that a driver also
+// finds volumes provisioned by the in-tree driver.
 package csimigration
 
 import (
@@ -156,8 +156,8 @@ func InNamespace(pv *v1.PersistentVolume, namespace string) {
 	}
 }
 
-// onceInsteadOfMany is for disks that were mounted by many for reading only,
-// whatever their volumes said.
+// onceInsteadOfMany replaces access mode ReadWriteMany by ReadWriteOnce, for disks that never
+// supported it.
 func onceInsteadOfMany(modes []v1.PersistentVolumeAccessMode) []v1.PersistentVolumeAccessMode {
 	var out []v1.PersistentVolumeAccessMode
 	for _, m := range modes {

@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Held finds the files that processes hold. It counts a file once, whoever holds it.
-// Its zero value is not ready: see [NewHeld].
+// Held finds the files that processes hold open or mapped. It counts each file once, for all
+// processes. Use [NewHeld]; the zero value does not work.
 type Held struct {
 	proc string
 	left int
@@ -25,8 +25,8 @@ type Held struct {
 
 type heldID struct{ dev, ino uint64 }
 
-// NewHeld returns a Held that looks at no more than so many descriptors and mappings.
-// proc is the directory of processes; "" means /proc.
+// NewHeld returns a Held that reads at most most descriptors and mappings. proc is the directory
+// of processes; "" means /proc.
 func NewHeld(proc string, most int) *Held {
 	if proc == "" {
 		proc = "/proc"
@@ -34,15 +34,15 @@ func NewHeld(proc string, most int) *Held {
 	return &Held{proc: proc, left: most, seen: map[heldID]bool{}}
 }
 
-// deleted ends the links to files that have no name, in /proc/PID/fd and map_files.
+// deleted is the suffix of links to deleted files in /proc/PID/fd and map_files.
 const deleted = " (deleted)"
 
-// maxMounts is how much of a mount table is read, in bytes.
+// maxMounts is the limit for reading a mount table, in bytes.
 const maxMounts = 1 << 20
 
-// Of returns what processes hold that no earlier call has returned. It begins with any
-// of them, so that the bound hides nothing for ever. It asks no server of a network file
-// system but for a file that is deleted there, where it may block.
+// Of returns the files that the processes hold and that no earlier call has returned. It begins
+// with a random process, so that over several calls the limit hides nothing. It contacts the
+// server of a network file system only for a file deleted there, and may block then.
 func (h *Held) Of(pids []string) []HeldFile {
 	var out []HeldFile
 	for _, i := range rand.Perm(len(pids)) {
@@ -65,7 +65,7 @@ func (h *Held) Of(pids []string) []HeldFile {
 				if mounts == nil {
 					mounts = h.mounts(dir)
 				}
-				// Files of the kernel's own mounts, such as shared memory, are in no table.
+				// The table does not have the kernel's own mounts, such as shared memory.
 				if f, ok := mounts[st.Mnt_id]; ok {
 					h.seen[id] = true
 					f.Bytes = int64(st.Blocks) * 512
@@ -77,7 +77,7 @@ func (h *Held) Of(pids []string) []HeldFile {
 	return out
 }
 
-// statHeld looks at the file of a link without opening it.
+// statHeld returns the attributes of a link's target without opening it.
 func statHeld(path string) (unix.Statx_t, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT,
@@ -85,10 +85,10 @@ func statHeld(path string) (unix.Statx_t, error) {
 	return st, err
 }
 
-// mounts reads the mount table of a process, by the IDs of mounts. proc_pid_mountinfo(5)
-// has the fields.
+// mounts reads the mount table of a process into a map by mount ID. The format is in
+// proc_pid_mountinfo(5).
 func (h *Held) mounts(dir string) map[uint64]HeldFile {
-	raw, _ := kernelfile.Read(filepath.Join(dir, "mountinfo"), 8<<10, maxMounts) // what there is
+	raw, _ := kernelfile.Read(filepath.Join(dir, "mountinfo"), 8<<10, maxMounts) // also an incomplete table
 	h.left -= len(raw) / 100                                                     // a line costs about as much as a descriptor
 	out := map[uint64]HeldFile{}
 	for line := range bytes.Lines(raw) {
@@ -115,7 +115,7 @@ func parseMount(line string) (id uint64, f HeldFile, ok bool) {
 	}
 	_, after, ok := strings.Cut(line, " - ")
 	kind, _, _ := strings.Cut(after, " ")
-	// Blanks and other characters of paths are octal escapes, which a pod's own paths do
-	// not need.
+	// Blanks and other special characters are octal escapes. They are not decoded, since the
+	// paths of pods contain none.
 	return id, HeldFile{Overlay: kind == "overlay", Root: fields[3], Device: unix.Mkdev(major, minor)}, ok
 }

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// batch is how many files are looked at between two rests, and few between
-	// two looks at the clock.
+	// batch is the number of files between two pauses, and few that between two readings of the
+	// clock.
 	batch = 1000
 	few   = 50
-	// maxLinked is how many inodes with several links are remembered. Of more,
-	// each name counts for its share.
+	// maxLinked is the maximum number of inodes with several links that are stored. Each name of
+	// a further one counts as its share of the inode.
 	maxLinked = 1 << 15
-	// resumable is how long a survey may rest and still go on where it was.
+	// resumable is the longest pause after which a survey still continues where it stopped.
 	resumable = 10 * time.Minute
-	// share is what a name counts of an inode.
+	// share is the unit in which shares of inodes are counted: one whole inode.
 	share = 1 << 20
 )
 
@@ -37,9 +37,9 @@ type Survey struct {
 // round is the result of one complete walk, or of its part so far.
 type round struct {
 	bytes, files int64
-	shares       int64 // of inodes
+	shares       int64 // of inodes, in units of share
 	linked       map[uint64]struct{}
-	partial      bool // something could not be seen
+	partial      bool // something could not be read
 }
 
 func (r *round) inodes() int64 { return r.files + r.shares/share }
@@ -102,8 +102,8 @@ type survey struct {
 	looked int
 }
 
-// walk walks on within the limits, and reports whether the round is complete. Only
-// a directory that cannot be opened is an error.
+// walk continues the walk within the limits, and reports whether the round is complete. Only a
+// directory that cannot be opened is an error.
 func (w *survey) walk() (done bool, err error) {
 	for {
 		if w.spent() {
@@ -146,7 +146,7 @@ func (w *survey) rest() {
 	}
 }
 
-// entry counts an entry, and goes into a directory.
+// entry counts an entry, and enters it if it is a directory.
 func (w *survey) entry() {
 	var st unix.Stat_t
 	err := unix.Fstatat(w.tree.Fd(), w.tree.Name(), &st, unix.AT_SYMLINK_NOFOLLOW)

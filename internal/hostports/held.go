@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Held holds ports for their owners. Its zero value is ready. Methods may be called
+// Held reserves ports for their owners. Its zero value is ready. Methods may be called
 // concurrently.
 //
-// A port is taken as a process takes one: with a socket that is bound to it. So a port
-// that a process has is refused, no process can take a port of an owner later, and the
-// node does not use the port for connections of its own. The sockets receive nothing:
-// rules of the kernel translate what would come to them. They end with this process.
+// A port is reserved with a socket that is bound to it. So a port in use by a process is refused,
+// no process can bind a reserved port later, and the node does not use it for its own outgoing
+// connections. The sockets receive nothing: rules of the kernel translate packets for the port
+// before. The reservations end with this process.
 type Held struct {
-	// Reserved are ports of TCP that are always refused. It must not be changed after
-	// the first call.
+	// Reserved are TCP ports that are always refused. It must not be changed after the first
+	// call.
 	Reserved []uint16
 
 	mu  sync.Mutex
@@ -27,8 +27,8 @@ type held struct {
 	socket
 }
 
-// Take takes claims for an owner, all or none, in the network namespace of the calling
-// thread. What the owner has already stays.
+// Take reserves ports for an owner, all or none, in the network namespace of the calling thread.
+// Ports that the owner already has stay reserved.
 func (h *Held) Take(owner string, claims ...Claim) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *Held) Take(owner string, claims ...Claim) error {
 	return nil
 }
 
-// Give gives back all that an owner has.
+// Give releases all ports of an owner.
 func (h *Held) Give(owner string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,14 +82,14 @@ func (h *Held) Give(owner string) {
 	}
 }
 
-// Len returns how many ports are held.
+// Len returns the number of reserved ports.
 func (h *Held) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.all)
 }
 
-// Close gives everything back.
+// Close releases all ports.
 func (h *Held) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// share is the part of the limit of open files that host ports may have.
+// share is the divisor of the limit of open files: host ports may use a quarter of it.
 const share = 4
 
 // room returns an error if no more sockets may be opened.
@@ -30,7 +30,7 @@ func room(have, more int) error {
 	return nil
 }
 
-// socket is a socket that has a port.
+// socket is a socket bound to a port.
 type socket struct {
 	fd    int
 	inode uint32
@@ -38,9 +38,9 @@ type socket struct {
 
 func (s socket) close() { _ = unix.Close(s.fd) }
 
-// excuse returns nil if a port that cannot be bound can be served nevertheless: without
-// such sockets in this kernel, no process has the port; and a connection of the node, or
-// an owner's socket of another address, may keep others from binding there as well.
+// excuse returns nil if a port that cannot be bound can be used nevertheless: if this kernel has
+// no sockets of the protocol, no process has the port; and a connection of the node, or an
+// owner's socket with another address, may prevent the bind.
 func (h *Held) excuse(c Claim, err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
@@ -64,7 +64,7 @@ func (h *Held) excuse(c Claim, err error) error {
 	return refuse(ErrTaken, "host port %s: %s listens on %s", c, process(l.inode), netip.AddrPortFrom(l.addr, c.Port))
 }
 
-// bind returns a socket in the network namespace of the calling thread that has a port.
+// bind returns a socket bound to a port, in the network namespace of the calling thread.
 func bind(c Claim) (s socket, err error) {
 	domain, level, freebind := unix.AF_INET, unix.IPPROTO_IP, unix.IP_FREEBIND
 	var at unix.Sockaddr
@@ -95,13 +95,13 @@ func bind(c Claim) (s socket, err error) {
 			_ = unix.Close(fd)
 		}
 	}()
-	// The address may come to the node later.
+	// The node may get the address later.
 	options := [][3]int{{level, freebind, 1}}
 	if c.V6 {
 		options = append(options, [3]int{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1})
 	}
 	if c.Proto == TCP {
-		// Or connections that a former listener closed would keep the port for a minute.
+		// Otherwise connections that a former listener closed would block the port for a minute.
 		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
 	} else {
 		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_RCVBUF, 1})
@@ -114,7 +114,7 @@ func bind(c Claim) (s socket, err error) {
 	if err := unix.Bind(fd, at); err != nil {
 		return socket{}, err
 	}
-	// With the option, others could listen on the port.
+	// With this option, others could listen on the port.
 	if c.Proto == TCP {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
 			return socket{}, err
@@ -127,16 +127,16 @@ func bind(c Claim) (s socket, err error) {
 	return socket{fd, uint32(st.Ino)}, nil
 }
 
-// maxProcesses bounds the search for a socket's process.
+// maxProcesses limits the search for a socket's process.
 const maxProcesses = 1 << 16
 
-// Bounds of what is read of a process, in bytes.
+// Limits for reading data about a process, in bytes.
 const (
 	maxName    = 64
 	maxCgroups = 16 << 10
 )
 
-// process names the process that has a socket, for messages.
+// process returns the process with a socket, as text for messages.
 func process(inode uint32) string {
 	pid, name := ownerOf(inode)
 	switch pid {
@@ -148,7 +148,7 @@ func process(inode uint32) string {
 	return fmt.Sprintf("process %d (%s)", pid, name)
 }
 
-// ownerOf returns the process that has a socket; 0 if it cannot be seen.
+// ownerOf returns the process with a socket; 0 if it is not visible.
 func ownerOf(inode uint32) (pid int, name string) {
 	want := "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]"
 	all, err := safefile.Entries("/proc", maxProcesses)
@@ -173,9 +173,9 @@ func ownerOf(inode uint32) (pid int, name string) {
 	return 0, ""
 }
 
-// Listener returns who listens at a TCP port in the network namespace of the calling thread: the
-// UID of the pod, "" if it is no pod's, and the process in words. Both are "" if nobody does, or
-// the kernel does not answer.
+// Listener returns the listener on a TCP port in the network namespace of the calling thread: the
+// UID of its pod, "" without a pod, and the process as text. Both are "" if there is no listener,
+// or the kernel does not answer.
 func Listener(port uint16) (podUID, who string) {
 	for _, c := range Claims(TCP, netip.Addr{}, port) {
 		l, found, err := listenerOf(c, nil)

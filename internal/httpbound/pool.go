@@ -2,21 +2,21 @@ package httpbound
 
 import "sync"
 
-// Rank decides how much of a Pool a client may have.
+// Rank determines how much of a Pool a client may have.
 type Rank uint8
 
 const (
-	// User is any client. One has at most the Pool's share, and all together three
+	// User is an ordinary client. One has at most the Pool's share, and all together three
 	// quarters of the Pool.
 	User Rank = iota
-	// Admin is a client that may do everything. All together have at most seven
-	// eighths of the Pool, with those of the users.
+	// Admin is a client with all permissions. Admins and users together have at most seven
+	// eighths of the Pool.
 	Admin
-	// Machine is root of the machine, and has all that is free.
+	// Machine is root of this machine, and may use the whole Pool.
 	Machine
 )
 
-// Client is who has units of a Pool.
+// Client identifies a client of a Pool.
 type Client struct {
 	Rank Rank
 	Name string
@@ -29,16 +29,16 @@ type Pool struct {
 
 	mu   sync.Mutex
 	used int64
-	by   map[Client]int64 // of those who have some
+	by   map[Client]int64 // of clients with units
 }
 
-// NewPool returns a Pool of so many units. share is the most that one User may have.
+// NewPool returns a Pool of size units. share is the maximum for one User.
 func NewPool(size, share int) *Pool {
 	return &Pool{size: int64(size), share: max(int64(share), 1), by: map[Client]int64{}}
 }
 
-// Take gives n units to a client, and reports whether it may have them. Each call that
-// returns true needs a Give.
+// Take gives n units to a client, and reports whether it may have them. Each call that returns
+// true needs a call of Give.
 func (p *Pool) Take(c Client, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *Pool) Take(c Client, n int64) bool {
 	return true
 }
 
-// Give takes n units back from a client.
+// Give returns n units of a client.
 func (p *Pool) Give(c Client, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *Pool) Give(c Client, n int64) {
 	}
 }
 
-// Used is how many units clients have.
+// Used returns the number of units in use.
 func (p *Pool) Used() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

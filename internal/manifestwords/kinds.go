@@ -9,7 +9,7 @@ const (
 	fromOutside = podItself + ", with hostPort or hostNetwork"
 )
 
-// instead says what to use in place of the kinds that a cluster's controllers work on.
+// instead tells what to use instead of kinds that need a cluster's controllers.
 var instead = map[string]string{
 	"DaemonSet":             podsThere + "; on one node it is all that a DaemonSet makes",
 	"Deployment":            eachCopy + "; restartPolicy Always keeps it running",
@@ -23,8 +23,8 @@ var instead = map[string]string{
 	"Ingress":               fromOutside + ", or a proxy as a pod",
 }
 
-// Instead says of a kind that a cluster's controllers work on what to use on a single node; "" for
-// other kinds.
+// Instead returns what to use on a single node instead of a kind that needs a cluster's
+// controllers; "" for other kinds.
 func Instead(kind string) string {
 	if words := instead[kind]; words != "" {
 		return "a single node has no " + kind + " controller; " + words
@@ -32,7 +32,7 @@ func Instead(kind string) string {
 	return ""
 }
 
-// Kind returns what is wrong with a kind that a manifest cannot have, given those that it can.
+// Kind returns an error text for an unsupported kind. known are the supported ones.
 func Kind(kind string, known []string) string {
 	if words := Instead(kind); words != "" {
 		return words
@@ -43,8 +43,8 @@ func Kind(kind string, known []string) string {
 	return "want " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
 }
 
-// Foreign says what a document without apiVersion and kind seems to be, by its keys; "" if it is
-// like nothing that is known.
+// Foreign guesses, by its keys, what a document without apiVersion and kind is; "" if it
+// resembles no known format.
 func Foreign(keys []string) string {
 	has := map[string]bool{}
 	for _, k := range keys {

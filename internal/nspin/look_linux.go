@@ -84,7 +84,7 @@ func look(path string, space int) (*os.File, At, error) {
 		kind, err := Control(f, func(fd int) (int, error) { return unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE) })
 		if err != nil || kind != space {
 			_ = f.Close()
-			return nil, At{Kind: Foreign}, nil // whatever it is
+			return nil, At{Kind: Foreign}, nil // any other file
 		}
 		return f, At{Pinned, st.Ino}, nil
 	case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0 && st.Nlink == 1:

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control calls f with a file's descriptor. The file stays in its mode.
+// Control calls f with a file's descriptor. It does not change whether the file blocks.
 func Control(file *os.File, f func(fd int) (int, error)) (n int, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -35,8 +35,8 @@ func ShareDir(dir string) error {
 	if !errors.Is(err, unix.EINVAL) { // it is a mount already
 		return pathError("share", dir, err)
 	}
-	// Each that mounts it once more squares the mounts below it, since they are
-	// shared. Within this process there is one at a time, however long it takes.
+	// Since the mount is shared, mounting it once more doubles all mounts below it. Within this
+	// process only one goroutine does it at a time.
 	sharing.Lock()
 	defer sharing.Unlock()
 	if err := share(); !errors.Is(err, unix.EINVAL) {
@@ -47,8 +47,7 @@ func ShareDir(dir string) error {
 		return pathError("open", dir, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// Another process that holds the lock for longer than it takes is not waited
-	// for: twice does no harm.
+	// If another process holds the lock too long, go on without it: a second mount does no harm.
 	for range 50 {
 		if !errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
 			break

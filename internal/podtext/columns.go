@@ -17,7 +17,7 @@ import (
 // Column is a column of a table of objects of one kind.
 type Column struct {
 	Name, Type string // the type is string or integer
-	Wide       bool   // with -o wide alone
+	Wide       bool   // only with -o wide
 	Cell       func(o metav1.Object, now time.Time) any
 }
 
@@ -43,7 +43,7 @@ var (
 	AgeColumn  = Column{Name: "Age", Type: "string", Cell: func(o metav1.Object, now time.Time) any { return age(o.GetCreationTimestamp(), now) }}
 )
 
-// age is how long ago something was, as kubectl writes it.
+// age returns the time since at, in kubectl's format.
 func age(at metav1.Time, now time.Time) string {
 	if at.IsZero() {
 		return unknown
@@ -112,7 +112,7 @@ var Events = []Column{
 	wide(NameColumn),
 }
 
-// firstSeen is when an event was first, in either form of events.
+// firstSeen returns the time of the first occurrence of an event, in either API.
 func firstSeen(e *v1.Event) metav1.Time {
 	if e.FirstTimestamp.IsZero() {
 		return metav1.NewTime(e.EventTime.Time)

@@ -19,7 +19,7 @@ func sidecars(p *v1.Pod) map[string]bool {
 	return out
 }
 
-// readyOf counts the containers that are to run, sidecars among them.
+// readyOf counts the containers that should run, including sidecars, and the ready ones.
 func readyOf(p *v1.Pod) (ready, all int) {
 	side := sidecars(p)
 	all = len(p.Spec.Containers) + len(side)
@@ -36,7 +36,7 @@ func readyOf(p *v1.Pod) (ready, all int) {
 	return ready, all
 }
 
-// State returns the column Status of a pod: its phase, or what a person would rather know.
+// State returns the column Status of a pod: its phase, or something more informative.
 func State(p *v1.Pod) string {
 	reason := orWord(p.Status.Reason, orWord(string(p.Status.Phase), string(v1.PodPending)))
 	for _, c := range p.Status.Conditions {
@@ -48,7 +48,7 @@ func State(p *v1.Pod) string {
 	switch {
 	case starting:
 		reason = initial
-	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "": // Evicted, rather than what that did to a container
+	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "": // Evicted, not its effect on a container
 	default:
 		reason = runStatus(p, reason)
 	}
@@ -64,7 +64,7 @@ func State(p *v1.Pod) string {
 	return reason
 }
 
-// initStatus is what the first init container does that is not done; false if all are.
+// initStatus returns the state of the first init container that is not done; false if all are.
 func initStatus(p *v1.Pod) (string, bool) {
 	side := sidecars(p)
 	for i, s := range p.Status.InitContainerStatuses {
@@ -94,8 +94,8 @@ func endOf(t *v1.ContainerStateTerminated) string {
 	}
 }
 
-// runStatus is what the containers do; the first one counts, unless one runs beside
-// one that has completed.
+// runStatus returns the reason of the first container that is waiting or has ended. If that is
+// Completed and another container runs, it returns Running or NotReady instead.
 func runStatus(p *v1.Pod, reason string) string {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -120,8 +120,8 @@ func runStatus(p *v1.Pod, reason string) string {
 	return "NotReady"
 }
 
-// restarts counts those of the containers that are to run, or of those that make the
-// pod ready for it, and says how long ago the last one was.
+// restarts counts the restarts of the containers that should run, or while the pod is
+// initializing of its init containers, and returns the time since the last one.
 func restarts(p *v1.Pod, now time.Time) string {
 	count, last := int32(0), time.Time{}
 	add := func(s *v1.ContainerStatus) {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	nftBuffer   = 4 << 20 // bytes, of the socket; what is said at once is far less
+	nftBuffer   = 4 << 20 // bytes, of the socket; a burst of messages is far smaller
 	nftDeadline = 10 * time.Second
-	nftTries    = 20 // for the owner of a table, which has just been killed, to end
+	nftTries    = 20 // until the owner of a table, which has just been killed, ends
 	nftPause    = 50 * time.Millisecond
 )
 
@@ -196,7 +196,7 @@ func (t *table) holds(l layout, want contents) (bool, error) {
 // difference is the difference between a table and its wanted state.
 type difference struct {
 	chains   bool // all are there, with as many rules as there should be
-	rules    bool // and these are as they should be
+	rules    bool // the rules are as wanted
 	add, del []element
 }
 
@@ -215,7 +215,7 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 		return &nftables.Table{Name: t.name, Family: nftables.TableFamily(family)}
 	}
 	d.rules = true
-	// The chain without rules counts: it stands for the rules that this layout makes.
+	// A chain without rules counts, too: its name stands for the rules of this layout.
 	for _, c := range append(l.chains(), chain{name: l.mark()}) {
 		of := in(c.of())
 		rules, err := r.GetRules(of, &nftables.Chain{Name: c.name, Table: of})
@@ -233,7 +233,7 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 	for _, m := range l.mappings() {
 		found, err := r.GetSetElements(&nftables.Set{Table: in(setFamily(m.name)), Name: m.name})
 		if err != nil {
-			return difference{}, nil //nolint:nilerr // it is not as it should be, which is all that is asked
+			return difference{}, nil //nolint:nilerr // it differs, and the details do not matter
 		}
 		have := make(map[string]string, len(found))
 		for _, e := range found {
@@ -335,7 +335,7 @@ func (t *table) take(ctx context.Context, l layout, want contents) error {
 	})
 }
 
-// replace makes the table anew in one transaction.
+// replace creates the tables again in one transaction.
 func (t *table) replace(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
 }
@@ -383,7 +383,7 @@ func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	return t.commit(ctx, wholeTable(t.name, t.flags, there, l, want))
 }
 
-// own has the tables be owned by the socket.
+// own makes the socket the owner of the tables.
 func (t *table) own(b *batch, l layout) {
 	for _, family := range l.families() {
 		b.addTable(family, t.name, t.flags)

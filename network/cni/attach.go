@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// grace is how long after its deadline a call may take to end with its own error:
-// the time to kill processes, and a second.
+// grace is the time after its deadline in which a call may still return its own error: the time
+// to kill processes, and a second.
 const grace = pipePatience + killPatience + time.Second
 
 // executor runs plugins of a list.
@@ -37,8 +37,8 @@ type call struct {
 	guard   *os.File
 }
 
-// checkID refuses an invalid ID of an attachment: it becomes part of a file's name,
-// and an argument of plugins.
+// checkID rejects an invalid ID of an attachment: it becomes part of a file's name, and an
+// argument of plugins.
 func checkID(id string) error {
 	if !legalName.MatchString(id) || len(id) > maxID {
 		return network.Errorf(network.InvalidArgument, "ID is %q; want at most %d bytes of %s", clip(id, maxID), maxID, legalName)
@@ -108,8 +108,8 @@ func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Contex
 // joinedError is the type of errors.Join.
 type joinedError interface{ Unwrap() []error }
 
-// coded gives an error the code of the one within that has one. That of a
-// plugin says all that libcni's text does.
+// coded gives an error the code of a wrapped error that has one. The text of a plugin's error has
+// everything that libcni's has.
 func coded(err error) error {
 	var e *network.Error
 	if _, several := err.(joinedError); !several && errors.As(err, &e) {
