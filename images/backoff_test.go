@@ -65,7 +65,7 @@ func TestBackoffTells(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		_, err := m.Ensure(t.Context(), want("a", "app:1", v1.PullIfNotPresent))
 		for _, e := range []error{first, err} {
-			if got := e.(*images.Error).RetryAt(); !got.Equal(until) { //nolint:errorlint // that is what it is to be
+			if got := e.(*images.Error).RetryAt(); !got.Equal(until) { //nolint:errorlint // want this type
 				t.Errorf("%v: again at %v, want %v", e, got, until)
 			}
 		}
@@ -112,7 +112,7 @@ func TestBackoffDoesNotHoldBackWhatIsThere(t *testing.T) {
 		service := refusing(&down)
 		m := newManager(t, images.Config{Service: service})
 		_, _ = m.Ensure(t.Context(), want("a", "app:1", v1.PullIfNotPresent))
-		service.put("app:1") // by somebody else
+		service.put("app:1") // pulled by another client
 		if _, err := m.Ensure(t.Context(), want("a", "app:1", v1.PullIfNotPresent)); err != nil {
 			t.Errorf("error = %v, want none", err)
 		}
@@ -148,7 +148,7 @@ func TestBackoffStartsAfresh(t *testing.T) {
 				ensure() // now it is 20 s
 				tc.mend(&down, ensure)
 				ensure()
-				if got := time.Until(err.(*images.Error).RetryAt()); got != tc.want { //nolint:errorlint // that is what it is to be
+				if got := time.Until(err.(*images.Error).RetryAt()); got != tc.want { //nolint:errorlint // want this type
 					t.Errorf("%v: held back for %v, want %v", err, got, tc.want)
 				}
 			})
@@ -163,7 +163,7 @@ func TestBackoffLimits(t *testing.T) {
 		var waits []string
 		for range 4 {
 			_, err := m.Ensure(t.Context(), want("a", "app:1", v1.PullAlways))
-			wait := time.Until(err.(*images.Error).RetryAt()) //nolint:errorlint // that is what it is to be
+			wait := time.Until(err.(*images.Error).RetryAt()) //nolint:errorlint // want this type
 			waits = append(waits, wait.String())
 			time.Sleep(wait)
 		}

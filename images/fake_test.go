@@ -21,10 +21,10 @@ import (
 type registry struct {
 	took    time.Duration                                           // by a pull
 	each    func(image string) time.Duration                        // by a pull of that image; took
-	late    time.Duration                                           // how long an answer to ImageStatus is under way
+	late    time.Duration                                           // delay of the answer of ImageStatus
 	size    uint64                                                  // of each image
 	refuse  func(image string, auth *runtimeapi.AuthConfig) error   // why a pull fails; none does
-	inspect func(image string, had *runtimeapi.Image) (bool, error) // whether the image is told of; it is
+	inspect func(image string, had *runtimeapi.Image) (bool, error) // replaces the check whether the image exists
 
 	mu        sync.Mutex
 	here      map[string]*runtimeapi.Image
@@ -114,7 +114,7 @@ func (r *registry) pulled() []string {
 	return slices.Clone(r.pulls)
 }
 
-// events remembers what it was told.
+// events stores the reported events.
 type events struct {
 	mu  sync.Mutex
 	all []string
@@ -126,7 +126,7 @@ func (e *events) Event(_ *v1.Pod, eventType, reason, message string) {
 	e.all = append(e.all, fmt.Sprintf("%s %s: %s", eventType, reason, message))
 }
 
-// take returns what was told since the last time.
+// take returns the events reported since the last call.
 func (e *events) take() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,13 +160,13 @@ func pullSecret(user string) *v1.Secret {
 	}
 }
 
-// reason is that of an error, "" if there is none.
+// reason returns the reason of an error, "" if there is none.
 func reason(t testing.TB, err error) string {
 	t.Helper()
 	if err == nil {
 		return ""
 	}
-	e, ok := err.(*images.Error) //nolint:errorlint // that is what it is to be
+	e, ok := err.(*images.Error) //nolint:errorlint // want this type
 	if !ok {
 		t.Fatalf("%T is no *images.Error: %v", err, err)
 	}

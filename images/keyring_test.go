@@ -24,12 +24,12 @@ func pairs(auths []*runtimeapi.AuthConfig) string {
 	return strings.Join(out, " ")
 }
 
-// A file is read again when it changed, and says what is wrong with it.
+// A file is read again when it has changed, and mistakes in it are reported.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	f := NewFile(path)
 	for _, tc := range []struct{ content, want, wrong string }{
-		{"", "", ""}, // not there
+		{"", "", ""}, // no file
 		{`{"auths": {"r.example": {"username": "u", "password": "p"}, "r.example/a": {"username": "v", "password": "q"}, "other": {"username": "x"}}}`, "v:q u:p", ""},
 		{`{"auths": {"r.example": {"username": "new", "password": "p"}}}`, "new:p", ""},
 		{`{"auths": {"r.example": {"username": "sec`, "", "image credentials: " + path + ": not valid JSON"},
@@ -152,7 +152,7 @@ func TestPluginAnswersAreRemembered(t *testing.T) {
 	}
 }
 
-// Many who want one image ask once; a failure is nobody's answer later.
+// Concurrent requests for one image call the plugin once; a failure is not reused later.
 func TestPluginIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asks, fail := 0, true
@@ -231,7 +231,7 @@ func TestPluginsConfig(t *testing.T) {
 	}
 }
 
-// A file that is not what it ought to be is an error, and holds nobody up.
+// Something other than a configuration file is an error, and blocks nobody.
 func TestAFileThatIsNoConfiguration(t *testing.T) {
 	for name, do := range map[string]func(path string) error{
 		"a terabyte":  func(p string) error { return errors.Join(os.WriteFile(p, nil, 0o600), os.Truncate(p, 1<<40)) },

@@ -9,8 +9,7 @@ import (
 	"github.com/nodewright/nodewright/images"
 )
 
-// Somebody who is no pod may have an image, too: nobody hears of it, and no pod's
-// secrets are used.
+// An image can be ensured without a pod: no events are sent, and no pod's secrets used.
 func TestEnsureWithoutAPod(t *testing.T) {
 	r, ev := &registry{}, &events{}
 	m := newManager(t, images.Config{Service: r, Events: ev})

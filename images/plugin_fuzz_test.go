@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Whatever a program answers, it is refused without a word of its secrets, or it is
-// remembered for as long as it says, and no longer.
+// Any answer of a program is either rejected without revealing its secrets, or cached for the
+// time that it gives, and no longer.
 func FuzzPluginAnswer(f *testing.F) {
 	const head = `{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse",`
 	f.Add([]byte(head + `"cacheKeyType":"Registry","cacheDuration":"10m","auth":{"example.com":{"username":"u","password":"p"}}}`))

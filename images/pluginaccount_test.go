@@ -137,7 +137,7 @@ func TestPluginsAskForServiceAccounts(t *testing.T) {
 	if got := p.PodAccounts(t.Context(), "r.example/app", podOf("x", "bare")); len(got) != 0 || len(*asked) != 1 {
 		t.Errorf("accounts %+v, %d questions", got, len(*asked))
 	}
-	// Without a cluster nobody has a token.
+	// Without a cluster there are no tokens.
 	p, _ = asking(t, nil, nil)
 	if got, err := p.PodCredentials(t.Context(), "r.example/app", podOf("x", "a")); len(got) != 0 || err == nil {
 		t.Errorf("%v, %v", got, err)
@@ -210,7 +210,7 @@ func TestPluginMetrics(t *testing.T) {
 	}
 }
 
-// What was pulled with a service account's credential is for pods of that account.
+// An image pulled with a service account's credential may be used by pods of that account.
 func TestPullsOfServiceAccountsAreRecorded(t *testing.T) {
 	a, b := &ServiceAccount{UID: "1", Namespace: "ns", Name: "a"}, &ServiceAccount{UID: "2", Namespace: "ns", Name: "b"}
 	got := usedBy(1, [][]credential{{{account: a}}, {{account: b}}, {{account: a}}, {{secret: &pullSecret{UID: "s"}}}})
@@ -222,7 +222,7 @@ func TestPullsOfServiceAccountsAreRecorded(t *testing.T) {
 	}
 }
 
-// Tokens are somebody else's words.
+// Tokens have untrusted content.
 func FuzzAccountOf(f *testing.F) {
 	f.Add("h.e30.s")
 	f.Add("h." + base64.RawURLEncoding.EncodeToString([]byte(`{"kubernetes.io":{"serviceaccount":{"uid":"1"}}}`)) + ".s")

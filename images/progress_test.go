@@ -86,7 +86,7 @@ func TestPullsAndWaiting(t *testing.T) {
 		checkLines(t, "c waits for", told(start, m.Waiting("c")), second, first)
 		checkLines(t, "d waits for", told(start, m.Waiting("d")))
 
-		time.Sleep(time.Minute - 2*time.Second) // the first is there
+		time.Sleep(time.Minute - 2*time.Second) // the first is pulled
 		synctest.Wait()
 		checkLines(t, "a minute later", told(start, m.Pulls()),
 			"r.example/app:2 of r.example: Pulling for b+c since 1m0s, try 1, asked 0s", other,
@@ -155,8 +155,8 @@ func TestProgressOfRate(t *testing.T) {
 	})
 }
 
-// What is shown is one moment: the queue's numbers have no gaps, whatever goes
-// on beside.
+// Pulls returns a consistent snapshot: the queue's numbers have no gaps, even with concurrent
+// changes.
 func TestPullsAreOneMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(t, images.Config{Service: &registry{took: time.Millisecond}, Parallel: 3, ParallelPerRegistry: 2})

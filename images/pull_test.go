@@ -101,8 +101,8 @@ func TestALaterPullIsAnother(t *testing.T) {
 	}
 }
 
-// Who comes when the runtime was asked already what a pull brought has a pull
-// of their own: the answer may be of an image that was removed before they came.
+// A caller that arrives after a pull has asked the runtime for the image's status starts a pull
+// of its own: the status may be that of an image removed before the caller arrived.
 func TestNobodyJoinsAPullThatWasMade(t *testing.T) {
 	for _, records := range []string{"", t.TempDir()} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,8 +129,7 @@ func TestNobodyJoinsAPullThatWasMade(t *testing.T) {
 	}
 }
 
-// An image that somebody removed under another name, as it was being pulled
-// under this one, is pulled again.
+// If another client removes the image under another name during a pull, it is pulled again.
 func TestAnImageThatIsGoneOnceIsPulledAgain(t *testing.T) {
 	service, gone := &registry{}, 1
 	service.inspect = func(_ string, had *runtimeapi.Image) (bool, error) {
@@ -184,7 +183,7 @@ func TestPullsEndWithThoseWhoWait(t *testing.T) {
 			t.Error("the pull goes on though nobody waits for it")
 		}
 
-		// Nobody's fault, so nothing is held back.
+		// The failure was nobody's fault, so there is no back-off.
 		_, third := ask("a")
 		if err := <-third; err != nil {
 			t.Errorf("third: %v", err)

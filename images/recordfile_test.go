@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// openRecords are those of a directory, as after a start.
+// openRecords returns the records of a directory, as after a start.
 func openRecords(t testing.TB, dir string) *records {
 	t.Helper()
 	met, err := newMetrics(nil)
@@ -33,7 +33,7 @@ func someRecord() *pulledRecord {
 	return r
 }
 
-// The kubelet's own types read what is written here, and write what is read.
+// The kubelet's own types can read the files written here, and the other way round.
 func TestFilesAreTheKubelets(t *testing.T) {
 	dir := t.TempDir()
 	s := openRecords(t, dir)
@@ -159,8 +159,7 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-// Wherever a file was cut off, a start is no trouble, and nobody is let in who
-// would not have been.
+// A file that was cut off anywhere does not prevent a start, and gives no pod more access.
 func TestCutOffFiles(t *testing.T) {
 	b, err := json.Marshal(someRecord())
 	if err != nil {
@@ -198,7 +197,7 @@ func TestCutOffFiles(t *testing.T) {
 		if v := p.decide("sha256:2", "app:1", s.look("sha256:2", "app:1"), stranger); v.use {
 			t.Fatalf("intent of %d bytes: %+v, want a pull", n, v)
 		}
-		// By now its image is known.
+		// The ID of its image is known now.
 		if got := s.unsettled(); len(got) != 1 || got[0] != "app:1" {
 			t.Fatalf("intent of %d bytes: unsettled %v, want app:1", n, got)
 		}
@@ -234,7 +233,7 @@ func TestHash(t *testing.T) {
 		}
 		seen[h] = name
 	}
-	// Of {"username":"u","password":"p"}.
+	// Hash of {"username":"u","password":"p"}.
 	const want = "edbd57ca9372e64eb1c9070ecf3a049ac553596b0529acf034c7a71d4e618e88"
 	if got := base.hash(); got != want {
 		t.Errorf("hash = %s, want %s", got, want)
@@ -284,7 +283,7 @@ func FuzzRecordFile(f *testing.F) {
 		if err != nil || string(twice) != string(out) {
 			t.Errorf("%q became %q, and that %q (%v)", data, out, twice, err)
 		}
-		// Nobody without a credential gets in but by the node's.
+		// Without a credential, only images pulled with the node's credentials are accessible.
 		p := policy{verify: AlwaysVerify}
 		v := p.decide(key, "registry.example/app", known{record: r}, func() asker { return asker{} })
 		if v.use && !r.CredentialMapping["registry.example/app"].NodePodsAccessible {

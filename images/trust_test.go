@@ -99,7 +99,7 @@ func TestWhoMayUseAnImage(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		cfg    images.Config
-		first  []*v1.Secret // of the pod that pulls; nobody does if it is nil
+		first  []*v1.Secret // secrets of the pod that pulls; nil means no pull
 		image  string       // app
 		second []*v1.Secret
 		policy v1.PullPolicy
@@ -170,8 +170,8 @@ func TestWhoMayUseAnImage(t *testing.T) {
 	}
 }
 
-// A pull for the sake of credentials looks like any other; and with policy
-// Never nobody learns that the image is there.
+// A pull to verify credentials looks like any other; and with policy Never the pod does not learn
+// that the image exists.
 func TestTellingOfAnImageThatIsNotForThePod(t *testing.T) {
 	service, told := private("ann", "bob"), &events{}
 	m := newManager(t, images.Config{Service: service, Events: told, Records: t.TempDir()})
@@ -246,7 +246,7 @@ func TestIntents(t *testing.T) {
 		m := newManager(t, images.Config{Service: service, Records: dir, ParallelPerRegistry: 2})
 		ann := pullSecret("ann")
 		asks(t, m, want("a", app, v1.PullAlways, ann), want("b", app, v1.PullAlways), want("c", "registry.example/long/app:1", v1.PullAlways))
-		checkDisk(t, dir, []string{app}, nil) // once, and none for what is in the queue
+		checkDisk(t, dir, []string{app}, nil) // one write, and none for queued pulls
 		time.Sleep(time.Duration(len(app))*time.Minute + time.Second)
 		synctest.Wait()
 		checkDisk(t, dir, []string{"registry.example/long/app:1"}, []string{"sha256-of-" + app + " of registry.example/app: prod/of-ann()"})
@@ -311,7 +311,7 @@ func TestUseDuringAPull(t *testing.T) {
 	}
 }
 
-// putIntent leaves what a crash during a pull leaves.
+// putIntent writes the files that a crash during a pull leaves.
 func putIntent(t *testing.T, dir, image string) {
 	t.Helper()
 	i := kubelet.ImagePullIntent{Image: image}
@@ -334,7 +334,7 @@ func TestIntentsOfACrash(t *testing.T) {
 		name    string
 		service func(r *registry)
 		records []string
-		reason  string // of a stranger who asks for the image by another name
+		reason  string // for another pod that requests the image by another name
 	}{
 		{"it came", func(r *registry) { r.put(app) }, []string{ref + " of registry.example/app:"}, images.ReasonPull},
 		{"it did not", func(*registry) {}, nil, ""},
@@ -392,7 +392,7 @@ func TestIntentsWaitForTheRuntime(t *testing.T) {
 		}
 		putIntent(t, dir, app)
 		m := newManager(t, images.Config{Service: service, Records: dir})
-		for range 10 { // one look, and nobody else has to wait
+		for range 10 { // one check, and other pods do not wait
 			if _, err := m.Ensure(t.Context(), want("a", "other:1", v1.PullIfNotPresent)); err != nil {
 				t.Error(err)
 			}
@@ -488,7 +488,7 @@ func TestAPullWithoutARecord(t *testing.T) {
 	service, dir := private("ann"), t.TempDir()
 	ann := pullSecret("ann")
 	m := newManager(t, images.Config{Service: service, Records: dir})
-	if err := m.Prune(t.Context(), nil, time.Time{}); err != nil { // it has read what there is
+	if err := m.Prune(t.Context(), nil, time.Time{}); err != nil { // it has read the records
 		t.Fatal(err)
 	}
 	blocked := filepath.Join(dir, "pulled")
@@ -526,7 +526,7 @@ func TestPrune(t *testing.T) {
 		record := func(n string) string { return "sha256-of-r.example/" + n + ":1 of r.example/" + n + ": node" }
 		pull(m, "r.example/a:1", "r.example/b:1", "r.example/c:1")
 		time.Sleep(time.Hour)
-		m = newManager(t, images.Config{Service: service, Records: dir}) // what was there counts as well
+		m = newManager(t, images.Config{Service: service, Records: dir}) // existing records count as well
 		since := time.Now()
 		time.Sleep(time.Second)
 		pull(m, "r.example/b:1", "r.example/d:1") // b's record does not change by it

@@ -136,8 +136,7 @@ func TestConfigFields(t *testing.T) {
 	}
 }
 
-// Each error names the file, and where there is one the field, its value and
-// what is allowed.
+// Each error names the file and, if there is one, the field, with its value and what is allowed.
 func TestConfigWrong(t *testing.T) {
 	for _, tc := range []struct {
 		name, content string

@@ -174,7 +174,7 @@ func TestFieldFlagsWrong(t *testing.T) {
 			t.Errorf("%s: %v", tc.arg, err)
 		}
 	}
-	// What the fields say no to is named as a mistake of the flags.
+	// If a flag causes an invalid field, the error names the flag.
 	_, _, err := Load(Options{Flags: parse(t, "--image-gc-high-threshold=101")})
 	if err == nil || !strings.Contains(err.Error(), "invalid flags: imageGCHighThresholdPercent") {
 		t.Errorf("%v", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// Every error names the flag, the value and what is allowed.
+// Every error names the flag, its value and what is allowed.
 func TestFlagsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		args []string

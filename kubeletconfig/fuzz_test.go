@@ -11,11 +11,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Whatever is in a file, the answer comes soon, and is a configuration that every
-// block can have its part of, or an error that names the file and, once it is known
-// to be a configuration, a field.
-// Whatever is in a file, the answer is a configuration or an error that names
-// the file and, once it is known to be a configuration, a field.
+// For any content of a file, the result is a configuration, or an error that names the file and,
+// once the kind is known, a field.
 func FuzzConfig(f *testing.F) {
 	for _, s := range []string{
 		configHead + "x: &x [y, y]\nclusterDNS: [*x, *x]", configHead + "evictionHard: {memory.available: 1e-2000000000}",
@@ -72,7 +69,7 @@ func known() map[string]bool {
 	return all
 }
 
-// useAll has each method do its work: what is valid must not panic.
+// useAll calls every method: a valid configuration must not panic.
 func useAll(t *testing.T, c *Config) {
 	t.Helper()
 	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("8Gi")}

@@ -11,8 +11,8 @@ func TestFeatureGates(t *testing.T) {
 		"{}": {},
 		"{ContainerCheckpoint: false, PodLogsQuerySplitStreams: true}": {}, // have an effect
 		"{PodCertificateRequest: true}":                                {},
-		"{EnvFiles: true, PodsAPI: false, NodeLogQuery: true}":         {}, // as it is done
-		"{APIServerIdentity: false, KubeletTracing: true}":             {}, // of other programs, and locked as it is
+		"{EnvFiles: true, PodsAPI: false, NodeLogQuery: true}":         {}, // as the agent works
+		"{APIServerIdentity: false, KubeletTracing: true}":             {}, // of other programs, and locked to the given value
 		"{EnvFiles: false}":       {warning: "featureGates.EnvFiles: false has no effect: this node does as with true"},
 		"{PodsAPI: true}":         {warning: "featureGates.PodsAPI: true has no effect: this node does as with false"},
 		"{EventedPLEG: false}":    {warning: "featureGates.EventedPLEG: false has no effect: this node does as with true"},

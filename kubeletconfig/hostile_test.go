@@ -148,7 +148,7 @@ func TestMistakesBounded(t *testing.T) {
 	}
 }
 
-// A large file of whatever takes no more than a moment, and few words.
+// A large file of any content is rejected quickly, and with a short error.
 func TestLargeFiles(t *testing.T) {
 	const room = maxBytes / 8
 	numbered := func(format string) string {

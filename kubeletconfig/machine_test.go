@@ -17,8 +17,8 @@ func fromFile(t *testing.T, content string) (*Config, []string, error) {
 	return Load(Options{File: file})
 }
 
-// What the kubelet takes is taken: names of cgroups without a slash before them, and no
-// bound to the time that pods get at a soft threshold.
+// Values that the kubelet accepts are accepted: names of cgroups without a leading slash, and any
+// time that pods get at a soft threshold.
 func TestNotStricterThanTheKubelet(t *testing.T) {
 	c, warnings, err := fromFile(t, "cgroupRoot: edge\nkubeletCgroups: kubelet.slice\nsystemCgroups: /system.slice\nkubeReservedCgroup: a/b\nevictionMaxPodGracePeriod: -1")
 	if err != nil || len(warnings) > 0 {
@@ -32,8 +32,8 @@ func TestNotStricterThanTheKubelet(t *testing.T) {
 	}
 }
 
-// Fields about the machine: their defaults, what they take, and that nobody says
-// that they have no effect.
+// Fields about the machine: their defaults and allowed values, and no message that they have no
+// effect.
 func TestMachineFields(t *testing.T) {
 	c, _, err := fromFile(t, "")
 	if err != nil || !*c.FailSwapOn || c.LimitedSwap() || *c.OOMScoreAdj != -999 || !*c.MakeIPTablesUtilChains || c.ProtectKernelDefaults {

@@ -2,7 +2,7 @@ package kubeletconfig
 
 import "testing"
 
-// What a configuration of providers says is loaded whole, or refused.
+// A configuration of credential providers is either loaded completely or rejected.
 func FuzzCredentialProviders(f *testing.F) {
 	f.Add([]byte(providersHead + plainProvider))
 	f.Add([]byte(providersHead + "- {name: p, tokenAttributes: {cacheType: Token, requiredServiceAccountAnnotationKeys: ['a b', a, a]}}\n"))

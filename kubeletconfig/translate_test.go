@@ -123,7 +123,7 @@ func TestDeepCopy(t *testing.T) {
 	}
 }
 
-// What others may see has no secrets, and is a copy.
+// Redacted returns a copy without secrets.
 func TestRedacted(t *testing.T) {
 	c, _, _, err := load(t, configHead+"staticPodURL: https://me:hidden@pods.example/x?token=hidden\nstaticPodURLHeader: {Authorization: [Bearer hidden]}\n")
 	if err != nil {
@@ -138,7 +138,7 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// Nor has what is said of a URL that is none.
+// An error about an invalid URL has no secrets either.
 func TestMistakenURL(t *testing.T) {
 	for _, bad := range []string{"ftp://me:hidden@pods.example/?token=hidden", "https://me:hidden@%zz/"} {
 		if _, _, _, err := load(t, configHead+"staticPodURL: '"+bad+"'\n"); err == nil || strings.Contains(err.Error(), "hidden") {

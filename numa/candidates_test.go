@@ -141,8 +141,7 @@ func TestCandidatesOfSmallMachines(t *testing.T) {
 	}
 }
 
-// Neighbours in the runs are near: a socket and the memory behind it are a run,
-// and so are two sockets, whatever their numbers.
+// Each socket with its memory is one of the runs, and so are two sockets, for any numbering.
 func TestCandidatesFollowDistances(t *testing.T) {
 	m := gpuNodes(16)
 	near := numa.Nodes(0, 2, 3, 4, 5, 6, 7, 8, 9) // node 0 and its half of 16

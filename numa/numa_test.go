@@ -37,7 +37,7 @@ func TestCPUListFormat(t *testing.T) {
 	}
 }
 
-// The operations are those of sets.
+// CPUSet has the operations of a set.
 func TestCPUSetIsASet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	random := func() (numa.CPUSet, map[int]bool) {

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is read into the files of testdata")
 
-// describe says what a machine is, in few lines.
+// describe summarizes a machine in a few lines.
 func describe(m numa.Machine) string {
 	var b strings.Builder
 	group := func(what string, of func(numa.CPU) int) {
@@ -130,7 +130,7 @@ node/node1/distance = 20 10
 
 const gone = "(gone)"
 
-// What is wrong is named: the file, and what was found there.
+// An error names the file and its content.
 func TestDamage(t *testing.T) {
 	const sys = "sys/devices/system/"
 	for _, tc := range []struct{ file, content, want string }{
@@ -178,7 +178,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// What a machine may lack is no mistake.
+// Files that a machine may lack are not required.
 func TestLacking(t *testing.T) {
 	read := func(change func(fstest.MapFS)) numa.Machine {
 		t.Helper()
@@ -268,7 +268,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, there is a valid machine or an error.
+// For any content of the files, the result is a valid machine or an error.
 func FuzzRead(f *testing.F) {
 	tree := unpack(f, small)
 	names := slices.Sorted(maps.Keys(tree))

@@ -13,11 +13,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// A file of testdata has a machine's files, one in a line, and below "----"
-// what is read from them. It is short: a path with {0-3,8} stands for one file
-// for each of these numbers, {0-14/2} for every second, and $ in the content is
-// the number, $+4 and $-1 are others relative to it. Lines of a file are
-// separated by "\n". Paths begin below sys/devices/system, or with a slash.
+// unpack parses a file of testdata: first a machine's files, one in a line, and below "----" the
+// expected result. A path with {0-3,8} stands for one file for each of these numbers, {0-14/2}
+// for every second one. In the content, $ is the number, and $+4 and $-1 are relative to it.
+// Lines of a file are separated by "\n". Paths are relative to sys/devices/system, unless they
+// begin with a slash.
 func unpack(t testing.TB, text string) fstest.MapFS {
 	t.Helper()
 	tree := fstest.MapFS{}

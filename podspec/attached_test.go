@@ -107,7 +107,7 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
-// What is left out is told.
+// Omitted volumes are reported as warnings.
 func TestWarnings(t *testing.T) {
 	in := input(t, `{dnsConfig: {nameservers: [a, b, c]}, containers: [{name: app, image: i, envFrom: [
 		{configMapRef: {name: cm}}, {prefix: "x", secretRef: {name: s}}]}]}`)

@@ -180,7 +180,7 @@ func TestStopSignal(t *testing.T) {
 	}
 }
 
-// mount writes one as host -> container, with what is set on it.
+// mount formats a mount as host -> container, with its options.
 func mount(m *runtimeapi.Mount) string {
 	s := m.HostPath + " -> " + m.ContainerPath
 	if m.Image != nil {

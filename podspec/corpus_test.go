@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the corpus compiles to")
 
-// scene is what a manifest of the corpus is compiled with, beside a node like
-// that of every other: a document of kind Scene.
+// scene is a document of kind Scene: the settings with which a manifest of the corpus is
+// compiled, in addition to the common node.
 type scene struct {
 	CgroupV1, SeccompDefault, NoClusterDNS bool
 
@@ -129,8 +129,8 @@ func readScene(t *testing.T, file string) (Input, ContainerOptions) {
 	return in, ContainerOptions{RestartCount: s.RestartCount, Image: s.Image}
 }
 
-// brief renders a message as YAML without what is the same for all: the paths
-// that a runtime masks, and the labels that name the pod.
+// brief formats a message as YAML, without the parts that all have: the masked paths, and the
+// labels with the pod's name.
 func brief(t *testing.T, m proto.Message) string {
 	t.Helper()
 	m = proto.Clone(m)
@@ -196,7 +196,7 @@ func compiled(t *testing.T, in Input, o ContainerOptions) string {
 		if err == nil {
 			return
 		}
-		for _, p := range err.(Problems) { //nolint:errorlint // that is what the compilers return
+		for _, p := range err.(Problems) { //nolint:errorlint // the compilers return this type
 			fmt.Fprintf(&b, "# problem %s: %v\n", p.Reason, p)
 		}
 	}

@@ -70,7 +70,7 @@ func FuzzResolvConf(f *testing.F) {
 				}
 			}
 		}
-		// What was read, written down again, is read as the same.
+		// Writing the result and parsing it again must not change it.
 		var b strings.Builder
 		for _, v := range r.servers {
 			fmt.Fprintf(&b, "nameserver %s\n", v)

@@ -146,7 +146,7 @@ func TestResourceValueProblems(t *testing.T) {
 	}
 }
 
-// Rounding up loses nothing, whatever the amounts.
+// Dividing amounts rounds up, for any amount.
 func FuzzDivisor(f *testing.F) {
 	f.Add("1500m", "1")
 	f.Add("100Mi", "1Gi")

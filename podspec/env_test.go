@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// withData adds what the environments of these tests draw from.
+// withData adds the objects that the environments of these tests refer to.
 func withData(in Input) Input {
 	in.ConfigMaps = map[string]*v1.ConfigMap{
 		"conf":  {Data: map[string]string{"COLOR": "blue", "SHAPE": "round", "a=b": "x", "größe": "x"}},

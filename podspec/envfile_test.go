@@ -88,8 +88,7 @@ func TestParseEnvFileProblems(t *testing.T) {
 	}
 }
 
-// What was read, written down in the form that has no other reading, is read
-// as the same.
+// Writing the result in an unambiguous form and parsing it again must not change it.
 func FuzzParseEnvFile(f *testing.F) {
 	for _, s := range []string{"", "A='a'\n", "# c\n\n A = 'x\ny' \r\nB=''", "A=a", "A='", "='", "it's='a'", "A='a'B='b'", "A='a'\nA='b'"} {
 		f.Add(s)

@@ -37,7 +37,7 @@ func many(n int, f func(i int) v1.EnvVar) []v1.EnvVar {
 	return out
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns the number of bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -156,7 +156,7 @@ func TestExpansionIsBounded(t *testing.T) {
 	}
 }
 
-// As much as a program can be given is taken.
+// An environment of the largest allowed size is accepted.
 func TestLargestEnvironment(t *testing.T) {
 	value := strings.Repeat("x", maxString-len("A00=")-1)
 	in := withContainer(t, v1.Container{Env: many(15, func(i int) v1.EnvVar { return v1.EnvVar{Name: fmt.Sprintf("A%02d", i), Value: value} })})
@@ -164,7 +164,7 @@ func TestLargestEnvironment(t *testing.T) {
 	if c := compile(t, in, "app"); len(c.Envs) != 15 || len(c.Args[0]) != maxString-1 {
 		t.Errorf("%d variables, %d bytes of arguments", len(c.Envs), len(c.Args[0]))
 	}
-	// A variable that is set anew counts once.
+	// A variable that is set again counts once.
 	in = withContainer(t, v1.Container{Env: many(100, func(int) v1.EnvVar { return v1.EnvVar{Name: "A00", Value: value} })})
 	if c := compile(t, in, "app"); len(c.Envs) != 1 {
 		t.Errorf("%d variables", len(c.Envs))
@@ -182,7 +182,7 @@ func TestManyProblemsMakeAShortError(t *testing.T) {
 	}
 }
 
-// Whatever variables refer to, what comes out is what execve takes, or an error.
+// For any references between variables, the result can be passed to execve, or there is an error.
 func FuzzContainerStrings(f *testing.F) {
 	f.Add("x", "$(A)$(A)", "$(B)$(B)", "$(C)", uint8(3))
 	f.Add("$", "$$(A)", "$(", ")", uint8(200))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A resolver's configuration of more search domains than pods may have is told of, by
-// number and by length.
+// A resolver configuration with more search domains than pods may have, by number or by length,
+// is reported.
 func TestCheckResolvConf(t *testing.T) {
 	search := func(n int, name string) string {
 		var all []string

@@ -40,7 +40,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// values is what a container was given, in one line.
+// values formats a container's resources in one line.
 func values(r *runtimeapi.LinuxContainerResources) string {
 	return fmt.Sprintf("shares %d quota %d/%d memory %d", r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes)
 }
@@ -85,7 +85,7 @@ func TestOOMGroup(t *testing.T) {
 	}
 }
 
-// What the node says of CPU limits holds for containers and for the sandbox.
+// The node's setting for CPU limits applies to containers and to the sandbox.
 func TestCPUQuotaOfTheNode(t *testing.T) {
 	const spec = "{overhead: {cpu: 500m}, containers: [{name: app, image: i, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]}"
 	for _, tc := range []struct {

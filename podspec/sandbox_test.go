@@ -129,7 +129,7 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
-// The node's defaults hold for what is the pod's own, unless the pod says otherwise.
+// The node's default sysctls apply in the pod's own namespaces, unless the pod sets them.
 func TestDefaultSysctls(t *testing.T) {
 	defaults := map[string]string{
 		"net/core/somaxconn": "1", "net.ipv4.ip_forward": "0", "kernel.shmall": "2", "kernel.sem": "3", "fs.mqueue.msg_max": "4",

@@ -208,7 +208,7 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
-// A word that nobody knows never leaves a container with less protection.
+// An unknown value never leaves a container with less protection.
 func TestUnknownWordsOfSecurity(t *testing.T) {
 	for _, tc := range []struct{ pod, container, at string }{
 		{"{seccompProfile: {type: runtime/default}}", "null", "spec.containers[0].securityContext.seccompProfile.type"},

@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// How a volume is mounted depends on what it is, whatever the mount asks for.
+// How a volume is mounted depends on its type, for any mount of it.
 func TestMountOfAVolume(t *testing.T) {
 	for _, tc := range []struct {
 		volume            string
@@ -58,8 +58,8 @@ func TestImageVolumes(t *testing.T) {
 	}
 }
 
-// In a pod with IDs of its own, files that the node or the pod wrote belong to
-// whom they seem to.
+// In a pod with a user namespace, files written by the node or the pod appear with their intended
+// owners.
 func TestMountsInAUserNamespace(t *testing.T) {
 	in := mounting(t, "{name: data, mountPath: /d}, {name: pics, mountPath: /p}")
 	in.PodIPs = []string{"10.1.0.7"}

@@ -97,9 +97,8 @@ func TestPackAndSpread(t *testing.T) {
 	}
 }
 
-// Where hints are about candidates, the bound of the search is not met: it
-// finds on 64 nodes what a search without bound finds. Lists may lack sets, as
-// those of providers with rules of their own do.
+// With candidates the search does not reach its limit: on 64 nodes it finds the same as an
+// unlimited search. Lists may lack sets, like those of providers with their own rules.
 func TestMergeOfCandidates(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	m := numa.Uniform(8, 8, 1, 1, 1)

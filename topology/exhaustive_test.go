@@ -163,7 +163,7 @@ func someMachine(t *testing.T, r *rand.Rand, n int) instance {
 	return in
 }
 
-// say makes up what the resources say, with about as many choices as choices.
+// say creates random hints of the resources, with about choices choices.
 func (in *instance) say(r *rand.Rand, choices int) {
 	all, n := in.m.AllNodes(), len(in.m.Nodes)
 	in.hints = in.hints[:0]

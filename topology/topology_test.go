@@ -16,7 +16,7 @@ type units struct {
 	name string
 	free []int       // by node
 	want map[int]int // by container; none means no preference
-	each int         // how many a node has when nothing is taken
+	each int         // amount per node if nothing is allocated
 	err  error       // of Allocate
 	log  *[]string
 }
@@ -134,7 +134,7 @@ func TestPodScope(t *testing.T) {
 	}
 }
 
-// What a pod asks for itself is allocated once, if that is on.
+// Pod-level resources are allocated once, if that is enabled.
 func TestPodLevelResources(t *testing.T) {
 	var log []string
 	cpu := units{name: "cpu", free: []int{4, 4}, each: 4, want: map[int]int{topology.WholePod: 3}, log: &log}
@@ -174,7 +174,7 @@ func TestPodLevelResources(t *testing.T) {
 	}
 }
 
-// Under none nobody is asked for hints, and both scopes are the same.
+// With policy none, no provider is asked for hints, and both scopes are the same.
 func TestNone(t *testing.T) {
 	for _, scope := range []topology.Scope{topology.ContainerScope, topology.PodScope} {
 		var log []string
@@ -189,7 +189,7 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// Best effort places by hints that nobody prefers.
+// Best effort also uses hints that are not preferred.
 func TestBestEffort(t *testing.T) {
 	cpu := units{name: "cpu", free: []int{2, 2}, each: 4, want: map[int]int{0: 3}}
 	d, err := manager(t, topology.NameBestEffort, 2, "").Admit(pod("a"), []topology.Provider{cpu})

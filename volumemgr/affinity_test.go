@@ -20,8 +20,8 @@ func bigDisk(more string) func(*v1.PersistentVolume) {
 	}
 }
 
-// A volume of another node is not touched; one that is mounted stays whatever
-// becomes of the node's labels, also over a restart.
+// A volume of another node is not touched; a mounted one stays when the node's labels change,
+// also after a restart.
 func TestAffinity(t *testing.T) {
 	for name, kind := range map[string]func(*v1.PersistentVolume){"files": nil, "block": block} {
 		t.Run(name, func(t *testing.T) {

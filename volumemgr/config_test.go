@@ -115,8 +115,7 @@ type noMounts struct{ *plugintest.Node }
 
 func (noMounts) Mounts(string) ([]volumemgr.Mount, error) { return nil, nil }
 
-// The real disk, and a root that a link leads to: paths are those that the
-// mount table knows.
+// Stats with a real disk, and a root directory behind a link: paths are those of the mount table.
 func TestStatsOnDisk(t *testing.T) {
 	tmp, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -172,8 +171,8 @@ func TestStatsOnDisk(t *testing.T) {
 	})
 }
 
-// A volume that is too large for one walk counts for what was seen of it, and
-// that is never less than before.
+// If a volume is too large for one walk, the result is what was counted so far, and never less
+// than before.
 func TestStatsOfALargeVolume(t *testing.T) {
 	tmp, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -217,7 +216,7 @@ func TestStatsOfALargeVolume(t *testing.T) {
 	})
 }
 
-// Queries of pods that nobody knows.
+// Calls for an unknown pod.
 func TestUnknownPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, plugintest.New(), nil)

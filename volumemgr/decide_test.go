@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The kubelet's table: what a failed operation says about the mount.
+// The state of a mount after a failed operation, as in the kubelet.
 func TestAfter(t *testing.T) {
 	for _, tc := range []struct {
 		was   presence
@@ -24,7 +24,7 @@ func TestAfter(t *testing.T) {
 		{uncertain, failedForSure, false, absent},
 		{uncertain, maybe, true, uncertain},
 		{uncertain, unchanged, true, uncertain},
-		{uncertain, failedForSure, true, uncertain}, // what was reconstructed is not forgotten
+		{uncertain, failedForSure, true, uncertain}, // a reconstructed volume is not forgotten
 		{present, maybe, false, present},
 		{present, unchanged, false, present},
 		{present, failedForSure, false, present},

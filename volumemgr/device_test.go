@@ -127,7 +127,7 @@ func TestTakenDownAfterFailure(t *testing.T) {
 	}
 }
 
-// refreshedDisk is a disk whose volumes are mounted anew on Refresh.
+// refreshedDisk is a disk whose volumes are mounted again by Refresh.
 type refreshedDisk struct{ plugintest.FakeDisk }
 
 func (*refreshedDisk) Sources(*volumemgr.Spec, *v1.Pod) []volumemgr.Ref { return nil }

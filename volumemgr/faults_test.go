@@ -44,7 +44,7 @@ func subPath(r *rig, pod *v1.Pod) {
 	_ = r.node.Mount(r.t.Context(), where(string(pod.UID), "fake", "share"), dir, "", []string{"bind"})
 }
 
-// seed is a node with data that nobody may lose.
+// seed returns a node with data that must never be lost.
 func seed(t *testing.T) *plugintest.Node {
 	t.Helper()
 	node := plugintest.New()
@@ -150,8 +150,7 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
-// Any call fails, now and then, before or after it did its work; the calls for
-// b never destroy what it has.
+// Any call may fail, before or after it took effect; calls for b never destroy its data.
 func TestFaultsAnywhere(t *testing.T) {
 	for seeded := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
@@ -175,7 +174,7 @@ func TestFaultsAnywhere(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			checkData(t, node, fmt.Sprintf("faults %d", seeded))
 			if seeded%4 < 2 {
-				// The same process, once the faults are over: nobody has to ask.
+				// The same process recovers by itself once the faults are over.
 				synctest.Wait()
 				node.Faults(nil, nil)
 				time.Sleep(10 * time.Minute)
@@ -196,8 +195,8 @@ func TestFaultsAnywhere(t *testing.T) {
 	}
 }
 
-// Whatever a pod's directory holds: a new process neither dies of it nor
-// deletes what no plugin made.
+// For any content of a pod's directory, a new process neither crashes nor deletes files that no
+// plugin created.
 func FuzzReconstruct(f *testing.F) {
 	f.Add("volumes/kubernetes.io~fake/x/data\nvolumes/strange/y/data\nvolume-subpaths/x/app/0\netc-hosts")
 	f.Add("volumes\nvolumeDevices/kubernetes.io~fake-disk/pv\n.\n..\nvolumes/~/x")

@@ -109,7 +109,7 @@ func (r *rig) heard() []types.UID {
 	return slices.Clone(r.ready)
 }
 
-// events keeps what it hears.
+// events stores the reported events.
 type events struct {
 	mu  sync.Mutex
 	all []string

@@ -21,8 +21,8 @@ func only(uids ...types.UID) func(types.UID) bool {
 	return func(uid types.UID) bool { return slices.Contains(uids, uid) }
 }
 
-// A restart: volumes of running pods stay as they are, whatever happens, until
-// it is known that nobody wants them.
+// After a restart, volumes of running pods do not change until it is known that no pod needs
+// them.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := plugintest.New()
@@ -114,8 +114,7 @@ func TestFoundVolumeFails(t *testing.T) {
 	})
 }
 
-// A claim that cannot be looked up does not make its volume one that nobody
-// wants.
+// A claim that cannot be read does not make its volume an unused one.
 func TestFoundVolumeOfUnresolvedClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := plugintest.New()
@@ -144,7 +143,7 @@ func TestFoundVolumeOfUnresolvedClaim(t *testing.T) {
 	})
 }
 
-// What the pod no longer uses goes once all that it uses is known.
+// A volume that the pod no longer uses is unmounted once all volumes of the pod are known.
 func TestFoundVolumeThatThePodDoesNotUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := plugintest.New()
@@ -183,7 +182,7 @@ func TestFoundDevice(t *testing.T) {
 	})
 }
 
-// The directories of pods that nobody knows.
+// Directories of unknown pods are removed.
 func TestSweep(t *testing.T) {
 	const dir = root + "/pods/u1"
 	for _, tc := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-// What is mounted from a volume goes before the volume.
+// Subpath mounts of a volume are unmounted before the volume.
 func TestSubPathsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, plugintest.New(), nil)
@@ -28,7 +28,7 @@ func TestSubPathsGoFirst(t *testing.T) {
 	})
 }
 
-// forgetful says that it has torn down what it has not.
+// forgetful reports an unmount as successful without doing it.
 type forgetful struct{ plugintest.Fake }
 
 func (*forgetful) TearDown(context.Context, *volumemgr.Volume) error { return nil }
@@ -103,7 +103,7 @@ func TestDeviceFoundByItsVolume(t *testing.T) {
 	})
 }
 
-// What a set-up left that failed, against its word, goes too.
+// Leftovers of a failed set-up are removed, even if the plugin reported that it left none.
 func TestLeftoversOfFailedSetUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, plugintest.New(), nil)

@@ -93,7 +93,7 @@ func TestMountReturnsWithTheFirstError(t *testing.T) {
 		if !errors.As(err, &ve) || !ve.RetryAt().Equal(begin.Add(500*time.Millisecond)) {
 			t.Errorf("RetryAt = %v, want in 500ms", ve.RetryAt().Sub(begin))
 		}
-		// In back-off it does not wait either.
+		// Mount does not wait in back-off either.
 		if _, err := r.Mount(t.Context(), pod); !errors.Is(err, errServer) {
 			t.Errorf("second Mount: %v", err)
 		}
@@ -130,7 +130,7 @@ func TestMountReturnsWithTheFirstError(t *testing.T) {
 	})
 }
 
-// What is left to say of a volume that fails is why it failed first, too.
+// The error of a failing volume also has its first error.
 func TestFirstErrorIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, plugintest.New(), nil)
