@@ -97,8 +97,8 @@ func TestDamageIsSetAside(t *testing.T) {
 // errPower is the crash of a simulated machine.
 var errPower = errors.New("power failed")
 
-// disk is a machine whose power fails at a step. What was not synced may be
-// lost, torn, or there; what was is there.
+// disk is a machine whose power fails at a step. Data that was not synced may be lost, torn or
+// complete; synced data is complete.
 type disk struct {
 	steps, failAt int
 	syncs         int
@@ -229,8 +229,8 @@ func TestPowerFailsAtEveryStep(t *testing.T) {
 	}
 }
 
-// What is not synced is never anything else than the old value, the new one or
-// nothing: the last only if the power failed, not if the process was killed.
+// An unsynced value is always the old one, the new one or missing; missing only after a power
+// failure, not after the process was killed.
 func TestNoSync(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for failAt := 1; ; failAt++ {
@@ -363,7 +363,7 @@ func killAtEveryStep(t *testing.T, noSync string, least int) {
 	}
 }
 
-// Whatever is done to a file, what is read is what was written, or nothing.
+// After any damage to a file, the result is the written value or none.
 func FuzzDamage(f *testing.F) {
 	f.Add([]byte("value"), 3, byte(1), 40)
 	f.Add([]byte{}, 0, byte(255), 0)

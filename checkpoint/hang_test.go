@@ -115,8 +115,8 @@ func TestAKeyThatHangs(t *testing.T) {
 	})
 }
 
-// A value that nobody waits for any more is written before those that came later,
-// one that had not begun is not written, and the caller may change its own.
+// A value whose caller has given up is written before later values; one whose write had not begun
+// is not written; and the caller may change its own slice.
 func TestCallsForAKeyKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newHanging()
@@ -221,8 +221,8 @@ func TestLazyHangs(t *testing.T) {
 	})
 }
 
-// Whatever lies in the place of a value is set aside, neither waited for nor read
-// whole, and the next value is kept.
+// Any file in place of a value is set aside, without blocking on it or reading all of it, and the
+// next value is stored.
 func TestHostileFiles(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a gigabyte": func(p string) error { return errors.Join(os.WriteFile(p, nil, 0o600), os.Truncate(p, 1<<30)) },

@@ -68,7 +68,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// What has CPUs is told where they are, and nothing if their number is wrong.
+// A container with CPUs gets a hint for their nodes, and none if their number is wrong.
 func TestHintsOfAssigned(t *testing.T) {
 	p := newStatic(t, machineD(), "0,6", Options{})
 	s := p.Start().WithPod(PodCPUs{UID: "a", Containers: []ContainerCPUs{{Name: "0", CPUs: list("1,3,7,9")}}})

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// kubeletStates are files that kubelets have written, and what they were told. A
-// kubelet of 1.36 writes the first two, and the last with PodLevelResourceManagers.
+// kubeletStates are files that kubelets have written, with the expected states. A kubelet of 1.36
+// writes the first two, and the last with PodLevelResourceManagers.
 func kubeletStates(t testing.TB) map[string]cpumgr.State {
 	t.Helper()
 	empty := cpumgr.NewState(numa.CPUs(0, 1, 2, 3, 4, 5, 6, 7))

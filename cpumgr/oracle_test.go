@@ -7,9 +7,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// oracle is the assignment as its rules read, without regard to time: a map of
-// the free CPUs, filtered anew at each step, and all sets of nodes tried. It is
-// right for uniform machines.
+// oracle is a literal and slow implementation of the rules of allocation: a map of the free CPUs,
+// filtered again at each step, and all sets of nodes tried. It is valid for uniform machines.
 type oracle struct {
 	m    numa.Machine
 	all  map[int]numa.CPU
@@ -37,7 +36,7 @@ func any1(numa.CPU) int       { return 1 }
 
 type by func(numa.CPU) int
 
-// in lists the CPUs of a unit.
+// in returns the CPUs of a unit.
 func in(cpus map[int]numa.CPU, unit by, id int) []int {
 	var ids []int
 	for _, c := range cpus {
@@ -192,7 +191,7 @@ func (o *oracle) take(n int, opt Options) numa.CPUSet {
 	return numa.CPUs(o.got...)
 }
 
-// subsets are those of a size, in lexicographic order.
+// subsets returns the subsets of a size, in lexicographic order.
 func subsets(of []int, size int) [][]int {
 	if size == 0 {
 		return [][]int{nil}

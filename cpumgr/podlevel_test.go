@@ -92,7 +92,7 @@ func TestPodLevel(t *testing.T) {
 				t.Errorf("again: %v", err)
 			}
 
-			// The agent starts anew: from what it kept, and from what runs.
+			// The agent restarts: from its records, and from running containers.
 			data, err := s.EncodePod("a")
 			if err != nil {
 				t.Fatal(err)

@@ -85,9 +85,9 @@ func enters(t *testing.T, from, to State) {
 	}
 }
 
-// Whatever pods come, grow and go: states are good (no CPU twice, none reserved,
-// none lost), sizes are right, a state that was is not changed by what follows, it
-// can be rebuilt from what is kept, and the end is the start.
+// For any sequence of pods that start, resize and end: states are valid (no CPU twice, none of
+// the reserved ones, none lost), sizes are right, earlier states do not change, each state can be
+// rebuilt from its records, and the last state equals the first.
 func TestLives(t *testing.T) {
 	rounds := 100
 	if testing.Short() {
@@ -133,7 +133,7 @@ func TestLives(t *testing.T) {
 				what = "allocate again"
 				s, err = admit(p, s, pod, r.IntN(2) == 0)
 				if err != nil {
-					s = before // there may be no room for what was not assigned
+					s = before // the unassigned rest may not fit
 				}
 				for _, c := range before.pods[uid].Containers {
 					if got := s.Wanted(uid, c.Name); !got.Equal(c.CPUs) {
@@ -246,7 +246,7 @@ func TestHintsAreKept(t *testing.T) {
 	}
 }
 
-// What a pod gets depends on which CPUs are free, not on how they came to be.
+// An allocation depends on which CPUs are free, not on the earlier allocations.
 func TestOrderDoesNotLeak(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -65,7 +65,7 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// What a pod had is taken as it is, or reported.
+// The CPUs of a pod are taken over unchanged, or a problem is reported.
 func TestRebuildPodLevel(t *testing.T) {
 	for _, tc := range []struct{ name, has, want, problem string }{
 		{"a pool of another size", "=1-2 0=1", "", `pod a: CPUs "1-2": they are 2 CPUs; want 4`},
@@ -101,7 +101,7 @@ func TestRebuildPodLevel(t *testing.T) {
 	}
 }
 
-// With the gate off, the pool is told and given back.
+// With the feature gate off, the pool is reported and released.
 func TestRebuildWithoutPodLevel(t *testing.T) {
 	p := newStatic(t, machineS(), "0,4", Options{})
 	s, problems := Rebuild(p, []numa.Pod{podOf(4, "r2 r0")}, map[string]map[string]numa.CPUSet{"a": {"": list("1-2,5-6"), "0": list("1,5"), "1": list("2,6")}})
@@ -110,7 +110,7 @@ func TestRebuildWithoutPodLevel(t *testing.T) {
 	}
 }
 
-// What the kubelet does not start with is reported here.
+// Problems with which the kubelet does not start are reported here.
 func TestValidate(t *testing.T) {
 	one := func(uid, cpus string) PodCPUs {
 		return PodCPUs{UID: uid, Containers: []ContainerCPUs{{Name: "0", CPUs: list(cpus)}}}

@@ -88,8 +88,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// A container that has its CPUs is given no others, even on a machine that is
-// full, as it is after a restart of the agent.
+// A container with CPUs keeps them, even on a full machine, as after a restart of the agent.
 func TestAllocateAgain(t *testing.T) {
 	p := newStatic(t, machineS(), "0,4", Options{FullPCPUsOnly: true})
 	pod := guaranteed("a", 6)
@@ -103,8 +102,7 @@ func TestAllocateAgain(t *testing.T) {
 	}
 }
 
-// What init containers leave is there for those after them, but not what
-// sidecars have.
+// CPUs of init containers are available to later containers, but not those of sidecars.
 func TestReuse(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -187,7 +185,7 @@ func TestReuseOfManyPods(t *testing.T) {
 	}
 }
 
-// Of a container that goes, those CPUs stay that others of its pod have too.
+// When a container is released, CPUs that other containers of its pod use stay allocated.
 func TestRelease(t *testing.T) {
 	p := newStatic(t, machineS(), "0,4", Options{})
 	pod := numa.Pod{UID: "a", Guaranteed: true, Containers: []numa.Container{

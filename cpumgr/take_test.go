@@ -109,7 +109,7 @@ func TestTakeByCache(t *testing.T) {
 	}
 }
 
-// Cores of different sizes are told apart by what they have, not by averages.
+// Cores of different sizes are distinguished by their CPUs, not by averages.
 func TestTakeOfCoresOfDifferentSizes(t *testing.T) {
 	whole := Options{FullPCPUsOnly: true}
 	for _, tc := range []struct {
@@ -173,8 +173,7 @@ func TestTakeErrors(t *testing.T) {
 	}
 }
 
-// On machines that are uniform, in nodes of any kind and with any CPUs free,
-// the result is that of the plain reading of the rules.
+// On uniform machines, with any nodes and any free CPUs, the result equals that of the oracle.
 func TestTakeIsTheReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	rounds := 400

@@ -18,11 +18,10 @@ import (
 // latency is what each call of the benchmarks takes in the driver.
 const latency = time.Millisecond
 
-// BenchmarkMount stages and publishes volumes, all at the same time, and takes them
-// down: once as this package does, and once with the calls of the kubelet, which asks
-// for capabilities before each step and connects anew for each question. Only making
-// the volumes is timed. The kubelet's own work (records, mount tables) is left out,
-// this package's is not.
+// BenchmarkMount stages and publishes volumes concurrently, and removes them: once with this
+// package, and once with the calls of the kubelet, which requests capabilities before each step
+// and connects again for each request. Only mounting is timed. The kubelet's own work (records,
+// mount tables) is not included, that of this package is.
 func BenchmarkMount(b *testing.B) {
 	for _, volumes := range []int{1, 100} {
 		b.Run(fmt.Sprintf("ours/volumes=%d", volumes), func(b *testing.B) {

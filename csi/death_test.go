@@ -121,7 +121,7 @@ func (h *history) end(uid string) {
 	delete(h.files, uid)
 }
 
-// patience is how long a step may take on a machine that is busy.
+// patience is the time limit for a step, long enough for a busy machine.
 const patience = 2 * time.Minute
 
 // shared is the file of a pod's container on the volume that all have.
@@ -169,9 +169,9 @@ type death struct {
 	disks           *csitest.Loops // in place of directories
 }
 
-// Wherever the agent dies, the next life ends with what is wanted: no volume is
-// leaked, none unstaged under a running container, none published twice or while
-// another call about it is under way; and so after the machine has been down.
+// If the agent dies at any step, the next process reaches the wanted state: no volume is leaked,
+// unstaged under a running container, published twice, or published while another call for it
+// runs; also after a reboot.
 func TestDeathAtEveryStep(t *testing.T) { dying(t, 40, func(*testing.T) *csitest.Loops { return nil }) }
 
 func dying(t *testing.T, least int, disks func(*testing.T) *csitest.Loops) {

@@ -36,14 +36,14 @@ func (n *node) free(handle string) {
 	}
 }
 
-// Wherever the agent dies (with -every: at every step), no disk that a container has a file open on is unmounted,
-// none is mounted twice, and no loop device is left in the end.
+// If the agent dies at some step (with -every: at each step), no disk with a file open in a
+// container is unmounted, none is mounted twice, and no loop device is left.
 func TestDeathAtEveryStepOnDisks(t *testing.T) {
 	plugintest.RequireMounts(t)
 	dying(t, 60, func(t *testing.T) *csitest.Loops { return csitest.NewLoops(t) })
 }
 
-// A block device has what was written to it, in every pod that has it.
+// Data written to a block volume is visible in every pod that uses it.
 func TestABlockVolumeIsADisk(t *testing.T) {
 	n := onDisks(t)
 	p := n.m.Plugin()
@@ -139,7 +139,7 @@ func mayGrow(t *testing.T) {
 	}
 }
 
-// A mounted ext4 becomes larger, with what is on it.
+// A mounted ext4 volume is expanded, and keeps its content.
 func TestADiskGrowsWhileItIsMounted(t *testing.T) {
 	n := onDisks(t)
 	mayGrow(t)

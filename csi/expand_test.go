@@ -72,7 +72,7 @@ func TestWhichVolumesAreMadeLarger(t *testing.T) {
 	}
 }
 
-// statuses are those that a claim was given.
+// statuses are the statuses written to a claim.
 type statuses struct {
 	live   *v1.PersistentVolumeClaim
 	states []string
@@ -96,9 +96,9 @@ func (s *statuses) UpdateStatus(_ context.Context, c *v1.PersistentVolumeClaim, 
 	return s.live.DeepCopy(), nil
 }
 
-// The claim in memory may be a minute old: what counts is read first, each note
-// follows on the one before, and what is done is not done again while the claim in
-// memory still asks for it.
+// The claim in memory may be a minute old: the current one is read first, each status is based on
+// the previous one, and a finished expansion is not repeated while the claim in memory still
+// requests it.
 func TestExpansionReadsTheClaimFirst(t *testing.T) {
 	const pending, infeasible = v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInfeasible
 	for name, c := range map[string]struct {

@@ -50,7 +50,7 @@ func (t table) Table(ctx context.Context) (mount.Table, error) {
 	return all, err
 }
 
-// newNode starts a driver; change may change what it is like.
+// newNode starts a driver; change may change its settings.
 func newNode(t testing.TB, cluster plugins.StorageCluster, change func(*csitest.Config)) *node {
 	t.Helper()
 	top, err := os.MkdirTemp("", "csi") // paths of sockets are short
@@ -78,8 +78,8 @@ func newNode(t testing.TB, cluster plugins.StorageCluster, change func(*csitest.
 	return n
 }
 
-// listen puts a socket at the driver's path, which answers nobody: for a driver that
-// is reached otherwise.
+// listen creates an unused socket at the driver's path, for a driver that is reached in another
+// way.
 func (n *node) listen() {
 	n.Helper()
 	l, err := net.Listen("unix", n.socket)
@@ -174,7 +174,7 @@ func (n *node) must(v *volumemgr.Volume) volumemgr.Result {
 	return r
 }
 
-// unmount takes down what is left of a volume.
+// unmount removes the leftovers of a volume.
 func (n *node) unmount(v *volumemgr.Volume) {
 	n.Helper()
 	p := n.m.Plugin()
@@ -212,7 +212,7 @@ func (n *node) clean() {
 	}
 }
 
-// mounted is what is mounted below the agent's directory.
+// mounted returns the mounts below the agent's directory.
 func (n *node) mounted() mount.Table {
 	n.Helper()
 	table, err := mount.Under(context.Background(), n.mounts, n.root)
@@ -222,8 +222,7 @@ func (n *node) mounted() mount.Table {
 	return table
 }
 
-// files are what is left below the root that is not a directory, and directories of
-// volumes.
+// files returns the leftovers below the root: files, and directories of volumes.
 func (n *node) files() (out []string) {
 	_ = filepath.WalkDir(n.root, func(path string, e os.DirEntry, err error) error {
 		if err != nil {
@@ -289,7 +288,7 @@ func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv
 	}, nil
 }
 
-// fakeCluster is what a cluster says.
+// fakeCluster has the objects of a cluster.
 type fakeCluster struct {
 	drivers map[string]plugins.CSIDriver
 	away    bool

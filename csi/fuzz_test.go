@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Whatever is in a record, it leads nowhere and is written again as it was read.
+// Any record is rejected or can be written again unchanged, and no path in it leads out of the
+// directory.
 func FuzzRecord(f *testing.F) {
 	for _, s := range []string{
 		`{"volumeHandle":"h","driverName":"d.example.com"}`, `{"specVolID":"v","volumeHandle":"h","driverName":"d","nodeName":"n","attachmentID":"a","volumeLifecycleMode":"Ephemeral"}`,
@@ -46,7 +47,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// Whatever a driver answers, it is bounded, or an error.
+// Any answer of a driver is within limits, or an error.
 func FuzzAnswers(f *testing.F) {
 	for _, m := range []proto.Message{
 		&spec.NodeGetInfoResponse{NodeId: "n", MaxVolumesPerNode: -1, AccessibleTopology: &spec.Topology{Segments: map[string]string{"a/b": "c"}}},

@@ -238,7 +238,7 @@ func TestADriverThatIsAwayIsNamed(t *testing.T) {
 	n.clean()
 }
 
-// Secrets reach the driver, and nobody else: not even if the driver says them.
+// Secrets reach only the driver. They are in no error, even if the driver returns them in one.
 func TestSecretsAreInNoError(t *testing.T) {
 	n := newNode(t, nil, func(c *csitest.Config) {
 		c.Fault = func(m string, req proto.Message) csitest.Fault {
@@ -380,7 +380,7 @@ func TestAWaitThatWasCutShortLeavesNothingInUse(t *testing.T) {
 	}
 }
 
-// A node without room is told of, and is asked how much it has.
+// A node without room for a volume is reported, and its capacity read again.
 func TestANodeWithoutRoomIsToldOf(t *testing.T) {
 	cluster := object(func(d *plugins.CSIDriver) { d.AttachRequired = true })
 	cluster.wait = func(context.Context, plugins.Attachment, func(string)) (map[string]string, error) {
@@ -485,7 +485,7 @@ func TestWhatIsStillMountedStays(t *testing.T) {
 	n.clean()
 }
 
-// A record that a power failure has damaged costs nobody the pod's end.
+// A record damaged by a power failure does not prevent the end of the pod.
 func TestDamagedRecordsAreGotOver(t *testing.T) {
 	for _, content := range []string{"", "{", "[]", `{"driverName":"../x","volumeHandle":"h"}`, `{"driverName":"d"}`, strings.Repeat("x", maxRecord+1)} {
 		n := newNode(t, nil, stages)

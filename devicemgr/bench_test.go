@@ -52,7 +52,7 @@ func BenchmarkHints(b *testing.B) {
 	}
 }
 
-// What a list of 10,000 devices costs that says nothing new, and one that does.
+// The cost of a list of 10,000 devices, unchanged or changed.
 func BenchmarkList(b *testing.B) {
 	for _, news := range []bool{false, true} {
 		b.Run(fmt.Sprint("news=", news), func(b *testing.B) {

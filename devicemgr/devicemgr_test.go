@@ -50,7 +50,7 @@ func (l *life) admit(t *testing.T, p *v1.Pod) {
 	}
 }
 
-// refused admits a pod that has to be told to wait, or be rejected.
+// refused admits a pod, and expects that it has to wait or is rejected.
 func (l *life) refused(t *testing.T, p *v1.Pod, want string) {
 	t.Helper()
 	err := l.Admit(t.Context(), p)
@@ -247,7 +247,7 @@ func TestWaitsForPlugin(t *testing.T) {
 		p.die()
 		synctest.Wait()
 		l.refused(t, pod("new", "main=1"), "wait 5m0s: its plugin does not answer")
-		l.admit(t, pod("old", "main=1")) // has what it has
+		l.admit(t, pod("old", "main=1")) // keeps its devices
 		l.admit(t, pod("none", "main="))
 		time.Sleep(time.Minute)
 		l.refused(t, pod("new", "main=1"), "wait 4m0s")
@@ -256,7 +256,7 @@ func TestWaitsForPlugin(t *testing.T) {
 		l.admit(t, pod("new", "main=1"))
 		l.stop()
 
-		// The agent restarts: everything runs on, nobody waits who runs.
+		// The agent restarts: containers continue, and running pods do not wait.
 		l = start(t, devicemgr.Config{Store: store}, map[types.UID][]string{"old": {"main"}, "new": {"main"}})
 		synctest.Wait()
 		if got := l.counts(); got != "0/0" {
@@ -276,7 +276,7 @@ func TestWaitsForPlugin(t *testing.T) {
 
 func TestExpect(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, l *life, _ *memory) {
-		l.admit(t, pod("p", "main=1")) // nobody's
+		l.admit(t, pod("p", "main=1")) // belongs to no pod
 		if err := l.Expect(gpu); err != nil {
 			t.Fatal(err)
 		}
@@ -316,8 +316,8 @@ func TestSubscribersHear(t *testing.T) {
 	})
 }
 
-// A plugin that lists and goes away again and again is asked ever more rarely: who waits for it
-// hears of each time.
+// A plugin that repeatedly lists devices and disconnects is contacted less and less often: a
+// waiting pod gets the reason each time.
 func TestAPluginThatListsAndGoes(t *testing.T) {
 	bubble(t, newPlugin(), func(t *testing.T, l *life, _ *memory) {
 		changes := 0
@@ -473,8 +473,8 @@ func TestPluginRefuses(t *testing.T) {
 	})
 }
 
-// After a reboot nothing runs: plugins are asked anew, for the same devices if
-// they are well.
+// After a reboot nothing runs: plugins are called again, for the same devices if they are
+// healthy.
 func TestReboot(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -508,8 +508,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// What runs is not looked at again, whatever its device does; what asks for
-// another number is an error.
+// A running container keeps its device even if that becomes unhealthy; a request for another
+// number is an error.
 func TestAgain(t *testing.T) {
 	p := newPlugin(healthyDevices("a", "b")...)
 	bubble(t, p, func(t *testing.T, l *life, store *memory) {
@@ -530,8 +530,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// A damaged record of a running pod: nobody gets what may be the pod's, until
-// it ended; it restarts with a device that is known.
+// A damaged record of a running pod: no other pod gets devices that may belong to it until it
+// ends; it restarts with a known device.
 func TestDamagedRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -674,7 +674,7 @@ func TestAttachment(t *testing.T) {
 	})
 }
 
-// With package topology: hints, and nothing taken from what is rejected.
+// With package topology: hints, and nothing allocated for a rejected pod.
 func TestTopology(t *testing.T) {
 	p := newPlugin(
 		devicemgr.Device{ID: "a", Healthy: true, Nodes: numa.Nodes(0)},

@@ -27,8 +27,8 @@ func decode(b []byte, m proto.Message) error {
 	return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 }
 
-// Whatever a plugin lists, the devices kept are sorted, named, no more than
-// allowed and near nodes that can be; the same list has them again.
+// For any list of a plugin, the devices kept are sorted, have names, are within the limit and on
+// possible NUMA nodes; the same list has the same result.
 func FuzzListAndWatch(f *testing.F) {
 	f.Add(encoded(f, &pluginapi.ListAndWatchResponse{Devices: []*pluginapi.Device{
 		{ID: "b", Health: pluginapi.Healthy, Topology: &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 1}, {ID: -1}, {ID: 700}}}},
@@ -65,8 +65,8 @@ func FuzzListAndWatch(f *testing.F) {
 	})
 }
 
-// Whatever a plugin adds to a container is in order, survives being stored, and
-// conflicts with nothing of itself.
+// For any answer to Allocate, the additions to a container are sorted, can be stored and read
+// again, and have no conflicts among themselves.
 func FuzzAllocate(f *testing.F) {
 	f.Add(encoded(f, &pluginapi.AllocateResponse{ContainerResponses: []*pluginapi.ContainerAllocateResponse{{
 		Envs: map[string]string{"A": "1", "B": ""}, Annotations: map[string]string{"a": "b"},
@@ -101,8 +101,7 @@ func FuzzAllocate(f *testing.F) {
 	})
 }
 
-// Whatever is asked to be registered is refused with a short error, or is a
-// socket in the directory.
+// Any registration is rejected with a short error, or names a socket in the directory.
 func FuzzRegister(f *testing.F) {
 	f.Add(encoded(f, &pluginapi.RegisterRequest{Version: "v1beta1", Endpoint: "gpu.sock", ResourceName: "example.com/gpu"}))
 	f.Add(encoded(f, &pluginapi.RegisterRequest{Version: "v1beta1", Endpoint: "../gpu.sock", ResourceName: "example.com/gpu"}))

@@ -115,8 +115,8 @@ func TestHungStore(t *testing.T) {
 	})
 }
 
-// A pod that is released while its plugin allocates, and whose record cannot be
-// deleted for now, holds up nobody.
+// A pod that is released during a call of its plugin, and whose record cannot be deleted yet,
+// blocks no other pod.
 func TestHungDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hanging{memory: newMemory(), deletes: true}
@@ -182,7 +182,7 @@ func TestReleaseIsOvertaken(t *testing.T) {
 	})
 }
 
-// lateWrites is a store on a disk that does what it was asked for after its caller gave up.
+// lateWrites is a store on a disk that executes writes after the caller has given up.
 type lateWrites struct {
 	*memory
 	late bool
@@ -197,8 +197,8 @@ func (s *lateWrites) Write(key string, value []byte) error {
 	return s.memory.Write(key, value)
 }
 
-// What the disk writes when nobody waits for it any more is corrected: a pod that was not
-// admitted has no record, and one that was has that of the devices it has.
+// Late writes are corrected: a pod that was not admitted has no record, and the record of an
+// admitted one has its devices.
 func TestLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lateWrites{memory: newMemory()}

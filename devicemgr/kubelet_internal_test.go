@@ -33,7 +33,7 @@ func TestKubeletChecksum(t *testing.T) {
 	}
 }
 
-// What a kubelet reads of this agent's checkpoint is what pods have.
+// A kubelet reads the devices of pods from this agent's checkpoint.
 func TestKubeletEntries(t *testing.T) {
 	has := &record{Version: recordVersion, UID: "u", Held: []Holding{{
 		Container: "c", Resource: "example.com/thing",

@@ -203,8 +203,8 @@ func TestCheckResource(t *testing.T) {
 	}
 }
 
-// Whatever is in a pod's file, reading it gives an error or a record that is
-// written the same again.
+// For any content of a pod's file, reading returns an error, or a record that is written again
+// unchanged.
 func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"version":1,"uid":"u","held":[{"container":"c","resource":"example.com/gpu","devices":[{"id":"a","nodes":1}],"attachment":{}}]}`))
 	f.Add([]byte(`{"version":1,"uid":"u","lost":true}`))

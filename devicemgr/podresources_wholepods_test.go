@@ -44,7 +44,7 @@ func (wholeMemory) BlocksOfPod(types.UID) []devicemgr.MemoryBlock {
 	return []devicemgr.MemoryBlock{{Type: "memory", Bytes: 3 << 10, Nodes: numa.Nodes(0)}}
 }
 
-// Blocks has what the container that shares may use, too.
+// Blocks also returns memory that a container of the shared pool may use.
 func (wholeMemory) Blocks(_ types.UID, container string) []devicemgr.MemoryBlock {
 	bytes := map[string]uint64{"own": 1 << 10, "rest": 2 << 10}[container]
 	return []devicemgr.MemoryBlock{{Type: "memory", Bytes: bytes, Nodes: numa.Nodes(0)}}

@@ -25,8 +25,7 @@ var (
 	schedules = flag.Int("schedules", 10000, "how many random schedules are tried")
 )
 
-// world is a node: agents that come and go, plugins that do, and containers
-// that run whoever is there.
+// world is a node: agents and plugins that start and end, and containers that keep running.
 type world struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -76,7 +75,7 @@ func (w *world) keep() map[types.UID]bool {
 	return keep
 }
 
-// crash ends the agent at once: what it writes from now on is lost.
+// crash ends the agent at once: later writes are lost.
 func (w *world) crash() {
 	w.store.fail(errBroken)
 	w.mu.Lock()
@@ -257,9 +256,9 @@ func (w *world) check() {
 	}
 }
 
-// No device goes to two live containers, whatever dies and returns in whatever
-// order: plugins, the agent, pods. Resources are known from the start, since
-// what nobody ever offered is not looked at.
+// No device is given to two running containers, for any order of restarts of plugins, agent and
+// pods. Resources are known from the start, since requests for a resource that no plugin has
+// offered are ignored.
 func TestNoDeviceTwice(t *testing.T) {
 	first := *seed
 	if first == 0 {

@@ -557,7 +557,7 @@ func TestBadPlugins(t *testing.T) {
 	})
 }
 
-// By way of another's registration, with an absolute path.
+// Registration through another package's registrar, with an absolute path.
 func TestRegistrar(t *testing.T) {
 	l, _ := served(t, patient)
 	r := l.Registrar()

@@ -174,7 +174,7 @@ func TestExtendedResources(t *testing.T) {
 	})
 }
 
-// Which devices go to which container.
+// Containers get the devices of their requests.
 func TestRequests(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.claims.put(claim("a", "p"))
@@ -216,7 +216,7 @@ func TestDriverAnswers(t *testing.T) {
 		answer prepared
 		err    error
 		want   string // "": no error
-		again  string // what is asked at the next try
+		again  string // expected calls at the next try
 	}{
 		{"nothing", prepared{}, nil, "leaves the claim out", "prepare a,b"},
 		{"no devices", prepared{"uid-a": {}, "uid-b": {}}, nil, "", ""},
@@ -383,7 +383,7 @@ func TestDriverNotYet(t *testing.T) {
 		}
 		r.prepare(p)
 		r.Withdraw(gpu, "1")
-		r.prepare(p) // it has what it needs
+		r.prepare(p) // all claims are prepared
 		if _, err := r.Attachment(p, "main"); err != nil {
 			t.Error(err)
 		}
@@ -398,7 +398,7 @@ func TestDriverNotYet(t *testing.T) {
 	})
 }
 
-// Of several instances the newest that is connected is used.
+// The newest connected instance of a driver is used.
 func TestInstances(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		second := newDriver(t, gpu)
@@ -435,7 +435,7 @@ func TestSameNameAnotherClaim(t *testing.T) {
 		again.UID = "uid-2"
 		r.claims.put(again)
 		fails(t, r.Prepare(t.Context(), pod("q", "a")), "uid-2", "uid-a", "deleted by force")
-		r.prepare(pod("p", "a")) // what a pod has it keeps
+		r.prepare(pod("p", "a")) // a pod keeps its claims
 		r.Retain(func(uid types.UID) bool { return uid == "q" })
 		synctest.Wait()
 		r.called("prepare a; unprepare a")
@@ -495,7 +495,7 @@ func TestRestart(t *testing.T) {
 	t.Run("of the agent", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			prepared(t, r)
-			r.claims.hang = true // nobody is asked
+			r.claims.hang = true // no call of the API server
 			r.restart(running)   // before the driver
 			r.prepare(pod("p", "a"))
 			if ids, err := r.Attachment(pod("p", "a"), "main"); err != nil || len(ids) != 1 {
@@ -544,7 +544,7 @@ func TestRestart(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			r.claims.put(claim("a", "p", "q"))
 			for _, call := range []string{"prepare", "unprepare"} {
-				crash := func() { r.store.fail(errBroken) } // it has done it, and nobody hears of it
+				crash := func() { r.store.fail(errBroken) } // the driver has prepared it, but the answer is lost
 				r.gpu.prepare = func(_ context.Context, list []dra.ClaimRef) (map[types.UID]dra.Prepared, error) {
 					if call == "prepare" {
 						crash()
@@ -564,7 +564,7 @@ func TestRestart(t *testing.T) {
 				r.gpu.called()
 				r.gpu.prepare, r.gpu.unprepare = nil, nil
 				r.restart(nil, r.gpu)
-				r.prepare(pod("q", "a")) // q must not take it for prepared
+				r.prepare(pod("q", "a")) // q must not treat it as prepared
 				r.called("prepare a")
 				r.Retain(func(uid types.UID) bool { return uid == "q" })
 				synctest.Wait()
@@ -576,7 +576,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// A record that is damaged is made anew, with the other running pods.
+// A damaged record is created again, with the other running pods.
 func TestDamage(t *testing.T) {
 	for _, value := range []string{"damaged", "{", `{"version":1,"uid":"uid-x","namespace":"default","name":"a","pods":[{"uid":"p"}],"drivers":null}`} {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -596,7 +596,7 @@ func TestDamage(t *testing.T) {
 			}
 			r.prepare(pod("p", "a"))
 			r.called("prepare a")
-			r.unprepare("p") // q runs, though nobody asked for it yet
+			r.unprepare("p") // q runs, though it was not prepared again yet
 			r.called("")
 			r.unprepare("q")
 			r.called("unprepare a")

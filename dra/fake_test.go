@@ -81,7 +81,7 @@ func (s *memory) Keys() ([]string, error) {
 	return keys, nil
 }
 
-// claims are those of the API server, in namespace default.
+// claims are the claims of the API server, in namespace default.
 type claims struct {
 	mu    sync.Mutex
 	all   map[string]*resourceapi.ResourceClaim
@@ -194,7 +194,7 @@ func (d *driver) end(list []dra.ClaimRef, done func(dra.ClaimRef)) {
 	}
 }
 
-// devices is what the driver gives a claim.
+// devices returns the devices that the driver gives to a claim.
 func (d *driver) devices(c dra.ClaimRef) []dra.Device {
 	return []dra.Device{{Pool: "node", Name: "d-" + c.Name, Requests: []string{"r"}, CDI: []string{d.name + "/dev=" + c.Name}}}
 }

@@ -28,8 +28,8 @@ func decode(b []byte, m proto.Message) error {
 	return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 }
 
-// Whatever a driver says of claims, its words are bounded, and what is kept
-// survives being stored.
+// For any answer of a driver about claims, texts are limited, and the stored result can be read
+// again.
 func FuzzPrepared(f *testing.F) {
 	share := "s"
 	f.Add(encoded(f, &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{
@@ -65,7 +65,7 @@ func FuzzPrepared(f *testing.F) {
 	})
 }
 
-// Whatever a driver says of the end of claims, each has an answer of its own.
+// For any answer of a driver about unprepared claims, each claim has its own result.
 func FuzzUnprepared(f *testing.F) {
 	f.Add(encoded(f, &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{"a": {Error: "in use"}, "b": nil}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -83,8 +83,8 @@ func FuzzUnprepared(f *testing.F) {
 	})
 }
 
-// Whatever a driver reports of health, times and words are bounded, and what the
-// API shows is of its values.
+// For any health report of a driver, times and texts are limited, and the API shows only its
+// defined values.
 func FuzzHealth(f *testing.F) {
 	f.Add(encoded(f, &healthapi.NodeWatchResourcesResponse{Devices: []*healthapi.DeviceHealth{
 		{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: "d"}, Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: -1},

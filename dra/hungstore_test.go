@@ -92,7 +92,7 @@ func TestLateRecords(t *testing.T) {
 		name  string
 		late  late
 		tries int    // of Restore
-		again string // what the driver hears of the pod that runs
+		again string // expected call for the running pod
 	}{
 		{"not even their names", late{keys: 2}, 3, ""},
 		{"single ones", late{reads: 3}, 1, "prepare b"},

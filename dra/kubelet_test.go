@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a kubelet prepared for pods that run is not prepared again, and what it left of
-// those that are gone is undone. The kubelet finds what came since.
+// Claims that a kubelet prepared for running pods are not prepared again, and those of removed
+// pods are unprepared. The kubelet can read the claims prepared since.
 func TestFromKubelet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		dir := t.TempDir()
@@ -19,7 +19,7 @@ func TestFromKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.cfg.KubeletDir = dir
-		r.restart(nil, r.gpu) // what is damaged is ignored
+		r.restart(nil, r.gpu) // a damaged file is ignored
 		r.claims.put(claim("a", "p"), claim("b", "q"), claim("c", "s"))
 		r.prepare(pod("p", "a"))
 		r.prepare(pod("q", "b"))

@@ -31,8 +31,7 @@ type hardware struct {
 	busy     map[types.UID]string
 }
 
-// world is a node: agents that come and go, drivers that do, and pods that run
-// whoever is there.
+// world is a node: agents and drivers that start and end, and pods that keep running.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -57,7 +56,7 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// instance is one process of a driver. It does what it is told, late or not.
+// instance is a process of a driver. It answers as told, immediately or late.
 func (w *world) instance(name string) *driver {
 	hw, d := w.hw[name], newDriver(w.t, name)
 	d.noHealth = true
@@ -206,7 +205,7 @@ func (w *world) end(uid types.UID) {
 	})
 }
 
-// crash ends the agent at once: what it writes from now on is lost.
+// crash ends the agent at once: later writes are lost.
 func (w *world) crash() {
 	w.rig.store.fail(errBroken)
 	w.mu.Lock()
@@ -324,7 +323,7 @@ func (w *world) step() {
 	}
 }
 
-// finish ends every pod with drivers that do what they are told.
+// finish ends every pod, with drivers that succeed.
 func (w *world) finish() {
 	w.wg.Wait()
 	for _, name := range driverNames {
@@ -356,9 +355,9 @@ func (w *world) finish() {
 	synctest.Wait()
 }
 
-// No claim is prepared while it is unprepared, or the other way round; whoever
-// runs has its claims; and when all have ended nothing is left, whatever died
-// and came back in whatever order: drivers, the agent, pods.
+// No claim is prepared while it is unprepared, or the other way round; a running pod has its
+// claims; and when all pods have ended nothing is left, for any order of restarts of drivers,
+// agent and pods.
 func TestClaimsUnderAnyOrder(t *testing.T) {
 	first := *seed
 	if first == 0 {
@@ -411,7 +410,7 @@ func TestClaimsUnderAnyOrder(t *testing.T) {
 			ran += len(w.running)
 			w.finish()
 			for name, hw := range w.hw {
-				if len(hw.prepared) > 0 && !damaged { // of a record that is lost nobody knows
+				if len(hw.prepared) > 0 && !damaged { // the claims of a lost record are not known
 					t.Errorf("%s still has %v prepared", name, hw.prepared)
 				}
 			}

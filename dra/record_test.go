@@ -43,7 +43,7 @@ func TestDriverNames(t *testing.T) {
 	}
 }
 
-// What is taken is written back as it was.
+// An accepted record is written again unchanged.
 func FuzzParseRecord(f *testing.F) {
 	for _, s := range []string{
 		`{"version":1,"uid":"u","namespace":"n","name":"c","boot":"b","pods":[{"uid":"p","namespace":"n","name":"x","uses":[{"container":"main","claim":"c","request":"r"}]}],"drivers":[{"name":"d.e","prepared":true,"devices":[{"pool":"p","name":"x","requests":["r"],"cdi":["v/c=x"],"share":"s"}]}]}`,

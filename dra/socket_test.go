@@ -172,7 +172,7 @@ func TestVersions(t *testing.T) {
 		{[]string{betaService}, []string{betaService}, ""},
 		{[]string{v1service, betaService}, []string{betaService, v1service}, ""},
 		{[]string{v1service}, []string{"v2.DRAPlugin", v1service, betaService}, ""},
-		{[]string{v1service}, []string{betaService, v1service}, "(Unimplemented)"}, // the first it names is what it has to have
+		{[]string{v1service}, []string{betaService, v1service}, "(Unimplemented)"}, // the first supported version is used
 	} {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			n := newNode(t)

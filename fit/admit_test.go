@@ -132,7 +132,7 @@ func TestAdmitTogether(t *testing.T) {
 	}
 }
 
-// What an init container had is used again, and a sidecar keeps what it has.
+// Devices of an init container are used again, and a sidecar keeps its devices.
 func TestDevicesOfInitContainers(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	container := func(name string, gpus int64, policy *v1.ContainerRestartPolicy) v1.Container {
@@ -191,8 +191,8 @@ func ExampleAdmit() {
 	// Output: OutOfcpu: Node didn't have enough resource: cpu, requested: 1000000, used: 0, capacity: 4000
 }
 
-// Pods come and go in any order; what the last one gives back is what there was at first, and no
-// value that was asked changes.
+// Pods start and end in any order; after the last one ends the state is the initial one, and
+// earlier values do not change.
 func TestNodeAfterAndWithout(t *testing.T) {
 	machine := numa.Uniform(2, 1, 8, 2, 64<<30)
 	placement, err := fit.NewPlacement(fit.PlacementConfig{

@@ -12,7 +12,7 @@ func clash(a, b HostPort) bool {
 	return a.Port == b.Port && a.Protocol == b.Protocol && (a.IP == b.IP || every(a.IP) || every(b.IP))
 }
 
-// The table says what the rule says, for every pair.
+// The table agrees with the rule for every pair.
 func TestPortTable(t *testing.T) {
 	var all []HostPort
 	for _, ip := range []string{"", "0.0.0.0", "::", "10.0.0.1", "10.0.0.2", "fd00::1", "some"} {

@@ -14,8 +14,8 @@ func asking(requests v1.ResourceList) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: requests}}}}}
 }
 
-// What is missing is all that is, and how much; a pod that waits for a plugin lacks
-// nothing that others could give up.
+// The result has all missing resources with their amounts; a pod that waits for a plugin lacks
+// nothing that other pods could release.
 func TestMissing(t *testing.T) {
 	list := func(cpu, memory string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}

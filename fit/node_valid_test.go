@@ -17,8 +17,8 @@ func goodPod() *v1.Pod {
 	}
 }
 
-// A pod of any source that would escape its directory, or that asks in words that
-// nobody knows, is rejected before anything is made for it.
+// A pod from any source that would escape its directory, or has unknown values, is rejected
+// before anything is created for it.
 func TestInvalidPodIsRejected(t *testing.T) {
 	node := &Node{}
 	if r := node.Admit(goodPod(), nil); r != nil {

@@ -139,8 +139,8 @@ func TestNothingIsPlaced(t *testing.T) {
 	}
 }
 
-// Asking takes nothing; what is taken comes back; asking again for what is held
-// changes nothing.
+// A query allocates nothing; released resources are available again; a repeated query for
+// allocated resources changes nothing.
 func TestTakeAndGiveBack(t *testing.T) {
 	n := static(t, func(c *fit.PlacementConfig) { c.TopologyPolicy = topology.NameRestricted })
 	first, err := fit.Fit(n, guaranteed("a", "4", "1Gi"))

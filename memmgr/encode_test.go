@@ -74,7 +74,7 @@ func TestDecodeRejects(t *testing.T) {
 	}
 }
 
-// What is read is written as it was, and no machine is harmed by it.
+// An accepted record is written again unchanged, and is valid for the machine.
 func FuzzDecodePod(f *testing.F) {
 	f.Add([]byte(savedPod))
 	f.Add([]byte(strings.Replace(savedPod, `"containers"`, `"whole":[{"nodes":[0],"resource":"hugepages-2Mi","bytes":2097152}],"containers"`, 1)))

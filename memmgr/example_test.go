@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Which node would this pod's memory come from?
+// The example finds the node that would provide this pod's memory.
 func Example() {
 	machine := numa.Uniform(2, 1, 8, 2, 64<<30)
 	reserved, err := memmgr.Spread(machine, map[memmgr.Resource]uint64{memmgr.Memory: 4 << 30})

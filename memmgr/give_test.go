@@ -10,8 +10,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// lastNode is a policy of somebody else's: memory comes from one node, and that
-// is that.
+// lastNode is a policy of another package: memory always comes from one node.
 type lastNode struct{ node int }
 
 func (lastNode) Name() string { return "LastNode" }

@@ -77,7 +77,7 @@ func must(t testing.TB, p memmgr.Policy, s memmgr.State, pod numa.Pod, hint numa
 	return next
 }
 
-// used is what is taken of a resource over all nodes.
+// used returns the allocated amount of a resource on all nodes.
 func used(p *memmgr.Static, s memmgr.State, r memmgr.Resource) uint64 {
 	var sum uint64
 	for _, n := range p.Stats(s) {

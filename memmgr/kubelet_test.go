@@ -53,7 +53,7 @@ func withBytes(name string, kind numa.Kind, bytes uint64) numa.Container {
 	return c
 }
 
-// saidOf is what a kubelet's file says of a state.
+// saidOf returns the content of a kubelet's file for a state.
 func saidOf(s memmgr.State, policy string) memmgr.Assignments {
 	a := memmgr.Assignments{Policy: policy, Pods: map[string]map[string][]memmgr.Block{}}
 	for _, uid := range s.Pods() {
@@ -97,7 +97,7 @@ func TestKubeletState(t *testing.T) {
 	}
 }
 
-// What a kubelet gave comes back, with the policy's own accounts.
+// Allocations of a kubelet are restored, with the policy's own accounts.
 func TestKubeletStateIsRebuilt(t *testing.T) {
 	p := kubeletPolicy(t)
 	s := kubeletGave(t, p, true)
@@ -205,8 +205,8 @@ func textSum(text string) string {
 	return sum
 }
 
-// Whatever a state is, a kubelet's file says it, and the kubelet counts from it what
-// the policy counts.
+// Any state can be written to a kubelet's file, and the kubelet computes the same free memory
+// from it.
 func TestKubeletStateKeepsStates(t *testing.T) {
 	for seed := range uint64(200) {
 		walk(t, seed, 20, func(_ *rand.Rand, p *memmgr.Static, _ numa.Machine, _ map[string]numa.Pod, _, s memmgr.State) {
@@ -255,7 +255,7 @@ func TestKubeletStateKeepsStates(t *testing.T) {
 	}
 }
 
-// What is read is bounded, and written again as it was.
+// An accepted file is within limits, and is written again unchanged.
 func FuzzDecodeKubelet(f *testing.F) {
 	for _, format := range []string{"v1", "v2", "v3"} {
 		f.Add([]byte(kubeletState(f, format)))

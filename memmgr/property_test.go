@@ -186,7 +186,7 @@ func TestOffersAreKept(t *testing.T) {
 	}
 }
 
-// What is given back is there again, to the byte.
+// Released memory is available again, to the byte.
 func TestFreesRestoreTheState(t *testing.T) {
 	for seed := range uint64(100) {
 		walk(t, seed, 30, func(rnd *rand.Rand, p *memmgr.Static, m numa.Machine, pods map[string]numa.Pod, _, s memmgr.State) {
@@ -229,7 +229,7 @@ func TestOrderDoesNotLeak(t *testing.T) {
 	}
 }
 
-// What live containers run on is enough to know what they were given.
+// The nodes of running containers are enough to restore their allocations.
 func TestRebuildIsExact(t *testing.T) {
 	for seed := range uint64(100) {
 		walk(t, seed, 30, func(_ *rand.Rand, p *memmgr.Static, _ numa.Machine, pods map[string]numa.Pod, _, s memmgr.State) {

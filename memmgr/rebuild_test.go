@@ -117,8 +117,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// After a change of the machine, pods that it cannot hold are known by what they
-// run on; the others stay as they were.
+// If the machine has changed, pods that no longer fit are recorded with the nodes that they run
+// on; the others do not change.
 func TestMachineChanges(t *testing.T) {
 	m, r := machine(10, 10, 10)
 	m.Nodes[1].HugePages = map[uint64]uint64{huge1G: 4}

@@ -10,10 +10,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// reference keeps accounts as the kubelet's Static policy does: per node, with
-// counters, groups, what is free and what an init container leaves, charged and
-// refunded node by node, and with blocks that shrink when they are used again.
-// It knows memory alone.
+// reference has the accounts of the kubelet's Static policy: per node, with counters, groups,
+// free memory and memory that init containers leave, charged and refunded node by node, and with
+// blocks that shrink when they are used again. It supports only memory.
 type reference struct {
 	nodes map[int]*refNode
 	pods  map[string][]refBlock
@@ -130,8 +129,7 @@ func (r *reference) remove(uid string) {
 	r.pod = ""
 }
 
-// Hints, shares and what is free are those of the reference, wherever it was
-// given one of its own hints.
+// Hints, shares and free memory equal those of the reference, if it got one of its own hints.
 func TestAsTheReference(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

@@ -111,7 +111,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// What is spread always passes the validation.
+// A computed distribution of the reserved memory always passes validation.
 func TestSpreadIsValid(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {

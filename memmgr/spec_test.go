@@ -86,8 +86,8 @@ func TestNoPreference(t *testing.T) {
 	}
 }
 
-// Who holds memory has a hint for where it is, or none if it asks for other
-// amounts, and keeps what it has.
+// A container with memory gets a hint for its nodes, or none if it requests other amounts, and
+// keeps its memory.
 func TestHintsOfHolders(t *testing.T) {
 	p := static(t, 10, 10)
 	s := must(t, p, memmgr.State{}, guaranteed("pod", initc("i", 3), app("a", 2), app("b", 1)), on(1))
@@ -195,8 +195,8 @@ func TestErrorsSayTheNumbers(t *testing.T) {
 	}
 }
 
-// Init containers leave their memory to those that come after them. Shares are
-// what the kubelet's accounts have.
+// Memory of init containers is used again by later containers. Shares are the same as in the
+// kubelet's accounts.
 func TestInitContainersMemoryIsUsedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -231,7 +231,7 @@ func TestInitContainersMemoryIsUsedAgain(t *testing.T) {
 					if s, err = p.Allocate(s, pod, i, on(0)); err != nil {
 						t.Fatal(err)
 					}
-					s = reload(t, p, s) // the agent starts anew
+					s = reload(t, p, s) // the agent restarts
 				}
 				if got := used(p, s, resource); got != tc.used*gi {
 					t.Errorf("%d GiB are used, want %d", got/gi, tc.used)
@@ -352,8 +352,8 @@ func TestStatsCountBlocks(t *testing.T) {
 	}
 }
 
-// In pod scope, the largest moment counts for each resource, those that only
-// init containers ask for too.
+// In pod scope, the largest sum at any time counts for each resource, also for those that only
+// init containers request.
 func TestRequestOfAPod(t *testing.T) {
 	m, r := machine(10, 10)
 	m.Nodes[1].HugePages = map[uint64]uint64{huge1G: 1}
@@ -368,7 +368,7 @@ func TestRequestOfAPod(t *testing.T) {
 	wantHints(t, p.Hints(memmgr.State{}, pod, -1)) // the machine has no such pages
 }
 
-// A node without memory is no part of what a container is given.
+// A node without memory is never part of an allocation.
 func TestNodesWithoutMemory(t *testing.T) {
 	m, r := machine(10, 10)
 	m.Nodes = append(m.Nodes, numa.Node{ID: 2})

@@ -22,8 +22,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// rig is a directory in memory, plugins behind its sockets, and a handler that
-// writes down what it hears.
+// rig is a directory in memory, plugins behind its sockets, and a handler that records its calls.
 type rig struct {
 	mu      sync.Mutex
 	dir     map[string]identity
@@ -100,7 +99,7 @@ func (r *rig) poke() {
 	}
 }
 
-// take returns what was heard since it was last asked.
+// take returns the calls recorded since the last call of take.
 func (r *rig) take() string {
 	synctest.Wait()
 	r.mu.Lock()
@@ -220,7 +219,7 @@ func TestComeAndGo(t *testing.T) {
 		r.remove("/unknown")
 		want("what was not there is removed", "")
 
-		// What the kernel does not tell of is found nevertheless.
+		// Changes that the kernel does not report are found nevertheless.
 		r.mu.Lock()
 		delete(r.dir, "/q")
 		r.mu.Unlock()
@@ -440,7 +439,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// The directory of plugins has its limits, and who is registered stays.
+// The directory of plugins has limits; registered plugins stay.
 func TestDirectoryWithTooMuch(t *testing.T) {
 	dir := t.TempDir()
 	socket := func(name string) {
@@ -546,8 +545,7 @@ func TestDirectoryThatChangesWithoutEnd(t *testing.T) {
 	}
 }
 
-// What a plugin says at too great a length is not taken, and it is told so
-// briefly.
+// A plugin with too long an answer is rejected, and gets a short error.
 func TestTalkativePlugins(t *testing.T) {
 	good := Info{Type: "T", Name: "n.example.com", Endpoint: "/x.sock", Versions: []string{"1.0.0"}}
 	if err := good.check(); err != nil {
@@ -575,8 +573,7 @@ func TestTalkativePlugins(t *testing.T) {
 	}
 }
 
-// Whatever a plugin answers, it is refused in few words, or what it says is
-// bounded.
+// Any answer of a plugin is rejected with a short error, or within limits.
 func FuzzPluginInfo(f *testing.F) {
 	for _, i := range []*api.PluginInfo{
 		{Type: CSIPlugin, Name: "csi.example.com", Endpoint: "/csi.sock", SupportedVersions: []string{"1.0.0"}},

@@ -143,7 +143,7 @@ func TestPropagation(t *testing.T) {
 	})
 }
 
-// What is bound is what was opened, whatever the path leads to since.
+// The opened file is mounted, even if its path leads elsewhere meanwhile.
 func TestBindAnOpenFile(t *testing.T) {
 	both(t, func(t *testing.T, k *mount.Kernel) {
 		at := dirs(t, k, "good/mine", "bad", "to")

@@ -29,7 +29,7 @@ func TestNewNeedsAMounter(t *testing.T) {
 	}
 }
 
-// On a real kernel: what is mounted is what was asked for, or nothing.
+// On a real kernel: either the requested file is mounted, or nothing.
 func TestBind(t *testing.T) {
 	plugintest.RequireMounts(t)
 	walks(t, func(t *testing.T, w mount.SubPathWalk) {
@@ -78,8 +78,7 @@ func TestBind(t *testing.T) {
 	})
 }
 
-// What is there from before is used again if it is the same, and replaced if
-// the source was.
+// An existing mount is reused if its source is the same, and replaced if the source was replaced.
 func TestBindAgain(t *testing.T) {
 	plugintest.RequireMounts(t)
 	_, at := tree(t)
@@ -166,7 +165,7 @@ func TestClean(t *testing.T) {
 		name  string
 		make  func(at func(...string) string) error
 		fails bool
-		left  string // what has to be there still; "" : nothing at all
+		left  string // expected file; "" means none
 	}{
 		{"nothing", func(func(...string) string) error { return nil }, false, ""},
 		{"no containers", func(at func(...string) string) error { return os.MkdirAll(at("vol"), 0o750) }, false, ""},
@@ -209,8 +208,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// Whatever call of the mounter fails, or dies, nothing is mounted that was not
-// asked for, no content is lost, and the next Bind and Clean put it right.
+// If any call of the mounter fails or dies, only requested files are mounted, no content is lost,
+// and the next Bind and Clean succeed.
 func TestEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 20; failAt++ {

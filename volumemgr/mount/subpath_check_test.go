@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What a pod's owner is shown has no path of the node in it.
+// Errors shown to a pod's owner contain no path of the node.
 func TestErrorHidesPaths(t *testing.T) {
 	for _, cause := range []error{
 		fmt.Errorf("/var/lib/agent/x: %w", ErrOutside), fmt.Errorf("/var/lib/agent/x: %w", ErrSymlink),

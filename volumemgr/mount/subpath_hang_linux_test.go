@@ -17,8 +17,8 @@ type noMounter struct{ Mounter }
 func (noMounter) Table(context.Context) (Table, error) { return nil, nil }
 func (noMounter) Bind(context.Context, Bind) error     { return nil }
 
-// A volume whose server is dead holds one goroutine for each mount, and nobody
-// longer than two minutes.
+// A volume whose server is dead blocks one goroutine for each mount, and callers at most two
+// minutes.
 func TestSubPathDeadServerHoldsOneGoroutine(t *testing.T) {
 	top := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(top, "base/a"), 0o755); err != nil {

@@ -83,8 +83,7 @@ func TestRaceOpenAndMakeDir(t *testing.T) {
 	})
 }
 
-// Whatever links appear while a part of a volume is mounted, what is mounted
-// is in the volume.
+// If links are created while a subpath is mounted, the mounted file is still within the volume.
 func TestRaceBind(t *testing.T) {
 	plugintest.RequireMounts(t)
 	walks(t, func(t *testing.T, w mount.SubPathWalk) {

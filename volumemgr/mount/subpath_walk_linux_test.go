@@ -132,7 +132,7 @@ func TestMakeDir(t *testing.T) {
 	})
 }
 
-// subPathList counts what is below dir.
+// subPathList counts the entries below dir.
 func subPathList(t *testing.T, dir string) int {
 	t.Helper()
 	n := 0

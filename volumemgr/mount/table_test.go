@@ -88,8 +88,8 @@ func escape(s string) string {
 	return s
 }
 
-// No text makes the parser fail otherwise than with an error, and what it
-// reads of a mount point is what the kernel wrote.
+// For any text, parsing returns an error or a table, and mount points are decoded as the kernel
+// encodes them.
 func FuzzParseTable(f *testing.F) {
 	f.Add("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n", "/a b")
 	f.Add("\n\n", "/\\040")

@@ -50,7 +50,7 @@ func fivePod(uid string) *v1.Pod {
 	return pod
 }
 
-// byHand makes what the plugins make of a fivePod, by the system calls alone.
+// byHand does the work of the plugins for a fivePod with system calls only.
 func byHand(b *testing.B, root, uid string) {
 	check := func(err error) {
 		if err != nil {
@@ -100,8 +100,8 @@ func (b bench) unmountAll(root string) {
 
 type bench struct{ *testing.B }
 
-// What it takes from asking until the five volumes of each pod are mounted, for
-// 1, 10 and 100 pods at once, by the manager and by hand.
+// The time from the request until the five volumes of each pod are mounted, for 1, 10 and 100
+// pods at once, by the manager and by hand.
 func BenchmarkPods(b *testing.B) {
 	plugintest.RequireMounts(b)
 	for _, n := range []int{1, 10, 100} {

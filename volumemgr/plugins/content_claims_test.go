@@ -137,8 +137,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// A source that has an error has it for the pod as well; only what is surely not
-// there is made up.
+// An error of a source is an error for the pod; only an object that surely does not exist may be
+// treated as empty.
 func TestSourceFails(t *testing.T) {
 	if _, err := plugins.NewClaimResolver(plugins.ClaimResolverConfig{}); err == nil {
 		t.Error("no source is fine")

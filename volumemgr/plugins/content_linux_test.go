@@ -94,8 +94,8 @@ func setUp(t testing.TB, p *Content, v *volumemgr.Volume) volumemgr.Result {
 	return r
 }
 
-// seen is what a container sees, "path=content" in order, and the mode where
-// it is not 0644.
+// seen returns the files that a container sees, "path=content" in order, with the mode if it is
+// not 0644.
 func seen(t testing.TB, dir string) string {
 	t.Helper()
 	out := map[string]string{}
@@ -237,8 +237,8 @@ func configMap(name string) v1.VolumeSource {
 	return v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}, DefaultMode: &mode644}}
 }
 
-// What the versions tell to be the same is not looked at; what has a new one
-// is, and is written only if it differs.
+// Objects with unchanged versions are not read; one with a new version is read, and written only
+// if it differs.
 func TestVersions(t *testing.T) {
 	src := objects{"ConfigMap/ns/x": object("1", "a=1")}
 	p := plugin(t, ContentConfigMap, ContentConfig{Source: src})
@@ -295,7 +295,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A volume that containers use keeps what it has, whatever fails.
+// A volume in use keeps its content if an update fails.
 func TestFailureTakesNothingAway(t *testing.T) {
 	src := objects{"ConfigMap/ns/x": object("1", "a=1")}
 	p := plugin(t, ContentConfigMap, ContentConfig{Source: src})
@@ -332,10 +332,9 @@ func TestFailureTakesNothingAway(t *testing.T) {
 	}
 }
 
-// Whatever call of the mounter fails or dies: no mount leaks, nothing that was
-// published goes, and the next calls converge.
-// A volume that an earlier life filled serves on while its object is gone or its source is
-// away, unless a power cut may have damaged the files.
+// If any call of the mounter fails or dies, no mount leaks, no published file disappears, and the
+// next calls succeed. A volume filled by an earlier process is used while its object is missing
+// or its source away, unless a power failure may have damaged the files.
 func TestFoundWithoutItsObject(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

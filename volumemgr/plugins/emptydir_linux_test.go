@@ -70,14 +70,14 @@ func TestOnDisk(t *testing.T) {
 	if info, err := os.Stat(v.Path); err != nil || info.Mode() != fs.ModeDir|0o777 {
 		t.Errorf("mode %v (%v)", info.Mode(), err)
 	}
-	// Containers may change the mode of what is theirs.
+	// Containers may change the mode of their files.
 	must(t, os.Chmod(v.Path, 0o700))
 	_, err := p.SetUp(t.Context(), v)
 	must(t, err)
 	if info, err := os.Stat(v.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("mode %v (%v)", info.Mode(), err)
 	}
-	// A directory that is gone is made anew.
+	// A missing directory is created again.
 	must(t, os.RemoveAll(v.Path))
 	_, err = p.SetUp(t.Context(), v)
 	must(t, err)
@@ -172,7 +172,7 @@ func TestMemory(t *testing.T) {
 	if info, err := os.Stat(v.Path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 2000 {
 		t.Errorf("the group is lost (%v)", err)
 	}
-	// What a container mounted below stays, and so does the volume.
+	// A mount by a container below the volume stays, and so does the volume.
 	below := filepath.Join(v.Path, "below")
 	must(t, os.Mkdir(below, 0o755))
 	must(t, k.Mount(t.Context(), mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: below}))
@@ -188,8 +188,8 @@ func TestMemory(t *testing.T) {
 	gone(t, v)
 }
 
-// Whatever call of the mounter fails or dies, the next SetUp and TearDown
-// converge, and content is never lost.
+// If any call of the mounter fails or dies, the next SetUp and TearDown succeed, and content is
+// never lost.
 func TestEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 12; failAt++ {

@@ -174,8 +174,7 @@ func TestDiskThatAppears(t *testing.T) {
 	})
 }
 
-// A disk that somebody else holds is not deleted, and one that never comes is an
-// error.
+// A disk in use by another process is not deleted, and one that never appears is an error.
 func TestDiskThatIsHeld(t *testing.T) {
 	_, m, _, _ := newRig(t)
 	m.file("sys/block/sdb/device/delete", "")

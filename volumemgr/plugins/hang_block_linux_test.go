@@ -51,8 +51,8 @@ func blockVolume(t *testing.T, top string, loops loopDevices) (*localPlugin, *vo
 	return p, &volumemgr.Volume{Spec: &volumemgr.Spec{PersistentVolume: pv}, Name: "pv", UID: "uid", Path: filepath.Join(top, "pods", "uid")}
 }
 
-// Wherever the way to a block device waits, its pod's call ends in its time, and
-// what waits is one goroutine.
+// If any step for a block device hangs, the pod's call still returns in time, and only one
+// goroutine waits.
 func TestADeadBlockDeviceHoldsNoPod(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -123,7 +123,7 @@ func (m *iscsiMachine) run(_ context.Context, program string, args ...string) (s
 	return "", 0, nil
 }
 
-// secrets are those of every name.
+// secrets returns the same secret for every name.
 type secrets map[string][]byte
 
 func (s secrets) Get(_ context.Context, kind, namespace, name string) (*ContentObject, error) {
@@ -184,7 +184,7 @@ func simple(lun int32) v1.ISCSIPersistentVolumeSource {
 	return v1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: target, Lun: lun}
 }
 
-// Of a source, only what can be an argument and a file's name gets through.
+// Only sources whose fields are valid as arguments and as file names are accepted.
 func TestISCSISources(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	bad := func(change func(*v1.ISCSIPersistentVolumeSource)) v1.ISCSIPersistentVolumeSource {
@@ -363,7 +363,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// Of several paths, the disk on top is used; a portal that is down is no obstacle.
+// With several paths the multipath disk is used, even if a portal is down.
 func TestMultipath(t *testing.T) {
 	r := iscsiNewRig(t)
 	r.machine.mpath = true
@@ -421,7 +421,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// Whatever program fails, the next calls converge, and nothing leaks.
+// If any program fails, the next calls succeed, and nothing leaks.
 func TestEveryProgramMayFail(t *testing.T) {
 	for at := range 12 {
 		r := iscsiNewRig(t)

@@ -113,7 +113,7 @@ func onMachine(t *testing.T, root, word string) *lunPlugin {
 	return p
 }
 
-// known is how many sessions the machine has, and the records of iscsiadm.
+// known returns the number of iSCSI sessions, and the records of iscsiadm.
 func known(t *testing.T) (sessions int, records string) {
 	t.Helper()
 	dirs, err := filepath.Glob("/sys/class/iscsi_session/*")
@@ -128,9 +128,9 @@ func known(t *testing.T) (sessions int, records string) {
 	return len(dirs), string(out)
 }
 
-// A target of this machine, with its kernel and its programs: a volume is formatted,
-// mounted, found again by another process and taken away; what was written stays. A
-// second disk of the target uses the same session and outlives the first.
+// A target on this machine, with its kernel and its programs: a volume is formatted, mounted,
+// found by another process and unmounted; its content stays. A second disk of the target uses the
+// same session and is not affected by the removal of the first.
 func TestRealTarget(t *testing.T) {
 	initiator(t)
 	serve(t)

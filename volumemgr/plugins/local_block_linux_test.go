@@ -27,7 +27,7 @@ func (r *localRig) block(uid, path string) *volumemgr.Volume {
 	return v
 }
 
-// memoryLoops are loop devices of nobody.
+// memoryLoops are loop devices in memory.
 type memoryLoops struct {
 	on   map[string]bool
 	fail error
@@ -100,7 +100,7 @@ func TestMapDevice(t *testing.T) {
 	if list, err := r.Devices(t.Context()); err != nil || !slices.Equal(list, []volumemgr.Device{d}) {
 		t.Errorf("%v (%v)", list, err)
 	}
-	// What is left of pod b is known by its place alone.
+	// The leftover of pod b is known only by its path.
 	left := &volumemgr.Volume{Name: "pv", UID: "b", Path: b.Path}
 	if got, err := r.Device(left); err != nil || got != d {
 		t.Errorf("%+v (%v)", got, err)
@@ -146,8 +146,8 @@ func TestMapOtherDevice(t *testing.T) {
 	must(t, r.UnmapDevice(t.Context(), v))
 }
 
-// Whatever fails, nothing stays; without loop devices nothing holds a device, and
-// pods have it all the same.
+// After any failure nothing is left; without loop devices nothing holds the device, but pods can
+// still use it.
 func TestMapDeviceFails(t *testing.T) {
 	m := &plugintest.MountMemory{}
 	r := localNewRig(t, m)

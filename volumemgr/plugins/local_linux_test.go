@@ -143,8 +143,8 @@ func TestBindAndGroup(t *testing.T) {
 	must(t, k.Unmount(t.Context(), r.disk, mount.Plain))
 }
 
-// Whatever call of the mounter fails or dies, content stays, nothing leaks, the
-// next calls converge.
+// If any call of the mounter fails or dies, content stays, nothing leaks, and the next calls
+// succeed.
 func TestLocalEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {
@@ -170,7 +170,7 @@ func TestLocalEveryMountCallMayFail(t *testing.T) {
 	}
 }
 
-// programs answers for blkid, fsck and mkfs, and remembers what was run.
+// programs stands in for blkid, fsck and mkfs, and records the calls.
 type programs struct {
 	answers map[string]struct {
 		out  string

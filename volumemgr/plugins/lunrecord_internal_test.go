@@ -12,8 +12,7 @@ type namedNetwork struct{ lunNetwork }
 
 func (namedNetwork) Name() string { return "kubernetes.io/iscsi" }
 
-// Records have a version. One of another is refused: nobody may take its disk for
-// another.
+// A record of another version is rejected: its disk could be mistaken for another one.
 func TestLUNRecordVersions(t *testing.T) {
 	p := &lunPlugin{cfg: lunConfig{Root: t.TempDir(), Network: namedNetwork{}}}
 	in := lunTarget{Key: "disk", Detail: json.RawMessage(`{"lun":1}`)}

@@ -81,7 +81,7 @@ func TestNFSNewAndSupports(t *testing.T) {
 	}
 }
 
-// Whatever call of the mounter fails or dies, the next ones converge.
+// If any call of the mounter fails or dies, the next calls succeed.
 func TestNFSEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-// Of every source that is known, exactly one plugin says so.
+// Exactly one plugin supports each known source.
 func TestOnePluginForEachSource(t *testing.T) {
 	list, err := New(Config{Mounter: &plugintest.MountMemory{}, Root: "/var/lib/agent"})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-// The fakes keep what they promise, as real plugins have to.
+// The fakes pass the conformance tests for plugins.
 func TestFakesConform(t *testing.T) {
 	node := plugintest.New()
 	volume := func(source v1.VolumeSource) volumemgr.Volume {

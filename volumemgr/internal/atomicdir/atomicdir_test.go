@@ -225,7 +225,7 @@ func TestModes(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "secret")); err != nil || info.Mode() != 0o440 {
 		t.Errorf("mode %v (%v)", info.Mode(), err)
 	}
-	// Somebody who may, changed it behind our back.
+	// Another process with the permission changed the mode.
 	if err := os.Chmod(filepath.Join(dir, "d"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestPrepareComesBeforePublication(t *testing.T) {
 	tidy(t, dir, payload("a=1"))
 }
 
-// What a crash, or somebody, left in the directory is mended by the next Write.
+// The next Write repairs what a crash, or another process, left in the directory.
 func TestMends(t *testing.T) {
 	at := func(dir string, name ...string) string { return filepath.Join(append([]string{dir}, name...)...) }
 	for _, tc := range []struct {

@@ -68,9 +68,8 @@ func (f faulty) remove(n string) error    { return f.do(func() error { return f.
 func (f faulty) removeAll(n string) error { return f.do(func() error { return f.files.removeAll(n) }) }
 func (f faulty) syncDir(n string) error   { return f.do(func() error { return f.files.syncDir(n) }) }
 
-// Whatever step fails, and whether the process dies of it or goes on, readers
-// have the old set or the new one, and the next Write leaves what a first one
-// would.
+// If any step fails, or the process dies there, readers see the old set or the new one, and the
+// next Write has the same result as a first one.
 func TestEveryStepMayFail(t *testing.T) {
 	old := payload("a=old", "d/b=old", "gone=old", "gone2/x=old")
 	next := payload("a=new", "d/b=new", "d/e/f=new", "more=new")

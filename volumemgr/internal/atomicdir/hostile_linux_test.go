@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever is found in the directory, the next Write publishes the set, in
-// bounded memory, and what is outside stays as it is.
+// For any content of the directory, the next Write publishes the set, with limited memory, and
+// changes nothing outside.
 func TestHostileDirectory(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
@@ -108,7 +108,7 @@ func TestHostileDirectory(t *testing.T) {
 	}
 }
 
-// Between the look at a file and its reading somebody may put another there.
+// A file may be replaced between stat and open.
 func TestFileThatIsReplacedBeforeItIsRead(t *testing.T) {
 	dir := t.TempDir()
 	f, err := openRoot(dir)

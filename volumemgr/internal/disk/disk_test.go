@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// programs answers for blkid, fsck and mkfs, and remembers what was run.
+// programs stands in for blkid, fsck and mkfs, and records the calls.
 type programs struct {
 	answers map[string]struct {
 		out  string
@@ -79,7 +79,7 @@ func TestProgramThatTalksMuch(t *testing.T) {
 	}
 }
 
-// blkid says what it found on a disk that anybody may have written.
+// blkid reports what it found on a disk with untrusted content.
 func FuzzFound(f *testing.F) {
 	f.Add("DEVNAME=/dev/sdb\nTYPE=ext4\n")
 	f.Add("PTTYPE=gpt")
