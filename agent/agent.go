@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/admit"
 	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/internal/boots"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/keep"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
@@ -64,8 +65,9 @@ type Agent struct {
 	keep *keep.Keeper
 	// admission answers whether pods may run.
 	admission *admit.Admission
-	boots     boots
-	run       running
+	// boots is nil without an API server; it never changes once the loop runs.
+	boots *boots.Record
+	run   running
 }
 
 // running is what there is of one Run.
@@ -73,6 +75,7 @@ type running struct {
 	begun   atomic.Bool
 	ready   chan struct{} // closed when the blocks run
 	settled chan struct{} // closed when every source has spoken
+	settle  func()        // closes settled, once
 	cleanup chan struct{} // asks the loop for housekeeping; capacity 1
 	readmit chan struct{} // asks the loop about pods that wait; capacity 1
 	// changed is set from any goroutine: an answer of a part has changed since pods that wait
@@ -96,6 +99,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, log: cfg.Log, hooks: h, volumes: cfg.Volumes.Manager, book: book.New(), facts: newFacts(&cfg)}
 	a.run.ready, a.run.settled = make(chan struct{}), make(chan struct{})
+	a.run.settle = sync.OnceFunc(func() { close(a.run.settled) })
 	a.run.cleanup, a.run.readmit = make(chan struct{}, 1), make(chan struct{}, 1)
 	if err := a.buildBlocks(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -199,7 +203,9 @@ func (a *Agent) work(ctx context.Context, end func(error)) error {
 	if err := a.statuses.Restore(readers); err != nil {
 		a.log.Error("failed to restore all statuses", zap.Error(err))
 	}
-	a.learnBoot()
+	if !a.pods.IsConfirmed() { // else there is no API server
+		a.boots = boots.Read(filepath.Join(a.cfg.Paths.Root, "boot"), a.cfg.Volumes.BootID, a.log)
+	}
 	var lower sync.WaitGroup
 	for name, run := range a.lower() {
 		lower.Go(func() {

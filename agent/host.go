@@ -65,7 +65,7 @@ func (h host) KnownTerminated(uid types.UID) bool            { return h.a.worker
 func (h host) Want(uid types.UID) podmgr.Want                { return h.a.pods.Want(uid) }
 func (h host) ContentRemovable(uid types.UID) bool           { return h.a.workers.ShouldContentBeRemoved(uid) }
 func (h host) CheckResize(has, asks *v1.Pod) (reason, msg, detail string) {
-	return h.a.checkResize(has, asks)
+	return h.a.admission.CheckResize(has, asks)
 }
 
 func (h host) Observe(ctx context.Context, uid types.UID) (*observed.Pod, error) {

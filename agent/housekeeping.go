@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
@@ -25,13 +24,11 @@ import (
 func (a *Agent) housekeeping(ctx context.Context) {
 	// Pods that wait are asked about even before that, as they have been named
 	// already.
-	a.retryWaiting(ctx, func(book.Entry) bool { return false })
+	a.retryWaiting(ctx, every)
 	if !a.pods.AllReady() {
 		return
 	}
-	if !a.isSettled() {
-		close(a.run.settled)
-	}
+	a.run.settle()
 	sweep := a.keep.Begin()
 	desired := a.pods.Pods()
 	// From here on, workers end the pods that no source wants any more.
@@ -100,17 +97,6 @@ func (a *Agent) takeBack(ctx context.Context) {
 	}
 }
 
-// isSettled reports whether every source has spoken and the loop has taken notice.
-// Only the loop closes the channel.
-func (a *Agent) isSettled() bool {
-	select {
-	case <-a.run.settled:
-		return true
-	default:
-		return false
-	}
-}
-
 // revive begins pods again that ended, or were rejected, for a cause that is over.
 // Static pods that were evicted, for one: no controller makes another. What such a pod
 // had was given back when it ended, and others may have that now: it is admitted anew.
@@ -149,17 +135,3 @@ func (a *Agent) rejectedAtRest(uid types.UID) bool {
 }
 
 func isCanceled(err error) bool { return errors.Is(err, context.Canceled) }
-
-// SourcesErr returns which sources of pods have failed and not spoken since, and
-// why; nil if there is none.
-func (a *Agent) SourcesErr() error { return a.pods.Err() }
-
-// LastTurn is when the agent's own loop turned last, whatever the runtime does;
-// zero before its first turn. It turns once a minute at least. No change of the
-// clock matters to what is measured from it.
-func (a *Agent) LastTurn() time.Time {
-	if at := a.run.beat.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
-}

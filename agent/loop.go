@@ -87,7 +87,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-a.run.readmit:
 			a.conclude(ctx)
 		case <-due.C:
-			a.retryWaiting(ctx, func(book.Entry) bool { return false })
+			a.retryWaiting(ctx, every)
 		case <-a.run.cleanup:
 			if !soon {
 				soon = true

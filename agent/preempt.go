@@ -30,7 +30,6 @@ func (a *Agent) preempt(ctx context.Context, pod *v1.Pod, v admit.Victim) {
 		if ended != nil {
 			_ = a.guard.Call(h.Name, func() error { ended(err); return nil })
 		}
-		wake(a.run.readmit)
 	})
 }
 

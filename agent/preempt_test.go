@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri/critest"
@@ -91,6 +92,40 @@ func TestCriticalPodPreempts(t *testing.T) {
 			t.Errorf("running: %v", running)
 		}
 	})
+}
+
+// A critical pod begins when the containers of its victim have ended, however long the victim's
+// volumes take.
+func TestNobodyWaitsForVolumesOfAVictim(t *testing.T) {
+	for name, fromAPI := range map[string]bool{"of an API server": true, "static": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.preempts(false)
+				n.configure = func(c *agent.Config) { c.Volumes.Manager = slowVolumes{time.Hour} }
+				victim, grace := withCPU(newPod("victim", runs("c")), "1500m", 100), int64(1)
+				victim.Spec.TerminationGracePeriodSeconds = &grace
+				api := newAPISource()
+				if fromAPI {
+					n.more = []podmgr.Source{api}
+				} else {
+					n.want = []*v1.Pod{victim}
+				}
+				l := n.start()
+				defer l.stop()
+				if fromAPI {
+					api.tell(victim)
+				}
+				l.tell()
+				settle()
+				n.want = append(n.want, withCPU(newPod("critical", runs("c")), "1", systemNodeCritical))
+				l.tell()
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				l.wantPhase("critical", v1.PodRunning)
+			})
+		})
+	}
 }
 
 // A critical pod that waits for something else as well, such as its turn, has others end when

@@ -133,3 +133,17 @@ func (a *Agent) WhyNode() local.NodeWhy {
 
 // Parts returns the agent's parts in their order, with the names of their hooks.
 func (a *Agent) Parts() []local.Part { return a.query.Parts() }
+
+// SourcesErr returns which sources of pods have failed and not spoken since, and
+// why; nil if there is none.
+func (a *Agent) SourcesErr() error { return a.pods.Err() }
+
+// LastTurn is when the agent's own loop turned last, whatever the runtime does;
+// zero before its first turn. It turns once a minute at least. No change of the
+// clock matters to what is measured from it.
+func (a *Agent) LastTurn() time.Time {
+	if at := a.run.beat.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}

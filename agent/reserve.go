@@ -146,22 +146,24 @@ func (a *Agent) conclude(ctx context.Context) {
 	// them asked once more.
 	switch changed := a.run.changed.Swap(false); {
 	case changed:
-		a.retryWaiting(ctx, func(book.Entry) bool { return false })
+		a.retryWaiting(ctx, every)
 	case len(over) > 0:
 		now := time.Now()
-		a.retryWaiting(ctx, func(e book.Entry) bool { return now.Before(e.Quiet) })
+		a.retryWaiting(ctx, func(e book.Entry) bool { return !now.Before(e.Quiet) })
 	}
 }
 
-// retryWaiting asks again about the pods that wait to be admitted, except for
-// those to be skipped.
-func (a *Agent) retryWaiting(ctx context.Context, skip func(book.Entry) bool) {
+// every has retryWaiting ask about all pods that wait.
+func every(book.Entry) bool { return true }
+
+// retryWaiting asks again about those of the pods that wait to be admitted that are asked for.
+func (a *Agent) retryWaiting(ctx context.Context, which func(book.Entry) bool) {
 	waits := a.book.At(book.Waiting)
 	if len(waits) == 0 {
 		return
 	}
 	for _, p := range a.pods.Pods() {
-		if e, ok := waits[p.UID]; ok && !skip(e) && p.DeletionTimestamp == nil {
+		if e, ok := waits[p.UID]; ok && which(e) && p.DeletionTimestamp == nil {
 			a.add(ctx, p)
 		}
 	}

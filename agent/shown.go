@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/internal/lifelog"
 	"github.com/nodewright/nodewright/agent/internal/probing"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
@@ -60,9 +61,9 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 	r.Life = max(r.Life, a.life(pod).N)
 	guess := probing.Refresh(a.probes, a.published, pod, &r.Status)
 	if last, has := a.statuses.Last(pod.UID); has {
-		a.logLife(pod, &last.Status, &r.Status)
+		lifelog.Log(a.log, pod, &last.Status, &r.Status)
 	} else if pod.Status.Phase == "" || pod.Status.Phase == v1.PodPending {
-		a.logLife(pod, &pod.Status, &r.Status)
+		lifelog.Log(a.log, pod, &pod.Status, &r.Status)
 	}
 	r.Shown = a.shown(pod)
 	if !podmeta.IsStatic(pod) {
@@ -140,9 +141,8 @@ func (a *Agent) publishConfirmed(ctx context.Context) error {
 		for _, p := range a.pods.Pods() { // some have no worker
 			a.republish(p.UID)
 		}
-		a.run.changed.Store(true) // pods may wait for the same
-		wake(a.run.readmit)
-		a.recordBoot(ctx)
+		host{a}.Readmit() // pods may wait for the same
+		a.background(ctx, a.boots.Write)
 	}
 	return nil
 }

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,7 +13,6 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/podlife"
-	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -117,29 +114,4 @@ func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 	}
 	a.book.SetDeadline(part.RefOf(pod), left, func() { a.workers.Resync(pod.UID) })
 	return false
-}
-
-// checkResize returns why a pod may not have what it asks for: not ever, as long as
-// the node is as it is, or not now. No reason means that it may. The reasons are
-// those of in-place resize (KEP-1287): Infeasible is final for this spec, Deferred
-// is tried again. detail is a label of metrics.
-func (a *Agent) checkResize(has, asks *v1.Pod) (reason, message, detail string) {
-	if err := podruntime.CheckResize(has, asks); err != nil {
-		return v1.PodReasonInfeasible, err.Error(), "not_resizable"
-	}
-	if err := hooks.InTurn(a.guard, a.hooks.Resizes, func(c part.ResizeChecker) error { return c.CheckResize(has, asks) }); err != nil {
-		var why *part.ResizeError
-		if errors.As(err, &why) {
-			detail = why.Detail
-		}
-		return v1.PodReasonInfeasible, err.Error(), cmp.Or(detail, "other")
-	}
-	// With no other pod on the node: what does not fit then never will.
-	if r := a.node.Fits(asks, nil); r != nil {
-		return v1.PodReasonInfeasible, r.Message, "insufficient_node_allocatable"
-	}
-	if r := a.admission.Ask(asks, a.admission.Active(asks.UID)); r != nil {
-		return v1.PodReasonDeferred, r.Message, ""
-	}
-	return "", "", ""
 }

@@ -227,3 +227,32 @@ func TestDecide(t *testing.T) {
 		})
 	}
 }
+
+// A resize is infeasible if the node could never give it, and deferred while others have the room.
+func TestCheckResize(t *testing.T) {
+	w := newWorld(t)
+	has := w.has("a", "500m", book.Admitted)
+	asks := func(cpus string, change func(*v1.Pod)) *v1.Pod {
+		p := has.DeepCopy()
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(cpus)
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	w.has("b", "1", book.Admitted)
+	for _, tc := range []struct {
+		name           string
+		asks           *v1.Pod
+		reason, detail string
+	}{
+		{"it fits", asks("1", nil), "", ""},
+		{"others have it", asks("1500m", nil), v1.PodReasonDeferred, ""},
+		{"the node has less", asks("3", nil), v1.PodReasonInfeasible, "insufficient_node_allocatable"},
+		{"another class of service", asks("500m", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }), v1.PodReasonInfeasible, "not_resizable"},
+	} {
+		if reason, message, detail := w.CheckResize(has, tc.asks); reason != tc.reason || detail != tc.detail || message == "" != (reason == "") {
+			t.Errorf("%s: %q, %q, %q", tc.name, reason, message, detail)
+		}
+	}
+}

@@ -141,14 +141,9 @@ func (b *Book) At(stages ...Stage) map[types.UID]Entry {
 	return out
 }
 
-// Admit notes that a pod was admitted. It reports whether its status says that
-// it was not.
-func (b *Book) Admit(ref part.Ref) (again bool) {
-	b.Update(ref, func(e *Entry) {
-		again = e.Why != nil
-		e.Stage, e.Why = Admitted, nil
-	})
-	return again
+// Admit notes that a pod was admitted.
+func (b *Book) Admit(ref part.Ref) {
+	b.Update(ref, func(e *Entry) { e.Stage, e.Why = Admitted, nil })
 }
 
 // NextAt is the earliest time at which a waiting pod has to be looked at: it is

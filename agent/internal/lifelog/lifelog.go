@@ -1,4 +1,6 @@
-package agent
+// Package lifelog logs the life of a pod: that its containers started and ended, that it became
+// ready or not, and that it ended.
+package lifelog
 
 import (
 	"slices"
@@ -9,27 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// lifeFact is what can happen in a pod's life.
-type lifeFact uint8
+// fact is what can happen in a pod's life.
+type fact uint8
 
 const (
-	containerStarted lifeFact = iota
+	containerStarted fact = iota
 	containerEnded
 	podReady
 	podNotReady
 	podEnded
 )
 
-// lifeLine is a fact of a pod's life for the log.
-type lifeLine struct {
-	fact   lifeFact
+// line is a fact of a pod's life for the log.
+type line struct {
+	fact   fact
 	fields []zap.Field
 }
 
-// logLife logs what has happened to a pod between two statuses, a line a fact.
-func (a *Agent) logLife(pod *v1.Pod, before, now *v1.PodStatus) {
-	for _, l := range lifeLines(before, now, time.Now()) {
-		log := a.log.With(zap.String("pod", pod.Namespace+"/"+pod.Name))
+// Log logs what has happened to a pod between two statuses, a line a fact.
+func Log(log *zap.Logger, pod *v1.Pod, before, now *v1.PodStatus) {
+	log = log.With(zap.String("pod", pod.Namespace+"/"+pod.Name))
+	for _, l := range lines(before, now, time.Now()) {
 		switch l.fact {
 		case containerStarted:
 			log.Info("container started", l.fields...)
@@ -45,10 +47,10 @@ func (a *Agent) logLife(pod *v1.Pod, before, now *v1.PodStatus) {
 	}
 }
 
-// lifeLines returns what has happened between two statuses of a pod: containers that have started
+// lines returns what has happened between two statuses of a pod: containers that have started
 // or ended, and that it became ready or not, or ended.
-func lifeLines(before, now *v1.PodStatus, at time.Time) []lifeLine {
-	var out []lifeLine
+func lines(before, now *v1.PodStatus, at time.Time) []line {
+	var out []line
 	old := slices.Concat(before.InitContainerStatuses, before.ContainerStatuses)
 	for _, c := range slices.Concat(now.InitContainerStatuses, now.ContainerStatuses) {
 		var was v1.ContainerStatus
@@ -61,10 +63,10 @@ func lifeLines(before, now *v1.PodStatus, at time.Time) []lifeLine {
 			if !t.StartedAt.IsZero() {
 				fields = append(fields, zap.String("after", max(0, t.FinishedAt.Sub(t.StartedAt.Time)).Round(100*time.Millisecond).String()))
 			}
-			out = append(out, lifeLine{containerEnded, fields})
+			out = append(out, line{containerEnded, fields})
 		}
 		if c.State.Running != nil && (was.State.Running == nil || was.ContainerID != c.ContainerID) {
-			out = append(out, lifeLine{containerStarted, []zap.Field{name, zap.Int32("restarts", c.RestartCount)}})
+			out = append(out, line{containerStarted, []zap.Field{name, zap.Int32("restarts", c.RestartCount)}})
 		}
 	}
 	switch is := isReady(now); {
@@ -74,16 +76,16 @@ func lifeLines(before, now *v1.PodStatus, at time.Time) []lifeLine {
 		if now.StartTime != nil {
 			fields = append(fields, zap.String("took", max(0, at.Sub(now.StartTime.Time)).Round(100*time.Millisecond).String()))
 		}
-		out = append(out, lifeLine{podReady, fields})
+		out = append(out, line{podReady, fields})
 	default:
-		out = append(out, lifeLine{podNotReady, nil})
+		out = append(out, line{podNotReady, nil})
 	}
 	if now.Phase != before.Phase && (now.Phase == v1.PodSucceeded || now.Phase == v1.PodFailed) {
 		fields := []zap.Field{zap.String("phase", string(now.Phase))}
 		if now.Reason != "" {
 			fields = append(fields, zap.String("reason", now.Reason))
 		}
-		out = append(out, lifeLine{podEnded, fields})
+		out = append(out, line{podEnded, fields})
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package agent
+package lifelog
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestLifeLines(t *testing.T) {
+func TestLines(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	start := metav1.NewTime(at.Add(-1200 * time.Millisecond))
 	status := func(phase v1.PodPhase, ready v1.ConditionStatus, c v1.ContainerStatus) *v1.PodStatus {
@@ -38,7 +38,7 @@ func TestLifeLines(t *testing.T) {
 		{"end of the pod", status(v1.PodRunning, "False", died), status(v1.PodFailed, "False", died), []string{"pod ended phase=Failed"}},
 	} {
 		var got []string
-		for _, l := range lifeLines(tc.before, tc.now, at) {
+		for _, l := range lines(tc.before, tc.now, at) {
 			enc := zapcore.NewMapObjectEncoder()
 			for _, f := range l.fields {
 				f.AddTo(enc)

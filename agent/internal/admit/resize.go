@@ -1,0 +1,37 @@
+package admit
+
+import (
+	"cmp"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podruntime"
+)
+
+// CheckResize returns why a pod may not have what it asks for: not ever, as long as
+// the node is as it is, or not now. No reason means that it may. The reasons are
+// those of in-place resize (KEP-1287): Infeasible is final for this spec, Deferred
+// is tried again. detail is a label of metrics.
+func (a *Admission) CheckResize(has, asks *v1.Pod) (reason, message, detail string) {
+	if err := podruntime.CheckResize(has, asks); err != nil {
+		return v1.PodReasonInfeasible, err.Error(), "not_resizable"
+	}
+	if err := hooks.InTurn(a.Guard, a.Hooks.Resizes, func(c part.ResizeChecker) error { return c.CheckResize(has, asks) }); err != nil {
+		var why *part.ResizeError
+		if errors.As(err, &why) {
+			detail = why.Detail
+		}
+		return v1.PodReasonInfeasible, err.Error(), cmp.Or(detail, "other")
+	}
+	// With no other pod on the node: what does not fit then never will.
+	if r := a.Node.Fits(asks, nil); r != nil {
+		return v1.PodReasonInfeasible, r.Message, "insufficient_node_allocatable"
+	}
+	if r := a.Ask(asks, a.Active(asks.UID)); r != nil {
+		return v1.PodReasonDeferred, r.Message, ""
+	}
+	return "", "", ""
+}

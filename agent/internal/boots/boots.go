@@ -1,0 +1,70 @@
+// Package boots remembers on disk in which boot of the machine the API server answered an agent
+// last.
+package boots
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// key names the record.
+const key = "boot"
+
+// Record says whether the API server has answered an agent since the machine booted. A nil Record
+// is that of an agent without an API server.
+type Record struct {
+	store    *checkpoint.Lazy
+	log      *zap.Logger
+	id       string // of this boot; "" if that cannot be read
+	answered bool   // as the disk has it
+}
+
+// Read reads the record in a directory. id is that of the boot; "" is read from the machine. What
+// cannot be read counts as no answer.
+func Read(dir, id string, log *zap.Logger) *Record {
+	r := &Record{store: part.OpenStore(dir, log), log: log, id: id}
+	if id == "" {
+		var err error
+		if r.id, err = bootid.Read(os.DirFS("/")); err != nil { //nolint:forbidigo // the kernel's
+			log.Warn("failed to read the boot of the machine", zap.Error(err))
+			return r
+		}
+	}
+	last, err := r.store.Read(key)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("failed to read the record of the last boot", zap.Error(err))
+	}
+	r.answered = err == nil && string(last) == r.id
+	return r
+}
+
+// Answered reports whether the server had answered in this boot when the record was read.
+func (r *Record) Answered() bool { return r != nil && r.answered }
+
+// Write records that the server has answered in this boot. It tries until it succeeds, or ctx ends.
+func (r *Record) Write(ctx context.Context) {
+	if r == nil || r.answered || r.id == "" {
+		return
+	}
+	back := retry.Backoff{First: time.Minute, Max: 10 * time.Minute}
+	for {
+		err := r.store.Write(key, []byte(r.id))
+		if err == nil {
+			return
+		}
+		r.log.Warn("failed to record the boot of the machine", zap.Error(err))
+		if !retry.Sleep(ctx, back.Next()) {
+			return
+		}
+	}
+}
