@@ -9,6 +9,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/internal/manifestwords"
 )
 
 // Config is the validated configuration of a node, from files, flags and defaults. Pointers are
@@ -48,15 +49,16 @@ type Config struct {
 	RuntimeCgroup  string             // cgroup of the runtime; "" for that of the process that serves its socket
 	DeadContainers gc.ContainerPolicy // limits for dead containers
 
-	verbosity int      // of --v
+	verbosity int      // --v
 	used      []string // Options.Used
+	origins   origins  // of fields
 }
 
 // DeepCopy returns a copy that shares no memory with c.
 func (c *Config) DeepCopy() *Config {
 	out := *c
 	c.KubeletConfiguration.DeepCopyInto(&out.KubeletConfiguration)
-	out.NodeIPs, out.NodeLabels = slices.Clone(c.NodeIPs), maps.Clone(c.NodeLabels)
+	out.NodeIPs, out.NodeLabels, out.origins = slices.Clone(c.NodeIPs), maps.Clone(c.NodeLabels), c.origins // which does not change
 	return &out
 }
 
@@ -89,40 +91,41 @@ func Load(o Options) (*Config, []string, error) {
 	if err := f.Validate(); err != nil {
 		return nil, nil, err
 	}
-	c, warnings, err := loadFiles(cmp.Or(f.ConfigFile, o.File), cmp.Or(f.ConfigDir, o.Dir), o.Used)
+	c, from, warnings, err := loadFiles(cmp.Or(f.ConfigFile, o.File), cmp.Or(f.ConfigDir, o.Dir), o.Used)
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := &Config{KubeletConfiguration: *c, used: o.Used}
+	cfg := &Config{KubeletConfiguration: *c, used: o.Used, origins: from}
 	if err := f.Apply(cfg); err != nil {
 		return nil, nil, err
 	}
+	f.mark(cfg.origins)
 	return cfg, append(warnings, f.withoutEffect(cfg, o.Used)...), nil
 }
 
-// loadFiles loads and validates the files, with defaults set.
-func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, []string, error) {
-	merged, origin, warnings, err := mergeFiles(path, dir)
+// loadFiles loads the files with defaults, and validates them.
+func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, origins, []string, error) {
+	merged, from, warnings, err := mergeFiles(path, dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	c := new(v1beta1.KubeletConfiguration)
 	if _, err := decode(merged, c); err != nil {
-		return nil, nil, fmt.Errorf("configuration: %w", err)
+		return nil, nil, nil, fmt.Errorf("configuration: %w", err)
 	}
 	SetDefaults(c)
 	err = joined(withoutOwn(mistakes(c), used), func(m Mistake) string {
-		if file := origin[m.top()]; file != "" {
-			return "invalid configuration: " + file + ": "
+		if place := from.of(m.Field); place != "" {
+			return "invalid configuration: " + place + ": "
 		}
 		return "invalid configuration: "
 	})
-	return c, append(warnings, withoutEffect(merged, used)...), err
+	return c, from, append(warnings, withoutEffect(merged, used)...), err
 }
 
-// mergeFiles merges the files into one document. origin names, for each field, the file that set
-// it last.
-func mergeFiles(path, dir string) (merged map[string]any, origin map[string]string, warnings []string, err error) {
+// mergeFiles returns the merged document of the files, and the file and line that set each field
+// last.
+func mergeFiles(path, dir string) (merged map[string]any, from origins, warnings []string, err error) {
 	var files []string
 	if path != "" {
 		files = append(files, path)
@@ -134,7 +137,7 @@ func mergeFiles(path, dir string) (merged map[string]any, origin map[string]stri
 		}
 		files, warnings = append(files, drops...), append(warnings, warn...)
 	}
-	merged, origin = map[string]any{}, map[string]string{}
+	merged, from = map[string]any{}, origins{}
 	left := int64(maxBytes)
 	for _, file := range files {
 		b, err := readFile(file, &left)
@@ -151,12 +154,11 @@ func mergeFiles(path, dir string) (merged map[string]any, origin map[string]stri
 			}
 		}
 		warnings = append(warnings, warn...)
-		for field := range doc {
-			origin[field] = file
-		}
+		places, _ := marked(file, "", doc, manifestwords.Parse(b).Lines()).(map[string]any)
+		from, _ = mergePatch(map[string]any(from), places).(map[string]any)
 		merged, _ = mergePatch(merged, doc).(map[string]any)
 	}
-	return merged, origin, warnings, nil
+	return merged, from, warnings, nil
 }
 
 // ParallelPulls returns the maximum number of concurrent image pulls; 0 means no limit.

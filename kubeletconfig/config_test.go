@@ -296,8 +296,8 @@ func TestConfigDropInsWrong(t *testing.T) {
 		{"syntax", map[string]string{"d/a.conf": "{"}, []string{"d/a.conf: yaml"}},
 		{"type", map[string]string{"d/a.conf": good, "d/b.conf": configHead + "maxPods: x"}, []string{`d/b.conf: maxPods: "x": want`}},
 		{"value, blamed on the last to set it", map[string]string{"d/a.conf": good, "d/b.conf": configHead + "maxPods: -7"},
-			[]string{"d/b.conf: maxPods: -7: want 0 or more"}},
-		{"relative path", map[string]string{"d/a.conf": configHead + "staticPodPath: pods"}, []string{`d/a.conf: staticPodPath: "pods": want an absolute path`}},
+			[]string{"d/b.conf:3: maxPods: -7: want 0 or more"}},
+		{"relative path", map[string]string{"d/a.conf": configHead + "staticPodPath: pods"}, []string{`d/a.conf:3: staticPodPath: "pods": want an absolute path`}},
 		{"no directory", map[string]string{"x": ""}, []string{"d: no such file"}},
 		{"a file", map[string]string{"d": good}, []string{"--config-dir=", "want a directory"}},
 	} {

@@ -129,7 +129,7 @@ func TestExponents(t *testing.T) {
 // An error of any number of mistakes stays short, and its lines are lines.
 func TestMistakesBounded(t *testing.T) {
 	for _, tc := range []struct{ content, last string }{
-		{"clusterDNS: [" + strings.Repeat("x, ", 50000) + "]", "k.yaml: and 49900 more mistakes"},
+		{"clusterDNS: [" + strings.Repeat("x, ", 50000) + "]", "k.yaml:3: and 49900 more mistakes"},
 		{"clusterDNS: [" + strings.Repeat("1, ", 50000) + "]", "k.yaml: clusterDNS[99]: 1: want a string"},
 	} {
 		soon(t, func() {

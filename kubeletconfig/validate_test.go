@@ -1,6 +1,7 @@
 package kubeletconfig
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -15,7 +16,7 @@ func wantMistake(t *testing.T, content, want string) {
 		t.Errorf("warnings %q", warnings)
 	case want == "" && err != nil:
 		t.Errorf("error %v, want none", err)
-	case want != "" && (err == nil || !strings.HasPrefix(err.Error(), "invalid configuration: "+path+": "+want)):
+	case want != "" && (err == nil || !regexp.MustCompile(`^invalid configuration: `+regexp.QuoteMeta(path)+`:\d+: `+regexp.QuoteMeta(want)).MatchString(err.Error())):
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

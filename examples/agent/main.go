@@ -20,6 +20,7 @@
 //	agent kubeconfig             a kubeconfig for the Kubernetes API of this node
 //	agent reset                  end all pods of the agent's own container runtime
 //	agent ui                     a page about the node, for a browser
+//	agent config                 the configuration in effect, with the origin of each value
 //	agent version
 //	agent completion SHELL       a script that completes all of this
 //	agent help differences       what differs from the kubelet
@@ -86,7 +87,7 @@ func newRoot(std stdio) *cobra.Command {
 		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newTop(std)}, {looking, newUI(std)},
 		{working, newLogs(std)}, {working, newExec(std)}, {working, newImages(std)},
 		{planning, newCheck(std)}, {planning, newFit(std)},
-		{itself, newVersion(std)},
+		{itself, newConfig(std)}, {itself, newVersion(std)},
 	} {
 		c.command.GroupID = c.group
 		root.AddCommand(c.command)

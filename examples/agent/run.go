@@ -82,6 +82,7 @@ func runAgent(ctx context.Context, f *runFlags) error {
 	})
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	o.Services = append(o.Services, tellConfig(conf, f.kubelet))
 	if err := serveLocalAPI(&o, f); err != nil {
 		return err
 	}

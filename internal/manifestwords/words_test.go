@@ -3,6 +3,7 @@ package manifestwords_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -32,6 +33,9 @@ func TestLine(t *testing.T) {
 		if got := doc.Line(path); got != want {
 			t.Errorf("%s is in line %d, want %d", path, got, want)
 		}
+	}
+	if got, want := doc.Lines(), map[string]int{"a": 1, "a.b": 2, "x": 6, "x.y": 7, "z": 8, "z.y": 7}; !maps.Equal(got, want) {
+		t.Errorf("lines %v, want %v", got, want)
 	}
 	if got := manifestwords.Parse([]byte("{")).Line("a"); got != 0 {
 		t.Errorf("line %d of no YAML", got)

@@ -145,6 +145,29 @@ func (d Document) Line(path string) int {
 	return line
 }
 
+// Lines returns the lines of all fields by their paths, those within lists left out.
+func (d Document) Lines() map[string]int {
+	out := map[string]int{}
+	if d.root != nil {
+		linesOf(d.root, "", out)
+	}
+	return out
+}
+
+func linesOf(n *yaml.Node, path string, out map[string]int) {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		p := strings.TrimPrefix(path+"."+n.Content[i].Value, ".")
+		out[p] = n.Content[i].Line
+		linesOf(n.Content[i+1], p, out)
+	}
+}
+
 // steps splits a path into names of fields and indices in brackets.
 func steps(path string) []string {
 	return strings.FieldsFunc(strings.ReplaceAll(path, "[", ".["), func(r rune) bool { return r == '.' })

@@ -1,0 +1,3 @@
+package kubeletconfig
+
+var FieldsOfFlags = fieldsOfFlags
