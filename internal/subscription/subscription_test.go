@@ -139,13 +139,16 @@ func TestCallsFromWithin(t *testing.T) {
 		var l subscription.List[string]
 		inner := &reader{}
 		var cancel func()
+		both := make(chan struct{})
 		cancel = l.Add(func(s string) {
+			<-both
 			l.Add(inner.take)
 			cancel()
 			l.Publish(s + "!")
 		})
 		l.Publish("a")
 		l.Publish("b")
+		close(both)
 		inner.want(t, "a!")
 		l.Close()
 		l.Wait()
