@@ -3,6 +3,7 @@ package pressure_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,6 +89,7 @@ func (n *node) start(p *v1.Pod, script ...string) string {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	labels = maps.Clone(labels) // the sandbox's are looked at by now
 	labels["io.kubernetes.container.name"] = "c"
 	id, err := n.rt.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Labels: labels, LogPath: "c/0.log",

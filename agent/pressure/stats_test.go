@@ -3,6 +3,7 @@ package pressure_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,6 +107,7 @@ func (r *rig) begin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	labels = maps.Clone(labels) // the sandbox's are looked at by now
 	labels["io.kubernetes.container.name"] = "c"
 	r.id, err = r.rt.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Labels: labels,
