@@ -123,7 +123,7 @@ func uses(p *v1.Pod, claim string) bool {
 	return slices.ContainsFunc(p.Spec.ResourceClaims, func(rc v1.PodResourceClaim) bool { return *rc.ResourceClaimName == claim })
 }
 
-// check is the promise: whoever runs has its claims prepared. w.mu is held.
+// check is the promise: whoever runs has its claims prepared. The caller holds w.mu.
 func (w *world) check() {
 	for uid := range w.running {
 		for _, rc := range w.pods[uid].Spec.ResourceClaims {

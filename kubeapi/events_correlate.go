@@ -50,7 +50,7 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 }
 
 // find returns the series of a key, a new one if there is none. It drops the oldest
-// series beyond EventConfig.Kept. r.mu is held.
+// series beyond EventConfig.Kept. The caller holds r.mu.
 func (r *EventRecorder) find(key correlate.Series, annotations map[string]string, now time.Time) *series {
 	if e := r.series[key]; e != nil {
 		r.recent.MoveToFront(e)

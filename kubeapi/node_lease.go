@@ -96,7 +96,7 @@ func (l *Lease) Run(ctx context.Context) error {
 	return nil
 }
 
-// renewal is the time between two renewals of a lease.
+// renewal returns the time between two renewals of a lease.
 func renewal(lease time.Duration) time.Duration { return time.Duration(renewPart * float64(lease)) }
 
 // renew updates the known lease, or reads or creates it first.

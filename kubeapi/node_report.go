@@ -88,7 +88,7 @@ func (m *NodeManager) report(ctx context.Context, asked func()) {
 	}
 }
 
-// spread is d and up to 4 % more, so that nodes do not report in step.
+// spread returns d plus up to 4 %, so that nodes do not report at the same time.
 func spread(d time.Duration) time.Duration {
 	return retry.Jitter(d, jitter)
 }

@@ -78,7 +78,7 @@ func (k *kind) storedFields(content map[string]any) map[string]any {
 	return out
 }
 
-// named returns the name of a field in the kind to.
+// named returns the name that a field of the other kind has in the kind to.
 func (v *view) named(name string, to *kind) string {
 	for here, there := range v.names {
 		switch {

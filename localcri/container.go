@@ -85,7 +85,7 @@ func (c *container) going() bool {
 	return c.life.Going()
 }
 
-// recordLocked returns the record to write. pod.mu is held.
+// recordLocked returns the record to write. The caller holds pod.mu.
 func (c *container) recordLocked() containerRecord {
 	return containerRecord{c.record, c.life.Record()}
 }
@@ -180,7 +180,7 @@ func firstOf(s ...string) string {
 }
 
 // setImageLocked writes the image that is used into the record, in the form that callers expect.
-// pod.mu is held.
+// The caller holds pod.mu.
 func (c *container) setImageLocked(root image.Rootfs) {
 	asked := c.config.GetImage()
 	c.record.Image, c.record.ImageRef = root.Image, nameFor(root.Digests, asked)
@@ -204,7 +204,7 @@ func (c *container) mountsLocked() []*runtimeapi.Mount {
 }
 
 // imageLocked returns the requested image; if it was requested by its ID, one of its names.
-// pod.mu is held.
+// The caller holds pod.mu.
 func (c *container) imageLocked() *runtimeapi.ImageSpec {
 	if c.record.ImageName == "" {
 		return c.config.GetImage()
@@ -235,7 +235,7 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	}
 }
 
-// summaryLocked returns the container for the CRI's lists. pod.mu is held.
+// summaryLocked returns the container for the CRI's lists. The caller holds pod.mu.
 func (c *container) summaryLocked() *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
@@ -266,7 +266,7 @@ const (
 )
 
 // monitoredLocked returns what a monitor needs to run the container. It is the same for a later
-// monitor. pod.mu is held.
+// monitor. The caller holds pod.mu.
 func (c *container) monitoredLocked(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),

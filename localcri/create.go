@@ -269,7 +269,7 @@ func cdiNames(config *runtimeapi.ContainerConfig) []string {
 // sandbox's record.
 const recordAnnotation = "io.nodewright.localcri.record"
 
-// recordCopy is the content of a copy.
+// recordCopy is the value of recordAnnotation, and the record that a monitor keeps.
 type recordCopy struct {
 	Container containerRecord `json:"container"`
 	Sandbox   sandboxRecord   `json:"sandbox"`
@@ -279,7 +279,7 @@ type recordCopy struct {
 const maxKept = 32 << 10
 
 // keptLocked returns the copy for the monitor; nil if it is too large, and then only config.json
-// has a copy. pod.mu is held.
+// has a copy. The caller holds pod.mu.
 func (c *container) keptLocked() []byte {
 	if b := c.copyLocked(); len(b) <= maxKept {
 		return b
@@ -287,7 +287,7 @@ func (c *container) keptLocked() []byte {
 	return nil
 }
 
-// copyLocked returns the copy for config.json. pod.mu is held.
+// copyLocked returns the copy for config.json. The caller holds pod.mu.
 func (c *container) copyLocked() []byte {
 	return encode(recordCopy{c.recordLocked(), c.pod.recordLocked()})
 }

@@ -165,7 +165,7 @@ func (m *machine) hold(name string) (release func()) {
 	}
 }
 
-// spawn makes a process. m.mu is held.
+// spawn makes a process. The caller holds m.mu.
 func (m *machine) spawn() int {
 	m.pid++
 	m.processes[m.pid] = &fakeProcess{start: uint64(m.pid) * 10, state: "S"}
@@ -197,7 +197,7 @@ func (n fakeNetwork) Attach(ctx context.Context, a network.Attachment) (network.
 	return n.result(a.ID), nil
 }
 
-// result is the attachment of a pod. m.mu is held.
+// result is the attachment of a pod. The caller holds m.mu.
 func (n fakeNetwork) result(id string) network.Result {
 	r := network.Result{Netns: "/run/netns/" + id[:8]}
 	if !n.m.noAddress {
@@ -369,7 +369,7 @@ func (c *fakeClient) Start(ctx context.Context, mc monitor.Container) (monitor.S
 	return answer, m.step(ctx, "answer to start")
 }
 
-// run has a container's process begin. m.mu is held.
+// run has a container's process begin. The caller holds m.mu.
 func (m *machine) run(id string, k *monitor.Kept) {
 	pid := m.spawn()
 	m.executed[id], m.created[id] = pid, executor.Running

@@ -191,7 +191,7 @@ func (h *history) act(rt *Runtime) {
 	}
 }
 
-// stopped notes a stop. h.mu is held.
+// stopped notes a stop. The caller holds h.mu.
 func (h *history) stopped(id string, k *told) {
 	h.bench.mu.Lock()
 	defer h.bench.mu.Unlock()

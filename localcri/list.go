@@ -93,7 +93,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool)
 }
 
 // pidLocked returns a process in the namespaces of the sandbox: its infra process, or that of a
-// container; 0 if none is running. p.mu is held.
+// container; 0 if none is running. The caller holds p.mu.
 func (p *pod) pidLocked() int {
 	if p.record.Infra != nil {
 		return p.record.Infra.PID

@@ -61,7 +61,7 @@ type foundPod struct {
 	containers []foundContainer
 }
 
-// deed is an action for a container in addition to the event of its recovery.
+// deed is what a recovery does with a container besides sending an event to its state machine.
 type deed uint8
 
 const (

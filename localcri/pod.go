@@ -97,7 +97,7 @@ func (p *pod) hostNetwork() bool { return p.options().GetNetwork() == runtimeapi
 func (p *pod) sharedPID() bool { return p.options().GetPid() == runtimeapi.NamespaceMode_POD }
 
 // readyLocked returns nil if containers may be created and started in the sandbox. The answer is
-// computed each time and not recorded. p.mu is held.
+// computed each time and not recorded. The caller holds p.mu.
 func (p *pod) readyLocked() error {
 	fail := func(why string) error {
 		return errorf(codes.FailedPrecondition, "sandbox %s is not ready: %s", p.id, why)
@@ -126,7 +126,7 @@ func (p *pod) ready() error {
 	return p.readyLocked()
 }
 
-// recordLocked returns the record to write. p.mu is held.
+// recordLocked returns the record to write. The caller holds p.mu.
 func (p *pod) recordLocked() sandboxRecord { return sandboxRecord{p.record, p.life.Record()} }
 
 // save writes the record.
@@ -150,7 +150,7 @@ func (p *pod) keepRecord(ctx context.Context) {
 	}
 }
 
-// listLocked returns the containers in the order of their creation. p.mu is held.
+// listLocked returns the containers in the order of their creation. The caller holds p.mu.
 func (p *pod) listLocked() []*container {
 	out := slices.Collect(maps.Values(p.containers))
 	slices.SortFunc(out, func(a, b *container) int {
@@ -168,7 +168,7 @@ func (p *pod) list() []*container {
 	return p.listLocked()
 }
 
-// stateLocked returns the CRI's state of the sandbox. p.mu is held.
+// stateLocked returns the CRI's state of the sandbox. The caller holds p.mu.
 func (p *pod) stateLocked() runtimeapi.PodSandboxState {
 	if p.readyLocked() == nil {
 		return runtimeapi.PodSandboxState_SANDBOX_READY

@@ -76,7 +76,8 @@ func signalName(s runtimeapi.Signal) string {
 	return strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-").Replace(s.String())
 }
 
-// stopSignalLocked returns the CRI's name of the signal that stops the container. pod.mu is held.
+// stopSignalLocked returns the CRI's name of the signal that stops the container. The caller
+// holds pod.mu.
 func (c *container) stopSignalLocked() runtimeapi.Signal {
 	s := stopSignal(c.config.GetStopSignal(), c.record.StopSignal)
 	if c.config.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {

@@ -108,7 +108,7 @@ type asked struct {
 }
 
 // startsLocked reports whether a start is in progress that needs no recovery: its monitor was not
-// asked yet, or is connected. pod.mu is held.
+// asked yet, or is connected. The caller holds pod.mu.
 func (c *container) startsLocked() bool {
 	if c.life.Phase() != life.Starting || c.starting == nil || c.starting.finished() {
 		return false

@@ -72,7 +72,7 @@ func (c *container) awaitHalt(ctx context.Context) error {
 	return nil
 }
 
-// joinStopLocked starts a stop, or joins the one in progress. pod.mu is held.
+// joinStopLocked starts a stop, or joins the one in progress. The caller holds pod.mu.
 func (c *container) joinStopLocked(deadline time.Time) {
 	s := c.stop
 	if s == nil || s.finished() {

@@ -58,7 +58,7 @@ func fileName(id string) string {
 	return "sha256-" + hex.EncodeToString(sum[:])
 }
 
-// spacePath is where the namespace of an ID is.
+// spacePath returns the path of the namespace of an ID.
 func (c *Config) spacePath(id string) string {
 	return filepath.Join(c.NetnsDir, spaceName(c.Prefix, id))
 }

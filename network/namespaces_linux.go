@@ -74,8 +74,8 @@ func bindNew(ctx context.Context, path string, owner *os.File) (id uint64, err e
 	return id, err
 }
 
-// onThread makes the namespace from a locked thread, and reports whether that
-// is back in the namespace that it was in.
+// onThread creates the namespace on a locked thread. back reports whether the thread
+// has returned to its original namespace.
 func onThread(ctx context.Context, path string, owner *os.File) (id uint64, back bool, err error) {
 	const own = "/proc/thread-self/ns/net"
 	home, err := openSpace(own)

@@ -222,7 +222,7 @@ func (n *Network) join(a Attachment, sum digest, owner *os.File) (wait *pending,
 	}
 }
 
-// begin starts an attachment. n.mu is held.
+// begin starts an attachment. The caller holds n.mu.
 func (n *Network) begin(a Attachment, sum digest, owner *os.File) (*pending, error) {
 	path := n.cfg.spacePath(a.ID)
 	hung := 0
@@ -257,7 +257,7 @@ func (n *Network) begin(a Attachment, sum digest, owner *os.File) (*pending, err
 	return e.attach, nil
 }
 
-// add and drop keep the maps. n.mu is held.
+// add and drop keep the maps. The caller holds n.mu.
 func (n *Network) add(e *entry) {
 	n.entries[e.id] = e
 	n.paths[e.path] = e.id

@@ -24,7 +24,7 @@ type lateCall struct {
 	then func()
 }
 
-// attachNow is the operation of Attach.
+// attachNow does the work of Attach.
 func (n *Network) attachNow(e *entry, a Attachment, owner *os.File) {
 	if owner != nil {
 		defer func() { _ = owner.Close() }()
@@ -58,7 +58,7 @@ func (n *Network) attachNow(e *entry, a Attachment, owner *os.File) {
 	e.attach.finish(result, err)
 }
 
-// nothingMade ends an attachment for which nothing was made. n.mu is held.
+// nothingMade ends an attachment for which nothing was made. The caller holds n.mu.
 func (n *Network) nothingMade(e *entry) {
 	e.detach.finish(Result{}, nil)
 	e.detach = nil
@@ -66,7 +66,7 @@ func (n *Network) nothingMade(e *entry) {
 }
 
 // leaveBehind leaves a call that hangs: nothing else is done for e until it
-// returns. n.mu is held.
+// returns. The caller holds n.mu.
 func (n *Network) leaveBehind(e *entry, late *lateCall) {
 	e.working, e.hung = true, true
 	e.detach.finish(Result{}, e.failure)
@@ -240,7 +240,7 @@ func (n *Network) detachNow(e *entry) {
 	}
 }
 
-// retryLater has TearDown tried again, after a pause. n.mu is held.
+// retryLater has TearDown tried again, after a pause. The caller holds n.mu.
 func (n *Network) retryLater(e *entry) {
 	if n.stopped || e.plugin == nil {
 		return

@@ -19,8 +19,8 @@ type CPUSet struct {
 	words []uint64 // never modified; the last word is not zero
 }
 
-// CPUs returns the set of some CPUs. It panics if an ID is not within 0 and
-// MaxCPUs-1: use [ParseCPUs] for untrusted input.
+// CPUs returns the set of the given CPUs. It panics if an ID is not from 0 to MaxCPUs-1: use
+// [ParseCPUs] for untrusted input.
 func CPUs(ids ...int) CPUSet {
 	if len(ids) == 0 {
 		return CPUSet{}

@@ -53,9 +53,9 @@ type Config struct {
 	EnableSystemLogQuery    bool // requires EnableSystemLogHandler
 	EnableDebugFlagsHandler bool
 
-	// The kubelet's feature gates.
-	DisableWebSocketTranslation bool // ExtendWebSocketsToKubelet off
-	SplitLogStreams             bool // PodLogsQuerySplitStreams on
+	// Feature gates of the kubelet that differ from their defaults.
+	DisableWebSocketTranslation bool // ExtendWebSocketsToKubelet=false
+	SplitLogStreams             bool // PodLogsQuerySplitStreams=true
 
 	Pods       Pods
 	Running    Running

@@ -73,8 +73,8 @@ type Decision struct {
 	// Hints are the hints by which each container was placed, in the order of
 	// numa.Pod.Containers. Nil if the pod is rejected.
 	Hints []numa.Hint
-	// Providers are the providers after the pod's allocations, in the given order.
-	// If the pod is rejected they are the given ones.
+	// Providers has the new value of each provider, which includes the pod's
+	// allocations, in the given order. If the pod is rejected they are unchanged.
 	Providers []Provider
 	// Steps are the merges, in order. If the pod is rejected, the last one belongs to the
 	// rejected container. With policy None there are no steps.

@@ -13,7 +13,7 @@ import (
 // that waits for the device.
 
 // startDevice starts an operation on d if there is a free slot. Otherwise it queues the device,
-// and turn calls decideDevice again. m.mu is held.
+// and turn calls decideDevice again. The caller holds m.mu.
 func (m *Manager) startDevice(d *device, o op) {
 	s := m.slots.Acquire(d)
 	if s == nil {
@@ -108,7 +108,8 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	}
 }
 
-// settleUsers ends the waits for all volumes of d that are not mounted, with err. m.mu is held.
+// settleUsers ends the waits for all volumes of d that are not mounted, with err. The caller
+// holds m.mu.
 func (m *Manager) settleUsers(d *device, err error) {
 	for v := range d.users {
 		if v.has != present {

@@ -161,7 +161,7 @@ func (m *Manager) leave(p *pod) {
 	m.drop(p)
 }
 
-// pod returns the pod's record, and creates it if there is none. m.mu is held.
+// pod returns the pod's record, and creates it if there is none. The caller holds m.mu.
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
@@ -173,7 +173,7 @@ func (m *Manager) pod(uid types.UID) *pod {
 }
 
 // drop removes the record of a pod that has no volumes, is not wanted and is not in
-// use. m.mu is held.
+// use. The caller holds m.mu.
 func (m *Manager) drop(p *pod) {
 	if p.uses == 0 && len(p.volumes) == 0 && !p.wanted {
 		delete(m.pods, p.uid)
@@ -292,7 +292,7 @@ func (m *Manager) forget(v *volume) {
 }
 
 // setDevice makes d the device of v; nil means none. It wakes the former device, which may have
-// lost its last user. m.mu is held.
+// lost its last user. The caller holds m.mu.
 func (m *Manager) setDevice(v *volume, d *device) {
 	if v.lost {
 		v.lost = false
@@ -308,8 +308,8 @@ func (m *Manager) setDevice(v *volume, d *device) {
 	}
 }
 
-// deviceOf returns the record of a device, and creates it if there is none. m.mu is held. All
-// volumes of a device share its record, so that their operations exclude each other.
+// deviceOf returns the record of a device, and creates it if there is none. The caller holds
+// m.mu. All volumes of a device share its record, so that their operations exclude each other.
 func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	d := &device{m: m, plugin: p, id: id, users: map[*volume]struct{}{}}
 	if known := m.devices[d.key()]; known != nil {

@@ -289,8 +289,8 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	return w
 }
 
-// outcome reports whether a Mount need not wait for the volume, and its result. m.mu is held. It
-// must be called right after wake, which may have started an operation.
+// outcome reports whether a Mount need not wait for the volume, and its result. The caller holds
+// m.mu. It must be called right after wake, which may have started an operation.
 func (v *volume) outcome(now time.Time) (over bool, err error) {
 	d := v.device
 	switch {

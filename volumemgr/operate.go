@@ -55,14 +55,14 @@ func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Cont
 	return ctx, r
 }
 
-// end stops the timers of an operation that has returned. m.mu is held.
+// end stops the timers of an operation that has returned. The caller holds m.mu.
 func (r *running) end() {
 	r.cancel()
 	r.late.Stop()
 }
 
 // start starts an operation on v if there is a free slot. Otherwise it queues the volume, and
-// turn calls decide again. m.mu is held.
+// turn calls decide again. The caller holds m.mu.
 func (m *Manager) start(v *volume, o op) {
 	s := m.slots.Acquire(v)
 	if s == nil {
@@ -131,7 +131,7 @@ func (m *Manager) guard(f func() error) (err error) {
 	return f()
 }
 
-// setUpDone stores the result of a SetUp and wakes its waiters. m.mu is held.
+// setUpDone stores the result of a SetUp and wakes its waiters. The caller holds m.mu.
 func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended bool) {
 	now := time.Now()
 	was := v.has
@@ -175,8 +175,8 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	m.cfg.Events.Event(v.object, v1.EventTypeWarning, reason, fmt.Sprintf("%s failed for volume %q : %v", what, v.key.name, err))
 }
 
-// tornDown stores the result of a TearDown. m.mu is held. If the volume is gone, wake removes its
-// record, which ends the waits for it.
+// tornDown stores the result of a TearDown. The caller holds m.mu. If the volume is gone, wake
+// removes its record, which ends the waits for it.
 func (m *Manager) tornDown(v *volume, err error) {
 	now := time.Now()
 	if err == nil {

@@ -165,9 +165,9 @@ func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) 
 	return f
 }
 
-// adopt creates records for found volumes that have none. m.mu is held. It is called at the start
-// and by each Unmount, since a failed set-up may leave a directory even if it reported that
-// nothing is mounted.
+// adopt creates records for found volumes that have none. The caller holds m.mu. It is called at
+// the start and by each Unmount, since a failed set-up may leave a directory even if it reported
+// that nothing is mounted.
 func (m *Manager) adopt(p *pod, found []foundVolume) {
 	for _, f := range found {
 		if v := p.volumes[f.key]; v != nil {

@@ -176,9 +176,9 @@ func (v *volume) blocked(k key) bool {
 	return false
 }
 
-// view returns the input of decide. m.mu is held. kept is true before the first Mount, Unmount or
-// Sweep for the pod, and while a volume of the pod could not be resolved, since it may be this
-// one.
+// view returns the input of decide. The caller holds m.mu. kept is true before the first Mount,
+// Unmount or Sweep for the pod, and while a volume of the pod could not be resolved, since it may
+// be this one.
 func (v *volume) view(now time.Time) view {
 	out := view{
 		desired: v.desired, kept: !v.desired && (!v.pod.told || v.pod.wanted && !v.pod.sure),
@@ -193,8 +193,8 @@ func (v *volume) view(now time.Time) view {
 	return out
 }
 
-// view returns the input of decideDevice. m.mu is held. allKnown means that all volumes that may
-// use the device have records.
+// view returns the input of decideDevice. The caller holds m.mu. allKnown means that all volumes
+// that may use the device have records.
 func (d *device) view(now time.Time, allKnown bool) deviceView {
 	out := deviceView{
 		kept: d.found && !allKnown, has: d.has, running: d.run.is(), canceled: d.run.stopped(),
@@ -235,7 +235,7 @@ func (v *volume) setPresence(p presence, now time.Time) {
 	}
 }
 
-// arg returns the Volume to pass to a plugin. m.mu is held. The operation owns the result.
+// arg returns the Volume to pass to a plugin. The caller holds m.mu. The operation owns the result.
 func (m *Manager) arg(v *volume) *Volume {
 	a := &Volume{
 		Spec: v.spec, Pod: v.object, UID: v.pod.uid, Name: v.key.name,

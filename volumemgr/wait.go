@@ -31,7 +31,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) RetryAt() time.Time { return e.Next }
 
 // failure returns the error for waiters of v. f has the failures of the volume or of its device.
-// m.mu is held.
+// The caller holds m.mu.
 func (v *volume) failure(f *failures) error {
 	return &Error{Volume: v.shown(), Err: f.err(), Next: f.until}
 }

@@ -49,7 +49,7 @@ type Status struct {
 }
 
 // state returns the volume's state. A running operation takes precedence over the mount; but a
-// mounted volume whose content is being updated is mounted. m.mu is held.
+// mounted volume whose content is being updated is mounted. The caller holds m.mu.
 func (v *volume) state() State {
 	switch d := v.device; {
 	case v.run.is() == opTearDown:
@@ -85,7 +85,7 @@ func (m *Manager) Why(uid types.UID) []Status {
 	return out
 }
 
-// status returns the Status of one volume. m.mu is held.
+// status returns the Status of one volume. The caller holds m.mu.
 func (v *volume) status(now time.Time) Status {
 	s := Status{
 		Names: slices.Clone(v.outer), Plugin: v.key.plugin, Volume: v.key.name, State: v.state(), Since: v.since,

@@ -145,7 +145,7 @@ func (l *lister) typed(s *ast.TypeSpec) {
 	}
 }
 
-// text is a piece of syntax in one line.
+// text formats a syntax node in one line.
 func (l *lister) text(n ast.Node) string {
 	var b bytes.Buffer
 	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, l.fset, n); err != nil {

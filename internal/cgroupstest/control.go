@@ -35,7 +35,7 @@ func (t *Tree) Hang(op, p string) (release func()) {
 	}
 }
 
-// at is the directory of a cgroup in the hierarchy of a controller.
+// at returns the directory of a cgroup in the hierarchy of a controller.
 func (t *Tree) at(controller, cgroup string) string {
 	if t.version == cgroups.V2 {
 		return path.Join(Mount, cgroup)

@@ -61,8 +61,8 @@ type similar struct {
 	last     time.Time
 }
 
-// New returns a Correlator that tracks rates for nearly kept objects and kinds of events,
-// and at most twice as many.
+// New returns a Correlator that tracks rates for at least about kept objects and kinds of
+// events, and at most twice as many.
 func New(kept int) *Correlator {
 	return &Correlator{spam: newRecent[types.UID, *rate.Limiter](kept), similar: newRecent[similarKey, *similar](kept), seed: maphash.MakeSeed()}
 }

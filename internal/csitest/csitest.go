@@ -190,7 +190,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return resp, err
 }
 
-// lie is an answer that says nothing.
+// lie returns an empty answer.
 func lie(method string) proto.Message {
 	switch method {
 	case "NodeStageVolume":

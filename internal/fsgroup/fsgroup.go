@@ -42,7 +42,7 @@ type Request struct {
 	Progress func(files int64, first bool)
 }
 
-// mask are the bits that files need.
+// mask returns the mode bits that files need.
 func (r Request) mask() fs.FileMode {
 	if r.ReadOnly {
 		return roMask

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// ErrTaken means that a process of the node, another owner or the agent itself has a
-// port. ErrLimit means that the process may open no more sockets.
+// ErrTaken means that the port is in use by a process of the node, another owner or the
+// agent itself. ErrLimit means that this process may not open more sockets.
 var (
 	ErrTaken = errors.New("taken")
 	ErrLimit = errors.New("too many sockets")
@@ -30,7 +30,7 @@ type Claim struct {
 	Port  uint16
 }
 
-// String is for messages.
+// String formats the claim for messages.
 func (c Claim) String() string {
 	addr := "every address of the node"
 	if c.Addr.IsValid() {

@@ -72,9 +72,9 @@ func Overwrite(was, is map[string]any) map[string]any {
 	return out
 }
 
-// ByKey returns the patch from was to is for lists of objects that are merged by
-// key: the results of change with the key for changed objects, and deletions for
-// removed ones. Other items of the server's list stay.
+// ByKey returns a patch that turns the list was into is. The lists have objects that
+// are merged by key. The patch has the result of change, with the key, for each changed
+// object, and a deletion for each removed one. Other items of the server's list stay.
 func ByKey(key string, was, is []any, change func(was, is map[string]any) map[string]any) []any {
 	before, after := byKey(key, was), byKey(key, is)
 	var out []any

@@ -144,7 +144,7 @@ func (s *Server) Wipe() {
 	s.end()
 }
 
-// end ends watches and hanging calls. s.mu is held.
+// end ends watches and hanging calls. The caller holds s.mu.
 func (s *Server) end() {
 	close(s.ended)
 	s.ended = make(chan struct{})

@@ -205,7 +205,7 @@ func (s *Server) handle(q Request, body runtime.Object) (out runtime.Object, don
 	return req, true, nil
 }
 
-// list answers with all that is selected. s.mu is held.
+// list answers with all that is selected. The caller holds s.mu.
 func (s *Server) list(k kind, q Request, r *http.Request) (runtime.Object, error) {
 	if k.list == nil {
 		return nil, apierrors.NewMethodNotSupported(group(q.Resource), "list")
@@ -239,7 +239,7 @@ func tooLarge() error {
 	return err
 }
 
-// patch changes an object. s.mu is held.
+// patch changes an object. The caller holds s.mu.
 func (s *Server) patch(q Request, contentType string) (runtime.Object, error) {
 	old := s.objects[q.Resource][q.Key]
 	if old == nil {
@@ -278,7 +278,7 @@ func (s *Server) patch(q Request, contentType string) (runtime.Object, error) {
 	return s.replace(q.Resource, next, q.Subresource)
 }
 
-// mergePatch is RFC 7386.
+// mergePatch applies a JSON merge patch (RFC 7386).
 func mergePatch(doc, patch []byte) ([]byte, error) {
 	var d, p any
 	if err := errors.Join(json.Unmarshal(doc, &d), json.Unmarshal(patch, &p)); err != nil {

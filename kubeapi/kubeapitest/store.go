@@ -44,7 +44,7 @@ func group(r kubeapi.Resource) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
-// commit stores o, or removes it, and informs the watches. s.mu is held.
+// commit stores o, or removes it, and informs the watches. The caller holds s.mu.
 func (s *Server) commit(r kubeapi.Resource, t watch.EventType, o object) {
 	s.revision++
 	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))
@@ -72,7 +72,7 @@ func (s *Server) commit(r kubeapi.Resource, t watch.EventType, o object) {
 	}
 }
 
-// create stores a new object. s.mu is held.
+// create stores a new object. The caller holds s.mu.
 func (s *Server) create(r kubeapi.Resource, o object) (object, error) {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), s.created))
@@ -99,7 +99,7 @@ func (s *Server) create(r kubeapi.Resource, o object) (object, error) {
 	return o, nil
 }
 
-// replace stores another version of an object. s.mu is held.
+// replace stores another version of an object. The caller holds s.mu.
 func (s *Server) replace(r kubeapi.Resource, o object, subresource string) (object, error) {
 	k := keyOf(r, o)
 	old := s.objects[r][k]
@@ -150,7 +150,7 @@ func sameField(a, b object, name string) bool {
 	return !fa.IsValid() || equality.Semantic.DeepEqual(fa.Interface(), fb.Interface())
 }
 
-// remove deletes an object, a pod gracefully. s.mu is held.
+// remove deletes an object, a pod gracefully. The caller holds s.mu.
 func (s *Server) remove(r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error {
 	old := s.objects[r][k]
 	if old == nil {
@@ -188,7 +188,7 @@ func (s *Server) remove(r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOpt
 	return nil
 }
 
-// removeAll deletes all objects that are selected. s.mu is held.
+// removeAll deletes all objects that are selected. The caller holds s.mu.
 func (s *Server) removeAll(q Request) (runtime.Object, error) {
 	selector, err := fields.ParseSelector(q.Fields)
 	if err != nil {

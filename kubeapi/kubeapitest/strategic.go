@@ -187,7 +187,7 @@ func mergeList(have, patch []any, key string, t reflect.Type) ([]any, error) {
 	return have, nil
 }
 
-// bare is a type without its pointers.
+// bare returns the type that a pointer type points to.
 func bare(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -219,7 +219,7 @@ func (b *Bundles) release() {
 	b.tell()
 }
 
-// tell wakes the waiting callers. b.mu is held.
+// tell wakes the waiting callers. The caller holds b.mu.
 func (b *Bundles) tell() {
 	select {
 	case <-b.told:

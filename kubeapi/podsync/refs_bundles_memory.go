@@ -51,7 +51,7 @@ func (b *Bundles) recall() {
 	}
 }
 
-// changed requests a write of all bundles. b.mu is held.
+// changed requests a write of all bundles. The caller holds b.mu.
 func (b *Bundles) changed() {
 	select {
 	case b.change <- struct{}{}:

@@ -180,7 +180,7 @@ func (c *Catalog) release() {
 }
 
 // know records that services or classes are known, and wakes the callers that wait for
-// them. c.mu is held.
+// them. The caller holds c.mu.
 func (c *Catalog) know(which int) {
 	ch := [2]chan struct{}{c.services, c.classes}[which]
 	select {

@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// maxChain is how many certificates a chain may have: far more than verifiers take.
+// maxChain is the maximum number of certificates in a chain, far more than verifiers accept.
 const maxChain = 32
 
 // generate makes a key of a type of KEP-4317.

@@ -157,7 +157,7 @@ func (s *Storage) release() {
 	s.answered()
 }
 
-// answered wakes the callers that wait for the first answer. s.mu is held.
+// answered wakes the callers that wait for the first answer. The caller holds s.mu.
 func (s *Storage) answered() {
 	select {
 	case <-s.known:

@@ -275,7 +275,7 @@ func (c Claims) UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClai
 	return now, err
 }
 
-// claimPatch is a merge patch of the fields that differ.
+// claimPatch returns a merge patch with the fields that differ.
 func claimPatch(claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) ([]byte, error) {
 	fields := func(st v1.PersistentVolumeClaimStatus) (out map[string]json.RawMessage, err error) {
 		b, err := json.Marshal(st)

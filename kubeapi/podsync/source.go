@@ -323,7 +323,7 @@ func (s *Source) failed(err error, again time.Duration) {
 	s.wake()
 }
 
-// well records that the server answers. s.mu is held.
+// well records that the server answers. The caller holds s.mu.
 func (s *Source) well() {
 	if s.troubled {
 		s.cfg.Log.Info("read pods from the API server again")

@@ -54,7 +54,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 }
 
 // isWiped reports whether the server's version is older than one that this node has seen:
-// its store was wiped or restored. s.mu is held.
+// its store was wiped or restored. The caller holds s.mu.
 func (s *Source) isWiped(version string) bool {
 	// Versions grow with each write to the store, whatever object it is of.
 	if kubeapi.Older(version, s.version) {
@@ -88,7 +88,7 @@ func (s *Source) remove(p *v1.Pod) {
 	}
 }
 
-// set records the newest version of a pod, and owns p. s.mu is held.
+// set records the newest version of a pod, and owns p. The caller holds s.mu.
 func (s *Source) set(p *v1.Pod) {
 	k := keyOf(p)
 	e := s.pods[k]
@@ -122,7 +122,7 @@ func (s *Source) set(p *v1.Pod) {
 	s.wake()
 }
 
-// drop forgets a pod. s.mu is held.
+// drop forgets a pod. The caller holds s.mu.
 func (s *Source) drop(k kubeapi.Key, e *entry) {
 	delete(s.pods, k)
 	s.changed = s.changed || e.delivered

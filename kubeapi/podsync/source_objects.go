@@ -31,7 +31,7 @@ type object struct {
 }
 
 // refer replaces the references of a pod or an object: new ones are added first, so
-// that an object that stays referenced is not dropped in between. s.mu is held.
+// that an object that stays referenced is not dropped in between. The caller holds s.mu.
 func (s *Source) refer(from *[]Ref, refs []Ref) {
 	old := *from
 	*from = refs
@@ -107,7 +107,7 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 	return out
 }
 
-// leadsTo reports whether from is to, or refers to it. s.mu is held.
+// leadsTo reports whether from is to, or refers to it. The caller holds s.mu.
 func (s *Source) leadsTo(from, to Ref) bool {
 	o := s.refs[from]
 	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })
@@ -138,7 +138,7 @@ func (o *object) settled() bool {
 }
 
 // waits reports whether a new pod waits for its objects. Without a reader, none
-// does. s.mu is held.
+// does. The caller holds s.mu.
 func (s *Source) waits(e *entry, now time.Time) bool {
 	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
 		return s.unknown(r) || r.Kind == kindResource && !usable(s.refs[r].is, e.pod)
@@ -152,7 +152,7 @@ func (s *Source) unknown(r Ref) bool {
 	return !o.known && o.is == nil || slices.ContainsFunc(o.next, s.unknown)
 }
 
-// follow begins to follow an object. s.mu is held. After the end of Run it does
+// follow begins to follow an object. The caller holds s.mu. After the end of Run it does
 // nothing.
 func (s *Source) follow(o *object) {
 	if s.run.ctx == nil || s.run.ctx.Err() != nil {
@@ -237,7 +237,7 @@ func (s *Source) know(o *object, is metav1.Object) {
 	s.wake()
 }
 
-// addObjects adds the existing objects to a snapshot. s.mu is held. The lists are
+// addObjects adds the existing objects to a snapshot. The caller holds s.mu. The lists are
 // sorted, so that equal states give equal snapshots.
 func (s *Source) addObjects(snap *podmgr.Snapshot) {
 	for _, o := range s.refs {

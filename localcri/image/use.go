@@ -112,7 +112,7 @@ func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err er
 	return root, false, old, nil
 }
 
-// fileMode is a mode of the kernel's as the os package has it.
+// fileMode converts a mode of the kernel to one of the os package.
 func fileMode(m uint32) fs.FileMode {
 	out := fs.FileMode(m & 0o777)
 	for bit, mode := range map[uint32]fs.FileMode{0o4000: os.ModeSetuid, 0o2000: os.ModeSetgid, 0o1000: os.ModeSticky} {

@@ -78,8 +78,8 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	}
 }
 
-// do makes a call of the kernel that may take long: it continues after ctx ends,
-// and later calls for the same ID wait for it. kind and ID are the key: a repeated
+// do runs f, whose system calls may take long: f continues after ctx ends,
+// and later calls for the same ID wait for it. kind and id are the key: a repeated
 // call gets the result of the running one. Errors without a code get one.
 func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context) (network.Result, error)) (network.Result, error) {
 	r, err := p.ops.Do(ctx, kind+" "+id, func() (network.Result, error) {

@@ -39,7 +39,7 @@ func (c chain) of() byte {
 	return c.family
 }
 
-// families are those of the tables, in ascending order.
+// families returns the address families of the tables, in ascending order.
 func (l layout) families() []byte {
 	if !l.guard {
 		return []byte{unix.NFPROTO_INET}
@@ -47,7 +47,7 @@ func (l layout) families() []byte {
 	return []byte{unix.NFPROTO_INET, unix.NFPROTO_BRIDGE}
 }
 
-// guardSets are the sets of the bridge table.
+// guardSets returns the sets of the bridge table.
 func (l layout) guardSets() []mapping {
 	if !l.guard {
 		return nil

@@ -118,7 +118,7 @@ func (f forward) element(pod plan) element {
 	return element{set, string(key), string(val)}
 }
 
-// claimsOf are the claims of a pod.
+// claimsOf returns the host ports that a pod claims.
 func claimsOf(one *pod) []claim {
 	all := make([]claim, 0, len(one.forwards))
 	for _, f := range one.forwards {

@@ -65,7 +65,7 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	return one.bytes(), nil
 }
 
-// add puts a pod into the memory. p.mu is held. The address has been taken already.
+// add puts a pod into the memory. The caller holds p.mu. The address has been taken already.
 func (p *Plugin) add(id string, one *pod) {
 	p.pods[id] = one
 	for _, f := range one.forwards {
@@ -102,7 +102,7 @@ func (p *Plugin) drop(id string) {
 }
 
 // hasAddress reports whether any pod has the address. After a restart two pods may
-// have the same one if records are damaged. p.mu is held.
+// have the same one if records are damaged. The caller holds p.mu.
 func (p *Plugin) hasAddress(addr netip.Addr) bool {
 	for _, one := range p.pods {
 		if one.IPv4.Addr() == addr {
@@ -112,7 +112,7 @@ func (p *Plugin) hasAddress(addr netip.Addr) bool {
 	return false
 }
 
-// count sets the gauges. p.mu is held.
+// count sets the gauges. The caller holds p.mu.
 func (p *Plugin) count() {
 	p.metrics.inUse.Set(float64(p.addrs.inUse()))
 	p.metrics.hostports.Set(float64(len(p.claims)))

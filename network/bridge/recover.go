@@ -99,7 +99,7 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 
 // keepSubnet keeps the subnet of the latest pods, whatever is configured now. The
 // bridge has the gateway of one subnet: with another one, existing pods would lose
-// theirs. p.mu is held.
+// theirs. The caller holds p.mu.
 func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	if latest.Version == 0 {
 		return

@@ -21,7 +21,7 @@ const (
 	defaultRouteBits = 1
 )
 
-// A taken range of addresses, and its owner.
+// taken is a range of addresses in use, and its user.
 type taken struct {
 	prefix netip.Prefix
 	by     string // "route 10.8.0.0/24 dev tun0", to be read after "overlaps"
@@ -93,10 +93,10 @@ func validSubnet6(p6, p4 netip.Prefix) error {
 	return nil
 }
 
-// gateway is the first address of a subnet: the node's.
+// gateway returns the first address of a subnet, which is the node's.
 func gateway(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
-// broadcast is the last address of an IPv4 subnet.
+// broadcast returns the last address of an IPv4 subnet.
 func broadcast(p netip.Prefix) netip.Addr {
 	return fromUint(toUint(p.Masked().Addr()) | 1<<(32-p.Bits()) - 1)
 }
@@ -119,10 +119,10 @@ func macOf(addr netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x0a, 0x58, b[0], b[1], b[2], b[3]}
 }
 
-// toUint is an IPv4 address as a number.
+// toUint converts an IPv4 address to a number.
 func toUint(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
 
-// fromUint is the reverse of toUint.
+// fromUint is the inverse of toUint.
 func fromUint(n uint32) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], n)

@@ -177,7 +177,7 @@ func setUpPod(pod *os.File, p plan) error {
 	})
 }
 
-// everywhere is the default route's destination, in the address family of like.
+// everywhere returns the destination of the default route, in the address family of like.
 func everywhere(like netip.Addr) *net.IPNet {
 	n := like.BitLen()
 	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}

@@ -38,7 +38,7 @@ type Subject struct {
 
 const defaultPatience = 2 * time.Minute
 
-// soon is for a call that does not wait.
+// soon returns the time limit for a call that does not wait.
 func (s Subject) soon() time.Duration { return s.Patience / 2 }
 
 // Conform tests the contract of [network.Plugin].

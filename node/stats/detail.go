@@ -337,7 +337,7 @@ func (c cgroups) procs(dir string) (pids []string, ok bool) {
 // maxCgroupDepth is how deep the cgroups that a container made of its own are followed.
 const maxCgroupDepth = 8
 
-// below are the processes in a cgroup and in those below it.
+// below returns the processes in a cgroup and its descendants.
 func (c cgroups) below(dir string, depth int) []string {
 	pids, ok := c.procs(dir)
 	if !ok || depth == 0 {

@@ -142,8 +142,8 @@ type Manager struct {
 	last    *Inputs // those of the last Fill
 }
 
-// New checks cfg and returns a Manager, which Run starts. It makes no call. The
-// error names every invalid field.
+// New checks cfg and returns a Manager, which Run starts. It does not call the
+// interfaces in cfg. The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if cfg.Hostname == "" {
@@ -258,7 +258,7 @@ func (m *Manager) RuntimeErr() error {
 }
 
 // runtimeErr returns the runtime's current error, which depends on the time since its last
-// answer. m.mu is held.
+// answer. The caller holds m.mu.
 func (m *Manager) runtimeErr() error {
 	return runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, m.unwell, m.runtime.NotReady)
 }

@@ -94,7 +94,7 @@ func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Durat
 	}
 }
 
-// enter counts one waiting request. c.mu is held.
+// enter counts one waiting request. The caller holds c.mu.
 func (c *cache[K, V]) enter(who string) error {
 	switch {
 	case c.waiting >= c.bounds.waiting:

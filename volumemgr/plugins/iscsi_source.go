@@ -36,7 +36,7 @@ type iscsiDetail struct {
 	Initiator    string `json:"initiator,omitempty"`
 	DiscoverCHAP bool   `json:"discoveryCHAP,omitempty"`
 	SessionCHAP  bool   `json:"sessionCHAP,omitempty"`
-	// Ours lists the portals that this package logged in to. Others had a session before.
+	// Ours lists the portals that this package logged in to. The others already had a session.
 	Ours []string `json:"ours,omitempty"`
 	// Made reports that Interface was created for the initiator name.
 	Made bool `json:"made,omitempty"`

@@ -226,7 +226,7 @@ func claim(lock string) (release func(), err error) {
 	return func() { _ = f.Close() }, nil // closing releases the lock
 }
 
-// repository is the root of this module.
+// repository returns the root directory of this module.
 func repository(ctx context.Context) (string, error) {
 	mod, err := goSays(ctx, "", "env", "GOMOD")
 	if err != nil {

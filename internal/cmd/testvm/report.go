@@ -178,7 +178,7 @@ func (n noCR) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// binaryName is a file name for the test of a package.
+// binaryName returns a file name for the test binary of a package.
 func binaryName(pkg string) string {
 	if pkg = path.Clean(pkg); pkg == "." {
 		pkg = "root"

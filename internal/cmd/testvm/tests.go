@@ -24,7 +24,7 @@ type pkg struct {
 	XTestImports []string
 }
 
-// within is the path of the package within the module.
+// within returns the path of the package within the module.
 func (p pkg) within() string {
 	if p.ImportPath == modulePath {
 		return "."

@@ -68,7 +68,7 @@ type tree = btree.BTree[located]
 // degree is the degree of the trees. After a clone, a change copies only some nodes of the tree.
 const degree = 32
 
-// all returns the tree of a kind. s.mu is held.
+// all returns the tree of a kind. The caller holds s.mu.
 func (s *Set) all(k Kind) *tree {
 	t := s.entries[k]
 	if t == nil {
@@ -78,7 +78,8 @@ func (s *Set) all(k Kind) *tree {
 	return t
 }
 
-// entry returns an object's entry; the zero value if the object does not exist. s.mu is held.
+// entry returns an object's entry; the zero value if the object does not exist. The caller holds
+// s.mu.
 func (s *Set) entry(k Kind, name Key) Entry {
 	t := s.entries[k]
 	if t == nil {
@@ -349,7 +350,7 @@ func (s *Set) stored(ch Change, file string, err error) error {
 	return err
 }
 
-// commit carries out a decision in memory. s.mu is held.
+// commit carries out a decision in memory. The caller holds s.mu.
 func (s *Set) commit(ch Change, next Entry, do effects) Result {
 	cur := s.entry(ch.Kind, ch.Key)
 	if do&show == 0 {

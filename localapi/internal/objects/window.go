@@ -60,7 +60,7 @@ func (w *window) forget(now time.Time) {
 	}
 }
 
-// age removes old steps, and sets a timer for the remaining ones. s.mu is held.
+// age removes old steps, and sets a timer for the remaining ones. The caller holds s.mu.
 func (s *Set) age() {
 	if s.window.aging != nil || len(s.window.steps) == 0 || s.closed {
 		return
