@@ -204,7 +204,7 @@ func (a *Agent) work(ctx context.Context, end func(error)) error {
 		a.log.Error("failed to restore all statuses", zap.Error(err))
 	}
 	if !a.pods.IsConfirmed() { // else there is no API server
-		a.boots = boots.Read(filepath.Join(a.cfg.Paths.Root, "boot"), a.cfg.Volumes.BootID, a.log)
+		a.boots = boots.Read(a.cfg.Paths.Root, a.cfg.Volumes.BootID, a.log)
 	}
 	var lower sync.WaitGroup
 	for name, run := range a.lower() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,10 +30,10 @@ type Record struct {
 	answered bool   // as the disk has it
 }
 
-// Read reads the record in a directory. id is that of the boot; "" is read from the machine. What
+// Read reads the record below an agent's root directory. id is that of the boot; "" is read from the machine. What
 // cannot be read counts as no answer.
-func Read(dir, id string, log *zap.Logger) *Record {
-	r := &Record{store: part.OpenStore(dir, log), log: log, id: id}
+func Read(root, id string, log *zap.Logger) *Record {
+	r := &Record{store: part.OpenStore(filepath.Join(root, "boot"), log), log: log, id: id}
 	if id == "" {
 		var err error
 		if r.id, err = bootid.Read(os.DirFS("/")); err != nil { //nolint:forbidigo // the kernel's
