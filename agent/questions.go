@@ -18,6 +18,7 @@ import (
 var (
 	_ local.Agent         = (*Agent)(nil)
 	_ local.NodeExplainer = (*Agent)(nil)
+	_ local.Streamer      = (*Agent)(nil)
 )
 
 // questions returns the agent as those see it who ask about pods.
@@ -84,6 +85,17 @@ func (a *Agent) Healthy() error { return a.query.Healthy() }
 // [local.ErrNotFound] if there is no such container.
 func (a *Agent) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (url string, err error) {
 	return a.query.Exec(ctx, pod, r)
+}
+
+// Attach prepares the streams of a running container's first process, with the bounds of Exec.
+func (a *Agent) Attach(ctx context.Context, pod *v1.Pod, r local.AttachRequest) (local.AttachReply, error) {
+	return a.query.Attach(ctx, pod, r)
+}
+
+// PortForward prepares connections to ports of a running pod and returns the URL of the runtime for
+// them. The error is a [local.ErrNotFound] if the pod does not run.
+func (a *Agent) PortForward(ctx context.Context, pod *v1.Pod) (url string, err error) {
+	return a.query.PortForward(ctx, pod)
 }
 
 // LogPath returns the path of the log file of a container's newest instance, or, if

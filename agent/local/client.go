@@ -109,18 +109,37 @@ func (c *Client) Log(ctx context.Context, namespace, name string, o LogOptions) 
 
 // Exec prepares a command and returns the URL where it is streamed.
 func (c *Client) Exec(ctx context.Context, namespace, name string, r ExecRequest) (string, error) {
-	body, err := json.Marshal(r)
+	var reply ExecReply
+	err := c.post(ctx, podPath(namespace, name)+"/exec", r, &reply)
+	return reply.URL, err
+}
+
+// Attach prepares the streams of a running container's first process.
+func (c *Client) Attach(ctx context.Context, namespace, name string, r AttachRequest) (AttachReply, error) {
+	var reply AttachReply
+	err := c.post(ctx, podPath(namespace, name)+"/attach", r, &reply)
+	return reply, err
+}
+
+// PortForward returns the URL where connections to ports of a running pod are forwarded.
+func (c *Client) PortForward(ctx context.Context, namespace, name string) (string, error) {
+	var reply ExecReply
+	err := c.post(ctx, podPath(namespace, name)+"/portforward", struct{}{}, &reply)
+	return reply.URL, err
+}
+
+// post sends a document, and reads the answer.
+func (c *Client) post(ctx context.Context, path string, send, into any) error {
+	body, err := json.Marshal(send)
 	if err != nil {
-		return "", err
+		return err
 	}
-	resp, err := c.do(ctx, http.MethodPost, podPath(namespace, name)+"/exec", body)
+	resp, err := c.do(ctx, http.MethodPost, path, body)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var reply ExecReply
-	err = json.NewDecoder(resp.Body).Decode(&reply)
-	return reply.URL, err
+	return json.NewDecoder(resp.Body).Decode(into)
 }
 
 // Get reads a document of the socket, such as /api/v1/configmaps of an agent with the Kubernetes API.

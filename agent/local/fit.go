@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,17 +124,8 @@ func (c *Client) Fit(ctx context.Context, pods ...*v1.Pod) ([]Fit, error) {
 	for _, p := range pods {
 		list.Items = append(list.Items, *p)
 	}
-	body, err := json.Marshal(&list)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/fit", body)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
 	var out []Fit
-	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+	if err := c.post(ctx, "/v1/fit", &list, &out); err != nil {
 		return nil, err
 	}
 	if len(out) != len(pods) {

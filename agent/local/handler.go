@@ -80,6 +80,8 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/pods/{namespace}/{name}/why", h.withPod(h.why))
 	mux.HandleFunc("GET /v1/pods/{namespace}/{name}/log", h.withPod(h.log))
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/exec", h.withPod(h.exec))
+	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/attach", h.withPod(h.attach))
+	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/portforward", h.withPod(h.portForward))
 	mux.HandleFunc("POST /v1/fit", h.fit)
 	mux.HandleFunc("GET /v1/images", h.images)
 	mux.HandleFunc("POST /v1/images/pull", h.imageWork(pullImage))
@@ -300,12 +302,59 @@ func parseLogOptions(q url.Values) (LogOptions, error) {
 	return opts, errors.Join(errs...)
 }
 
-func (h *handler) exec(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
-	var req ExecRequest
+// decode reads a request about a container, or answers that it is wrong.
+func decode(w http.ResponseWriter, r *http.Request, what string, into any) bool {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
-		say(w, http.StatusBadRequest, fmt.Errorf("exec request: %w", err))
+	err := dec.Decode(into)
+	if err != nil {
+		say(w, http.StatusBadRequest, fmt.Errorf("%s request: %w", what, err))
+	}
+	return err == nil
+}
+
+// streamer returns the agent as a Streamer, or answers that it is none.
+func (h *handler) streamer(w http.ResponseWriter) (Streamer, bool) {
+	s, ok := h.agent.(Streamer)
+	if !ok {
+		say(w, http.StatusNotImplemented, errors.New("this agent joins nobody to its pods"))
+	}
+	return s, ok
+}
+
+func (h *handler) attach(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
+	s, ok := h.streamer(w)
+	var req AttachRequest
+	if !ok || !decode(w, r, "attach", &req) {
+		return
+	}
+	if req.Container == "" && len(pod.Spec.Containers) > 0 {
+		req.Container = pod.Spec.Containers[0].Name
+	}
+	a, err := s.Attach(r.Context(), pod, req)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	reply(w, a)
+}
+
+func (h *handler) portForward(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
+	s, ok := h.streamer(w)
+	if !ok {
+		return
+	}
+	u, err := s.PortForward(r.Context(), pod)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	reply(w, ExecReply{URL: u})
+}
+
+func (h *handler) exec(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
+	var req ExecRequest
+	if !decode(w, r, "exec", &req) {
 		return
 	}
 	if len(req.Command) == 0 {

@@ -130,7 +130,31 @@ type ExecRequest struct {
 	TTY       bool     `json:"tty,omitempty"`
 }
 
-// ExecReply has the URL of a command's streams.
+// Streamer is an [Agent] that joins clients to what runs in its pods.
+type Streamer interface {
+	// Attach returns the URL of the streams of a running container's first process, and whether it
+	// has a terminal and standard input: the container decides, and not the client.
+	Attach(ctx context.Context, pod *v1.Pod, r AttachRequest) (AttachReply, error)
+	// PortForward returns the URL where the runtime forwards connections to ports of a running pod.
+	PortForward(ctx context.Context, pod *v1.Pod) (url string, err error)
+}
+
+// AttachRequest asks for the streams of a container.
+type AttachRequest struct {
+	// Container may be "" for the pod's first container.
+	Container string `json:"container,omitempty"`
+	Stdin     bool   `json:"stdin,omitempty"`
+}
+
+// AttachReply has the URL of a container's streams, which speaks the Kubernetes remote command
+// protocol.
+type AttachReply struct {
+	URL   string `json:"url"`
+	TTY   bool   `json:"tty,omitempty"`
+	Stdin bool   `json:"stdin,omitempty"`
+}
+
+// ExecReply has the URL of a command's streams, or of forwarded ports.
 type ExecReply struct {
 	// URL speaks the Kubernetes remote command protocol. unix://SOCKET/METHOD/TOKEN is
 	// one of a unix socket.

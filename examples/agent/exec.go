@@ -86,35 +86,44 @@ func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req loca
 	if err != nil {
 		return err
 	}
-	return stream(ctx, u, std, req)
+	return stream(ctx, u, std, streams{what: "exec", stdin: req.Stdin, tty: req.TTY, raw: req.TTY})
+}
+
+// streams says which streams of a process are joined to those of the command.
+type streams struct {
+	what       string // the command, for errors
+	stdin, tty bool
+	raw        bool // the terminal of the command passes keys on as they are
+}
+
+func (j *streams) interrupted() error {
+	return fmt.Errorf("%s: interrupted; the command may go on", j.what)
 }
 
 // protocolV4 is the Kubernetes remote command protocol that every runtime speaks. Over SPDY
 // the end of standard input can be told, over its WebSockets it cannot.
 const protocolV4 = "v4.channel.k8s.io"
 
-var errInterrupted = errors.New("exec: interrupted; the command may go on")
-
 // maxOutcome bounds what a runtime says of a command's end, in bytes.
 const maxOutcome = 1 << 20
 
 // stream joins the command behind rawURL to std until it ends. A command that
 // ends with another code than 0 is an exitError.
-func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest) error {
-	conn, err := dial(ctx, rawURL)
+func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
+	conn, err := dial(ctx, rawURL, protocolV4)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return errInterrupted
+		return j.interrupted()
 	case err != nil:
-		return fmt.Errorf("exec: %w", err)
+		return fmt.Errorf("%s: %w", j.what, err)
 	}
 	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	err = join(conn, std, req)
+	err = join(conn, std, j)
 	var code exitError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &code) {
-		return errInterrupted
+		return j.interrupted()
 	}
 	return err
 }
@@ -123,13 +132,13 @@ func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest
 const dialTimeout = 10 * time.Second
 
 // dial connects to a runtime. It waits no longer than ctx, though the library does.
-func dial(ctx context.Context, rawURL string) (httpstream.Connection, error) {
+func dial(ctx context.Context, rawURL, protocol string) (httpstream.Connection, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("the runtime has not answered for %v", dialTimeout))
 	defer cancel()
 	var conn httpstream.Connection
 	done := make(chan error, 1)
 	go func() {
-		c, err := connect(ctx, rawURL)
+		c, err := connect(ctx, rawURL, protocol)
 		conn = c
 		done <- err
 	}()
@@ -141,12 +150,12 @@ func dial(ctx context.Context, rawURL string) (httpstream.Connection, error) {
 	}
 }
 
-func connect(ctx context.Context, rawURL string) (httpstream.Connection, error) {
+func connect(ctx context.Context, rawURL, protocol string) (httpstream.Connection, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, rawURL, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(httpstream.HeaderProtocolVersion, protocolV4)
+	req.Header.Set(httpstream.HeaderProtocolVersion, protocol)
 	var cfg spdy.RoundTripperConfig
 	// The agent's own runtime has unix://SOCKET/METHOD/TOKEN.
 	if req.URL.Scheme == "unix" {
@@ -172,29 +181,29 @@ func connect(ctx context.Context, rawURL string) (httpstream.Connection, error) 
 }
 
 // join copies the streams of a command until it ends.
-func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
-	streams := map[string]httpstream.Stream{}
+func join(conn httpstream.Connection, std stdio, j streams) error {
+	open := map[string]httpstream.Stream{}
 	for _, s := range []struct {
 		kind  string
 		there bool
-	}{{"error", true}, {"stdin", req.Stdin}, {"stdout", true}, {"stderr", !req.TTY}, {"resize", req.TTY}} {
+	}{{"error", true}, {"stdin", j.stdin}, {"stdout", true}, {"stderr", !j.tty}, {"resize", j.tty}} {
 		if !s.there {
 			continue
 		}
 		var err error
-		if streams[s.kind], err = conn.CreateStream(http.Header{"Streamtype": {s.kind}}); err != nil {
-			return fmt.Errorf("exec: stream %s: %w", s.kind, err)
+		if open[s.kind], err = conn.CreateStream(http.Header{"Streamtype": {s.kind}}); err != nil {
+			return fmt.Errorf("%s: stream %s: %w", j.what, s.kind, err)
 		}
 	}
-	_ = streams["error"].Close() // nothing is written to it from here
-	if f, ok := std.in.(*os.File); ok && req.TTY && term.IsTerminal(int(f.Fd())) {
-		restore, err := terminal(f, streams["resize"])
+	_ = open["error"].Close() // nothing is written to it from here
+	if f, ok := std.in.(*os.File); ok && j.raw && term.IsTerminal(int(f.Fd())) {
+		restore, err := terminal(f, open["resize"])
 		if err != nil {
 			return err
 		}
 		defer restore()
 	}
-	if in := streams["stdin"]; in != nil {
+	if in := open["stdin"]; in != nil {
 		go func() {
 			_, _ = io.Copy(in, std.in)
 			_ = in.Close()
@@ -203,7 +212,7 @@ func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
 	var all sync.WaitGroup
 	failed := make(chan error, 2) // one for each stream
 	for kind, to := range map[string]io.Writer{"stdout": std.out, "stderr": std.err} {
-		if from := streams[kind]; from != nil {
+		if from := open[kind]; from != nil {
 			all.Go(func() {
 				// If the reader is gone, close the connection, so that the command does not
 				// block on its output.
@@ -214,24 +223,24 @@ func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
 			})
 		}
 	}
-	status, err := io.ReadAll(io.LimitReader(streams["error"], maxOutcome))
+	status, err := io.ReadAll(io.LimitReader(open["error"], maxOutcome))
 	all.Wait()
 	switch {
 	case len(failed) > 0:
-		return fmt.Errorf("exec: %w", <-failed)
+		return fmt.Errorf("%s: %w", j.what, <-failed)
 	case err != nil:
-		return fmt.Errorf("exec: %w", err)
+		return fmt.Errorf("%s: %w", j.what, err)
 	case len(status) == 0:
-		return errors.New("exec: the runtime did not tell how the command ended")
+		return fmt.Errorf("%s: the runtime did not tell how the command ended", j.what)
 	}
-	return outcome(status)
+	return outcome(j.what, status)
 }
 
 // outcome reads how a command ended: a metav1.Status as JSON.
-func outcome(data []byte) error {
+func outcome(what string, data []byte) error {
 	var st metav1.Status
 	if err := json.Unmarshal(data, &st); err != nil {
-		return fmt.Errorf("exec: %s", data)
+		return fmt.Errorf("%s: %s", what, data)
 	}
 	if st.Status == metav1.StatusSuccess {
 		return nil
@@ -253,7 +262,7 @@ func outcome(data []byte) error {
 		}
 		return codedError{errors.New(strings.TrimSpace(why)), code}
 	}
-	return fmt.Errorf("exec: %s", st.Message)
+	return fmt.Errorf("%s: %s", what, st.Message)
 }
 
 // isTerminal reports whether a reader or a writer is a terminal.

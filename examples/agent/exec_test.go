@@ -181,7 +181,7 @@ func TestExecRefused(t *testing.T) {
 		{gone.URL, "connection refused"},
 		{"http://[", "exec: parse"},
 	} {
-		err := stream(t.Context(), tc.url, discard(), local.ExecRequest{})
+		err := stream(t.Context(), tc.url, discard(), streams{what: "exec"})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.url, err, tc.want)
 		}
@@ -200,7 +200,7 @@ func TestExecStdin(t *testing.T) {
 	})
 	std := discard()
 	std.in = strings.NewReader(text)
-	if err := stream(t.Context(), u, std, local.ExecRequest{Stdin: true}); err != nil {
+	if err := stream(t.Context(), u, std, streams{what: "exec", stdin: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -225,7 +225,7 @@ func TestExecOverASocket(t *testing.T) {
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Close() })
 	var code exitError
-	if err := stream(t.Context(), "unix://"+socket+"/exec/token", discard(), local.ExecRequest{}); !errors.As(err, &code) || code != 3 {
+	if err := stream(t.Context(), "unix://"+socket+"/exec/token", discard(), streams{what: "exec"}); !errors.As(err, &code) || code != 3 {
 		t.Errorf("%v, want exit code 3", err)
 	}
 }
@@ -236,7 +236,7 @@ func TestExecInterrupted(t *testing.T) {
 		cancel()
 		_, _ = io.ReadAll(d["stdout"]) // until the client has gone
 	})
-	err := stream(ctx, u, discard(), local.ExecRequest{})
+	err := stream(ctx, u, discard(), streams{what: "exec"})
 	if err == nil || !strings.Contains(err.Error(), "interrupted; the command may go on") {
 		t.Errorf("error %v", err)
 	}

@@ -8,6 +8,9 @@
 //	agent describe pod NAME      everything about one pod
 //	agent logs NAME [CONTAINER]  a container's log
 //	agent exec NAME -- COMMAND   run a command in a container
+//	agent attach NAME            join a container's first process
+//	agent cp SOURCE TARGET       copy files to and from a container
+//	agent port-forward NAME PORT forward ports to a pod
 //	agent why NAME               what a pod waits for
 //	agent why node               how far the node is from evicting pods, and what it did
 //	agent top pods               what pods use
@@ -85,7 +88,7 @@ func newRoot(std stdio) *cobra.Command {
 	}{
 		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
 		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newTop(std)}, {looking, newUI(std)},
-		{working, newLogs(std)}, {working, newExec(std)}, {working, newImages(std)},
+		{working, newLogs(std)}, {working, newExec(std)}, {working, newAttach(std)}, {working, newCopy(std)}, {working, newPortForward(std)}, {working, newImages(std)},
 		{planning, newCheck(std)}, {planning, newFit(std)},
 		{itself, newConfig(std)}, {itself, newVersion(std)},
 	} {

@@ -44,9 +44,11 @@ type Query struct {
 	EventLog *local.EventLog
 	// Volumes says why pods wait for volumes, if it is a [VolumeExplainer].
 	Volumes any
-	// Streams prepares commands in containers.
+	// Streams prepares commands in containers, their own streams, and ports of sandboxes.
 	Streams interface {
 		Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+		Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
+		PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
 	}
 	// EndedFor returns why the agent ended a container of a pod, "" if it did not.
 	EndedFor func(uid types.UID, id string) podlife.Kind
@@ -142,12 +144,9 @@ func (q *Query) LogsDir() string { return q.PodLogs }
 
 // Exec prepares a command in a running container.
 func (q *Query) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (string, error) {
-	c, err := q.instance(pod, r.Container, false)
+	c, err := q.running(pod, r.Container)
 	if err != nil {
 		return "", err
-	}
-	if c.State != observed.Running {
-		return "", fmt.Errorf("container %q is %s, not running", r.Container, c.State)
 	}
 	resp, err := q.Streams.Exec(ctx, &runtimeapi.ExecRequest{
 		ContainerId: c.ID, Cmd: r.Command, Tty: r.TTY, Stdin: r.Stdin,
@@ -157,6 +156,57 @@ func (q *Query) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (str
 		return "", err
 	}
 	return resp.GetUrl(), nil
+}
+
+// running returns a container that runs.
+func (q *Query) running(pod *v1.Pod, container string) (*observed.Container, error) {
+	c, err := q.instance(pod, container, false)
+	if err == nil && c.State != observed.Running {
+		return nil, fmt.Errorf("container %q is %s, not running", container, c.State)
+	}
+	return c, err
+}
+
+// Attach prepares the streams of a running container's first process.
+func (q *Query) Attach(ctx context.Context, pod *v1.Pod, r local.AttachRequest) (local.AttachReply, error) {
+	c, err := q.running(pod, r.Container)
+	if err != nil {
+		return local.AttachReply{}, err
+	}
+	tty, stdin := streamsOf(pod, r.Container)
+	out := local.AttachReply{TTY: tty, Stdin: stdin && r.Stdin}
+	resp, err := q.Streams.Attach(ctx, &runtimeapi.AttachRequest{
+		ContainerId: c.ID, Tty: out.TTY, Stdin: out.Stdin, Stdout: true, Stderr: !out.TTY, // a terminal has one stream for both
+	})
+	out.URL = resp.GetUrl()
+	return out, err
+}
+
+// streamsOf reports whether a container has a terminal, and standard input.
+func streamsOf(pod *v1.Pod, container string) (tty, stdin bool) {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == container {
+				return list[i].TTY, list[i].Stdin
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == container {
+			return c.TTY, c.Stdin
+		}
+	}
+	return false, false
+}
+
+// PortForward prepares connections to ports of a pod that runs.
+func (q *Query) PortForward(ctx context.Context, pod *v1.Pod) (string, error) {
+	id, err := q.SandboxID(ctx, pod.UID)
+	if err != nil {
+		return "", err
+	}
+	resp, err := q.Streams.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id})
+	return resp.GetUrl(), err
 }
 
 // lookPatience is how long a question about a container waits for the runtime.
