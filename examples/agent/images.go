@@ -24,7 +24,7 @@ func newImages(std stdio) *cobra.Command {
 	var (
 		c            clientFlags
 		output, name string
-		force        bool
+		force, quiet bool
 	)
 	list := &cobra.Command{
 		Use: "images", Short: "List images with the reason why each is kept or would be removed; load, pull and remove them",
@@ -43,7 +43,7 @@ func newImages(std stdio) *cobra.Command {
 		Use: "load FILE...", Short: "Install the images of archives; - means standard input",
 		Example: "  agent images load busybox.tar\n  agent images load --name docker.io/library/shop:1 shop.tar",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachImage(args, "FILE", func(file string) error { return loadImage(cmd.Context(), std, c.client(), file, name) })
+			return eachImage(args, "FILE", func(file string) error { return loadImage(cmd.Context(), std, c.client(), file, name, quiet) })
 		},
 	}
 	load.Flags().StringVar(&name, "name", "", "the `name` to give to an image without a name")
@@ -52,15 +52,20 @@ func newImages(std stdio) *cobra.Command {
 		Example: "  agent images pull registry.k8s.io/pause:3.10",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return eachImage(args, "IMAGE", func(image string) error {
-				fmt.Fprintf(std.err, "pulling %s\n", oneLine(image))
+				if !quiet {
+					fmt.Fprintf(std.err, "pulling %s\n", oneLine(image))
+				}
 				waiting := podsWithoutImage(cmd.Context(), c.client())
 				id, err := c.client().PullImage(cmd.Context(), image)
 				if err != nil {
 					return err
 				}
-				return loaded(cmd.Context(), std, c.client(), []string{id}, waiting)
+				return loaded(cmd.Context(), std, c.client(), "pulled", []string{id}, waiting, quiet)
 			})
 		},
+	}
+	for _, cmd := range []*cobra.Command{load, pull} {
+		cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only the IDs of the images")
 	}
 	remove := &cobra.Command{
 		Use: "rm IMAGE...", Short: "Remove images", ValidArgsFunction: c.from(c.images),
@@ -98,7 +103,7 @@ func eachImage(words []string, what string, do func(string) error) error {
 }
 
 // loadImage sends an archive, or what is written to the command for "-".
-func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name string) error {
+func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name string, quiet bool) error {
 	in, size := std.in, int64(0)
 	if file != "-" {
 		f, err := os.Open(file)
@@ -112,7 +117,7 @@ func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name stri
 		in = f
 	}
 	bar := &progress{in: in, size: size, what: file}
-	if isTerminal(std.err) {
+	if isTerminal(std.err) && !quiet {
 		bar.out = std.err
 	}
 	waiting := podsWithoutImage(ctx, cl)
@@ -121,11 +126,18 @@ func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name stri
 	if err != nil {
 		return fmt.Errorf("load %s: %w", file, err)
 	}
-	return loaded(ctx, std, cl, ids, waiting)
+	return loaded(ctx, std, cl, "loaded", ids, waiting, quiet)
 }
 
-// loaded says which images are there now, and who waited for them.
-func loaded(ctx context.Context, std stdio, cl *local.Client, ids []string, waiting map[string]int) error {
+// loaded says which images are there now, with their IDs, and who waited for them; the IDs alone if
+// quiet is set.
+func loaded(ctx context.Context, std stdio, cl *local.Client, did string, ids []string, waiting map[string]int, quiet bool) error {
+	if quiet {
+		for _, id := range ids {
+			fmt.Fprintln(std.out, oneLine(id))
+		}
+		return nil
+	}
 	list, err := cl.Images(ctx)
 	if err != nil { // of an agent that knows no images by name
 		list = &local.Images{}
@@ -134,14 +146,14 @@ func loaded(ctx context.Context, std stdio, cl *local.Client, ids []string, wait
 		text, pods := oneLine(id), 0
 		for i := range list.Images {
 			if img := &list.Images[i]; img.ID == id {
-				text = fmt.Sprintf("%s (%s)", oneLine(img.Name), humanBytes(img.Size))
+				text = fmt.Sprintf("%s (%s, %s)", oneLine(img.Name), humanBytes(img.Size), oneLine(id))
 				pods = waiting[fullName(img.Name)]
 			}
 		}
 		if pods > 0 {
 			text += "; " + counted(pods, "pod") + " waited for it"
 		}
-		fmt.Fprintln(std.out, "loaded "+text)
+		fmt.Fprintln(std.out, did+" "+text)
 	}
 	return nil
 }
