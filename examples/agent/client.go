@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,22 +107,33 @@ func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
 	return append(pods, p)
 }
 
-// findOrExplain is find. If the pod does not exist, it prints the refused manifests to std.err,
-// which are the usual cause.
+// findOrExplain is find. If the pod does not exist, it prints the refused manifests to std.err that
+// it may be in: the usual cause.
 func (c *clientFlags) findOrExplain(ctx context.Context, std stdio, cl *local.Client, name string) (*v1.Pod, error) {
 	pod, err := c.find(ctx, cl, name)
 	if err != nil {
-		return nil, c.explained(ctx, std, err)
+		return nil, c.explained(ctx, std, name, err)
 	}
 	return pod, nil
 }
 
-// explained prints the refused manifests, and returns err.
-func (c *clientFlags) explained(ctx context.Context, std stdio, err error) error {
-	if problems, perr := c.client().Problems(ctx); perr == nil {
-		printProblems(std.err, problems)
+// explained prints the refused manifests that a pod of that name may be in, all for "", and returns
+// err.
+func (c *clientFlags) explained(ctx context.Context, std stdio, name string, err error) error {
+	problems, perr := c.client().Problems(ctx)
+	if perr != nil {
+		return err
 	}
+	printProblems(std.err, slices.DeleteFunc(problems, func(p local.Problem) bool { return !mayBeOf(&p, name) }))
 	return err
+}
+
+// mayBeOf reports whether a problem may be that of a pod of that name: it has the name, or the
+// file has it, or nobody knows what the problem is about.
+func mayBeOf(p *local.Problem, name string) bool {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	return name == "" || p.Pod == "" || strings.HasSuffix(p.Pod, "/"+name) || strings.HasPrefix(name, p.Pod[strings.LastIndexByte(p.Pod, '/')+1:]+"-") ||
+		strings.HasPrefix(filepath.Base(p.File), name+".")
 }
 
 var errNoPod = errors.New("no pod")

@@ -149,7 +149,7 @@ func (g *getFlags) get(ctx context.Context, std stdio, args []string) error {
 		return nil
 	}
 	if r.name == "pods" {
-		_ = g.explained(ctx, std, nil)
+		_ = g.explained(ctx, std, "", nil)
 	}
 	if len(objects) == 0 {
 		where := ""
@@ -199,7 +199,7 @@ func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []
 		}
 		p, err := g.find(ctx, g.client(), name)
 		if err != nil {
-			return nil, g.explained(ctx, std, err)
+			return nil, g.explained(ctx, std, name, err)
 		}
 		chosen = append(chosen, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 	}
@@ -232,7 +232,7 @@ func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []
 		if r.name == "events" && len(out) == 0 {
 			for _, name := range names { // a pod that is there may have no events
 				if _, err := g.find(ctx, g.client(), name); err != nil {
-					return nil, g.explained(ctx, std, err)
+					return nil, g.explained(ctx, std, name, err)
 				}
 			}
 		}

@@ -256,6 +256,28 @@ func TestGetProblems(t *testing.T) {
 	}
 }
 
+// Whoever asks about a pod that is not there is told of the mistakes that may be its own.
+func TestProblemsOfANamedPod(t *testing.T) {
+	root := serveAgent(t, &fakeAgent{problems: []local.Problem{
+		{Source: "file", File: "/m/a.yaml", Pod: "shop/web", Reason: "one"}, {Source: "file", File: "/m/web.yaml", Pod: "shop/db", Reason: "two"},
+		{Source: "file", File: "/m/b.yaml", Reason: "three"}, {Source: "file", File: "/m/c.yaml", Pod: "shop/other", Reason: "four"},
+	}})
+	for line, want := range map[string]string{
+		"why web": "one two three", "logs shop/web": "one two three", "describe pod other": "three four", "get pods web-edge": "one three", "get pods": "one two three four",
+	} {
+		_, stderr, _ := ask(t, root, line)
+		var got []string
+		for l := range strings.Lines(stderr) {
+			if strings.HasPrefix(l, "problem: ") {
+				got = append(got, strings.TrimSpace(l[strings.LastIndexByte(l, ' '):]))
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("agent %s: %q, want %q", line, got, want)
+		}
+	}
+}
+
 // A pod that is being replaced by its next version does not make its name
 // ambiguous.
 func TestGetReplaced(t *testing.T) {
