@@ -255,18 +255,18 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// wait waits until an expression is true. It fails the test after half a minute.
+// wait waits until an expression is true. It fails the test after two minutes.
 func (b *tab) wait(js string) {
 	b.Helper()
 	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`(async () => {
-		for (const end = Date.now() + 30000; !(`+js+`); await new Promise((r) => setTimeout(r, 50))) if (Date.now() > end) return location + "\n" + document.body.innerText;
+		for (const end = Date.now() + 120000; !(`+js+`); await new Promise((r) => setTimeout(r, 50))) if (Date.now() > end) return location + "\n" + document.body.innerText;
 		return "";
 	})()`, chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.Fatalf("%s: %v", js, err)
 	}
 	if out != "" {
-		b.Fatalf("%s: not within 30 s:\n%s", js, out)
+		b.Fatalf("%s: not within two minutes:\n%s", js, out)
 	}
 }
 
