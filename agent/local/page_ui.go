@@ -25,8 +25,11 @@ type PageConfig struct {
 
 // Page serves pages about a node. Its methods may be called from any goroutine.
 type Page struct {
-	cfg   PageConfig
-	mux   *http.ServeMux
+	cfg PageConfig
+	mux *http.ServeMux
+	// pages are the templates of all pages. They are made by NewPage: a variable of the package would link
+	// them, and with them every method, into programs without a page.
+	pages *template.Template
 	slots chan struct{} // pages that are being made
 	logs  chan struct{} // logs that are being followed
 
@@ -48,9 +51,6 @@ const (
 //go:embed page.html page.css page.js
 var files embed.FS
 
-// pages has the templates of all pages.
-var pages = template.Must(template.New("page.html").Funcs(functions).ParseFS(files, "page.html"))
-
 // NewPage checks cfg and returns a Page.
 func NewPage(cfg PageConfig) (*Page, error) {
 	if cfg.Agent == nil {
@@ -59,7 +59,11 @@ func NewPage(cfg PageConfig) (*Page, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	p := &Page{cfg: cfg, mux: http.NewServeMux(), slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs)}
+	t, err := template.New("page.html").Funcs(functions).ParseFS(files, "page.html")
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	p := &Page{cfg: cfg, mux: http.NewServeMux(), pages: t, slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs)}
 	p.mux.HandleFunc("GET /{$}", p.page("overview", "", p.overview))
 	p.mux.HandleFunc("GET /pods/{namespace}/{name}", p.page("pod", "../../", p.pod))
 	p.mux.HandleFunc("GET /logs/{namespace}/{name}/{container}", p.log)
@@ -101,10 +105,11 @@ func (f failed) Live() live { return live{Title: f.Text} }
 
 // page answers with a whole page, or with ?part with what changes of it.
 func (p *Page) page(kind, root string, make func(context.Context, *http.Request) (content, error)) http.HandlerFunc {
+	version := assetVersion()
 	return func(w http.ResponseWriter, r *http.Request) {
 		part := r.URL.Query().Has("part")
 		code := http.StatusOK
-		f := frame{Kind: kind, Root: root, Version: assetVersion}
+		f := frame{Kind: kind, Root: root, Version: version}
 		select {
 		case p.slots <- struct{}{}:
 			defer func() { <-p.slots }()
@@ -129,7 +134,7 @@ func (p *Page) page(kind, root string, make func(context.Context, *http.Request)
 			name = "live"
 		}
 		var b bytes.Buffer
-		if err := pages.ExecuteTemplate(&b, name, f); err != nil {
+		if err := p.pages.ExecuteTemplate(&b, name, f); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -140,13 +145,13 @@ func (p *Page) page(kind, root string, make func(context.Context, *http.Request)
 }
 
 // assetVersion changes with the files beside the page, so that browsers keep them until then.
-var assetVersion = func() string {
+func assetVersion() string {
 	h := sha256.New()
 	for _, name := range []string{"page.css", "page.js"} {
 		h.Write(fileOf(name))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
-}()
+}
 
 func fileOf(name string) []byte {
 	b, err := files.ReadFile(name)
