@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +18,21 @@ import (
 
 // measured is a node whose figures grow by one with each reading.
 type measured struct {
+	mu       sync.Mutex
 	readings uint64
 	pods     []string // UIDs
 	err      error
 }
 
+func (m *measured) set(err error, pods ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pods, m.err = pods, err
+}
+
 func (m *measured) CPUAndMemory(context.Context) (*statsapi.Summary, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.readings++
 	var s statsapi.Summary
 	for _, uid := range m.pods {
@@ -76,13 +86,13 @@ func TestHistory(t *testing.T) {
 		check("at first", 1, map[string][]int64{"a": {1}, "b": {1}})
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
-		m.pods = []string{"a", "c"}
+		m.set(nil, "a", "c")
 		time.Sleep(30 * time.Second)
 		check("a pod goes, another comes", 4, map[string][]int64{"a": {1, 2, 3, 4}, "c": {-1, -1, -1, 4}})
-		m.pods, m.err = []string{"c"}, errors.New("the runtime does not answer")
+		m.set(errors.New("the runtime does not answer"), "c")
 		time.Sleep(30 * time.Second)
 		check("the runtime does not answer", 5, map[string][]int64{"a": {4, -1}, "c": {4, 5}})
-		m.err = nil
+		m.set(nil, "c")
 		time.Sleep(2 * time.Hour)
 		check("full", 120, map[string][]int64{"c": {244, 245}})
 		u := h.Usage()
