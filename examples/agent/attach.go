@@ -45,9 +45,9 @@ func onePod(_ *cobra.Command, args []string) error {
 }
 
 func (c *clientFlags) attach(ctx context.Context, std stdio, name string, req local.AttachRequest, tty, quiet bool) error {
-	say := func(format string, args ...any) {
+	say := func(text string) {
 		if !quiet {
-			fmt.Fprintf(std.err, format+"\n", args...)
+			fmt.Fprintln(std.err, text)
 		}
 	}
 	cl := c.client()
