@@ -208,10 +208,7 @@ func (s *runtimeServer) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMe
 func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ctx, cancel := context.WithCancel(to.Context())
 	defer cancel()
-	if err := to.SendHeader(metadata.MD{}); err != nil {
-		return err
-	}
-	events := make(chan *runtimeapi.ContainerEventResponse)
+	events, collected := make(chan *runtimeapi.ContainerEventResponse), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -219,10 +216,19 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to gr
 				done <- status.Errorf(codes.Internal, "GetContainerEvents panicked: %v", p)
 			}
 		}()
-		done <- s.r.GetContainerEvents(ctx, events, nil)
+		done <- s.r.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+			select {
+			case collected <- struct{}{}:
+			case <-ctx.Done():
+			}
+		})
 	}()
 	for {
 		select {
+		case <-collected:
+			if err := to.SendHeader(metadata.MD{}); err != nil {
+				return err
+			}
 		case e, ok := <-events:
 			if !ok {
 				events = nil // done returns the reason

@@ -293,6 +293,32 @@ func TestExecSync(t *testing.T) {
 	}
 }
 
+// A client is not told that it is heard before it is: what happens in between would be lost.
+func TestEventsAreCollectedWhenTheClientIsTold(t *testing.T) {
+	rt := fake()
+	release := rt.Hang("GetContainerEvents")
+	c := plain(t, startServing(t, ServerConfig{Runtime: rt, Images: rt}))
+	events, err := c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	go func() {
+		_, err := events.Header()
+		told <- err
+	}()
+	select {
+	case err := <-told:
+		t.Errorf("told that it is heard while the runtime hangs: %v", err)
+		told <- err
+	case <-time.After(50 * time.Millisecond): // an answer on its way would come
+	}
+	release()
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+}
+
 // A server that ends does not wait for those who wait for events.
 func TestEventsEndWithTheServer(t *testing.T) {
 	rt := fake()
