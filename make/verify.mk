@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -168,6 +168,11 @@ critest: tools shells ## Kubernetes' own suite for runtimes against localcri; AR
 # Minutes; root for some; changes nothing.
 bench: ## every benchmark
 	go test -run '^$$' -bench . -benchmem ./...
+
+# 10 minutes for 100 pods, more for more; root; nothing. With the kubelet beside the agent if build/bin has one (make kubelet).
+scale: tools build ## bursts of pods on the agent's own runtime, on containerd and on the kubelet; PODS=100,500 ARGS='--rounds 1 --cpus 0-1 --nodes own --network none'
+	$(GO) build -o $(BIN)/scale ./internal/cmd/scale
+	$(BIN)/scale --pods $(or $(PODS),100) --markdown build/scale.md --svg build/scale.svg $(ARGS)
 
 # 2 minutes; no root; changes nothing.
 hollow: ## a thousand nodes without machines in one process, at rest: memory, CPU, calls; ARGS='-kubeconfig ~/.kube/config -nodes 100'

@@ -1,0 +1,104 @@
+// Command scale is "make scale": it times bursts of pods on whole nodes, one after the other: the agent on
+// its own runtime, the agent on a private containerd, and the kubelet on another one where build/bin has a
+// kubelet.
+//
+//	scale [--pods 100,500] [--nodes own,containerd,kubelet] [--rounds 2] [--cpus 0-1] [--network none] [--markdown FILE] [--svg FILE]
+//
+// Each container writes a file when it runs, and the files' times are the figures: nothing is polled while the pods
+// start. The nodes take turns in each round. It needs root, and the programs of "make tools build".
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	pods := flag.String("pods", "100,500", "the `numbers` of pods")
+	nodes := flag.String("nodes", "own,containerd,kubelet", "the `nodes`: own, containerd, kubelet")
+	rounds := flag.Int("rounds", 2, "the `number` of turns of each node")
+	cpus := flag.String("cpus", "", "the `list` of CPUs that the nodes may use, as taskset(1) takes it; all")
+	network := flag.String("network", "host", "the pods' `network`: host, or with the node own alone none or bridge")
+	markdown := flag.String("markdown", "", "the `file` that gets the table")
+	svg := flag.String("svg", "", "the `file` that gets the plot")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *pods, *nodes, *rounds, settings{cpus: *cpus, network: *network}, *markdown, *svg); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, pods, nodes string, rounds int, s settings, markdown, svg string) error {
+	var counts []int
+	for text := range strings.SplitSeq(pods, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("--pods=%s: %q: want positive numbers, separated by commas", pods, text)
+		}
+		counts = append(counts, n)
+	}
+	var err error
+	if s.repository, err = os.Getwd(); err != nil {
+		return err
+	}
+	s.bin = filepath.Join(s.repository, "build", "bin")
+	if err := os.Setenv("PATH", s.bin+":"+os.Getenv("PATH")); err != nil { // runc
+		return err
+	}
+	names := strings.Split(nodes, ",")
+	for _, name := range names {
+		if !slices.Contains([]string{own, onContainerd, kubelet}, name) {
+			return fmt.Errorf("--nodes=%s: %q: want own, containerd or kubelet", nodes, name)
+		}
+	}
+	if s.network != "host" && !slices.Equal(names, []string{own}) {
+		return fmt.Errorf("--network=%s: want host, unless --nodes=own", s.network)
+	}
+	if _, err := os.Stat(filepath.Join(s.bin, kubelet)); err != nil && slices.Contains(names, kubelet) {
+		fmt.Fprintln(os.Stderr, "scale: without the kubelet; make kubelet builds it")
+		names = slices.DeleteFunc(names, func(n string) bool { return n == kubelet })
+	}
+	var rows []row
+	var failed error
+	for _, n := range counts {
+		for range rounds {
+			for _, name := range names {
+				r, err := measure(ctx, s, name, n)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					failed = errors.Join(failed, fmt.Errorf("%s, %d pods: %w", name, n, err))
+					fmt.Fprintln(os.Stderr, "scale:", name, n, "pods:", err)
+					continue
+				}
+				rows = append(rows, r)
+				fmt.Println(r)
+			}
+		}
+	}
+	where := fmt.Sprintf("%d CPUs (%s), pods on the network %s", runtime.NumCPU(), cmp.Or(s.cpus, "all"), s.network)
+	text := table(where, rows)
+	fmt.Print("\n", text)
+	if markdown != "" {
+		failed = errors.Join(failed, os.WriteFile(markdown, []byte(text), 0o644)) //nolint:gosec // a document
+	}
+	if svg != "" {
+		failed = errors.Join(failed, os.WriteFile(svg, []byte(plot(where, rows)), 0o644)) //nolint:gosec // a picture
+	}
+	return failed
+}
