@@ -36,7 +36,7 @@ type Node struct {
 	onSocket  map[string]http.Handler
 	up        chan struct{}
 	described description
-	history   *local.History
+	history   local.History
 	// begun is set by Run or Close, whichever is first: the other one returns at
 	// once.
 	begun atomic.Bool
@@ -55,7 +55,6 @@ func New(ctx context.Context, o Options) (*Node, error) {
 		o.Log = zap.NewNop()
 	}
 	n := &Node{options: o, up: make(chan struct{})}
-	n.history = local.NewHistory(n)
 	var err error
 	// Before the directories: the agent that has them gives the file back last.
 	if path := o.Config.LockFile; path != "" {

@@ -111,7 +111,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	srv := httpbound.New(httpbound.Config{Handler: mux, Connections: maxSocketConnections, Log: n.builder.Log})
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
-	n.history.Run(ctx)
+	n.history.Run(ctx, n)
 	// Running requests are cut off: the node ends.
 	_ = srv.Close()
 	<-served

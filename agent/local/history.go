@@ -56,11 +56,9 @@ type NodeUsage struct {
 	Sent     []int64 `json:"sent"`
 }
 
-// History measures an agent's node every 30 seconds and remembers an hour. Its methods may be called from
-// any goroutine.
+// History measures an agent's node every 30 seconds and remembers an hour. The zero value is ready. Its
+// methods may be called from any goroutine.
 type History struct {
-	agent Measurer
-
 	mu    sync.Mutex
 	usage Usage
 	last  counted64 // of the network
@@ -72,15 +70,12 @@ type counted64 struct {
 	received, sent uint64
 }
 
-// NewHistory returns a History at rest.
-func NewHistory(a Measurer) *History { return &History{agent: a} }
-
-// Run measures until ctx ends.
-func (h *History) Run(ctx context.Context) {
+// Run measures what an agent uses until ctx ends. It is called once.
+func (h *History) Run(ctx context.Context, agent Measurer) {
 	tick := time.NewTicker(historyEvery)
 	defer tick.Stop()
 	for {
-		h.measure(ctx)
+		h.measure(ctx, agent)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -110,16 +105,16 @@ func (n *NodeUsage) lists() []*[]int64 {
 }
 
 // measure adds a measurement. What cannot be measured is not known then; the agent's health says why.
-func (h *History) measure(ctx context.Context) {
+func (h *History) measure(ctx context.Context, agent Measurer) {
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
 	now := time.Now()
-	sum, podsErr := h.agent.CPUAndMemory(ctx)
+	sum, podsErr := agent.CPUAndMemory(ctx)
 	if sum == nil {
 		sum = &statsapi.Summary{}
 	}
 	node := &sum.Node
-	if m, ok := h.agent.(NodeMeasurer); ok {
+	if m, ok := agent.(NodeMeasurer); ok {
 		if n, _ := m.NodeStats(ctx); n != nil {
 			node = n
 		}

@@ -59,10 +59,10 @@ func (m *measured) NodeStats(context.Context) (*statsapi.NodeStats, error) {
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &measured{pods: []string{"a", "b"}}
-		h := local.NewHistory(m)
+		h := &local.History{}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); h.Run(ctx) }()
+		go func() { defer close(done); h.Run(ctx, m) }()
 		check := func(what string, n int, pods map[string][]int64) {
 			t.Helper()
 			synctest.Wait()
