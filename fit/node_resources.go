@@ -216,9 +216,9 @@ func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
 func (p *Node) Requests(pod *v1.Pod, others []*v1.Pod) []string {
 	var out []string
 	_ = p.demands(pod, others, func(d demand) (more bool) {
-		switch {
-		case d.name == v1.ResourcePods:
-		case d.name == v1.ResourceCPU:
+		switch d.name {
+		case v1.ResourcePods:
+		case v1.ResourceCPU:
 			out = append(out, fmt.Sprintf("%s of %s free CPUs", inCores(d.asked), inCores(d.free())))
 		default:
 			out = append(out, fmt.Sprintf("%s of %s free %s", inUnits(d.name, d.asked), inUnits(d.name, d.free()), d.name))

@@ -243,7 +243,7 @@ func (n *node) burst(ctx context.Context, pods int) (row, error) {
 	}
 	var times []time.Duration
 	if err := n.until(ctx, "all pods run", limit, func() bool {
-		entries, err := os.ReadDir(n.path("out")) //nolint:forbidigo // of this program
+		entries, err := os.ReadDir(n.path("out"))
 		if err != nil || len(entries) < pods {
 			time.Sleep(100 * time.Millisecond)
 			return false

@@ -65,52 +65,52 @@ type Event any
 
 // Events of containers and sandboxes. "It" is the container or sandbox.
 type (
-	// Made: all parts of it exist.
+	// Made says that all parts of it exist.
 	Made struct{}
-	// Discarded: nobody will use it, since its creation failed or the caller that asked for it
+	// Discarded says that nobody will use it, since its creation failed or the caller that asked for it
 	// has gone.
 	Discarded struct{}
-	// StopAsked: a caller asks to stop it. Containers are killed at Until.
+	// StopAsked says that a caller asks to stop it. Containers are killed at Until.
 	StopAsked struct{ Until time.Time }
-	// RemoveAsked: a caller asks to remove it, and to kill it first if it runs.
+	// RemoveAsked says that a caller asks to remove it, and to kill it first if it runs.
 	RemoveAsked struct{}
-	// Resumed: an earlier process left it in this phase, and no work on it is under way.
+	// Resumed says that an earlier process left it in this phase, and no work on it is under way.
 	Resumed struct{}
-	// Erased: nothing of it is left.
+	// Erased says that nothing of it is left.
 	Erased struct{}
 )
 
 // Events of containers.
 type (
-	// StartAsked: a caller asks to start it.
+	// StartAsked says that a caller asks to start it.
 	StartAsked struct{}
-	// Told: the start request is about to be sent to a monitor. If a stop was requested
+	// Told says that the start request is about to be sent to a monitor. If a stop was requested
 	// meanwhile, this ends phase Starting, and the request must not be sent.
 	Told struct{}
-	// NotTold: the start failed before the request was sent to a monitor.
+	// NotTold says that the start failed before the request was sent to a monitor.
 	NotTold struct{}
-	// Reset: no monitor knows of the start, and the remains of the start have been removed.
+	// Reset says that no monitor knows of the start, and the remains of the start have been removed.
 	Reset struct{}
-	// Rejoined: a monitor is working on the start.
+	// Rejoined says that a monitor is working on the start.
 	Rejoined struct{}
-	// Began: it has been running since At, in ns since 1970, or ran then.
+	// Began says that it has been running since At, in ns since 1970, or ran then.
 	Began struct {
 		Process Process
 		At      int64
 	}
-	// Ended: it has ended, or could not be started.
+	// Ended says that it has ended, or could not be started.
 	Ended struct{ Ending Ending }
-	// Cleaned: the remains of its processes have been removed.
+	// Cleaned says that the remains of its processes have been removed.
 	Cleaned struct{}
 )
 
 // Events of sandboxes.
 type (
-	// TornDown: nothing runs in the sandbox and its network is released.
+	// TornDown says that nothing runs in the sandbox and its network is released.
 	TornDown struct{}
-	// NotTornDown: the teardown failed.
+	// NotTornDown says that the teardown failed.
 	NotTornDown struct{}
-	// InfraEnded: the process of its shared PID namespace ended.
+	// InfraEnded says that the process of its shared PID namespace ended.
 	InfraEnded struct{}
 )
 
