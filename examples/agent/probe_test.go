@@ -43,7 +43,7 @@ func restarts(p *v1.Pod) int32 {
 func TestProbed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	const often = "periodSeconds: 1, failureThreshold: 1"
+	const often = "periodSeconds: 1, failureThreshold: 1, timeoutSeconds: 60"
 	kinds := map[string]string{
 		"http": "httpGet: {port: web, path: /healthz}",
 		"grpc": "grpc: {port: 8080}",
@@ -54,8 +54,10 @@ func TestProbed(t *testing.T) {
 			"ports: [{name: web, containerPort: 8080}], readinessProbe: {"+probe+", "+often+"}"))
 	}
 	l.write("tcp.yaml", probed("tcp", "wait, /tmp/ok, listen, ':9000'", "readinessProbe: {tcpSocket: {port: 9000}, "+often+"}"))
-	l.write("live.yaml", probed("live", "write, /tmp/ok, healthy, trap, '7', 0s, sleep, forever",
-		"livenessProbe: {exec: {command: [/testbox, cat, /tmp/ok]}, "+often+"}"))
+	// It is asked whether it is alive once it is known to catch the signal.
+	l.write("live.yaml", probed("live", "trap, '7', 0s, write, /tmp/ok, healthy, sleep, forever",
+		"startupProbe: {exec: {command: [/testbox, cat, /tmp/ok]}, periodSeconds: 1, failureThreshold: 600, timeoutSeconds: 60}, "+
+			"livenessProbe: {exec: {command: [/testbox, cat, /tmp/ok]}, "+often+"}"))
 	l.start()
 	waiting := []string{"http", "grpc", "exec", "tcp"}
 	pods := l.until("all run", func(now map[string]*v1.Pod) bool {
