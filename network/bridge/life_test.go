@@ -78,7 +78,11 @@ func counted(t *testing.T, c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-const restoreLimit = 100 * time.Millisecond
+const (
+	restoreLimit = 100 * time.Millisecond
+	// delayedACK is longer than the kernel delays an acknowledgement (TCP_DELACK_MAX, 200 ms).
+	delayedACK = 250 * time.Millisecond
+)
 
 func TestAFlushedTableIsPutBack(t *testing.T) {
 	l := newLab(t)
@@ -93,7 +97,7 @@ func TestAFlushedTableIsPutBack(t *testing.T) {
 	c := l.connect(l.outside, "192.0.2.1:8080")
 	l.run(p)
 	for range 5 {
-		time.Sleep(restoreLimit) // what was said last is acknowledged late, and would find no translation
+		time.Sleep(delayedACK) // a late one would find no translation
 		start := time.Now()
 		l.flushRuleset()
 		l.eventually(func() bool {
