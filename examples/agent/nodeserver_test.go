@@ -76,7 +76,7 @@ func TestPersonAtANodeOfACluster(t *testing.T) {
 			{"top pods", `(?m)^default +a +`},
 			{"top node", `(?m)^lab +`},
 			{"images", regexp.QuoteMeta(sampleimage.Testbox)},
-			{"fit -f " + fit, `(?m)^c +any`},
+			{"fit -f " + fit, `(?m)^fits$`},
 		} {
 			if strings.HasPrefix(tc.args, "logs ") { // a container is ready before its program has written anything
 				l.until(tc.args+" has "+tc.want, func(map[string]*v1.Pod) bool { return strings.Contains(l.ask(strings.Fields(tc.args)...), tc.want) })
