@@ -173,7 +173,7 @@ func TestConfigWrong(t *testing.T) {
 		{"duration in words", configHead + "fileCheckFrequency: 5 minutes", []string{`fileCheckFrequency: "5 minutes": want a duration`}},
 		{"duration too long", configHead + "fileCheckFrequency: 9999999h", []string{`fileCheckFrequency: "9999999h": want a duration`}},
 		{"nested duration", configHead + "crashLoopBackOff: {maxContainerRestartPeriod: x}", []string{`crashLoopBackOff.maxContainerRestartPeriod: "x": want a duration`}},
-		{"negative duration", configHead + "syncFrequency: -5s", []string{`k.yaml: syncFrequency: "-5s": want a duration above 0`}},
+		{"negative duration", configHead + "syncFrequency: -5s", []string{`k.yaml:3: syncFrequency: "-5s": want a duration above 0`}},
 		{"all at once", configHead + "maxPods: x\nclusterDomain: 1\nsyncFrequency: y", []string{"maxPods: ", "clusterDomain: ", "syncFrequency: "}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,7 +107,7 @@ func TestExponents(t *testing.T) {
 		"reservedMemory[0].limits.memory": "reservedMemory: [{numaNode: 0, limits: {memory: '1e99999999999999999999'}}]",
 	} {
 		soon(t, func() {
-			if _, _, _, err := load(t, configHead+content+"\n"); err == nil || !strings.Contains(err.Error(), "k.yaml: "+field+": ") {
+			if _, _, _, err := load(t, configHead+content+"\n"); err == nil || !regexp.MustCompile(`k\.yaml(:3)?: `+regexp.QuoteMeta(field)+": ").MatchString(err.Error()) {
 				t.Errorf("%s: error %v", content, err)
 			}
 		})

@@ -38,9 +38,15 @@ func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 	}
 	var good, bad []*v1.Pod
 	mistakes := map[*v1.Pod]field.ErrorList{}
+	had := m.givenBy(source)
 	for i, p := range snap.Pods {
 		if p == nil {
 			snap.Problems = append(snap.Problems, Problem{Source: source, Reason: fmt.Sprintf("pod %d is nil", i)})
+			continue
+		}
+		// The same pod as before is prepared, and readers share it.
+		if had[p] {
+			good = append(good, p)
 			continue
 		}
 		Default(p)
@@ -70,6 +76,22 @@ func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 		}
 	}
 	return snap
+}
+
+// givenBy returns the pods that a source has delivered and that the Manager has: those in effect, and
+// those that wait for the name or the UID of another.
+func (m *Manager) givenBy(source string) map[*v1.Pod]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.sources[source]
+	had := make(map[*v1.Pod]bool, len(st.given)+len(st.waiting))
+	for _, p := range st.given {
+		had[p] = true
+	}
+	for _, p := range st.waiting {
+		had[p] = true
+	}
+	return had
 }
 
 // podsOf returns the pods of a source by full name. The caller owns the map; the pods are

@@ -198,3 +198,30 @@ func TestKindOf(t *testing.T) {
 		}
 	}
 }
+
+// A source may deliver the same pod again, as the directory does. Readers share it by then, so that
+// nobody writes to it; the race detector sees who does.
+func TestPodThatIsDeliveredAgainIsOnlyRead(t *testing.T) {
+	p := rawPod("a")
+	first, again, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	m := runManager(t, zap.NewNop(), own{"mine", func(ctx context.Context, deliver func(Snapshot)) error {
+		deliver(Snapshot{Pods: []*v1.Pod{p}})
+		close(first)
+		<-again
+		deliver(Snapshot{Pods: []*v1.Pod{p}})
+		close(second)
+		<-ctx.Done()
+		return nil
+	}})
+	<-first
+	pods := m.Pods()
+	if len(pods) != 1 || pods[0].Spec.Containers[0].ImagePullPolicy != v1.PullAlways {
+		t.Fatalf("pods %v, want one with the defaults", pods)
+	}
+	close(again)
+	copied := pods[0].DeepCopy()
+	<-second
+	if copied.Spec.Containers[0].ImagePullPolicy != v1.PullAlways {
+		t.Error("the pod has lost its defaults")
+	}
+}

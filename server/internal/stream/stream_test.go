@@ -485,8 +485,10 @@ func TestExecOverAUnixSocket(t *testing.T) {
 	}
 	_, _ = io.WriteString(streams["stdin"], "hello")
 	_ = streams["stdin"].Close()
-	if got := readAll(t, streams["stdout"]); got != "hello" {
-		t.Errorf("stdout %q", got)
+	for name, want := range map[string]string{"stdout": "hello", "stderr": "bye", "error": runtimetest.Success} { // a stream that is not read keeps the connection
+		if got := readAll(t, streams[name]); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 	_ = spdy.Close()
 	if err := <-f.ended; err != nil {
