@@ -134,6 +134,9 @@ var (
 // maxCopied bounds the files of one copy: the archive comes from a container, which may have no end of them.
 const maxCopied = 1_000_000
 
+// maxName bounds the path of a file of an archive, in bytes: PATH_MAX of Linux.
+const maxName = 4096
+
 // unpacked is a target on this machine. Whatever the archive says, nothing is written outside of
 // it, and no link in it is followed.
 type unpacked struct {
@@ -166,6 +169,8 @@ func untar(from io.Reader, base, target string, say func(format string, args ...
 			return err
 		case n == maxCopied:
 			return fmt.Errorf("more than %d files; want less", maxCopied)
+		case len(h.Name) > maxName || len(h.Linkname) > maxName:
+			return fmt.Errorf("the archive has a name of %d bytes; want at most %d", max(len(h.Name), len(h.Linkname)), maxName)
 		}
 		name, ok := below(base, h.Name)
 		if !ok {

@@ -85,6 +85,7 @@ func TestUntar(t *testing.T) {
 		"beside":                       {[]string{"./f/", "./g"}, nil, "to", []string{"to/"}, "not below"},
 		"beside with the same letters": {[]string{"./f/", "./fg"}, nil, "to", []string{"to/"}, "not below"},
 		"below a file":                 {[]string{"./f", "./f/x"}, nil, "to", []string{"to"}, "below a file"},
+		"deep":                         {[]string{"./f/", "./f/" + strings.Repeat("a/", 3000) + "b"}, nil, "to", []string{"to/"}, "name of 6005 bytes"},
 		"links":                        {[]string{"./f/", "./f/l->../outside", "./f/h->=f/l", "./f/p|", "./f/a"}, nil, "to", []string{"to/", "to/a"}, ""},
 		"through a link of its own":    {[]string{"./f/", "./f/l->../outside", "./f/l/x"}, nil, "to", []string{"to/", "to/l/", "to/l/x"}, ""},
 		"through a link that is there": {[]string{"./f/", "./f/l/x"}, func(d string) error {
