@@ -40,6 +40,7 @@ func (a *Agent) awaits(pod *v1.Pod) bool {
 		}
 		r := part.Rejection{Reason: reason, Message: message, RetryUntil: time.Now().Add(housekeepingEvery), Outside: true}
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Waiting, &r })
+		a.admission.Turn() // a pod that waits for its end counts
 		if noted == reason {
 			return true
 		}

@@ -248,13 +248,8 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 		a.begin(a.hooks.Allocated(a.guard, pod))
 		return
 	}
-	allocated := a.hooks.Allocated(a.guard, pod)
-	r, decided := a.decide(ctx, allocated, seen)
-	if decided {
+	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), seen); decided {
 		a.settle(pod, r)
-	}
-	if r == nil {
-		a.admission.Admitted(allocated)
 	}
 }
 
@@ -288,6 +283,7 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 func (a *Agent) begin(pod *v1.Pod) {
 	a.warnOfPeriods(pod)
 	a.book.Admit(part.RefOf(pod))
+	a.admission.Counts(pod)
 	a.update(podworker.CreateUpdate, pod, nil)
 }
 

@@ -46,6 +46,7 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) {
 		e.Stage, e.Verdict, e.Since, e.Cancel, e.Asked = book.Reserving, nil, time.Now(), cancel, false
 	})
+	a.admission.Counts(pod)
 	a.background(ctx, func(ctx context.Context) {
 		defer cancel()
 		held, r := a.hooks.Reserve(ctx, a.guard, pod)

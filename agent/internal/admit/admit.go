@@ -46,21 +46,19 @@ type Admission struct {
 	// Phase returns the phase of a pod's last status.
 	Phase func(uid types.UID) (v1.PodPhase, bool)
 
-	// turn are the pods of Others; known says whether it has them.
-	turn  []*v1.Pod
-	known bool
+	turn []*v1.Pod // the pods of Others; nil: they are not listed yet
 }
 
 // Turn begins a turn of the caller's loop, in which many pods may be decided on: what Others
-// returned before is out of date. Turn, Others and Admitted are for that loop alone.
-func (a *Admission) Turn() { a.turn, a.known = nil, false }
+// returned before is out of date. Turn, Others and Counts are for that loop alone.
+func (a *Admission) Turn() { a.turn = nil }
 
-// Others is Active as it was when the turn first asked, with those that were admitted since: a list
+// Others is Active as it was when the turn first asked, with the pods that count since: a list
 // for each of many pods that come together would cost more with each pod on the node. Pods of it
 // may have ended meanwhile, so that nobody is rejected by it alone: see Decide.
 func (a *Admission) Others(except types.UID) []*v1.Pod {
-	if !a.known {
-		a.turn, a.known = a.Active(""), true
+	if a.turn == nil {
+		a.turn = a.Active("")
 	}
 	is := func(p *v1.Pod) bool { return p.UID == except }
 	if a.Book.Get(except).Stage != book.Unknown && slices.ContainsFunc(a.turn, is) {
@@ -69,9 +67,13 @@ func (a *Admission) Others(except types.UID) []*v1.Pod {
 	return a.turn
 }
 
-// Admitted adds a pod to those of the turn.
-func (a *Admission) Admitted(pod *v1.Pod) {
-	if a.known {
+// Counts says that a pod counts among the others from now on, with what it was allocated.
+func (a *Admission) Counts(pod *v1.Pod) {
+	switch {
+	case a.turn == nil:
+	case slices.ContainsFunc(a.turn, func(p *v1.Pod) bool { return p.UID == pod.UID }):
+		a.turn = nil // it may have been allocated something else
+	default:
 		a.turn = append(a.turn, pod)
 	}
 }

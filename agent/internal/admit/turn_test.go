@@ -19,10 +19,14 @@ func TestTurn(t *testing.T) {
 		t.Fatalf("the first pod: %s", got)
 	}
 	w.Book.Admit(part.RefOf(first))
-	w.Admitted(first)
+	w.Counts(first)
 	second := w.has("second", "1", book.Unknown)
 	if got := said(w.Decide(second)); got != "rejected: OutOfcpu" {
 		t.Errorf("a second one beside it: %s", got)
+	}
+	w.Counts(first) // it begins anew
+	if got := said(w.Decide(second)); got != "rejected: OutOfcpu" || len(w.Others("third")) != 1 {
+		t.Errorf("a second one beside the first, which counts once: %s, %d pods", got, len(w.Others("third")))
 	}
 	w.phases[first.UID] = v1.PodSucceeded
 	if got := said(w.Decide(second)); got != "runs" {
