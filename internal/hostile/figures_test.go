@@ -89,14 +89,13 @@ func (m *machine) inside(path string) []byte {
 
 // Limits of what may grow between the end of the warm-up and the end of a test: pools and maps
 // that take what they took once more, and never much. Fewer rounds may grow less, so that they find the
-// same: 6 KiB for each of TestAPIPods' 50 pods, whose events are in the agent's memory and in that of the
-// recorder. Both are bounded: the heap is as large after 20 rounds as after 10. From round to round it
-// varies by 0.15 MiB.
+// same: 3 KiB for each of TestChurn's pods. From round to round the heap varies by 0.15 MiB.
+// The warm-up lasts until the memories of events, which are bounded, are nearly full.
 const (
-	warmUp          = 3 // rounds
+	warmUp          = 5 // rounds
 	moreHeap        = 2 << 20
-	heapOfRound     = 300 << 10
-	variation       = 160 << 10
+	heapOfRound     = 224 << 10
+	variation       = 128 << 10
 	moreGoroutines  = 5
 	moreDescriptors = 3
 )
