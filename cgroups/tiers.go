@@ -88,8 +88,9 @@ func (t *sums) sub(s share) {
 	t.memory[s.class] -= s.memory
 }
 
-// totals are the sums at one moment that tiers need: BestEffort pods request
-// nothing, and Guaranteed pods have their CPU share in their own cgroup.
+// totals are the sums of the pods' requests that the values of the tiers follow from. BestEffort
+// pods are not counted, since they request nothing. The CPU of Guaranteed pods is not counted: it
+// is in their own cgroups, which are not below a tier.
 type totals struct {
 	burstableCPU                      int64 // thousandths
 	guaranteedMemory, burstableMemory int64 // bytes

@@ -173,7 +173,8 @@ func (d Devices) less(given map[string]map[int]int, times int) Devices {
 	return out
 }
 
-// nearness sorts nodes: first those of the hint, then no node, then all others.
+// nearness ranks a NUMA node for a hint: 0 for a node of the hint, 1 for devices without a node,
+// 2 for other nodes. Devices of a lower rank are taken first.
 func nearness(hint numa.Hint, node int) int {
 	switch {
 	case node == NoNUMANode:

@@ -85,8 +85,8 @@ func (s *Server) endingClaim(p *v1.Pod) object {
 	return nil
 }
 
-// protected returns ch. If it deletes a used object, it adds the finalizer that makes the object
-// wait.
+// protected returns ch. If ch deletes an object that is used, such as a claim of a running pod,
+// the returned change adds the protection finalizer, and the deletion waits for its last user.
 func (s *Server) protected(ch change) change {
 	if it, ok := s.set.Get(ch.Kind, ch.Key); ok && ch.Verb == objects.Delete && protection(it.Object) != "" && s.mayBeUsed(it.Object) {
 		ch.Wait = protection(it.Object)

@@ -20,7 +20,7 @@ type Network interface {
 	// Get returns the network of an attached ID. It does not wait. With a [LoadingNetwork],
 	// sandboxes of earlier processes are known once it has loaded.
 	Get(id string) (network.Result, bool)
-	// List and Status do not wait either.
+	// List returns the sandboxes that have a network. It does not wait.
 	List() []network.Info
 	Status() error
 }

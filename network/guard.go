@@ -25,13 +25,13 @@ func WriteGuard(guard *os.File, pid int) error {
 	}
 	start, _, err := processTimes(pid)
 	if err != nil {
-		return fmt.Errorf("name process %d in guard: %w", pid, err)
+		return fmt.Errorf("write process %d into the guard file: %w", pid, err)
 	}
 	line := fmt.Appendf(nil, "%d %d\n", pid, start)
 	// At least as long as the line before: a reader sees no mixture.
 	line = append(line, make([]byte, max(0, guardSize-len(line)))...)
 	if _, err := guard.WriteAt(line, 0); err != nil {
-		return fmt.Errorf("name process %d in guard: %w", pid, err)
+		return fmt.Errorf("write process %d into the guard file: %w", pid, err)
 	}
 	return nil
 }

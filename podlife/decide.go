@@ -183,8 +183,8 @@ func (d *Decision) over() {
 	}
 }
 
-// Begin decides about a container that is to be started after its instance o, nil if there
-// is none: it is started now, or when its wait is over.
+// Begin decides when a container that is to run is started: now, or when its wait is over.
+// o is its last instance, nil if it has none.
 func (k *Knowledge) Begin(c *v1.Container, o *observed.Container) Act {
 	if k.Waits != nil {
 		if until, why := k.Waits(c, o); !until.IsZero() {

@@ -21,8 +21,8 @@ const (
 // The least CPU values that a cgroup can have, in milli-CPUs. A lower request or limit
 // has the same value in the cgroup, so that it cannot be read back from there.
 const (
-	// The kernel's least quota is 1 ms (sched-bwc).
-	minQuotaMilli  = 10 // a quota of 1000 us in a period of 100 ms
+	// The kernel's least quota is 1 ms (sched-bwc), which is 10 milli-CPUs in a period of 100 ms.
+	minQuotaMilli  = 10
 	minSharesMilli = 2  // what minShares stands for
 )
 

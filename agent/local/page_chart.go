@@ -136,7 +136,8 @@ func pieces(times []time.Time, values []int64, place func(time.Time) float64, he
 	return all
 }
 
-// spark draws values small: each point is the highest of some. "" if none is known.
+// spark returns the points of a small chart in SVG's form. Each point is the highest of some
+// neighbouring values, so that a short peak is seen. It returns "" for fewer than two values.
 func spark(values []int64) string {
 	most := int64(0)
 	for _, v := range values {

@@ -46,8 +46,9 @@ func (p *pace) look(size int64, now time.Time) {
 // idle reports whether the log has not grown for long.
 func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 
-// next returns the time until a log could reach its limit at its rate, or twice its limit at
-// burst bytes a second; at least shortest, at most longest.
+// next returns when to look at a log again: the earlier of the time at which it reaches its limit
+// at its rate, and that at which it reaches twice its limit at burst bytes a second. The result is
+// between shortest and longest.
 func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
 	// Bytes until the limit; 0 above it.
 	room := max(0, limit-p.size)

@@ -132,8 +132,8 @@ func (s *Store) release(keys []string) {
 	}
 }
 
-// fly downloads and unpacks a layer. It also returns nil if the layer exists by other means;
-// ensure looks for it.
+// fly downloads and unpacks a layer. It returns nil without a download if the store got the
+// layer meanwhile.
 func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 	// By diff ID: a layer that may not depend on others is unpacked once, even for several
 	// chains.

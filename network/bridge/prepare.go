@@ -138,7 +138,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 		return err
 	}
 	if f.set4 || f.set6 {
-		p.log.Info("turned forwarding on", zap.Bool("ipv4", f.set4), zap.Bool("ipv6", f.set6), zap.String("others", "stay dropped"))
+		p.log.Info("enabled IP forwarding for pods; other packets are still not forwarded", zap.Bool("ipv4", f.set4), zap.Bool("ipv6", f.set6))
 	}
 	p.mu.Lock()
 	p.notes.forwarding = forwardingNote(p.drop4, p.drop6)

@@ -138,7 +138,7 @@ func prefixOf(n *net.IPNet) (netip.Prefix, error) {
 	addr, ok := netip.AddrFromSlice(n.IP)
 	bits, total := n.Mask.Size()
 	if !ok || total == 0 {
-		return netip.Prefix{}, fmt.Errorf("network %s", n)
+		return netip.Prefix{}, fmt.Errorf("network %s: want an IPv4 or IPv6 prefix", n)
 	}
 	if addr.Is4In6() && total == 32 {
 		addr = addr.Unmap()

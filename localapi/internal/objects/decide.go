@@ -413,7 +413,8 @@ func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	return next, show, nil
 }
 
-// same copies to a manifest's object what it had before the manifest was read again.
+// same copies to o, read again from its manifest, what the manifest does not state: UID, creation
+// time and, for a pod, the status.
 func same(o, was Object) {
 	o.SetUID(was.GetUID())
 	o.SetCreationTimestamp(was.GetCreationTimestamp())

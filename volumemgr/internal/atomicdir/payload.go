@@ -50,7 +50,7 @@ func (p Payload) Clean() (Payload, error) {
 		}
 		c := path.Clean(name)
 		if _, twice := out[c]; twice {
-			errs = append(errs, fmt.Errorf("%w: %q: two files are %q", ErrPath, name, c))
+			errs = append(errs, fmt.Errorf("%w: %q: another file has the same path %q", ErrPath, name, c))
 			continue
 		}
 		out[c] = p[name]
