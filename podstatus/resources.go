@@ -23,7 +23,7 @@ const (
 const (
 	// The kernel's least quota is 1 ms (sched-bwc), which is 10 milli-CPUs in a period of 100 ms.
 	minQuotaMilli  = 10
-	minSharesMilli = 2  // what minShares stands for
+	minSharesMilli = 2 // what minShares stands for
 )
 
 // allocated returns the pod with its allocated resources.
