@@ -263,7 +263,7 @@ func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pi
 // lockHolder returns the process that has the lock of a root directory, "" if there
 // is none.
 func lockHolder(rootDir string) string {
-	f, err := safefile.Open(filepath.Join(rootDir, lockName))
+	f, err := safefile.Open(filepath.Join(rootDir, RootLockName))
 	if err != nil {
 		return ""
 	}

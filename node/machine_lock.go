@@ -19,8 +19,8 @@ var ErrLocked = errors.New("directory is in use by another agent")
 // ErrReleased means that a lock has been released.
 var ErrReleased = errors.New("lock was released")
 
-// lockName is the file of a directory's lock.
-const lockName = "agent.lock"
+// RootLockName is the name of the lock file in an agent's root directory. It stays when the agent ends.
+const RootLockName = "agent.lock"
 
 // DirLock excludes other agents from directories. The kernel releases it when the
 // process ends in any way, so that it is never stale. Its methods may be called
@@ -64,7 +64,7 @@ func LockDirs(dirs ...string) (*DirLock, error) {
 }
 
 func lock(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockName)
+	path := filepath.Join(dir, RootLockName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock directory: %w", err)
@@ -82,7 +82,7 @@ func take(f *os.File) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s has mode %v; want a regular file", lockName, info.Mode())
+		return fmt.Errorf("%s has mode %v; want a regular file", RootLockName, info.Mode())
 	}
 	err = ownerlock.Take(f)
 	var held *ownerlock.HeldError

@@ -57,7 +57,7 @@ func TestHostileLocks(t *testing.T) {
 		"a directory": func(p string) error { return os.Mkdir(p, 0o700) },
 	} {
 		dir := t.TempDir()
-		if err := make(filepath.Join(dir, lockName)); err != nil {
+		if err := make(filepath.Join(dir, RootLockName)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := LockRoot(dir); err == nil || !strings.Contains(err.Error(), dir) {

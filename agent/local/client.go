@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -172,8 +173,11 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
-		if errors.As(err, &op) {
-			return nil, fmt.Errorf("no agent answers at %s: %w", c.socket, op.Err)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("only the agent's user may ask the agent at %s: %w", c.socket, fs.ErrPermission)
+		case errors.As(err, &op):
+			return nil, fmt.Errorf("%w at %s: %w", ErrNoAgent, c.socket, op.Err)
 		}
 		return nil, err
 	}

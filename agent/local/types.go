@@ -10,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
+// ErrNoAgent means that nothing listens on the socket of a [Client].
+var ErrNoAgent = errors.New("no agent answers")
+
 // ErrNotFound means that the agent knows no such pod or container. The HTTP
 // side answers 404 with the error's text.
 var ErrNotFound = errors.New("not found")

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -24,8 +27,35 @@ type clientFlags struct {
 // register adds the flags that name the agent.
 func (c *clientFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&c.rootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent to ask")
+	rootDirFlag(fs, &c.rootDir)
 	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
+}
+
+// packagedRootDir is the root directory of the agent of the Debian package.
+const packagedRootDir = "/var/lib/nodewright"
+
+// rootDirFlag adds the flag --root-dir of a command that needs an agent.
+func rootDirFlag(fs *pflag.FlagSet, dir *string) {
+	fs.StringVar(dir, "root-dir", "", "the root `directory` of the agent; by default the one of "+packagedRootDir+" and "+kubeletconfig.DefaultRootDir+" that an agent has used")
+}
+
+// rootDirOr returns dir. If that is "", it returns the usual root directory that an agent has used.
+func rootDirOr(dir string) string {
+	if dir != "" {
+		return dir
+	}
+	return usedRootDir(packagedRootDir, kubeletconfig.DefaultRootDir)
+}
+
+// usedRootDir returns the first directory that has an agent's lock file, which stays when the agent ends.
+// It returns the last one if none has.
+func usedRootDir(dirs ...string) string {
+	for _, dir := range dirs {
+		if _, err := os.Lstat(filepath.Join(dir, node.RootLockName)); err == nil {
+			return dir
+		}
+	}
+	return dirs[len(dirs)-1]
 }
 
 // registerPods adds the flags that name the agent and a namespace.
@@ -41,7 +71,7 @@ func (c *clientFlags) socketPath() string {
 	if c.socket != "" {
 		return c.socket
 	}
-	return filepath.Join(c.rootDir, "agent.sock")
+	return filepath.Join(rootDirOr(c.rootDir), "agent.sock")
 }
 
 // find looks a pod up by name, which may be namespace/name, or the name in

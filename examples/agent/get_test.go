@@ -204,7 +204,6 @@ func toJSON(t *testing.T, s string) []byte {
 func TestGetNothing(t *testing.T) {
 	none := serveAgent(t, &fakeAgent{})
 	twice := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("a", "web"), testPod("b", "web")}})
-	absent := t.TempDir()
 	for _, tc := range []struct{ root, line, want string }{
 		{none, "get pods web", `no pod "web"`},
 		{none, "get pods a/web", `no pod "web" in namespace "a"`},
@@ -220,7 +219,6 @@ func TestGetNothing(t *testing.T) {
 		{none, "get images", "this agent does not tell of images"},
 		{twice, "get pods web", `"web" could be a/web, b/web; say which with -n`},
 		{twice, "get pods -n b a/web", `-n b with "a/web": which namespace?`},
-		{absent, "get pods", "no agent answers at " + absent + "/agent.sock"},
 		{none, "describe pod web", `no pod "web"`},
 		{none, "describe pod", "which pod? Give one name"},
 		{none, "describe pod a b", "which pod? Give one name"},
@@ -234,6 +232,12 @@ func TestGetNothing(t *testing.T) {
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "agent: "+tc.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("agent %s: exit %d, stdout %q, stderr %q; want %q", tc.line, code, stdout, stderr, tc.want)
 		}
+	}
+	absent := t.TempDir()
+	want := "agent: no agent answers at " + absent + "/agent.sock: connect: no such file or directory\n" +
+		"agent:   start one with \"agent run\", or name the root directory of the one that runs with --root-dir\n"
+	if stdout, stderr, code := ask(t, absent, "get pods"); code != 1 || stdout != "" || stderr != want {
+		t.Errorf("without an agent: exit %d, stdout %q, stderr %q; want %q", code, stdout, stderr, want)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/kubeletconfig"
 	api "github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/localapi"
@@ -57,7 +56,7 @@ func newKubeconfig(std stdio) *cobra.Command {
 			if valid <= 0 {
 				return fmt.Errorf("--valid=%v: want a positive duration", valid)
 			}
-			text, err := localapi.Kubeconfig(rootDir, server, user, []string{groups[group]}, valid)
+			text, err := localapi.Kubeconfig(rootDirOr(rootDir), server, user, []string{groups[group]}, valid)
 			if err != nil {
 				return err
 			}
@@ -66,7 +65,7 @@ func newKubeconfig(std stdio) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&rootDir, "root-dir", kubeletconfig.DefaultRootDir, "the agent's root `directory`")
+	rootDirFlag(fs, &rootDir)
 	fs.StringVar(&user, "user", "admin", "the user `name` in the certificate")
 	fs.StringVar(&group, "group", "admin", "the `role` of the user: view, edit or admin")
 	fs.StringVar(&server, "server", "", "the `URL` of the API; by default the last one that the agent served")

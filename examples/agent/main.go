@@ -43,6 +43,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/differences"
 )
 
@@ -147,6 +148,9 @@ func execute(ctx context.Context, std stdio, args []string) int {
 		return int(code)
 	case !errors.As(err, &coded):
 		coded.code = 1
+	}
+	if errors.Is(err, local.ErrNoAgent) {
+		err = fmt.Errorf("%w\n  start one with \"%s run\", or name the root directory of the one that runs with --root-dir", err, root.Name())
 	}
 	prefix := root.Name() + ": "
 	fmt.Fprintln(std.err, prefix+strings.ReplaceAll(err.Error(), "\n", "\n"+prefix))

@@ -157,7 +157,7 @@ func (m *machine) pod(name string) v1.ContainerStatus {
 	m.t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
 		var list v1.PodList
-		out, err := m.try("/usr/bin/"+program, "get", "pods", "-o", "json", "--root-dir", root)
+		out, err := m.try("/usr/bin/"+program, "get", "pods", "-o", "json")
 		if err == nil {
 			m.must(json.Unmarshal([]byte(out), &list))
 		}
@@ -231,7 +231,7 @@ func (m *machine) lives() {
 		t.Errorf("after the installation the unit is not enabled: %v", err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
-		_, err := m.try("/usr/bin/"+program, "images", "load", "--root-dir", root, "/tmp/pause.tar")
+		_, err := m.try("/usr/bin/"+program, "images", "load", "/tmp/pause.tar")
 		if err == nil {
 			break
 		}
