@@ -91,7 +91,7 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	// To start the pods on the runtime in the process would run them a second time,
 	// as soon as the old one is back.
 	case last != "":
-		return choice{}, fmt.Errorf("%w\n  the node's pods ran on %s before; set containerRuntimeEndpoint to it or to %s", err, last, InProcess)
+		return choice{}, fmt.Errorf("%w\n  the agent was started with %s before, so that pods may run there; set containerRuntimeEndpoint to it or to %s", err, last, InProcess)
 	}
 	if path := there(); path != "" {
 		return choice{}, fmt.Errorf("%w\n  %s exists and does not answer; set containerRuntimeEndpoint to a runtime or to %s", err, path, InProcess)

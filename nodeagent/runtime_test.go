@@ -37,7 +37,7 @@ func TestChooseRuntime(t *testing.T) {
 		{name: "no socket", local: true, want: InProcess},
 		{name: "a socket is there and does not answer", local: true, exists: "/run/crio/crio.sock", err: "/run/crio/crio.sock exists"},
 		{name: "its pods are here, and containerd was installed", last: InProcess, local: true, answers: containerd, want: InProcess},
-		{name: "its pods are on containerd, which was removed", last: containerd, local: true, err: "ran on " + containerd},
+		{name: "its pods are on containerd, which was removed", last: containerd, local: true, err: "started with " + containerd},
 		{name: "its pods are on containerd, which answers", last: containerd, local: true, answers: containerd, want: containerd},
 		{name: "its pods were here, by a program with a runtime", last: InProcess, answers: containerd, want: containerd},
 	} {
