@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -268,20 +269,32 @@ func TestHookReadsLittle(t *testing.T) {
 // A server that hangs, before its answer or within it, is left when the time is
 // over. Once it has answered, the hook has run.
 func TestHookThatHangs(t *testing.T) {
-	for begun, limit := range map[bool]time.Duration{false: 20 * time.Millisecond, true: time.Second} { // the second has to come that far
-		d := newDoor(t, false, func(w http.ResponseWriter, r *http.Request) {
-			if begun {
-				w.WriteHeader(http.StatusOK)
-				_ = http.NewResponseController(w).Flush()
+	for _, begun := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			wire := bufconn.Listen(1 << 16)
+			d := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if begun {
+					w.WriteHeader(http.StatusOK)
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-r.Context().Done()
+			})}
+			go func() { _ = d.Serve(wire) }()
+			defer func() { _ = d.Close() }()
+			m := manager(t, newMemory())
+			m.dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return wire.DialContext(ctx) }
+			const limit = time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			began := time.Now()
+			err := hooked(t, ctx, m, get(v1.HTTPGetAction{Port: intstr.FromInt32(1)}))
+			if begun != (err == nil) || !begun && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("answer begun %v: %v", begun, err)
 			}
-			<-r.Context().Done()
+			if took := time.Since(began); took != limit {
+				t.Errorf("answer begun %v: it took %v, want %v", begun, took, limit)
+			}
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		err := hooked(t, ctx, manager(t, newMemory()), get(v1.HTTPGetAction{Port: d.port()}))
-		cancel()
-		if begun != (err == nil) || !begun && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("answer begun %v: %v", begun, err)
-		}
 	}
 }
 

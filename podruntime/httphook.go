@@ -30,7 +30,7 @@ func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1
 	if err != nil {
 		return fmt.Errorf("http hook: %w", err)
 	}
-	err = ask(req)
+	err = m.ask(req)
 	// The error is that of net/http for a plain answer to a TLS handshake.
 	if err != nil && req.URL.Scheme == "https" && errors.Is(err, http.ErrSchemeMismatch) {
 		plain := req.Clone(ctx)
@@ -38,7 +38,7 @@ func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1
 		plain.Header.Del("Authorization")
 		// Only a fallback that worked is reported: otherwise the hook fails, which
 		// has its own event.
-		if err = ask(plain); err == nil {
+		if err = m.ask(plain); err == nil {
 			m.met.hookFallbacks.Inc()
 			m.event(pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
 				"HTTPS lifecycle hook %s answered in plain HTTP; it was asked again over HTTP", req.URL.Host)
@@ -52,10 +52,10 @@ func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1
 
 // ask makes a request and drops the answer. Redirects are followed, as those of
 // probes are, on the same host only; one to another host is the answer.
-func ask(req *http.Request) error {
+func (m *Manager) ask(req *http.Request) error {
 	client := http.Client{
 		// An idle connection would outlive the container that it leads to.
-		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: insecureTLS()},
+		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: insecureTLS(), DialContext: m.dial},
 		// A hook is meant for the pod; a redirect must not lead the node's request
 		// elsewhere.
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {

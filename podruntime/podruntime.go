@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -203,6 +204,8 @@ type Manager struct {
 	runs *runs
 	// unsaved reports that the last write to Config.Memory failed.
 	unsaved atomic.Bool
+	// dial connects to the servers of hooks; nil means over the network.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // New checks cfg and returns a Manager. A Manager has goroutines only during its calls.
