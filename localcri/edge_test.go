@@ -224,7 +224,7 @@ func TestStreamsOnRealContainers(t *testing.T) {
 		sizes := make(chan localcri.Size, 1)
 		sizes <- localcri.Size{Width: 132, Height: 43}
 		code, err := s.Exec(t.Context(), c, localcri.ExecOptions{
-			Command: []string{"/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do s=$(stty size); test \"$s\" = '43 132' && break; busybox sleep 1; done; echo $s; exit 6"},
+			Command: []string{"/bin/sh", "-c", "i=0; until test \"$(stty size)\" = '43 132' || test $i = 120; do i=$((i+1)); busybox sleep 1; done; stty size; exit 6"},
 			TTY:     true, Stdout: &out, Resize: sizes,
 		})
 		if code != 6 || err != nil || !strings.Contains(out.String(), "43 132\r\n") {
