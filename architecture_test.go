@@ -116,6 +116,7 @@ var shared = map[string][]string{
 
 	// Files of the kernel's own.
 	"internal/kernelfile": {"golang.org/x/sys/unix"},
+	"internal/kernel":     {"internal/kernelfile"},
 
 	// Directories of pods: removed, measured, given to a group, kept in memory.
 	"internal/rmtree":    {"golang.org/x/sys/unix", "internal/dirwalk"},

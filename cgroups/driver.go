@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Driver says which program creates the cgroups. The container runtime must be
@@ -54,7 +56,7 @@ type driver struct {
 // together calls f with a driver that makes its calls in one batch. See
 // calls.together for the state after ErrNoAnswer.
 func (d *driver) together(ctx context.Context, f func(*driver) error) error {
-	return d.calls.together(ctx, func(b *batch) error {
+	return d.Calls.Together(ctx, func(b *kernel.Batch) error {
 		batched := *d
 		batched.in = b
 		return f(&batched)

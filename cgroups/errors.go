@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Errors that callers decide by.
@@ -17,7 +19,7 @@ var (
 	// ErrNoAnswer means that a call of the kernel or systemd did not return in
 	// time. The call continues; until it returns, calls for the same file fail at
 	// once.
-	ErrNoAnswer = errors.New("no answer")
+	ErrNoAnswer = kernel.ErrNoAnswer
 	// ErrUnsupported means that the machine or the configuration lacks the feature.
 	ErrUnsupported = errors.New("not supported by this machine")
 )

@@ -166,7 +166,7 @@ func (h Host) driver(ctx context.Context) (*driver, error) {
 	if fsys == nil {
 		fsys = osFS{}
 	}
-	f := files{calls: newCalls(Config{}.withDefaults().CallTimeout, met), fs: fsys}
+	f := files{Calls: newCalls(Config{}.withDefaults().CallTimeout, met), fs: fsys}
 	on, err := detect(ctx, f, 0)
 	if err != nil {
 		return nil, err

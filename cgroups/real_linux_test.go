@@ -58,7 +58,7 @@ func realManager(t testing.TB, cfg Config) (*Manager, *driver) {
 		t.Skip("makes cgroups: needs root")
 	}
 	cfg.Root = fmt.Sprintf("/nwcg-%d", os.Getpid())
-	f := files{calls: newCalls(10*time.Second, must(newMetrics(nil))), fs: osFS{}}
+	f := files{Calls: newCalls(10*time.Second, must(newMetrics(nil))), fs: osFS{}}
 	on, err := detect(t.Context(), f, 0)
 	if err != nil {
 		t.Skipf("no cgroups to work with: %v", err)

@@ -94,21 +94,6 @@ func TestStatOfAProcess(t *testing.T) {
 	if err != nil || start == 0 || state == "" {
 		t.Errorf("%d, %q, %v", start, state, err)
 	}
-	tail := " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9"
-	for _, name := range []string{"x", ") R 1", "a b (c)"} {
-		if start, state, err := parseStat([]byte("7 (" + name + ")" + tail)); start != 777 || state != "S" || err != nil {
-			t.Errorf("%q: %d, %q, %v", name, start, state, err)
-		}
-	}
-	if _, _, err := parseStat([]byte("7 x")); err == nil {
-		t.Error("no error for nonsense")
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("7 (x) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9"))
-	f.Add([]byte(")"))
-	f.Fuzz(func(t *testing.T, b []byte) { _, _, _ = parseStat(b) })
 }
 
 // What a record's file says is only used if it is whole.

@@ -3,7 +3,6 @@
 package localcri
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/life"
@@ -45,30 +45,20 @@ var errNoHandler = errors.New("the first process of a PID namespace has no handl
 type realProcesses struct{}
 
 func (realProcesses) Start(pid int) (uint64, string, error) {
-	const most = 8 << 10
-	b, err := safefile.ReadFile(fmt.Sprintf("/proc/%d/stat", pid), most)
+	p, err := kernel.This.Process(context.Background(), pid)
 	if err != nil {
 		return 0, "", err
 	}
-	return parseStat(b)
+	return p.Start, string(p.State), nil
 }
 
-// parseStat parses the fields of proc_pid_stat(5) after the process name, which may contain
-// anything.
-func parseStat(b []byte) (start uint64, state string, err error) {
-	const startField = 22 - 3 // index among the fields after the name
-	i := bytes.LastIndexByte(b, ')')
-	fields := bytes.Fields(b[i+1:])
-	if i < 0 || len(fields) <= startField {
-		return 0, "", errors.New("stat of a process has too few fields")
-	}
-	start, err = strconv.ParseUint(string(fields[startField]), 10, 64)
-	return start, string(fields[0]), err
-}
-
-// alive reports whether a process is still the same, and not a zombie.
+// alive reports whether a process is still the same, and not a zombie. One whose state the kernel
+// does not tell in time is there.
 func alive(p processes, id life.Process) bool {
 	start, state, err := p.Start(id.PID)
+	if errors.Is(err, kernel.ErrNoAnswer) {
+		return true
+	}
 	return err == nil && state != "Z" && state != "X" && (id.StartTime == 0 || start == id.StartTime)
 }
 

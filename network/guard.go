@@ -2,13 +2,14 @@ package network
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 
-	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // WriteGuard writes the process group whose leader is pid into a guard. A plugin
@@ -74,28 +75,12 @@ func parseGuard(b []byte) (group, error) {
 	return group{int(p), s}, nil
 }
 
-// maxStat is the most bytes that /proc/PID/stat has, with room to spare.
-const maxStat = 4096
-
 // processTimes returns when a process was started, in the kernel's ticks since
 // the boot, and the group that it belongs to.
 func processTimes(pid int) (start uint64, pgrp int, err error) {
-	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(pid)+"/stat", maxStat)
+	p, err := kernel.This.Process(context.Background(), pid)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, fmt.Errorf("process %d: %w", pid, err)
 	}
-	// The name, in parentheses, may hold anything, parentheses included.
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 20 {
-		return 0, 0, fmt.Errorf("stat of process %d has %d fields after the name; want 20", pid, len(fields))
-	}
-	pgrp, err = strconv.Atoi(string(fields[2])) // field 5
-	if err != nil {
-		return 0, 0, fmt.Errorf("stat of process %d: group: %w", pid, err)
-	}
-	start, err = strconv.ParseUint(string(fields[19]), 10, 64) // field 22
-	if err != nil {
-		return 0, 0, fmt.Errorf("stat of process %d: start: %w", pid, err)
-	}
-	return start, pgrp, nil
+	return p.Start, p.Group, nil
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 func TestInCgroup(t *testing.T) {
@@ -128,10 +130,8 @@ func TestKillCgroupKillsWhatForks(t *testing.T) {
 		}
 		alive := 0
 		for _, pid := range pids {
-			if b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
-				if st, err := parseStat(b); err == nil && !st.zombie {
-					alive++
-				}
+			if p, err := kernel.This.Process(t.Context(), pid); err == nil && !p.Ended() {
+				alive++
 			}
 		}
 		if alive == 0 {
@@ -190,18 +190,14 @@ func TestProcessOfSomebodyElse(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			b, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/stat")
-			if err != nil {
-				t.Fatal(err)
-			}
-			st, err := parseStat(b)
-			if err != nil || st.start == 0 {
+			st, err := kernel.This.Process(t.Context(), cmd.Process.Pid)
+			if err != nil || st.Start == 0 {
 				t.Fatalf("%+v, %v", st, err)
 			}
-			if p, err := OpenProcess(cmd.Process.Pid, st.start+1); !errors.Is(err, ErrGone) {
+			if p, err := OpenProcess(cmd.Process.Pid, st.Start+1); !errors.Is(err, ErrGone) {
 				t.Errorf("another one of its number: %v, %v", p, err)
 			}
-			p, err := OpenProcess(cmd.Process.Pid, st.start)
+			p, err := OpenProcess(cmd.Process.Pid, st.Start)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,36 +234,14 @@ func TestProcessOfSomebodyElse(t *testing.T) {
 			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrGone) {
 				t.Errorf("Signal after its end: %v", err)
 			}
-			if _, err := OpenProcess(cmd.Process.Pid, st.start); !errors.Is(err, ErrGone) {
+			if _, err := OpenProcess(cmd.Process.Pid, st.Start); !errors.Is(err, ErrGone) {
 				t.Errorf("OpenProcess after its end: %v", err)
 			}
 		})
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	fields := func(state, start, exit string) string {
-		f := make([]string, 50)
-		for i := range f {
-			f[i] = "0"
-		}
-		f[0], f[19], f[49] = state, start, exit
-		return strings.Join(f, " ")
-	}
-	for text, want := range map[string]stat{
-		"7 (a) " + fields("Z", "123", "256"):       {true, 123, 256},
-		"7 (a) b) " + fields("S", "9", "0") + "\n": {false, 9, 0},
-	} {
-		got, err := parseStat([]byte(text))
-		if (err != nil) != (want == stat{}) || err == nil && got != want {
-			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "7 (a", "7 (a) S 1 2", "x"} {
-		if got, err := parseStat([]byte(text)); err == nil {
-			t.Errorf("%q: %+v", text, got)
-		}
-	}
+func TestCode(t *testing.T) {
 	for status, want := range map[int32]int32{0: 0, 256: 1, 7 << 8: 7, 9: 137, 15: 143, 11 | 0x80: 139} {
 		if got := code(status); got != want {
 			t.Errorf("code(%d) = %d; want %d", status, got, want)

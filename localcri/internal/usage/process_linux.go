@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Process is a process, not necessarily a child of this one. It needs no goroutine.
@@ -40,7 +39,12 @@ func OpenProcess(pid int, startTime uint64) (*Process, error) {
 	if startTime == 0 {
 		return p, nil
 	}
-	if st, err := p.stat(); err != nil || st.start != startTime {
+	st, err := p.stat()
+	if errors.Is(err, kernel.ErrNoAnswer) {
+		_ = p.Close()
+		return nil, err
+	}
+	if err != nil || st.Start != startTime {
 		_ = p.Close()
 		return nil, fmt.Errorf("%w: %d", ErrGone, pid)
 	}
@@ -96,8 +100,8 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	}
 	out := Exit{At: time.Now()}
 	// The exit code of a zombie is in its stat file; later only the pidfd has it.
-	if st, err := p.stat(); err == nil && st.zombie {
-		out.Known, out.Code = true, code(st.exit)
+	if st, err := p.stat(); err == nil && st.Ended() {
+		out.Known, out.Code = true, code(st.Exit)
 		return out, nil
 	}
 	if _, supported := p.info(); !supported {
@@ -157,39 +161,14 @@ func (p *Process) info() (info *unix.PidfdInfo, supported bool) {
 	}
 }
 
-// stat has some fields of a process's stat file.
-type stat struct {
-	zombie bool
-	start  uint64 // field 22
-	exit   int32  // field 52
-}
-
 // stat reads the stat file. If the pidfd is still valid afterwards, the file belongs to this
 // process, and not to a later one with the same PID.
-func (p *Process) stat() (stat, error) {
-	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(p.pid)+"/stat", maxFile)
+func (p *Process) stat() (kernel.Process, error) {
+	out, err := kernel.This.Process(context.Background(), p.pid)
 	if err != nil {
-		return stat{}, err
+		return kernel.Process{}, err
 	}
-	if err := p.Signal(0); err != nil {
-		return stat{}, err
-	}
-	return parseStat(b)
-}
-
-func parseStat(b []byte) (stat, error) {
-	i := bytes.LastIndexByte(b, ')') // the name before it may contain any character
-	f := bytes.Fields(b[i+1:])
-	if i < 0 || len(f) < 20 {
-		return stat{}, fmt.Errorf("stat of a process: %d fields", len(f))
-	}
-	start, err := strconv.ParseUint(string(f[22-3]), 10, 64)
-	out := stat{zombie: string(f[0]) == "Z" || string(f[0]) == "X", start: start}
-	if len(f) > 52-3 {
-		exit, exitErr := strconv.ParseInt(string(f[52-3]), 10, 32)
-		out.exit, err = int32(exit), errors.Join(err, exitErr)
-	}
-	return out, err
+	return out, p.Signal(0)
 }
 
 // code converts a wait status to an exit code as in shells and the CRI.

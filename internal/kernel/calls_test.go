@@ -1,4 +1,4 @@
-package cgroups
+package kernel
 
 import (
 	"context"
@@ -11,13 +11,16 @@ import (
 	"time"
 )
 
-func newBatchTest(t *testing.T) *calls {
+func newBatchTest(t *testing.T) *Calls {
 	t.Helper()
-	met, err := newMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newCalls(10*time.Second, met)
+	hang := 0
+	c := NewCalls(10*time.Second, func(by int) { hang += by })
+	t.Cleanup(func() {
+		if hang != 0 {
+			t.Errorf("%d calls hang in the end", hang)
+		}
+	})
+	return c
 }
 
 // Each call of a batch has the whole timeout.
@@ -25,10 +28,10 @@ func TestABatchOfSlowCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBatchTest(t)
 		failed := errors.New("no")
-		err := c.together(t.Context(), func(b *batch) error {
+		err := c.Together(t.Context(), func(b *Batch) error {
 			var errs []error
 			for _, target := range []string{"a", "b", "c", "d"} {
-				errs = append(errs, b.do(t.Context(), "write", target, func() error {
+				errs = append(errs, b.Do(t.Context(), "write", target, func() error {
 					time.Sleep(9 * time.Second)
 					if target == "b" {
 						return failed
@@ -55,9 +58,9 @@ func TestABatchThatHangs(t *testing.T) {
 		var mu sync.Mutex
 		var made []string
 		try := func(ctx context.Context, hang chan struct{}) error {
-			return c.together(ctx, func(b *batch) error {
+			return c.Together(ctx, func(b *Batch) error {
 				for _, target := range []string{"a", "b", "c"} {
-					if err := b.do(ctx, "mkdir", target, func() error {
+					if err := b.Do(ctx, "mkdir", target, func() error {
 						mu.Lock()
 						made = append(made, target)
 						mu.Unlock()
@@ -81,7 +84,7 @@ func TestABatchThatHangs(t *testing.T) {
 		if err := try(t.Context(), hang); !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "mkdir b: ") || time.Since(began) != 10*time.Second {
 			t.Errorf("again, after %v: %v", time.Since(began), err)
 		}
-		if err := c.do(t.Context(), "rmdir", "b", func() error { return nil }); !errors.Is(err, ErrNoAnswer) {
+		if err := c.Do(t.Context(), "rmdir", "b", func() error { return nil }); !errors.Is(err, ErrNoAnswer) {
 			t.Errorf("another call: %v", err)
 		}
 		close(hang)

@@ -1,0 +1,201 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+)
+
+// Calls limits the time of calls that may hang: a write to memory.max reclaims
+// memory first, and D-Bus has no deadline of its own. A hung call cannot be ended;
+// its goroutine is abandoned and counted.
+type Calls struct {
+	timeout time.Duration
+	changed func(by int)
+
+	// mu guards stuck. A call's goroutine holds it while it hands over its result.
+	mu sync.Mutex
+	// stuck has the start times of calls that were given up and have not returned, by file or
+	// unit.
+	stuck map[string]time.Time
+}
+
+// NewCalls returns Calls with this timeout for each. changed is called with 1 for a call that is
+// abandoned, and with -1 when it returns; it must not call back.
+func NewCalls(timeout time.Duration, changed func(by int)) *Calls {
+	return &Calls{timeout: timeout, changed: changed, stuck: map[string]time.Time{}}
+}
+
+// mark notes that a call for target was abandoned. Two calls that began at the same time may both
+// hang: the older mark is kept. The caller holds c.mu.
+func (c *Calls) mark(target string, start time.Time) {
+	if _, other := c.stuck[target]; !other {
+		c.stuck[target] = start
+		c.changed(1)
+	}
+}
+
+// unmark removes the mark of a call that has returned, unless it is that of another call for the
+// same target. The caller holds c.mu.
+func (c *Calls) unmark(target string, start time.Time) {
+	if c.stuck[target].Equal(start) {
+		delete(c.stuck, target)
+		c.changed(-1)
+	}
+}
+
+// Do calls f and waits for it until the timeout or the end of ctx. It returns
+// ErrNoAnswer for a call that it abandons, and at once while an abandoned call for
+// the same target has not returned: at most one call hangs for each target. An
+// abandoned call may still take effect.
+func (c *Calls) Do(ctx context.Context, what, target string, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s %s: %w", what, target, err)
+	}
+	c.mu.Lock()
+	since, stuck := c.stuck[target]
+	c.mu.Unlock()
+	if stuck {
+		return refused(what, target, since)
+	}
+	start := time.Now()
+	// The buffer lets the goroutine end without a receiver.
+	done := make(chan error, 1)
+	go func() {
+		err := f()
+		// Clearing the mark and handing over the result are one step under mu.
+		// Otherwise a mark could be set after the call had returned, and its target
+		// would be refused forever.
+		c.mu.Lock()
+		c.unmark(target, start)
+		done <- err
+		c.mu.Unlock()
+	}()
+	timer := time.NewTimer(c.timeout)
+	defer timer.Stop()
+	var why error
+	select {
+	case err := <-done:
+		return wrap(what, target, err)
+	case <-timer.C:
+		why = fmt.Errorf("%w in %v", ErrNoAnswer, c.timeout)
+	case <-ctx.Done():
+		why = fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case err := <-done: // it returned just in time
+		return wrap(what, target, err)
+	default:
+	}
+	c.mark(target, start)
+	return fmt.Errorf("%s %s: %w", what, target, why)
+}
+
+// wrap adds action and target, unless err is a PathError, which has both.
+func wrap(what, target string, err error) error {
+	var named *fs.PathError
+	if err == nil || errors.As(err, &named) {
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", what, target, err)
+}
+
+// Batch makes calls one after the other on one goroutine. Each call has the whole
+// timeout, and is marked as stuck if it does not return. All of them share one
+// goroutine and one timer: a pod's cgroup takes twenty calls on v1.
+type Batch struct {
+	*Calls
+
+	// Guarded by Calls.mu: the current or last call, and whether the batch was
+	// abandoned. An abandoned batch makes no further call.
+	what, target string
+	start        time.Time
+	gone         bool
+}
+
+// Together runs f, which makes its file system calls through the batch. It returns when f
+// returns, when a call times out (ErrNoAnswer), or when ctx ends. After ErrNoAnswer f may still
+// run, so the caller must not read variables that f writes.
+func (c *Calls) Together(ctx context.Context, f func(*Batch) error) error {
+	b := &Batch{Calls: c, start: time.Now()}
+	done := make(chan error, 1)
+	go func() { done <- f(b) }()
+	timer := time.NewTimer(c.timeout)
+	defer timer.Stop()
+	for {
+		var why error
+		select {
+		case err := <-done:
+			return err
+		case <-timer.C:
+			why = fmt.Errorf("%w in %v", ErrNoAnswer, c.timeout)
+		case <-ctx.Done():
+			why = fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+		}
+		if left, err := b.abandon(ctx, why); left > 0 {
+			timer.Reset(left)
+		} else {
+			return err
+		}
+	}
+}
+
+// abandon gives the batch up together with its current call, unless that call has
+// time left.
+func (b *Batch) abandon(ctx context.Context, why error) (left time.Duration, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if left = b.timeout - time.Since(b.start); left > 0 && ctx.Err() == nil {
+		return left, nil
+	}
+	b.gone = true
+	if b.target == "" {
+		return 0, why // no call was made yet
+	}
+	b.mark(b.target, b.start)
+	return 0, fmt.Errorf("%s %s: %w", b.what, b.target, why)
+}
+
+// Do makes one call of the batch, with the results of Calls.Do.
+func (b *Batch) Do(ctx context.Context, what, target string, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s %s: %w", what, target, err)
+	}
+	if err := b.begin(what, target); err != nil {
+		return err
+	}
+	err := f()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		b.unmark(target, b.start)
+		return fmt.Errorf("%s %s: %w", what, target, ErrNoAnswer)
+	}
+	// The time between two calls does not count against the timeout.
+	b.start = time.Now()
+	return wrap(what, target, err)
+}
+
+// begin records the start of a call.
+func (b *Batch) begin(what, target string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return fmt.Errorf("%s %s: %w", what, target, ErrNoAnswer)
+	}
+	if since, stuck := b.stuck[target]; stuck {
+		return refused(what, target, since)
+	}
+	b.what, b.target, b.start = what, target, time.Now()
+	return nil
+}
+
+// refused returns the error of a call whose target is stuck.
+func refused(what, target string, since time.Time) error {
+	return fmt.Errorf("%s %s: %w to a call of %v ago", what, target, ErrNoAnswer, time.Since(since).Round(time.Second))
+}

@@ -1,0 +1,108 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+)
+
+// Files are the files of one file system of the kernel. Names are as in io/fs. Errors are ErrAbsent
+// for a missing file, ErrGone for one of a process or cgroup that ends meanwhile, ErrTooLong, or
+// those of the system calls.
+type Files interface {
+	Read(name string, most int) ([]byte, error)
+	// Dirs returns the names of the directories in a directory.
+	Dirs(name string, most int) ([]string, error)
+}
+
+// Of returns the Files of an io/fs file system; nil for nil.
+func Of(f fs.FS) Files {
+	switch f := f.(type) {
+	case nil:
+		return nil
+	case Files:
+		return f
+	default:
+		return ioFiles{f}
+	}
+}
+
+type ioFiles struct{ fs.FS }
+
+func (f ioFiles) Read(name string, most int) ([]byte, error) {
+	file, err := f.Open(name)
+	if err != nil {
+		return nil, sort(err)
+	}
+	defer func() { _ = file.Close() }()
+	b, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
+	if err != nil {
+		return nil, sort(err)
+	}
+	return bounded(name, b, most)
+}
+
+func bounded(name string, b []byte, most int) ([]byte, error) {
+	if len(b) > most {
+		return nil, fmt.Errorf("read %s: %w of %d bytes", name, ErrTooLong, most)
+	}
+	return b, nil
+}
+
+func (f ioFiles) Dirs(name string, most int) ([]string, error) {
+	dir, err := f.Open(name)
+	if err != nil {
+		return nil, sort(err)
+	}
+	defer func() { _ = dir.Close() }()
+	list, ok := dir.(fs.ReadDirFile)
+	if !ok {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: syscall.ENOTDIR}
+	}
+	entries, err := list.ReadDir(most + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, sort(err)
+	}
+	if len(entries) > most {
+		return nil, fmt.Errorf("list %s: %w of %d names", name, ErrTooLong, most)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// below are the Files of a directory.
+type below struct {
+	Files
+	dir string
+}
+
+func (b below) Read(name string, most int) ([]byte, error) { return b.Files.Read(b.dir+name, most) }
+func (b below) Dirs(name string, most int) ([]string, error) {
+	return b.Files.Dirs(b.dir+name, most)
+}
+
+// readError is an error of a system call with its meaning. Its text is that of the call.
+type readError struct{ meaning, err error }
+
+func (e *readError) Error() string   { return e.err.Error() }
+func (e *readError) Unwrap() []error { return []error{e.meaning, e.err} }
+
+// sort adds the meaning of an error of a system call.
+func sort(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EOPNOTSUPP): // the latter of PSI that is switched off
+		return &readError{ErrAbsent, err}
+	case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ESRCH):
+		return &readError{ErrGone, err}
+	}
+	return err
+}
