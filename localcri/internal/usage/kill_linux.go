@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
@@ -86,7 +87,7 @@ func (r *Reader) freezer(cgroup string) func(bool) error {
 		}
 		for end := time.Now().Add(freezePatience); time.Now().Before(end); time.Sleep(killPause) {
 			b, err := safefile.ReadFile(filepath.Join(dir, shown), maxFile)
-			if err != nil || strings.TrimSpace(string(b)) == "FROZEN" || flat(b)["frozen"] == 1 {
+			if err != nil || strings.TrimSpace(string(b)) == "FROZEN" || strings.Contains("\n"+string(b), "\nfrozen 1\n") {
 				return nil
 			}
 			if !r.v2 { // a new task is frozen by the next write
@@ -189,7 +190,7 @@ func (r *Reader) Processes(cgroup string) ([]int, error) {
 			if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup: its domain lists the processes
 				return nil
 			}
-			for _, pid := range pids(b) {
+			for _, pid := range kernel.ParsePIDs(b) {
 				if !found[pid] {
 					found[pid] = true
 					out = append(out, pid)

@@ -2,13 +2,13 @@ package usage
 
 import (
 	"context"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Labels are the common labels of all metrics of a container or pod, as in the kubelet's
@@ -36,7 +36,7 @@ type metric struct {
 // given is the input of metrics; a nil part produces none.
 type given struct {
 	f        *figures
-	ifaces   []iface
+	ifaces   []kernel.Interface
 	layer    *runtimeapi.FilesystemUsage
 	room     *room
 	opened   *opened
@@ -50,28 +50,28 @@ type point struct {
 	value  uint64
 }
 
-func one(n *uint64) []point {
-	if n == nil {
-		return nil
+func one(a kernel.Amount) []point {
+	if n, ok := a.Number(); ok {
+		return []point{{value: n}}
 	}
-	return []point{{value: *n}}
+	return nil
 }
 
 // seconds converts nanoseconds to seconds, the time unit of Prometheus. Values of the CRI are
 // integers, so it rounds down.
-func seconds(nanos *uint64) []point {
-	if nanos == nil {
-		return nil
+func seconds(nanos kernel.Amount) []point {
+	if n, ok := nanos.Number(); ok {
+		return []point{{value: n / uint64(time.Second)}}
 	}
-	return []point{{value: *nanos / uint64(time.Second)}}
+	return nil
 }
 
 // limit returns a limit, 0 if there is none.
-func limit(n *uint64) []point {
-	if n != nil && *n == math.MaxUint64 {
+func limit(a kernel.Amount) []point {
+	if a.Unlimited() {
 		return []point{{value: 0}}
 	}
-	return one(n)
+	return one(a)
 }
 
 const (
@@ -82,43 +82,43 @@ const (
 // metrics are all metrics.
 var metrics = slices.Concat([]metric{
 	{"container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", counter, []string{"cpu"}, func(g *given) []point {
-		out := seconds(g.fig().cpu.total)
+		out := seconds(g.fig().cpu.Total)
 		for i := range out {
 			out[i].labels = []string{"total"}
 		}
 		return out
 	}},
-	{"container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.user) }},
-	{"container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.system) }},
-	{"container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", counter, nil, func(g *given) []point { return one(g.fig().cpu.periods) }},
-	{"container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", counter, nil, func(g *given) []point { return one(g.fig().cpu.throttled) }},
-	{"container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.throttledNanos) }},
-	{"container_spec_cpu_shares", "CPU share of the container.", gauge, nil, func(g *given) []point { return one(g.fig().cpu.shares) }},
-	{"container_spec_cpu_period", "CPU period of the container.", gauge, nil, func(g *given) []point { return one(g.fig().cpu.period) }},
-	{"container_spec_cpu_quota", "CPU quota of the container.", gauge, nil, func(g *given) []point { return one(g.fig().cpu.quota) }},
+	{"container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.User) }},
+	{"container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.System) }},
+	{"container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", counter, nil, func(g *given) []point { return one(g.fig().cpu.Periods) }},
+	{"container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", counter, nil, func(g *given) []point { return one(g.fig().cpu.Throttled) }},
+	{"container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.ThrottledFor) }},
+	{"container_spec_cpu_shares", "CPU share of the container.", gauge, nil, func(g *given) []point { return one(g.fig().limits.Shares) }},
+	{"container_spec_cpu_period", "CPU period of the container.", gauge, nil, func(g *given) []point { return one(g.fig().limits.Period) }},
+	{"container_spec_cpu_quota", "CPU quota of the container.", gauge, nil, func(g *given) []point { return one(g.fig().limits.Quota) }},
 
-	{"container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed.", gauge, nil, func(g *given) []point { return one(g.fig().memory.usage) }},
-	{"container_memory_working_set_bytes", "Current working set in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.workingSet) }},
-	{"container_memory_rss", "Size of RSS in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.rss) }},
-	{"container_memory_cache", "Number of bytes of page cache memory.", gauge, nil, func(g *given) []point { return one(g.fig().memory.cache) }},
-	{"container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.mapped) }},
-	{"container_memory_swap", "Container swap usage in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.swap) }},
-	{"container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.max) }},
-	{"container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.kernel) }},
-	{"container_memory_failcnt", "Number of memory usage hits limits.", counter, nil, func(g *given) []point { return one(g.fig().memory.failures) }},
+	{"container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed.", gauge, nil, func(g *given) []point { return one(g.fig().usage) }},
+	{"container_memory_working_set_bytes", "Current working set in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().workingSet) }},
+	{"container_memory_rss", "Size of RSS in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.Anon) }},
+	{"container_memory_cache", "Number of bytes of page cache memory.", gauge, nil, func(g *given) []point { return one(g.fig().memory.Cache) }},
+	{"container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.Mapped) }},
+	{"container_memory_swap", "Container swap usage in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().swap) }},
+	{"container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().max) }},
+	{"container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.Kernel) }},
+	{"container_memory_failcnt", "Number of memory usage hits limits.", counter, nil, func(g *given) []point { return one(g.fig().events.Max) }},
 	{"container_memory_failures_total", "Cumulative count of memory allocation failures.", counter, []string{"failure_type", "scope"}, func(g *given) []point {
 		var out []point
-		for kind, n := range map[string]*uint64{"pgfault": g.fig().memory.faults, "pgmajfault": g.fig().memory.majorFaults} {
-			if n != nil {
-				out = append(out, point{[]string{kind, "hierarchy"}, *n})
+		for kind, n := range map[string]kernel.Amount{"pgfault": g.fig().memory.AllFaults, "pgmajfault": g.fig().memory.AllMajorFaults} {
+			if n, ok := n.Number(); ok {
+				out = append(out, point{[]string{kind, "hierarchy"}, n})
 			}
 		}
 		slices.SortFunc(out, func(a, b point) int { return slices.Compare(a.labels, b.labels) })
 		return out
 	}},
-	{"container_oom_events_total", "Count of out of memory events observed for the container.", counter, nil, func(g *given) []point { return one(g.fig().memory.oom) }},
-	{"container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().memory.limit) }},
-	{"container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().memory.swapLimit) }},
+	{"container_oom_events_total", "Count of out of memory events observed for the container.", counter, nil, func(g *given) []point { return one(g.fig().events.OOMKills) }},
+	{"container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().limit) }},
+	{"container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().swapLimit) }},
 
 	{"container_processes", "Number of processes running inside the container.", gauge, nil, func(g *given) []point {
 		return g.ofOpened(func(o opened) uint64 { return o.processes })
@@ -129,8 +129,8 @@ var metrics = slices.Concat([]metric{
 	{"container_sockets", "Number of open sockets for the container.", gauge, nil, func(g *given) []point {
 		return g.ofOpened(func(o opened) uint64 { return o.sockets })
 	}},
-	{"container_threads", "Number of threads running inside the container.", gauge, nil, func(g *given) []point { return one(g.fig().pids) }},
-	{"container_threads_max", "Maximum number of threads allowed inside the container.", gauge, nil, func(g *given) []point { return limit(g.fig().pidsLimit) }},
+	{"container_threads", "Number of threads running inside the container.", gauge, nil, func(g *given) []point { return one(g.fig().threads) }},
+	{"container_threads_max", "Maximum number of threads allowed inside the container.", gauge, nil, func(g *given) []point { return limit(g.fig().maxThreads) }},
 
 	{"container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", gauge, []string{"device"}, func(g *given) []point {
 		return g.ofLayer(g.layer.GetUsedBytes())
@@ -149,23 +149,22 @@ var metrics = slices.Concat([]metric{
 	}},
 	{"container_blkio_device_usage_total", "Cumulative count of bytes read and written, by device.", counter, []string{"device", "major", "minor", "operation"}, func(g *given) []point {
 		var out []point
-		for _, d := range slices.Sorted(maps.Keys(g.fig().io)) {
-			major, minor, _ := strings.Cut(string(d), ":")
-			o := g.fig().io[d]
-			out = append(out, point{[]string{string(d), major, minor, "Read"}, o.readBytes}, point{[]string{string(d), major, minor, "Write"}, o.writeBytes})
+		for _, d := range g.disks() {
+			major, minor, _ := strings.Cut(d.Device, ":")
+			out = append(out, point{[]string{d.Device, major, minor, "Read"}, d.ReadBytes}, point{[]string{d.Device, major, minor, "Write"}, d.WriteBytes})
 		}
 		return out
 	}},
-	ioMetric("container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(o operations) uint64 { return o.readBytes }),
-	ioMetric("container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(o operations) uint64 { return o.writeBytes }),
-	ioMetric("container_fs_reads_total", "Cumulative count of reads completed.", func(o operations) uint64 { return o.reads }),
-	ioMetric("container_fs_writes_total", "Cumulative count of writes completed.", func(o operations) uint64 { return o.writes }),
+	ioMetric("container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(d kernel.DiskIO) uint64 { return d.ReadBytes }),
+	ioMetric("container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(d kernel.DiskIO) uint64 { return d.WriteBytes }),
+	ioMetric("container_fs_reads_total", "Cumulative count of reads completed.", func(d kernel.DiskIO) uint64 { return d.Reads }),
+	ioMetric("container_fs_writes_total", "Cumulative count of writes completed.", func(d kernel.DiskIO) uint64 { return d.Writes }),
 
 	{"container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge, nil, func(g *given) []point { return at(g.started) }},
 	{"container_last_seen", "Last time a container was seen by the exporter.", gauge, nil, func(g *given) []point { return at(g.lastSeen) }},
 },
-	netMetrics("receive", func(i iface) [4]uint64 { return [4]uint64{i.rxBytes, i.rxPackets, i.rxErrors, i.rxDropped} }),
-	netMetrics("transmit", func(i iface) [4]uint64 { return [4]uint64{i.txBytes, i.txPackets, i.txErrors, i.txDropped} }),
+	netMetrics("receive", func(i kernel.Interface) [4]uint64 { return [4]uint64{i.RxBytes, i.RxPackets, i.RxErrors, i.RxDropped} }),
+	netMetrics("transmit", func(i kernel.Interface) [4]uint64 { return [4]uint64{i.TxBytes, i.TxPackets, i.TxErrors, i.TxDropped} }),
 )
 
 func (g *given) fig() *figures {
@@ -173,6 +172,11 @@ func (g *given) fig() *figures {
 		return &figures{}
 	}
 	return g.f
+}
+
+// disks returns the disks by device.
+func (g *given) disks() []kernel.DiskIO {
+	return slices.SortedFunc(slices.Values(g.fig().io), func(a, b kernel.DiskIO) int { return strings.Compare(a.Device, b.Device) })
 }
 
 // ofLayer adds a device label, empty since overlayfs is not on one device.
@@ -204,17 +208,17 @@ func at(t time.Time) []point {
 	return []point{{value: uint64(t.Unix())}}
 }
 
-func ioMetric(name, help string, of func(operations) uint64) metric {
+func ioMetric(name, help string, of func(kernel.DiskIO) uint64) metric {
 	return metric{name, help, counter, []string{"device"}, func(g *given) []point {
 		var out []point
-		for _, d := range slices.Sorted(maps.Keys(g.fig().io)) {
-			out = append(out, point{[]string{string(d)}, of(g.fig().io[d])})
+		for _, d := range g.disks() {
+			out = append(out, point{[]string{d.Device}, of(d)})
 		}
 		return out
 	}}
 }
 
-func netMetrics(way string, of func(iface) [4]uint64) []metric {
+func netMetrics(way string, of func(kernel.Interface) [4]uint64) []metric {
 	var out []metric
 	for i, what := range []struct{ name, help string }{
 		{"bytes", "bytes"}, {"packets", "packets"}, {"errors", "errors encountered"}, {"packets_dropped", "packets dropped"},
@@ -224,7 +228,7 @@ func netMetrics(way string, of func(iface) [4]uint64) []metric {
 			func(g *given) []point {
 				var out []point
 				for _, f := range g.ifaces {
-					out = append(out, point{[]string{f.name}, of(f)[i]})
+					out = append(out, point{[]string{f.Name}, of(f)[i]})
 				}
 				return out
 			},
@@ -257,10 +261,11 @@ func (g *given) metrics(l Labels) []*runtimeapi.Metric {
 // ContainerMetrics returns the metrics of a container, from its cgroup and the directory of its
 // writable layer, "" if there is none. The error is fs.ErrNotExist if the cgroup does not exist.
 func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
-	if err := r.exists(cgroup); err != nil {
+	f, err := r.look(ctx, cgroup)
+	if err != nil {
 		return nil, err
 	}
-	g := &given{f: r.look(cgroup), opened: r.open(cgroup), started: started, lastSeen: time.Now()}
+	g := &given{f: f, opened: r.open(cgroup), started: started, lastSeen: time.Now()}
 	if writable != "" {
 		g.room = roomOf(writable)
 		g.layer = r.layers.measure(ctx, writable, r.cfg.Mountpoint)
@@ -270,13 +275,13 @@ func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, 
 
 // PodMetrics returns the metrics of a pod, from its cgroup and the network namespace at netns; ""
 // omits either.
-func (r *Reader) PodMetrics(_ context.Context, cgroup, netns string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
+func (r *Reader) PodMetrics(ctx context.Context, cgroup, netns string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
 	g := &given{started: started, lastSeen: time.Now()}
 	if cgroup != "" && cgroup != "/" {
-		if err := r.exists(cgroup); err != nil {
+		var err error
+		if g.f, err = r.look(ctx, cgroup); err != nil {
 			return nil, err
 		}
-		g.f = r.look(cgroup)
 	}
 	if netns != "" {
 		var err error

@@ -1,9 +1,9 @@
 package usage
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/internal/detached"
-	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Config configures a Reader.
@@ -27,6 +27,7 @@ type Config struct {
 // Reader reads the usage of containers and pods. Its methods may be called from any goroutine.
 type Reader struct {
 	cfg    Config
+	kernel *kernel.Reader
 	v2     bool
 	layers layers
 	kills  detached.Group[struct{}] // by cgroup
@@ -56,12 +57,15 @@ func New(cfg Config) (*Reader, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	_, err := safefile.ReadFile(filepath.Join(cfg.Root, "cgroup.controllers"), maxFile)
-	return &Reader{cfg: cfg, v2: err == nil, kills: detached.Group[struct{}]{Wait: true}, samples: map[string]sample{}}, nil
+	r := &Reader{cfg: cfg, kernel: kernel.New(kernel.Options{Cgroups: kernel.Dir(cfg.Root)}), kills: detached.Group[struct{}]{Wait: true}, samples: map[string]sample{}}
+	var err error
+	if r.v2, err = r.kernel.V2(context.Background()); err != nil {
+		return nil, fmt.Errorf("usage: version of cgroups: %w", err)
+	}
+	return r, nil
 }
 
-// maxFile is the limit for reading a file of a cgroup, in bytes; memory.stat has some kilobytes,
-// and io.stat one line for each disk.
+// maxFile is the limit for reading a small file of a cgroup or a process, in bytes.
 const maxFile = 1 << 20
 
 // checkCgroup rejects paths that are not below the root.
@@ -78,34 +82,6 @@ func (r *Reader) dir(controller, cgroup string) string {
 		return filepath.Join(r.cfg.Root, cgroup)
 	}
 	return filepath.Join(r.cfg.Root, controller, cgroup)
-}
-
-// read returns the content of a cgroup's file; nil if it does not exist.
-func (r *Reader) read(controller, cgroup, name string) []byte {
-	b, err := safefile.ReadFile(filepath.Join(r.dir(controller, cgroup), name), maxFile)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-func (r *Reader) number(controller, cgroup, name string) *uint64 {
-	n, ok := number(r.read(controller, cgroup, name))
-	if !ok {
-		return nil
-	}
-	return &n
-}
-
-// exists returns an error if the cgroup does not exist.
-func (r *Reader) exists(cgroup string) error {
-	if err := checkCgroup(cgroup); err != nil {
-		return err
-	}
-	if _, err := safefile.ReadFile(filepath.Join(r.dir("memory", cgroup), "cgroup.procs"), maxFile); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cgroup %s: %w", cgroup, fs.ErrNotExist)
-	}
-	return nil
 }
 
 // OOMFile returns the path of the file that counts OOM kills in a cgroup: memory.events of v2,

@@ -2,13 +2,12 @@ package usage
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/nspin"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -20,10 +19,10 @@ import (
 func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runtimeapi.ContainerStats, error) {
 	out := &runtimeapi.ContainerStats{}
 	if cgroup != "" {
-		if err := r.exists(cgroup); err != nil {
+		f, err := r.look(ctx, cgroup)
+		if err != nil {
 			return nil, err
 		}
-		f := r.look(cgroup)
 		out.Cpu, out.Memory, out.Swap, out.Io = r.cpu(cgroup, f), f.criMemory(), f.criSwap(), f.criIO()
 	}
 	if writable != "" {
@@ -35,16 +34,16 @@ func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runti
 // Pod returns the usage of a pod, from its cgroup and the interfaces of the network namespace at
 // netns; "" omits either. If the pod has no cgroup of its own ("" or "/"), values of a cgroup are
 // omitted. The caller adds the containers.
-func (r *Reader) Pod(_ context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error) {
+func (r *Reader) Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error) {
 	out := &runtimeapi.LinuxPodSandboxStats{}
 	if cgroup != "" && cgroup != "/" {
-		if err := r.exists(cgroup); err != nil {
+		f, err := r.look(ctx, cgroup)
+		if err != nil {
 			return nil, err
 		}
-		f := r.look(cgroup)
 		out.Cpu, out.Memory, out.Io = r.cpu(cgroup, f), f.criMemory(), f.criIO()
-		if f.pids != nil {
-			out.Process = &runtimeapi.ProcessUsage{Timestamp: f.at.UnixNano(), ProcessCount: value(f.pids)}
+		if f.threads.Known() {
+			out.Process = &runtimeapi.ProcessUsage{Timestamp: f.at.UnixNano(), ProcessCount: value(f.threads)}
 		}
 	}
 	if netns != "" {
@@ -57,66 +56,63 @@ func (r *Reader) Pod(_ context.Context, cgroup, netns string) (*runtimeapi.Linux
 	return out, nil
 }
 
-func value(n *uint64) *runtimeapi.UInt64Value {
-	if n == nil {
-		return nil
+// value returns a number; nil if it is absent or unlimited.
+func value(a kernel.Amount) *runtimeapi.UInt64Value {
+	if n, ok := a.Number(); ok {
+		return &runtimeapi.UInt64Value{Value: n}
 	}
-	return &runtimeapi.UInt64Value{Value: *n}
+	return nil
 }
 
 func (r *Reader) cpu(cgroup string, f *figures) *runtimeapi.CpuUsage {
-	if f.cpu.total == nil {
+	total, ok := f.cpu.Total.Number()
+	if !ok {
 		return nil
 	}
-	return &runtimeapi.CpuUsage{
-		Timestamp: f.at.UnixNano(), UsageCoreNanoSeconds: value(f.cpu.total),
-		UsageNanoCores: value(r.rate(cgroup, f.at, *f.cpu.total)), Psi: psi(f.pressure.cpu),
+	out := &runtimeapi.CpuUsage{Timestamp: f.at.UnixNano(), UsageCoreNanoSeconds: value(f.cpu.Total), Psi: psi(f.pressure.cpu)}
+	if rate := r.rate(cgroup, f.at, total); rate != nil {
+		out.UsageNanoCores = &runtimeapi.UInt64Value{Value: *rate}
 	}
+	return out
 }
 
 func (f *figures) criMemory() *runtimeapi.MemoryUsage {
-	m := &f.memory
-	if m.usage == nil {
+	if !f.usage.Known() {
 		return nil
 	}
-	out := &runtimeapi.MemoryUsage{
-		Timestamp: f.at.UnixNano(), WorkingSetBytes: value(m.workingSet), UsageBytes: value(m.usage), RssBytes: value(m.rss),
-		PageFaults: value(m.faults), MajorPageFaults: value(m.majorFaults), Psi: psi(f.pressure.memory),
+	return &runtimeapi.MemoryUsage{
+		Timestamp: f.at.UnixNano(), WorkingSetBytes: value(f.workingSet), UsageBytes: value(f.usage), RssBytes: value(f.memory.Anon),
+		AvailableBytes: value(f.limit.Less(f.workingSet)), PageFaults: value(f.memory.Faults), MajorPageFaults: value(f.memory.MajorFaults),
+		Psi: psi(f.pressure.memory),
 	}
-	if m.limit != nil && *m.limit != math.MaxUint64 {
-		out.AvailableBytes = value(less(m.limit, m.workingSet))
-	}
-	return out
 }
 
 func (f *figures) criSwap() *runtimeapi.SwapUsage {
-	m := &f.memory
-	if m.swap == nil {
+	if !f.swap.Known() {
 		return nil
 	}
-	out := &runtimeapi.SwapUsage{Timestamp: f.at.UnixNano(), SwapUsageBytes: value(m.swap)}
-	if m.swapLimit != nil && *m.swapLimit != math.MaxUint64 {
-		out.SwapAvailableBytes = value(less(m.swapLimit, m.swap))
-	}
-	return out
+	return &runtimeapi.SwapUsage{Timestamp: f.at.UnixNano(), SwapUsageBytes: value(f.swap), SwapAvailableBytes: value(f.swapLimit.Less(f.swap))}
 }
 
 func (f *figures) criIO() *runtimeapi.IoUsage {
 	return &runtimeapi.IoUsage{Timestamp: f.at.UnixNano(), Psi: psi(f.pressure.io)}
 }
 
-func psi(p *cgroups.Pressure) *runtimeapi.PsiStats {
+func psi(p *kernel.Pressure) *runtimeapi.PsiStats {
 	if p == nil {
 		return nil
 	}
-	data := func(s cgroups.Stall) *runtimeapi.PsiData {
-		return &runtimeapi.PsiData{Total: uint64(max(s.Total, 0)), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	data := func(s kernel.Stall) *runtimeapi.PsiData {
+		return &runtimeapi.PsiData{Total: uint64(s.Duration()), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
 	}
 	return &runtimeapi.PsiStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
+// maxInterfaces is the maximum number of interfaces reported for a pod.
+const maxInterfaces = 256
+
 // interfaces reads the counters of the interfaces of a network namespace.
-func interfaces(netns string) ([]iface, error) {
+func interfaces(netns string) ([]kernel.Interface, error) {
 	space, err := nspin.OpenPinned(netns, unix.CLONE_NEWNET)
 	if err != nil {
 		return nil, err
@@ -129,23 +125,25 @@ func interfaces(netns string) ([]iface, error) {
 		}
 		return false // the thread ends with its goroutine
 	})
-	return netDev(b), err
+	all := kernel.ParseInterfaces(b)
+	return all[:min(len(all), maxInterfaces)], err
 }
 
 // usualInterface is a pod's main interface, which has the same name in all networks.
 const usualInterface = "eth0"
 
-func criNetwork(all []iface, at time.Time) *runtimeapi.NetworkUsage {
+func criNetwork(all []kernel.Interface, at time.Time) *runtimeapi.NetworkUsage {
 	out := &runtimeapi.NetworkUsage{Timestamp: at.UnixNano()}
 	usual := 0
 	for i, f := range all {
-		if f.name == usualInterface {
+		if f.Name == usualInterface {
 			usual = i
 		}
 	}
 	for i, f := range all {
 		u := &runtimeapi.NetworkInterfaceUsage{
-			Name: f.name, RxBytes: value(&f.rxBytes), RxErrors: value(&f.rxErrors), TxBytes: value(&f.txBytes), TxErrors: value(&f.txErrors),
+			Name: f.Name, RxBytes: value(kernel.Number(f.RxBytes)), RxErrors: value(kernel.Number(f.RxErrors)),
+			TxBytes: value(kernel.Number(f.TxBytes)), TxErrors: value(kernel.Number(f.TxErrors)),
 		}
 		if i == usual {
 			out.DefaultInterface = u

@@ -1,0 +1,410 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Group is a cgroup while it is read, of v1 or v2. A method reads the files that it needs; a value
+// that the kernel does not have, or not any more, is absent. Sums include the cgroups below, except
+// where a method says otherwise.
+type Group struct {
+	files Files
+	batch *Batch
+	ctx   context.Context //nolint:containedctx // that of ReadGroup, for its calls
+	dir   string
+	v2    bool
+	errs  []error
+	hangs error // the first file that does not answer
+}
+
+// ReadGroup reads a cgroup: read gets it, and returns what it needs. dir is a path from the root of the
+// hierarchy, whose own is "/". While a file of the cgroup hangs, the error is ErrNoAnswer, and read
+// may still run.
+func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Group) (T, error)) (T, error) {
+	var late, zero T
+	err := r.calls.Together(ctx, func(b *Batch) (err error) {
+		g := &Group{files: r.cgroups, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/")}
+		if g.v2, err = g.isV2(); err != nil {
+			return err
+		}
+		late, err = read(g)
+		return cmp.Or(g.hangs, err)
+	})
+	if errors.Is(err, ErrNoAnswer) {
+		return zero, err // read may still write its value
+	}
+	return late, err
+}
+
+// isV2 finds out the version: a root without cgroup.controllers is v1, or a hybrid whose controllers
+// are v1.
+func (g *Group) isV2() (bool, error) {
+	_, err := g.call("cgroup.controllers", func(name string) ([]byte, error) { return g.files.Read(name, maxValue) })
+	if errors.Is(err, ErrAbsent) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// V2 reports whether the controllers are those of cgroup v2. What hangs is an error.
+func (r *Reader) V2(ctx context.Context) (bool, error) {
+	return ReadGroup(ctx, r, "/", func(g *Group) (bool, error) { return g.v2, nil })
+}
+
+func (g *Group) call(name string, f func(string) ([]byte, error)) (out []byte, err error) {
+	if g.hangs != nil {
+		return nil, g.hangs
+	}
+	err = g.batch.Do(g.ctx, "read", name, func() (err error) {
+		out, err = f(name)
+		return err
+	})
+	if errors.Is(err, ErrNoAnswer) {
+		g.hangs = err
+	}
+	return out, err
+}
+
+// Err returns the errors of what was read until now, without ErrAbsent and ErrGone.
+func (g *Group) Err() error { return errors.Join(g.errs...) }
+
+// at returns the directories of the cgroup, of which one has a controller's files: v1 mounts some
+// controllers alone or with another one.
+func (g *Group) at(controller string) []string {
+	if g.v2 {
+		return []string{g.dir}
+	}
+	dirs := []string{path.Join(controller, g.dir)}
+	if controller == "cpu" || controller == "cpuacct" {
+		dirs = append(dirs, path.Join("cpu,cpuacct", g.dir))
+	}
+	return dirs
+}
+
+// read returns the content of a file; false if there is none.
+func (g *Group) read(controller, name string, most int) ([]byte, bool) {
+	for _, dir := range g.at(controller) {
+		b, err := g.call(path.Join(dir, name), func(name string) ([]byte, error) { return g.files.Read(name, most) })
+		switch {
+		case err == nil:
+			return b, true
+		case !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrGone):
+			g.errs = append(g.errs, err)
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+func (g *Group) amount(controller, name string) Amount {
+	b, ok := g.read(controller, name, maxValue)
+	if !ok {
+		return Amount{}
+	}
+	a, err := parseAmount(name, b)
+	if err != nil {
+		g.errs = append(g.errs, err)
+	}
+	return a
+}
+
+func (g *Group) table(controller, name string) table {
+	b, _ := g.read(controller, name, maxTable)
+	return parseTable(b)
+}
+
+// CPU is the CPU time of a cgroup in nanoseconds, and the use of its quota.
+type CPU struct {
+	Total, User, System              Amount
+	Periods, Throttled, ThrottledFor Amount // periods of the quota, those in which it was used up, nanoseconds
+	Bursts, BurstFor                 Amount // periods with more than the quota, nanoseconds
+}
+
+// CPU reads the use of CPUs.
+func (g *Group) CPU() CPU {
+	s := g.table("cpu", "cpu.stat")
+	out := CPU{Periods: s.amount("nr_periods"), Throttled: s.amount("nr_throttled"), Bursts: s.amount("nr_bursts")}
+	if g.v2 {
+		micros := func(name string) Amount { return s.amount(name).times(1000) }
+		out.Total, out.User, out.System = micros("usage_usec"), micros("user_usec"), micros("system_usec")
+		out.ThrottledFor, out.BurstFor = micros("throttled_usec"), micros("burst_usec")
+		return out
+	}
+	out.ThrottledFor, out.BurstFor = s.amount("throttled_time"), s.amount("burst_time")
+	out.Total = g.amount("cpuacct", "cpuacct.usage")
+	out.User, out.System = g.amount("cpuacct", "cpuacct.usage_user"), g.amount("cpuacct", "cpuacct.usage_sys")
+	if !out.User.Known() || !out.System.Known() { // before Linux 4.8
+		ticks := g.table("cpuacct", "cpuacct.stat")
+		out.User, out.System = ticks.amount("user").times(1e9/UserHZ), ticks.amount("system").times(1e9/UserHZ)
+	}
+	return out
+}
+
+// UserHZ is how many ticks a second has in /proc and cgroup v1, on every architecture of Go.
+const UserHZ = 100
+
+// CPULimits are the weight of a cgroup as v1's shares, and its quota for each period in microseconds.
+type CPULimits struct{ Shares, Quota, Period Amount }
+
+// CPULimits reads the limits.
+func (g *Group) CPULimits() CPULimits {
+	if !g.v2 {
+		return CPULimits{g.amount("cpu", "cpu.shares"), g.amount("cpu", "cpu.cfs_quota_us"), g.amount("cpu", "cpu.cfs_period_us")}
+	}
+	var out CPULimits
+	if weight, ok := g.amount("cpu", "cpu.weight").Number(); ok {
+		// The inverse of how runtimes make the weight of the shares (KEP-2254).
+		out.Shares = Number(2 + (min(max(weight, 1), 10000)-1)*262142/9999)
+	}
+	if b, ok := g.read("cpu", "cpu.max", maxValue); ok {
+		quota, period, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+		var err1, err2 error
+		out.Quota, err1 = parseAmount("cpu.max", []byte(quota))
+		out.Period, err2 = parseAmount("cpu.max", []byte(period))
+		if err := errors.Join(err1, err2); err != nil {
+			g.errs = append(g.errs, err)
+		}
+	}
+	return out
+}
+
+// MemoryUsage returns the bytes that are charged to the cgroup, with the page cache.
+func (g *Group) MemoryUsage() Amount {
+	return g.amount("memory", g.either("memory.current", "memory.usage_in_bytes"))
+}
+
+// either returns the name of a file of v2, or that of v1.
+func (g *Group) either(v2, v1 string) string {
+	if g.v2 {
+		return v2
+	}
+	return v1
+}
+
+// MemoryLimit reads the limit in bytes.
+func (g *Group) MemoryLimit() Amount {
+	return g.amount("memory", g.either("memory.max", "memory.limit_in_bytes"))
+}
+
+// MemoryReservation reads the bytes that are protected (v2), or the soft limit (v1).
+func (g *Group) MemoryReservation() Amount {
+	return g.amount("memory", g.either("memory.min", "memory.soft_limit_in_bytes"))
+}
+
+// MaxMemoryUsage reads the highest usage in bytes.
+func (g *Group) MaxMemoryUsage() Amount {
+	return g.amount("memory", g.either("memory.peak", "memory.max_usage_in_bytes"))
+}
+
+// Memory are the parts of the memory in bytes, and counts of pages.
+type Memory struct {
+	Anon, Cache, Mapped, ActiveFile, InactiveFile, Dirty, Writeback Amount
+	Kernel                                                          Amount
+	Faults, MajorFaults                                             Amount // on v1 of the cgroup alone, as the kubelet's
+	AllFaults, AllMajorFaults                                       Amount
+	Scanned, Reclaimed, RefaultedFile, RefaultedAnon                Amount // the first two of v2 only
+	Swap                                                            Amount // of v1 only
+}
+
+// Memory reads the parts of the memory.
+func (g *Group) Memory() Memory {
+	s := g.table("memory", "memory.stat")
+	if g.v2 {
+		return Memory{
+			Anon: s.amount("anon"), Cache: s.amount("file"), Mapped: s.amount("file_mapped"),
+			ActiveFile: s.amount("active_file"), InactiveFile: s.amount("inactive_file"),
+			Dirty: s.amount("file_dirty"), Writeback: s.amount("file_writeback"), Kernel: s.amount("kernel"),
+			Faults: s.amount("pgfault"), MajorFaults: s.amount("pgmajfault"), AllFaults: s.amount("pgfault"), AllMajorFaults: s.amount("pgmajfault"),
+			Scanned: s.amount("pgscan"), Reclaimed: s.amount("pgsteal"),
+			RefaultedFile: s.amount("workingset_refault_file"), RefaultedAnon: s.amount("workingset_refault_anon"),
+		}
+	}
+	return Memory{
+		Anon: s.amount("total_rss"), Cache: s.amount("total_cache"), Mapped: s.amount("total_mapped_file"),
+		ActiveFile: s.amount("total_active_file"), InactiveFile: s.amount("total_inactive_file", "inactive_file"), // the latter without hierarchy
+		Dirty: s.amount("total_dirty"), Writeback: s.amount("total_writeback"),
+		Faults: s.amount("pgfault"), MajorFaults: s.amount("pgmajfault"),
+		AllFaults: s.amount("total_pgfault"), AllMajorFaults: s.amount("total_pgmajfault"), Swap: s.amount("total_swap"),
+		RefaultedFile: s.amount("total_workingset_refault_file"), RefaultedAnon: s.amount("total_workingset_refault_anon"),
+	}
+}
+
+// KernelMemoryV1 reads the kernel's memory; on v2 Memory has it.
+func (g *Group) KernelMemoryV1() Amount { return g.amount("memory", "memory.kmem.usage_in_bytes") }
+
+// SwapUsage reads the swap in use; absent if swap is not counted. of is the Memory of the cgroup.
+func (g *Group) SwapUsage(of Memory) Amount {
+	if g.v2 {
+		return g.amount("memory", "memory.swap.current")
+	}
+	return of.Swap
+}
+
+// SwapLimit reads the limit: of swap alone on v2, of memory and swap on v1.
+func (g *Group) SwapLimit() Amount {
+	return g.amount("memory", g.either("memory.swap.max", "memory.memsw.limit_in_bytes"))
+}
+
+// V2 reports whether the cgroup is one of v2.
+func (g *Group) V2() bool { return g.v2 }
+
+// MemoryEvents counts how often the cgroup was throttled at memory.high and how often it reached its
+// limit, and the processes that were killed for it. v1 has no memory.high.
+type MemoryEvents struct{ High, Max, OOMKills Amount }
+
+// MemoryEvents reads the events.
+func (g *Group) MemoryEvents() MemoryEvents {
+	if g.v2 {
+		s := g.table("memory", "memory.events")
+		return MemoryEvents{s.amount("high"), s.amount("max"), s.amount("oom_kill")}
+	}
+	return MemoryEvents{Max: g.amount("memory", "memory.failcnt"), OOMKills: g.table("memory", "memory.oom_control").amount("oom_kill")}
+}
+
+// Threads reads the number of threads.
+func (g *Group) Threads() Amount { return g.amount("pids", "pids.current") }
+
+// MaxThreads reads its limit.
+func (g *Group) MaxThreads() Amount { return g.amount("pids", "pids.max") }
+
+// Pressure reads the pressure of cpu, io or memory; nil on v1 and without PSI.
+func (g *Group) Pressure(resource string) *Pressure {
+	if !g.v2 {
+		return nil
+	}
+	b, ok := g.read("", resource+".pressure", maxValue)
+	if !ok {
+		return nil
+	}
+	p, err := ParsePressure(b)
+	if err != nil {
+		if !errors.Is(err, ErrAbsent) {
+			g.errs = append(g.errs, err)
+		}
+		return nil
+	}
+	return &p
+}
+
+// DiskIO is what a cgroup has read and written of a block device.
+type DiskIO struct {
+	Device                               string // major:minor
+	ReadBytes, WriteBytes, Reads, Writes uint64
+}
+
+// IO reads the devices that the cgroup has used, in the kernel's order.
+func (g *Group) IO() []DiskIO {
+	if g.v2 {
+		b, _ := g.read("io", "io.stat", maxTable)
+		return parseIO(b)
+	}
+	var out disks
+	for _, file := range []string{"blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"} {
+		// The recursive file includes the cgroups below; older kernels lack it.
+		b, ok := g.read("blkio", file+"_recursive", maxTable)
+		if !ok {
+			b, _ = g.read("blkio", file, maxTable)
+		}
+		out.blkio(b, strings.HasSuffix(file, "bytes"))
+	}
+	return out
+}
+
+// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...". A device without values has not
+// been used.
+func parseIO(b []byte) (out []DiskIO) {
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || !isDevice(f[0]) {
+			continue
+		}
+		d := DiskIO{Device: f[0]}
+		to := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WriteBytes, "rios": &d.Reads, "wios": &d.Writes}
+		for _, field := range f[1:] {
+			name, value, _ := strings.Cut(field, "=")
+			if n, err := strconv.ParseUint(value, 10, 64); err == nil && to[name] != nil {
+				*to[name] = n
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+type disks []DiskIO
+
+// blkio adds the lines "8:0 Read 1" of a file of v1, of bytes or of operations.
+func (d *disks) blkio(b []byte, bytes bool) {
+	at := map[string]int{}
+	for i, disk := range *d {
+		at[disk.Device] = i
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) != 3 || !isDevice(f[0]) || f[1] != "Read" && f[1] != "Write" {
+			continue
+		}
+		n, err := strconv.ParseUint(f[2], 10, 64)
+		if err != nil {
+			continue
+		}
+		i, ok := at[f[0]]
+		if !ok {
+			i = len(*d)
+			at[f[0]] = i
+			*d = append(*d, DiskIO{Device: f[0]})
+		}
+		switch disk := &(*d)[i]; {
+		case bytes && f[1] == "Read":
+			disk.ReadBytes = n
+		case bytes:
+			disk.WriteBytes = n
+		case f[1] == "Read":
+			disk.Reads = n
+		default:
+			disk.Writes = n
+		}
+	}
+}
+
+func isDevice(s string) bool {
+	major, minor, ok := strings.Cut(s, ":")
+	return ok && major != "" && minor != "" && strings.Trim(major+minor, "0123456789") == ""
+}
+
+// Processes reads the processes of the cgroup itself; false if there is no such cgroup. 0 is a
+// process of another PID namespace, and left out.
+func (g *Group) Processes() (pids []int, ok bool) {
+	b, ok := g.read("memory", "cgroup.procs", maxProcs)
+	return ParsePIDs(b), ok
+}
+
+// ParsePIDs parses the lines of cgroup.procs.
+func ParsePIDs(b []byte) (out []int) {
+	for line := range strings.Lines(string(b)) {
+		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// Children lists the cgroups below a cgroup; those of memory on v1.
+func (r *Reader) Children(ctx context.Context, dir string) ([]string, error) {
+	return ReadGroup(ctx, r, dir, func(g *Group) (out []string, err error) {
+		name := g.at("memory")[0]
+		if name == "" {
+			name = "."
+		}
+		err = g.batch.Do(ctx, "list", name, func() (err error) {
+			out, err = g.files.Dirs(name, maxNames)
+			return err
+		})
+		return out, err
+	})
+}

@@ -1,0 +1,88 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Pressure has the times for which tasks waited for a resource (Documentation/accounting/psi.rst):
+// some of them, and all that were not idle. Full of the processor is zero before Linux 5.13.
+type Pressure struct{ Some, Full Stall }
+
+// Stall has shares of time over the last 10, 60 and 300 seconds in percent, and the total in
+// microseconds.
+type Stall struct {
+	Avg10, Avg60, Avg300 float64
+	Total                uint64
+}
+
+// Duration returns the total; at most the longest Duration.
+func (s Stall) Duration() time.Duration {
+	return time.Duration(min(s.Total, math.MaxInt64/1000)) * time.Microsecond
+}
+
+// Pressure reads the pressure of the machine: cpu, io or memory. Without PSI the error is ErrAbsent.
+func (r *Reader) Pressure(ctx context.Context, resource string) (Pressure, error) {
+	b, err := r.read(ctx, r.proc, "pressure/"+resource, maxValue)
+	if err != nil {
+		return Pressure{}, err
+	}
+	return ParsePressure(b)
+}
+
+// ParsePressure parses a file such as memory.pressure. One without the line "some", which each has,
+// is ErrAbsent.
+func ParsePressure(b []byte) (Pressure, error) {
+	var out Pressure
+	some := false
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		var to *Stall
+		switch string(f[0]) {
+		case "some":
+			to, some = &out.Some, true
+		case "full":
+			to = &out.Full
+		default:
+			continue
+		}
+		for _, field := range f[1:] {
+			if err := to.set(field); err != nil {
+				return Pressure{}, err
+			}
+		}
+	}
+	if !some {
+		return Pressure{}, fmt.Errorf("pressure: line \"some\": %w", ErrAbsent)
+	}
+	return out, nil
+}
+
+// set takes a field such as avg10=0.12.
+func (s *Stall) set(field []byte) error {
+	name, value, _ := bytes.Cut(field, []byte{'='})
+	average, ok := map[string]*float64{"avg10": &s.Avg10, "avg60": &s.Avg60, "avg300": &s.Avg300}[string(name)]
+	switch {
+	case string(name) == "total":
+		n, err := strconv.ParseUint(string(value), 10, 64)
+		if err != nil {
+			return &FormatError{"pressure", string(field), "microseconds"}
+		}
+		s.Total = n
+	case ok:
+		v, err := strconv.ParseFloat(string(value), 64)
+		// NaN fails this comparison too: it could not be encoded as JSON.
+		if err != nil || !(v >= 0 && v <= 1e9) {
+			return &FormatError{"pressure", string(field), "a share in percent"}
+		}
+		*average = v
+	}
+	return nil
+}
