@@ -144,7 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.hooks.Log(a.log)
 	if len(a.hooks.Holders) == 0 {
-		a.log.Warn("nothing rotates logs, or removes dead containers and unused images: there is no such part; see pressure.NewCollection")
+		a.log.Warn("no part rotates logs or removes dead containers and unused images; see pressure.NewCollection")
 	}
 	// The cause says whether the end was asked for, or which block failed.
 	running, end := context.WithCancelCause(ctx)
@@ -168,7 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-done:
 			done, late = nil, time.After(endPatience)
 		case <-late:
-			a.log.Error("abandoned work that hangs", zap.Duration("after", endPatience))
+			a.log.Error("exiting although some work has not ended", zap.Duration("after", endPatience))
 			return failureOf(running)
 		}
 	}

@@ -82,7 +82,7 @@ func (a *Agent) takeBack(ctx context.Context) {
 		a.book.Update(e.Ref, func(e *book.Entry) { e.Grants = book.TakingBack })
 		a.background(ctx, func(ctx context.Context) {
 			if err := a.stopped(ctx, e.Ref); err != nil && !isCanceled(err) {
-				a.log.Warn("failed to take back what a rejected pod had", zap.String("uid", string(uid)), zap.Error(err))
+				a.log.Warn("failed to release resources of rejected pod", zap.String("uid", string(uid)), zap.Error(err))
 			}
 			a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) {
 				if e.Grants == book.TakingBack {

@@ -98,7 +98,7 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	// neither capacity nor the health in pods' statuses.
 	if old := r.session; old != nil {
 		if old.endpoint != endpoint {
-			m.cfg.Log.Warn("another plugin takes over the resource", zap.String("resource", name),
+			m.cfg.Log.Warn("another device plugin registered for the resource", zap.String("resource", name),
 				zap.String("endpoint", endpoint), zap.String("before", old.endpoint))
 		}
 		old.cancel()
@@ -202,7 +202,7 @@ func (m *Manager) ended(s *session, err error) (again bool) {
 	s.listed = false
 	// Each loss is logged once; failed attempts after it are not logged.
 	if !r.lost || listed {
-		m.cfg.Log.Warn("device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
+		m.cfg.Log.Warn("connection to device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
 	}
 	m.lose(r, fmt.Sprintf("its plugin does not answer: %v", err))
 	if errors.As(err, new(*resignedError)) || m.over(r) && time.Since(s.since) >= m.cfg.Grace {

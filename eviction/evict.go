@@ -136,7 +136,7 @@ func (m *Manager) freed(ctx context.Context, e *eviction) {
 		select {
 		case <-limited.Done():
 			if ctx.Err() == nil {
-				m.cfg.Log.Warn("evicted pod still has volumes", zap.Stringer("pod", ref(e.candidate.Pod)), zap.Duration("after", freeing))
+				m.cfg.Log.Warn("volumes of evicted pod are still mounted", zap.Stringer("pod", ref(e.candidate.Pod)), zap.Duration("after", freeing))
 			}
 			return
 		case <-tick.C:

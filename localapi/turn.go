@@ -144,7 +144,7 @@ func (t *turn) attempt(ch change) {
 
 func (t *turn) logged(at objects.Ref, err error) {
 	if err != nil {
-		t.s.cfg.Log.Warn("failed to apply the consequence of a change", zap.String("kind", at.Kind.Type().Kind), zap.String("namespace", at.Key.Namespace),
+		t.s.cfg.Log.Warn("failed to apply a change that follows from another one", zap.String("kind", at.Kind.Type().Kind), zap.String("namespace", at.Key.Namespace),
 			zap.String("name", at.Key.Name), zap.Error(err))
 	}
 }

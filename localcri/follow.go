@@ -200,13 +200,13 @@ func (p *pod) lost(ctx context.Context, m monitorConn) {
 	p.mu.Unlock()
 	defer m.Close()
 	p.rt.counts.successors.Add(1)
-	p.rt.log.Warn("lost monitor of sandbox", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
+	p.rt.log.Warn("monitor of sandbox died; starting another one", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
 	switch err := o.wait(ctx); {
 	case err == nil:
-		p.rt.log.Info("recovered sandbox that lost its monitor", zap.String("sandbox", p.id))
+		p.rt.log.Info("started another monitor for sandbox", zap.String("sandbox", p.id))
 	case ctx.Err() == nil:
-		p.rt.log.Error("failed to start successor of monitor", zap.String("sandbox", p.id), zap.Error(err))
-		p.rt.persist(ctx, "failed to start successor of monitor", p.id, func() error { return p.resolve(nil).wait(ctx) })
+		p.rt.log.Error("failed to start another monitor for sandbox", zap.String("sandbox", p.id), zap.Error(err))
+		p.rt.persist(ctx, "failed to start another monitor for sandbox", p.id, func() error { return p.resolve(nil).wait(ctx) })
 	}
 }
 

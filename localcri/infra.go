@@ -165,7 +165,7 @@ func (p *pod) infraEnded() {
 	_ = p.applyLocked(life.InfraEnded{})
 	p.mu.Unlock()
 	if lost {
-		p.rt.log.Warn("lost process of shared PID namespace", zap.String("sandbox", p.id))
+		p.rt.log.Warn("process that holds the pod's shared PID namespace ended; the sandbox is not ready", zap.String("sandbox", p.id))
 	}
 }
 

@@ -190,7 +190,7 @@ func (c *child) lostStart(id string) bool {
 // had a successor of it.
 func (c *child) recovered(sandbox string) bool {
 	for line := range strings.Lines(c.log.String()) {
-		if strings.Contains(line, "recovered sandbox that lost its monitor") && strings.Contains(line, sandbox) {
+		if strings.Contains(line, "started another monitor for sandbox") && strings.Contains(line, sandbox) {
 			return true
 		}
 	}

@@ -199,7 +199,7 @@ func (c *container) lostLog(l *monitor.Lost) {
 	}
 	c.lost = max(c.lost, l.Bytes)
 	c.pod.mu.Unlock()
-	c.rt().log.Warn("lost log of container", zap.String("container", c.id), zap.Uint64("bytes", l.Bytes), zap.String("reason", l.Message))
+	c.rt().log.Warn("dropped output of container: its log cannot be written", zap.String("container", c.id), zap.Uint64("bytes", l.Bytes), zap.String("reason", l.Message))
 }
 
 // clean removes what remains of an ended container, once its end is recorded: after that, the OCI
@@ -228,7 +228,7 @@ func (c *container) undoStart(ctx context.Context) error {
 	// Without its own PID namespace, other processes may still be running.
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != runtimeapi.NamespaceMode_CONTAINER && cgroup != "" {
 		if err := r.usage.KillCgroup(ctx, cgroup); err != nil {
-			r.log.Warn("failed to kill what a container left", zap.String("container", c.id), zap.Error(err))
+			r.log.Warn("failed to kill remaining processes of container", zap.String("container", c.id), zap.Error(err))
 		}
 	}
 	if err := x.Delete(ctx, c.id, true); err != nil {

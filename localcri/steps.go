@@ -120,7 +120,7 @@ func (r *Runtime) refused(kind, id string, err error) error {
 	if errors.As(err, &refused) {
 		r.counts.refused.WithLabelValues(string(refused.From), refused.Event).Inc()
 		r.do(func(context.Context) { // not with the pod's lock held
-			r.log.Warn("refused step", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
+			r.log.Warn("state machine refused an event", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
 		})
 	}
 	return err

@@ -369,7 +369,7 @@ func (n *Network) Forget(id string) error {
 	record, space, failure := e.record, e.space, e.failure
 	n.mu.Unlock()
 
-	n.cfg.Log.Warn("gave attachment up", zap.String("id", id), zap.String("plugin", e.name), zap.Error(failure))
+	n.cfg.Log.Warn("abandoned network attachment", zap.String("id", id), zap.String("plugin", e.name), zap.Error(failure))
 	err := n.removeSpace(context.Background(), e, space)
 	if err == nil && record != nil {
 		if err = n.store.remove(context.Background(), id); err != nil {

@@ -127,7 +127,7 @@ func (n *Network) adopt(c contents) {
 	actions := plan(found{c.kept, n.findSpaces(c.kept), n.cfg.BootID, plugins, n.cfg.NetnsDir, n.cfg.Prefix})
 	n.mu.Lock()
 	for _, d := range c.damaged {
-		n.cfg.Log.Error("set damaged record aside; its attachment cannot be torn down",
+		n.cfg.Log.Error("renamed damaged record of network attachment; the attachment cannot be removed",
 			zap.String("id", d.name), zap.String("file", d.aside), zap.Error(d.err))
 		if checkID(d.name) == nil {
 			n.damaged[d.name] = damageSeen{fmt.Errorf("record was set aside as %q: %w", d.aside, d.err), time.Now()}
@@ -160,7 +160,7 @@ func (n *Network) findSpaces(records []kept) map[string]Space {
 	see := func(path string, otherwise Space) {
 		at, err := n.lookAt(ctx, path)
 		if err != nil {
-			n.cfg.Log.Warn("failed to look at namespace", zap.String("path", path), zap.Error(err))
+			n.cfg.Log.Warn("failed to inspect network namespace", zap.String("path", path), zap.Error(err))
 			at = otherwise
 		}
 		out[path] = at
@@ -219,7 +219,7 @@ func (n *Network) revive(a action) *entry {
 		e.state = Attached
 	case lose:
 		e.state, e.space = Lost, noSpace
-		n.cfg.Log.Warn("namespace of attachment is gone", zap.String("id", e.id), zap.String("path", e.path))
+		n.cfg.Log.Warn("network namespace of attachment is gone", zap.String("id", e.id), zap.String("path", e.path))
 	case strand:
 		e.state = Detaching
 		e.failure = Errorf(FailedPrecondition, "there is no plugin %s, which attached it", e.name)

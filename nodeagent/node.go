@@ -166,7 +166,7 @@ func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	select {
 	case <-ended:
 	case <-late.C:
-		n.builder.Log.Error("abandoned services that hang", zap.Duration("after", endPatience))
+		n.builder.Log.Error("exiting although some services have not ended", zap.Duration("after", endPatience))
 	}
 }
 

@@ -113,7 +113,7 @@ func (m *Manager) recallLoops(uid types.UID) {
 		loops, err = decodeLoops(raw, life)
 	}
 	if saved && err != nil {
-		m.cfg.Log.Warn("what was remembered of a pod's crash loops is lost; restart counts stand in for it",
+		m.cfg.Log.Warn("failed to read record of a pod's crash loops; using the restart counts of its containers",
 			zap.String("uid", string(uid)), zap.Error(err))
 	}
 	m.runs.change(uid, func(p *podRuns) {
@@ -161,12 +161,12 @@ func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 		// A disk that fails fails for all pods: the log has its first failure and
 		// its recovery.
 		if !m.unsaved.Swap(true) {
-			m.cfg.Log.Warn("crash loops cannot be remembered", zap.String("uid", string(uid)), zap.Error(err))
+			m.cfg.Log.Warn("failed to write record of a pod's crash loops", zap.String("uid", string(uid)), zap.Error(err))
 		}
 		return
 	}
 	if m.unsaved.Swap(false) {
-		m.cfg.Log.Info("crash loops are remembered again")
+		m.cfg.Log.Info("records of crash loops can be written again")
 	}
 }
 
@@ -176,7 +176,7 @@ func (m *Manager) eraseLoops(uid types.UID) {
 	err := m.cfg.Memory.Delete(string(uid))
 	m.runs.stay(uid, err != nil)
 	if err != nil {
-		m.cfg.Log.Warn("crash loops of a pod that is gone stay", zap.String("uid", string(uid)), zap.Error(err))
+		m.cfg.Log.Warn("failed to remove record of crash loops of a pod that is gone", zap.String("uid", string(uid)), zap.Error(err))
 	}
 }
 
@@ -195,7 +195,7 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 	keys, err := m.cfg.Memory.Keys()
 	if err != nil {
-		m.cfg.Log.Warn("remembered crash loops cannot be listed", zap.Error(err))
+		m.cfg.Log.Warn("failed to list records of crash loops", zap.Error(err))
 		return
 	}
 	for _, key := range keys {

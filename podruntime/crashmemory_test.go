@@ -373,13 +373,13 @@ func TestMemoryThatFails(t *testing.T) {
 		for _, want := range []float64{0, 10, 20, 40} {
 			l.wantNext("full disk", want)
 		}
-		if n := logs.FilterMessage("crash loops cannot be remembered").Len(); n != 1 {
+		if n := logs.FilterMessage("failed to write record of a pod's crash loops").Len(); n != 1 {
 			t.Errorf("%d complaints, want 1", n)
 		}
 		l.notes.err = nil
 		time.Sleep(savePause)
 		l.sync() // the next look, without a restart
-		if l.notes.writes != 1 || logs.FilterMessage("crash loops are remembered again").Len() != 1 {
+		if l.notes.writes != 1 || logs.FilterMessage("records of crash loops can be written again").Len() != 1 {
 			t.Errorf("%d writes after the disk has space, want 1; log %v", l.notes.writes, logs.All())
 		}
 	})

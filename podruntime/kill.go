@@ -444,7 +444,7 @@ func (m *Manager) insist(ctx context.Context, remove func() error, containers ..
 	if killed == 0 {
 		return err
 	}
-	m.cfg.Log.Warn("processes that the runtime had lost were killed", zap.Strings("containers", containers), zap.Int("processes", killed))
+	m.cfg.Log.Warn("killed processes of containers that the runtime could not remove", zap.Strings("containers", containers), zap.Int("processes", killed))
 	for range insistTimes {
 		select {
 		case <-ctx.Done():

@@ -53,7 +53,7 @@ func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 		return struct{}{}, symlink(target, link, s.m.cfg.PodLogsDir)
 	})
 	if err != nil {
-		s.m.cfg.Log.Warn("a container's log has no link", zap.String("container", id), zap.Error(err))
+		s.m.cfg.Log.Warn("failed to create link to container log", zap.String("container", id), zap.Error(err))
 	}
 }
 
@@ -93,6 +93,6 @@ func (m *Manager) unlinkLog(c *observed.Container) {
 		return
 	}
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.cfg.Log.Warn("the link to a container's log stays", zap.String("container", c.ID), zap.Error(err))
+		m.cfg.Log.Warn("failed to remove link to container log", zap.String("container", c.ID), zap.Error(err))
 	}
 }

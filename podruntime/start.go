@@ -208,7 +208,7 @@ func (s *syncing) replace(ctx context.Context, last *observed.Container, next *r
 	case err == nil:
 		s.drop(last.ID)
 	case refusedAbandoned(ctx, err, last) && last.Attempt < math.MaxUint32:
-		s.m.cfg.Log.Warn("left a container behind that the runtime lost at its start and refuses to remove",
+		s.m.cfg.Log.Warn("runtime refuses to remove a container whose start was interrupted; creating the next one",
 			zap.String("container", last.ID), zap.Error(err))
 		// The runtime still reserves the name of the lost one.
 		next.Attempt = max(next.GetAttempt(), last.Attempt+1)

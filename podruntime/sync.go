@@ -260,7 +260,7 @@ func (s *syncing) removeInit(ctx context.Context) {
 		}
 		err := s.m.discard(ctx, s.pod.UID, c.ID)
 		if err != nil {
-			s.m.cfg.Log.Warn("init container of an earlier sandbox stays", zap.String("container", c.ID), zap.Error(err))
+			s.m.cfg.Log.Warn("failed to remove init container of an earlier sandbox", zap.String("container", c.ID), zap.Error(err))
 			kept = append(kept, c)
 		}
 	}
@@ -597,7 +597,7 @@ func (s *syncing) prune(ctx context.Context) {
 	}
 	for _, c := range gone {
 		if err := s.m.removeContainer(ctx, s.pod.UID, &c); err != nil && !errors.Is(err, context.Canceled) {
-			s.m.cfg.Log.Warn("dead container stays", zap.String("container", c.ID), zap.Error(err))
+			s.m.cfg.Log.Warn("failed to remove dead container", zap.String("container", c.ID), zap.Error(err))
 		}
 	}
 	for i, sb := range s.obs.Sandboxes {
@@ -606,7 +606,7 @@ func (s *syncing) prune(ctx context.Context) {
 			continue
 		}
 		if err := s.m.rt.RemovePodSandbox(ctx, sb.ID); err != nil && !cri.IsNotFound(err) {
-			s.m.cfg.Log.Warn("old sandbox stays", zap.String("sandbox", sb.ID), zap.Error(err))
+			s.m.cfg.Log.Warn("failed to remove old sandbox", zap.String("sandbox", sb.ID), zap.Error(err))
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (p *Part) exhausted(pod *v1.Pod, why error) {
 		p.host.Event(pod, nil, eventType, reason, message)
 		err := p.host.End(ctx, pod, why)
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Log.Error("failed to end pod without room for its volumes", zap.String("uid", string(pod.UID)), zap.Error(err))
+			p.cfg.Log.Error("failed to end pod whose volume cannot be attached", zap.String("uid", string(pod.UID)), zap.Error(err))
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()

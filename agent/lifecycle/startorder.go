@@ -153,7 +153,7 @@ func (p *StartOrder) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	}
 	p.mu.Unlock()
 	if news && left != "" {
-		p.cfg.Log.Warn("left out part of a pod's start order", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("problems", left))
+		p.cfg.Log.Warn("ignored part of a pod's start order", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("problems", left))
 		p.host.Event(pod, nil, v1.EventTypeWarning, ReasonStartOrderIgnored, left)
 	}
 	if message == "" {

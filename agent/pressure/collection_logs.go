@@ -27,7 +27,7 @@ func (p *Collection) Happened(ev pleg.Event) {
 		p.containers.Died(ev.UID)
 	}
 	if p.logs != nil && p.queue.put(ev.UID, ended) {
-		p.cfg.Log.Warn("dropped changes of container logs until the next full look: their disk does not answer")
+		p.cfg.Log.Warn("log rotation is delayed to its next full pass: the disk of container logs does not answer")
 	}
 }
 

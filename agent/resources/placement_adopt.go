@@ -49,7 +49,7 @@ func (p *Placement) Adopt(pod *v1.Pod) {
 	}
 	p.mu.Unlock()
 	for _, err := range problems {
-		p.cfg.Log.Warn("running container cannot keep what it has", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
+		p.cfg.Log.Warn("running container cannot keep its CPUs or memory", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
 	}
 }
 

@@ -92,7 +92,7 @@ func (p *Placement) inspect(ctx context.Context, id string, c *container) bool {
 	st, err := p.cfg.Runtime.ContainerStatus(ctx, id, false)
 	if err != nil {
 		if status.Code(err) != codes.NotFound && !errors.Is(err, context.Canceled) {
-			p.cfg.Log.Error("failed to find out the cpuset of a container", zap.String("container", id), zap.Error(err))
+			p.cfg.Log.Error("failed to read the cpuset of a container", zap.String("container", id), zap.Error(err))
 		}
 		return status.Code(err) != codes.NotFound
 	}

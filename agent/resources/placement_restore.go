@@ -33,7 +33,7 @@ func (p *Placement) Restore(ctx context.Context) error {
 	r := p.takeOver(found)
 	p.cfg.Log.Info("placement restored", zap.Int("checkpoints", r.recorded), zap.Int("fromContainers", r.guessed), zap.Int("liveContainers", r.live))
 	for _, problem := range r.problems {
-		p.cfg.Log.Warn("pod cannot keep all that it had", zap.Error(problem))
+		p.cfg.Log.Warn("pod cannot keep the CPUs or memory that it had before the restart", zap.Error(problem))
 	}
 	for _, uid := range r.adopted {
 		p.host.Retry(uid) // it could not be prepared

@@ -150,10 +150,10 @@ func (p *UserNamespaces) damaged(out *ranges, key string, value []byte, cause er
 			return // told and set aside already
 		}
 	}
-	log.Error("invalid user ID range for pod", zap.Uint32("first", named), zap.Error(cause))
+	log.Error("invalid record of a pod's user ID range", zap.Uint32("first", named), zap.Error(cause))
 	if value != nil {
 		if err := part.SetAside(p.cfg.Store, key, cause); err != nil {
-			log.Warn("failed to set user ID range aside", zap.Error(err))
+			log.Warn("failed to rename the invalid record of a user ID range", zap.Error(err))
 		}
 	}
 	if named != 0 {
@@ -161,6 +161,6 @@ func (p *UserNamespaces) damaged(out *ranges, key string, value []byte, cause er
 		return
 	}
 	if err := p.cfg.Store.Write(key, lostValue); err != nil {
-		log.Warn("failed to record that a user ID range is lost", zap.Error(err))
+		log.Warn("failed to record that a pod's user ID range is unknown", zap.Error(err))
 	}
 }

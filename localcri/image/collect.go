@@ -77,7 +77,7 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 		}
 		// The directory does no harm: commit moves it away if it unpacks a layer of the same key.
 		if err != nil {
-			s.cfg.Log.Warn("failed to put away layer", zap.String("directory", d), zap.Error(err))
+			s.cfg.Log.Warn("failed to remove unused layer", zap.String("directory", d), zap.Error(err))
 		}
 	}
 	if len(dirs) == 0 {

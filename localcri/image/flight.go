@@ -162,7 +162,7 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 		if !errors.Is(err, errWrongBytes) || !src.distrust(w.descriptor) {
 			break
 		}
-		s.cfg.Log.Warn("failed to get blob, ask elsewhere", zap.Error(err))
+		s.cfg.Log.Warn("blob has a wrong digest; getting it from another endpoint", zap.Error(err))
 	}
 	if err != nil {
 		return fmt.Errorf("layer %s: %w", w.Digest, err)

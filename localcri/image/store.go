@@ -337,7 +337,7 @@ func (s *Store) readLayers() error {
 		// With these errors the directory is damaged. Any other error, such as EIO, may be
 		// temporary: an intact layer must not be deleted for it.
 		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
-			s.cfg.Log.Warn("put away damaged layer", zap.String("layer", key), zap.Error(errors.Join(err, perr)))
+			s.cfg.Log.Warn("removed damaged layer; pulling it again on use", zap.String("layer", key), zap.Error(errors.Join(err, perr)))
 			if err := s.setLayerAside(filepath.Join(layersDir, key)); err != nil {
 				return err
 			}
@@ -439,7 +439,7 @@ func parseRecord(b []byte) (*record, error) {
 // readLeases reads the users of layers. None is ever dropped: its container may be running.
 func (s *Store) readLeases() (err error) {
 	s.leased, err = checkpoint.Open(checkpoint.Config{Dir: s.path(leasesDir), NoSync: true, OnCorrupt: func(key, aside string, err error) {
-		s.cfg.Log.Warn("set aside damaged record of lease", zap.String("owner", key), zap.String("file", aside), zap.Error(err))
+		s.cfg.Log.Warn("renamed damaged record of image lease", zap.String("owner", key), zap.String("file", aside), zap.Error(err))
 	}})
 	if err != nil {
 		return err
@@ -463,7 +463,7 @@ func (s *Store) readLeases() (err error) {
 				err = errors.Join(err, s.leased.Write(key, b))
 			}
 			s.counters.leases.Add(1)
-			s.cfg.Log.Warn("lost record of lease", zap.String("owner", key), zap.Error(err))
+			s.cfg.Log.Warn("failed to read record of image lease", zap.String("owner", key), zap.Error(err))
 		}
 		s.leases[key] = l
 	}
@@ -531,14 +531,14 @@ func (s *Store) emptyTrash(ctx context.Context) {
 	// Too many names are no error: the rest is deleted in the next round.
 	names, err := safefile.Names(s.path(trashDir), maxStored)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
-		s.cfg.Log.Warn("failed to list removed images that are to be erased", zap.Error(err))
+		s.cfg.Log.Warn("failed to list removed layers that are still on disk", zap.Error(err))
 	}
 	for _, n := range names {
 		if ctx.Err() != nil {
 			return
 		}
 		if err := os.RemoveAll(s.path(trashDir, n)); err != nil {
-			s.cfg.Log.Warn("failed to remove what is in the trash", zap.String("name", n), zap.Error(err))
+			s.cfg.Log.Warn("failed to delete removed layer from disk", zap.String("name", n), zap.Error(err))
 		}
 	}
 }

@@ -212,7 +212,7 @@ func (p *Plugin) holdAgain() {
 		if network.CodeOf(err) != network.AlreadyExists {
 			continue
 		}
-		p.log.Error("withdrew host port of pod", zap.String("pod", one.label), zap.Error(err))
+		p.log.Error("removed host port of pod: a process of the node listens on it", zap.String("pod", one.label), zap.Error(err))
 		p.mu.Lock()
 		delete(p.claims, c)
 		p.mu.Unlock()

@@ -237,7 +237,7 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 		if one != nil && one.Veth != "" {
 			what = one.plan
 		}
-		p.log.Warn("tear down without a saved plan", zap.String("id", a.ID), zap.Error(err))
+		p.log.Warn("removing pod network without its record; using the names that follow from its ID", zap.String("id", a.ID), zap.Error(err))
 	}
 	// Without one in memory, it has no entries in the table.
 	if one != nil {

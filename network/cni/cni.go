@@ -194,7 +194,7 @@ func (p *Plugin) use(l *list, none error) {
 	case l == nil:
 		p.status, p.askedOf = nil, nil
 		if was != nil {
-			p.cfg.Log.Warn("lost network configuration", zap.Error(none))
+			p.cfg.Log.Warn("no valid network configuration any more", zap.Error(none))
 		}
 		return
 	case l == was:
@@ -204,7 +204,7 @@ func (p *Plugin) use(l *list, none error) {
 	case was == nil:
 		p.status = fmt.Errorf("plugins of network %q were not asked for their status yet", l.name)
 	}
-	p.cfg.Log.Info("use network configuration", zap.String("directory", p.cfg.ConfDir), zap.String("file", l.file),
+	p.cfg.Log.Info("using network configuration", zap.String("directory", p.cfg.ConfDir), zap.String("file", l.file),
 		zap.String("network", l.name), zap.String("version", l.version), zap.Strings("plugins", l.kinds()))
 }
 

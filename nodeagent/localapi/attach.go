@@ -164,7 +164,7 @@ func (a *attached) run(ctx context.Context, n *nodeagent.Node) error {
 	g, ctx := errgroup.WithContext(ctx)
 	// Before the API answers: a pod that runs must not be shown as Pending.
 	if _, err := a.sink.Load(ctx); err != nil {
-		n.Builder().Log.Named("localapi").Warn("failed to read the statuses of before", zap.Error(err))
+		n.Builder().Log.Named("localapi").Warn("failed to read stored pod statuses", zap.Error(err))
 	}
 	g.Go(func() error { return a.api.Run(ctx) })
 	if a.cfg.Address != "" {

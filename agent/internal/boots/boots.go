@@ -37,7 +37,7 @@ func Read(root, id string, log *zap.Logger) *Record {
 	if id == "" {
 		var err error
 		if r.id, err = bootid.Read(os.DirFS("/")); err != nil { //nolint:forbidigo // the kernel's
-			log.Warn("failed to read the boot of the machine", zap.Error(err))
+			log.Warn("failed to read the boot ID of the machine", zap.Error(err))
 			return r
 		}
 	}
@@ -63,7 +63,7 @@ func (r *Record) Write(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		r.log.Warn("failed to record the boot of the machine", zap.Error(err))
+		r.log.Warn("failed to record the boot ID of the machine", zap.Error(err))
 		if !retry.Sleep(ctx, back.Next()) {
 			return
 		}

@@ -98,7 +98,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, f := range families() {
 		path, err := m.cfg.Find(f.program)
 		if err != nil {
-			m.cfg.Log.Info("no program for the machine's firewall; its chains are left alone", zap.String("program", f.program), zap.Error(err))
+			m.cfg.Log.Info("iptables program not found; its chains are not created", zap.String("program", f.program), zap.Error(err))
 			continue
 		}
 		found[f.program] = path
@@ -136,9 +136,9 @@ func (m *Manager) tell(ctx context.Context, f family, path string, said map[stri
 	}
 	switch {
 	case text != "" && text != said[f.program]:
-		m.cfg.Log.Warn("failed to keep chains of the machine's firewall", zap.String("program", f.program), zap.Error(err))
+		m.cfg.Log.Warn("failed to maintain iptables chains", zap.String("program", f.program), zap.Error(err))
 	case made > 0:
-		m.cfg.Log.Info("made chains and rules of the machine's firewall", zap.String("program", f.program), zap.Int("count", made))
+		m.cfg.Log.Info("created iptables chains and rules", zap.String("program", f.program), zap.Int("count", made))
 	}
 	said[f.program] = text
 }

@@ -186,7 +186,7 @@ func (k *Keeper) sweep(ctx context.Context, known map[types.UID]bool) error {
 func (k *Keeper) retain(ctx context.Context, s Store, keep func(types.UID) bool) error {
 	err := s.Retain(ctx, keep)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		k.cfg.Log.Warn("failed to remove what is left of pods that are gone", zap.String("of", s.Of), zap.Error(err))
+		k.cfg.Log.Warn("failed to remove records of pods that are gone", zap.String("of", s.Of), zap.Error(err))
 	}
 	return err
 }
