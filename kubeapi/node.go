@@ -129,6 +129,8 @@ type NodeManager struct {
 	follow  *Follower[*v1.Node]
 	changed chan struct{} // the Node has changed
 	keep    chan struct{} // the Node has to be stored
+	known   chan struct{} // closed by knows
+	knows   func()
 
 	mu      sync.Mutex
 	node    *v1.Node // newest; nil if none is known
@@ -177,7 +179,8 @@ func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	m := &NodeManager{cfg: cfg, met: met, changed: make(chan struct{}, 1), keep: make(chan struct{}, 1)}
+	m := &NodeManager{cfg: cfg, met: met, changed: make(chan struct{}, 1), keep: make(chan struct{}, 1), known: make(chan struct{})}
+	m.knows = sync.OnceFunc(func() { close(m.known) })
 	m.follow, err = NewFollower(FollowConfig[*v1.Node]{
 		Client: cfg.API, Resource: Nodes, Fields: "metadata.name=" + cfg.Name,
 		NewList: func() runtime.Object { return &v1.NodeList{} },
@@ -191,6 +194,7 @@ func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 		Put:    m.see,
 		Delete: func(*v1.Node) { m.gone("") },
 		Failed: func(err error, again time.Duration) {
+			m.knows()
 			cfg.Log.Debug("failed to watch node", zap.Error(err), zap.Duration("again", again))
 		},
 	})
@@ -208,6 +212,11 @@ func (m *NodeManager) Node() (n *v1.Node, live bool) {
 	defer m.mu.Unlock()
 	return m.node, m.live
 }
+
+// Known is closed once Node returns the Node, or there is none: the API server has none, or
+// it did not answer and none is stored. Pods that come before are not to be admitted: by the
+// labels of a Node that is not known they are rejected for good.
+func (m *NodeManager) Known() <-chan struct{} { return m.known }
 
 // UID returns the UID of the Node at the API server; "" if it is not known.
 func (m *NodeManager) UID() types.UID {
@@ -231,6 +240,7 @@ func (m *NodeManager) see(n *v1.Node) {
 	same := m.live && was != nil && was.UID == n.UID && was.ResourceVersion == n.ResourceVersion
 	m.node, m.live, m.lost = n, true, false
 	m.mu.Unlock()
+	m.knows()
 	if same {
 		return
 	}
@@ -254,6 +264,7 @@ func (m *NodeManager) gone(version string) {
 		m.node = nil
 	}
 	m.mu.Unlock()
+	m.knows()
 	if !had {
 		return
 	}

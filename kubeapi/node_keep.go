@@ -40,6 +40,7 @@ func (m *NodeManager) Restore() error {
 	if !m.live {
 		m.node = &n
 	}
+	m.knows()
 	return nil
 }
 

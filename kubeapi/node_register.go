@@ -73,10 +73,10 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	if gerr := r.cfg.API.Get(ctx, Nodes, Key{Name: fresh.Name}, have); gerr != nil {
 		return false, fmt.Errorf("get after failed create (%w): %w", err, gerr)
 	}
+	r.see(have)
 	want := have.DeepCopy()
 	freshDevices := r.cfg.FreshDevices != nil && r.cfg.FreshDevices()
 	if !reconcileNode(want, fresh, freshDevices) {
-		r.see(have)
 		return false, nil
 	}
 	if _, err := r.patch(ctx, have, want); err != nil {

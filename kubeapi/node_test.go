@@ -554,6 +554,45 @@ func TestStoredNode(t *testing.T) {
 	})
 }
 
+// Whoever waits for the Node to be known has what there is to have.
+func TestNodeIsKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		there, away, watches, stored bool
+		want                         bool // a Node
+	}{
+		"a new one":                      {want: true},
+		"one that is there":              {there: true, want: true},
+		"one that another makes":         {there: true, watches: true, want: true},
+		"one that nobody has made":       {watches: true},
+		"no server":                      {away: true},
+		"no server, and one is stored":   {away: true, stored: true, want: true},
+		"a server, and one is stored":    {there: true, stored: true, want: true},
+		"none is made, and no server":    {away: true, watches: true},
+		"none is made, one is stored":    {away: true, watches: true, stored: true, want: true},
+		"stored, and none at the server": {watches: true, stored: true, want: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, store := kubeapitest.New(), &memory{}
+			if tc.there {
+				srv.Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
+			}
+			if tc.stored {
+				if err := store.Write("node", []byte(`{"metadata":{"name":"edge-1"}}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.away {
+				srv.Stop()
+			}
+			r := nodeStart(t, srv, newSays(), func(c *kubeapi.NodeConfig) { c.Register, c.Store = !tc.watches, store })
+			<-r.m.Known()
+			if n, _ := r.m.Node(); (n != nil) != tc.want {
+				t.Errorf("%s: known is %v", name, n)
+			}
+		})
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

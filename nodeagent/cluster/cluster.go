@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
+	"github.com/nodewright/nodewright/podmgr"
 )
 
 // The API server gets events of containers and the node, and messages of evictions.
@@ -126,7 +127,7 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	}
 	out := &nodeagent.Cluster{
 		Run:    func(ctx context.Context) error { return cl.run(ctx, b.Log) },
-		Source: cl.pods, Status: agent.Status{Sink: cl.sink, MaxBackoff: statusBackoff}, Events: cl.events,
+		Source: pods{cl.pods, cl.node.Known()}, Status: agent.Status{Sink: cl.sink, MaxBackoff: statusBackoff}, Events: cl.events,
 		Node:    agent.Cluster{NodeLabels: cl.labels, NodeResources: cl.resources, NodeTaints: cl.taints, Features: declared(b.Config), Services: cl.catalog.Services, RuntimeClasses: cl.catalog.Handler},
 		Mirrors: mirrors, Tokens: tokens, Bundles: cl.bundles,
 		Runtime: watchedRuntime{b.Runtime, cl.status.RuntimeChanged}, Images: watchedImages{b.Images, cl.status.ImagesChanged},
@@ -141,6 +142,23 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 		out.Certificate = cl.serving.Current
 	}
 	return out, nil
+}
+
+// pods delivers the API server's pods once the Node is known: they are admitted by its labels
+// and taints, and are rejected for good.
+type pods struct {
+	*podsync.Source
+	known <-chan struct{}
+}
+
+// Run implements podmgr.Source.
+func (p pods) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.known:
+		return p.Source.Run(ctx, deliver)
+	}
 }
 
 // publish creates the components that write statuses and events to the API server.
