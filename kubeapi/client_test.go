@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -168,23 +169,26 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 }
 
 func TestACallEndsInTime(t *testing.T) {
-	hang := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case <-hang:
-		case <-r.Context().Done():
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 10 * time.Second
+		c, err := kubeapi.New(kubeapi.Config{REST: &rest.Config{Host: "http://server", Transport: hangs{}}, Timeout: limit})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}))
-	defer srv.Close()
-	defer close(hang)
-	c, err := kubeapi.New(kubeapi.Config{REST: &rest.Config{Host: srv.URL}, Timeout: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = c.Get(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, &v1.Node{})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
+		began := time.Now()
+		err = c.Get(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, &v1.Node{})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != limit {
+			t.Errorf("got %v after %v", err, took)
+		}
+	})
+}
+
+// hangs is a server that does not answer.
+type hangs struct{}
+
+func (hangs) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
 func TestCloseConnectionsEndsAWatch(t *testing.T) {
