@@ -29,8 +29,11 @@ func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Gro
 	var late, zero T
 	err := r.calls.Together(ctx, func(b *Batch) (err error) {
 		g := &Group{files: r.cgroups, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/")}
-		if g.v2, err = g.isV2(); err != nil {
-			return err
+		if g.v2 = r.v2.Load(); !g.v2 {
+			if g.v2, err = g.isV2(); err != nil {
+				return err
+			}
+			r.v2.Store(g.v2)
 		}
 		late, err = read(g)
 		return cmp.Or(g.hangs, err)
@@ -140,7 +143,8 @@ func (g *Group) CPU() CPU {
 	out.User, out.System = g.amount("cpuacct", "cpuacct.usage_user"), g.amount("cpuacct", "cpuacct.usage_sys")
 	if !out.User.Known() || !out.System.Known() { // before Linux 4.8
 		ticks := g.table("cpuacct", "cpuacct.stat")
-		out.User, out.System = ticks.amount("user").times(1e9/UserHZ), ticks.amount("system").times(1e9/UserHZ)
+		out.User = cmp.Or(out.User, ticks.amount("user").times(1e9/UserHZ))
+		out.System = cmp.Or(out.System, ticks.amount("system").times(1e9/UserHZ))
 	}
 	return out
 }

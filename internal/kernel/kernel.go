@@ -57,6 +57,7 @@ type Options struct {
 type Reader struct {
 	proc, sys, cgroups Files
 	calls              *Calls
+	v2                 atomic.Bool // the controllers are of v2: not asked again
 }
 
 // New returns a Reader.

@@ -18,10 +18,10 @@ func ParseInterfaces(b []byte) (out []Interface) {
 	for line := range strings.Lines(string(b)) {
 		name, rest, ok := strings.Cut(line, ":")
 		f := strings.Fields(rest)
-		if name = strings.TrimSpace(name); !ok || name == "lo" || len(f) < 16 {
+		if name = strings.TrimSpace(name); !ok || name == "lo" || len(f) < 12 {
 			continue
 		}
-		var n [16]uint64
+		var n [12]uint64
 		for i := range n {
 			var err error
 			if n[i], err = strconv.ParseUint(f[i], 10, 64); err != nil {

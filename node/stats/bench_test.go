@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/node/stats"
 )
 
@@ -40,7 +41,7 @@ func bigNode(b *testing.B) *stats.Collector {
 			b.Fatal(err)
 		}
 	}
-	m.cfg.Cgroups = stats.CgroupFS(root)
+	m.cfg.Cgroups = kernel.Dir(root)
 	m.cfg.MaxAge = time.Nanosecond
 	return m.manager(b)
 }

@@ -1,6 +1,8 @@
 package stats
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"path"
@@ -10,153 +12,86 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/podcgroup"
 )
 
-// The files of cgroups are described in Documentation/admin-guide/cgroup-v2.rst and
-// cgroup-v1/memory.rst of the kernel. A missing file belongs to a controller that
-// is not enabled, or to a newer kernel: its number stays nil.
-
-// cgroups reads a cgroup hierarchy, v2 or v1 (with one directory for each
-// controller), given as it is mounted at /sys/fs/cgroup. It is a small value
-// without state, made anew for each question.
-type cgroups struct {
-	files fs.FS
-	v2    bool
-}
-
-// newCgroups finds out the version: a root without cgroup.controllers is v1, or a
-// hybrid whose controllers are v1.
-func newCgroups(files fs.FS) cgroups {
-	_, err := fs.Stat(files, "cgroup.controllers")
-	return cgroups{files: files, v2: err == nil}
-}
+// cgroups reads the cgroups of the machine, v2 or v1 (with one directory for each
+// controller), as they are mounted at /sys/fs/cgroup.
+type cgroups struct{ *kernel.Reader }
 
 // rel converts a cgroup's path to a path of io/fs. The root is ".".
 func rel(dir string) string { return path.Clean("./" + strings.Trim(dir, "/")) }
 
-// number reads a file of one number; nil if it is not there or not a number.
-func (c cgroups) number(name string) *uint64 {
-	raw, err := fs.ReadFile(c.files, name)
-	if err != nil {
-		return nil
-	}
-	if n, err := number(raw); err == nil {
-		return &n
-	}
-	return nil
-}
+// unlimited is the least limit that counts as none: 2^62, as in the kubelet.
+const unlimited = 1 << 62
 
-// keyed reads lines of names and numbers into want; see the function of this name.
-func (c cgroups) keyed(name string, want map[string]**uint64) {
-	if raw, err := fs.ReadFile(c.files, name); err == nil {
-		keyed(raw, want)
-	}
-}
-
-// pressure reads a file of pressure stall information; nil if there is none.
-func (c cgroups) pressure(name string) *statsapi.PSIStats {
-	raw, err := fs.ReadFile(c.files, name)
-	if err != nil {
-		return nil // CONFIG_PSI is off, or psi=0 (then reading fails)
-	}
-	p, err := parsePressure(raw)
-	if err != nil {
-		return nil
-	}
-	return p
-}
+// limit returns a limit or a count; nil if it is not known. No limit is the largest
+// uint64, so that comparisons work.
+func limit(a kernel.Amount) *uint64 { return a.Pointer(1<<64 - 1) }
 
 // read reads one cgroup. If it does not exist, the error is fs.ErrNotExist. If it
 // is removed meanwhile, the values read until then are returned.
 func (c cgroups) read(dir string) (*Usage, error) {
-	dir = rel(dir)
-	if c.v2 {
-		return c.readV2(dir)
-	}
-	return c.readV1(dir)
+	return kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (*Usage, error) { return readUsage(g, dir) })
 }
 
-// readV2 reads a cgroup of v2, whose files are all in one directory.
-func (c cgroups) readV2(dir string) (*Usage, error) {
-	file := func(name string) string { return path.Join(dir, name) }
-	u := &Usage{At: time.Now()}
-	// Every cgroup has cpu.stat, whatever controllers are enabled: without it the
-	// cgroup does not exist.
-	raw, err := fs.ReadFile(c.files, file("cpu.stat"))
-	if err != nil {
-		return nil, err
-	}
-	keyed(raw, map[string]**uint64{"usage_usec": &u.CPU})
-	if u.CPU != nil {
-		// Microseconds to nanoseconds.
-		*u.CPU *= 1000
-	}
-	var inactive *uint64
-	u.Memory = c.number(file("memory.current"))
-	c.keyed(file("memory.stat"), map[string]**uint64{
-		// These sums include the cgroups below.
-		"inactive_file": &inactive, "anon": &u.RSS, "pgfault": &u.Faults, "pgmajfault": &u.MajorFaults,
+// readMemory reads the values for eviction: memory and threads. It reads four files
+// instead of a dozen: it is called for all pods, every few seconds when memory is
+// low.
+func (c cgroups) readMemory(dir string) (*Usage, error) {
+	return kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (*Usage, error) {
+		u := &Usage{At: time.Now()}
+		if u.setMemory(g); u.Memory == nil {
+			return readUsage(g, dir) // which says why
+		}
+		u.Tasks = limit(g.Threads())
+		return u, nil
 	})
-	u.setWorkingSet(inactive)
-	u.MemoryLimit = c.number(file("memory.max"))
-	// Without swap accounting the file is missing, and there is no limit.
-	if u.Swap = c.number(file("memory.swap.current")); u.Swap != nil {
-		u.SwapLimit = c.number(file("memory.swap.max"))
-	}
-	u.Tasks = c.number(file("pids.current"))
-	u.CPUPressure, u.MemoryPressure, u.IOPressure =
-		c.pressure(file("cpu.pressure")), c.pressure(file("memory.pressure")), c.pressure(file("io.pressure"))
-	return u, nil
 }
 
-// readV1 reads a cgroup of v1, whose files are in one directory for each
-// controller. cpuacct may be mounted alone or together with cpu.
-func (c cgroups) readV1(dir string) (*Usage, error) {
-	u := &Usage{At: time.Now()}
-	for _, controller := range []string{"cpuacct", "cpu,cpuacct"} {
-		if u.CPU == nil {
-			u.CPU = c.number(path.Join(controller, dir, "cpuacct.usage"))
+func readUsage(g *kernel.Group, dir string) (*Usage, error) {
+	u := &Usage{At: time.Now(), CPU: limit(g.CPU().Total)}
+	memory := u.setMemory(g)
+	// Every cgroup of v2 has cpu.stat, whatever controllers are enabled. A machine
+	// with v1 may lack one of the two controllers.
+	if u.CPU == nil && (g.V2() || u.Memory == nil) {
+		err := cmp.Or[error](g.Err(), &fs.PathError{Op: "read", Path: dir, Err: fs.ErrNotExist})
+		if bad := new(kernel.FormatError); !errors.As(err, &bad) { // a file of nonsense is there
+			return nil, err
 		}
 	}
-	file := func(name string) string { return path.Join("memory", dir, name) }
-	u.Memory = c.number(file("memory.usage_in_bytes"))
-	// A machine may lack one of the two controllers; without both the cgroup is
-	// gone.
-	if u.CPU == nil && u.Memory == nil {
-		return nil, &fs.PathError{Op: "read", Path: dir, Err: fs.ErrNotExist}
-	}
-	// Keys with the prefix total_ include the cgroups below. Like the kubelet's,
-	// faults are those of the cgroup alone.
-	var inactive, own, swap *uint64
-	c.keyed(file("memory.stat"), map[string]**uint64{
-		"total_inactive_file": &inactive, "total_rss": &u.RSS, "pgfault": &u.Faults, "pgmajfault": &u.MajorFaults,
-		"inactive_file": &own, "total_swap": &swap,
-	})
-	// Without hierarchical accounting the cgroup's own number is all there is.
-	if inactive == nil {
-		inactive = own
-	}
-	u.setWorkingSet(inactive)
-	u.MemoryLimit = c.number(file("memory.limit_in_bytes"))
-	if both := c.number(file("memory.memsw.limit_in_bytes")); both != nil { // swap is counted
+	u.RSS, u.Faults, u.MajorFaults = limit(memory.Anon), limit(memory.Faults), limit(memory.MajorFaults)
+	// Without swap accounting there is no limit, and nothing is counted.
+	used, most := g.SwapUsage(memory), g.SwapLimit()
+	if g.V2() && used.Known() {
+		u.Swap, u.SwapLimit = limit(used), limit(most)
+	} else if !g.V2() && most.Known() {
 		// v1 limits memory and swap together: the limit of swap is the difference.
-		u.Swap, u.SwapLimit = swap, both
-		if *both < unlimited {
-			u.SwapLimit = ptr(less(*both, zero(u.MemoryLimit)))
-		}
+		u.Swap, u.SwapLimit = limit(used), limit(most.Less(g.MemoryLimit()))
 	}
-	u.Tasks = c.number(path.Join("pids", dir, "pids.current"))
+	u.Tasks = limit(g.Threads())
+	u.CPUPressure, u.MemoryPressure, u.IOPressure = psi(g.Pressure("cpu")), psi(g.Pressure("memory")), psi(g.Pressure("io"))
 	return u, nil
 }
 
-// setWorkingSet sets the working set by the kubelet's definition: the usage minus
-// inactive file pages, which the kernel reclaims first. It is 0 if the difference
-// is negative, since the two numbers are read one after the other.
-func (u *Usage) setWorkingSet(inactive *uint64) {
-	if u.Memory != nil {
-		u.WorkingSet = ptr(less(*u.Memory, zero(inactive)))
+// setMemory reads the usage of memory and its limit. The working set is by the kubelet's
+// definition: the usage minus inactive file pages, which the kernel reclaims first.
+func (u *Usage) setMemory(g *kernel.Group) kernel.Memory {
+	usage, memory := g.MemoryUsage(), g.Memory()
+	u.Memory, u.WorkingSet, u.MemoryLimit = limit(usage), limit(usage.Less(memory.InactiveFile)), limit(g.MemoryLimit())
+	return memory
+}
+
+// psi returns the API's form; nil for nil.
+func psi(p *kernel.Pressure) *statsapi.PSIStats {
+	if p == nil {
+		return nil
 	}
+	data := func(s kernel.Stall) statsapi.PSIData {
+		return statsapi.PSIData{Total: s.Total, Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	}
+	return &statsapi.PSIStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
 // podCgroup has the cgroups of a pod and its containers. Paths are relative to the root of the
@@ -171,21 +106,8 @@ type podCgroup struct {
 // pods found before are returned. On v1 the directories of the memory controller
 // are used.
 func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
-	top := ""
-	if !c.v2 {
-		top = "memory"
-	}
 	out := map[types.UID]podCgroup{}
-	list := func(dir string) ([]string, error) {
-		entries, err := fs.ReadDir(c.files, path.Join(top, dir))
-		var names []string
-		for _, e := range entries {
-			if e.IsDir() {
-				names = append(names, e.Name())
-			}
-		}
-		return names, err
-	}
+	list := func(dir string) ([]string, error) { return c.Children(context.Background(), dir) }
 	// tiers is true only at the root: the QoS cgroups are directly below.
 	var look func(dir string, tiers bool) error
 	look = func(dir string, tiers bool) error {

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // A Summary is collected in this order: the node first, since pods' storage refers
@@ -61,12 +63,12 @@ func (f *failures) add(what string, err error) {
 // error, which joins the failures.
 func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats, error) {
 	var errs failures
-	c := newCgroups(m.cfg.Cgroups)
+	c := m.cgroups()
 	n := statsapi.NodeStats{NodeName: m.cfg.NodeName}
 	var err error
-	n.StartTime, err = m.proc.boot()
+	n.StartTime, err = c.boot()
 	errs.add("boot time", err)
-	if u, err := m.proc.usage(c); err != nil {
+	if u, err := c.usage(); err != nil {
 		errs.add("node", err)
 	} else {
 		n.CPU, n.Memory, n.Swap, n.IO = cpuStats(u, m.rate("/", u)), memoryStats(u), swapStats(u), ioStats(u)
@@ -98,12 +100,12 @@ func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats,
 	}
 	// The agent's own network namespace, which is the node's unless the agent is in
 	// a pod.
-	if raw, err := fs.ReadFile(m.cfg.Proc, "net/dev"); err != nil { //nolint:forbidigo // of the kernel
+	if interfaces, err := c.HostInterfaces(ctx); err != nil {
 		errs.add("network", err)
 	} else {
-		n.Network = network(raw, time.Now())
+		n.Network = network(interfaces, time.Now())
 	}
-	n.Rlimit, err = m.proc.rlimit()
+	n.Rlimit, err = c.rlimit()
 	errs.add("threads", err)
 	// From here on disks and the runtime are called, all within one timeout.
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
@@ -123,10 +125,10 @@ func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats,
 // cgroupStart returns when a cgroup's directory was created or last changed; the
 // kernel has no exact time. The zero time means that the cgroup is gone.
 func (m *Collector) cgroupStart(c cgroups, dir string) metav1.Time {
-	if !c.v2 {
+	if v2, err := c.V2(context.Background()); !v2 || err != nil {
 		dir = path.Join("memory", dir)
 	}
-	info, err := fs.Stat(c.files, rel(dir))
+	info, err := fs.Stat(m.cfg.Cgroups, rel(dir))
 	if err != nil {
 		return metav1.Time{}
 	}
@@ -189,7 +191,7 @@ type pass struct {
 // runtime, however many pods there are. If the runtime does not answer, the result
 // has no pods: cgroups do not have their names.
 func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
-	p := &pass{m: m, all: all, cgroups: newCgroups(m.cfg.Cgroups), node: node, layers: map[string]*Disk{}}
+	p := &pass{m: m, all: all, cgroups: m.cgroups(), node: node, layers: map[string]*Disk{}}
 	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	sandboxes, err := m.cfg.Runtime.Sandboxes(asking)
@@ -274,40 +276,37 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 		// A pod on the host network has no network numbers: the node's would be
 		// counted again for each.
 		if pod.Network = s.Network; pod.Network == nil && !s.HostNetwork {
-			if raw := p.m.proc.podNetdev(p.cgroups, dir, s.ID); raw != nil {
-				pod.Network = network(raw, time.Now())
+			if all := p.cgroups.podInterfaces(dir, s.ID); all != nil {
+				pod.Network = network(all, time.Now())
 			}
 		}
 	}
 	return pod
 }
 
-// podNetdev returns /proc/<pid>/net/dev of a process in the pod's network namespace: the
+// podInterfaces returns the interfaces of a process in the pod's network namespace: the
 // sandbox's process or, if it has none, one of a container; nil if there is no process.
-func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
+func (c cgroups) podInterfaces(dir podCgroup, sandbox string) []kernel.Interface {
 	ids := []string{sandbox}
 	if _, ok := dir.containers[sandbox]; !ok {
 		ids = slices.Sorted(maps.Keys(dir.containers))
 	}
 	for _, id := range ids {
 		pids, _ := c.procs(dir.containers[id])
-		if raw := p.netdev(pids); raw != nil {
-			return raw
+		if all := c.interfaces(pids); all != nil {
+			return all
 		}
 	}
 	return nil
 }
 
-// netdev returns /proc/<pid>/net/dev of the first process; nil if there is none or it has ended.
-func (p proc) netdev(pids []string) []byte {
+// interfaces returns those of the first process; nil if there is none or it has ended.
+func (c cgroups) interfaces(pids []int) []kernel.Interface {
 	if len(pids) == 0 {
 		return nil
 	}
-	raw, err := fs.ReadFile(p.files, path.Join(pids[0], "net/dev")) //nolint:forbidigo // of the kernel
-	if err != nil {
-		return nil
-	}
-	return raw
+	all, _ := c.Interfaces(context.Background(), pids[0])
+	return all
 }
 
 // storage measures volumes and the pod's usage of the node's file system.

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"path"
@@ -10,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Numbers for the metrics of cAdvisor's names, which are read only when they are
@@ -64,34 +67,17 @@ type Device struct {
 	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
 }
 
-// Upper bounds of numbers from files, so that they fit their unit; maxWeight is
-// cgroup v2's. Larger numbers come from a broken file, and would overflow.
-const (
-	maxMillis = uint64(1<<63-1) / 1e6
-	maxMicros = uint64(1<<64-1) / 1e3
-	maxWeight = 10000
-)
-
 // Devices returns the block devices of the node with any I/O, in the kernel's
 // order, whole disks and partitions. Nil if the file cannot be read.
 func (m *Collector) Devices() (out []Device) {
-	for _, line := range (cgroups{files: m.cfg.Proc}).split("diskstats") {
-		if len(line) < 14 {
-			continue
-		}
-		var n [11]uint64
-		for i := range n {
-			// A field that is not a number counts as 0: newer kernels only add
-			// fields at the end.
-			n[i], _ = strconv.ParseUint(line[3+i], 10, 64)
-		}
-		if n == [11]uint64{} {
-			continue // an unused loop device
-		}
-		ms := func(i int) time.Duration { return time.Duration(min(n[i], maxMillis)) * time.Millisecond } //nolint:gosec // no more than fits
+	all, _ := m.kernel.Disks(context.Background())
+	const most = uint64(1<<63-1) / 1e6
+	millis := func(n uint64) time.Duration { return time.Duration(min(n, most)) * time.Millisecond } //nolint:gosec // no more than fits
+	for _, d := range all {
 		out = append(out, Device{
-			Name: "/dev/" + line[2], Reads: n[0], ReadsMerged: n[1], SectorsRead: n[2], ReadTime: ms(3),
-			Writes: n[4], WritesMerged: n[5], SectorsWritten: n[6], WriteTime: ms(7), InFlight: n[8], Busy: ms(9), BusyWeighted: ms(10),
+			Name: "/dev/" + d.Name, Reads: d.Reads, ReadsMerged: d.ReadsMerged, SectorsRead: d.SectorsRead, ReadTime: millis(d.ReadFor),
+			Writes: d.Writes, WritesMerged: d.WritesMerged, SectorsWritten: d.SectorsWritten, WriteTime: millis(d.WriteFor),
+			InFlight: d.InFlight, Busy: millis(d.BusyFor), BusyWeighted: millis(d.WeightedBusy),
 		})
 	}
 	return out
@@ -132,13 +118,13 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
 	}
-	c := newCgroups(m.cfg.Cgroups)
+	c := m.cgroups()
 	dirs, err := c.pods(m.cfg.PodsCgroup)
 	if err != nil {
 		return nil, fmt.Errorf("stats: cgroups of pods: %w", err)
 	}
 	// Once for all: /proc/partitions is the same for every cgroup.
-	names := m.proc.devices()
+	names := m.deviceNames()
 	out := make(map[types.UID]PodDetail, len(dirs))
 	for uid, d := range dirs {
 		sandbox, network, ok := want(uid)
@@ -157,7 +143,7 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 			}
 			// Of containers and not of the pod's own cgroup: there it would count
 			// nothing new.
-			k.readFiles(m.cfg.Proc, pids)
+			k.readFiles(c, m.cfg.Proc, pids)
 			// A Summary leaves sandboxes out, but cAdvisor's metrics have them.
 			if id == sandbox {
 				if u, err := c.read(dir); err == nil {
@@ -165,15 +151,15 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 					setContainer(k.Usage, u, m.rate(dir, u))
 				}
 				if network {
-					k.Interfaces = interfaces(m.proc.netdev(pids))
+					k.Interfaces = interfaces(c.interfaces(pids))
 				}
 			}
 			p.Containers[id], p.Processes = k, add(p.Processes, k.Processes)
 		}
 		// A runtime without pause containers has no process in the sandbox; see
-		// podNetdev.
+		// podInterfaces.
 		if _, ok := d.containers[sandbox]; !ok && network {
-			p.Interfaces = interfaces(m.proc.podNetdev(c, d, sandbox))
+			p.Interfaces = interfaces(c.podInterfaces(d, sandbox))
 		}
 		out[uid] = p
 	}
@@ -183,175 +169,87 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 // detail reads a cgroup and its processes; false if it is gone. names are names of
 // block devices by number. A cgroup counts as gone if neither its processes nor its
 // CPU time can be read.
-func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []string, ok bool) {
-	d.Path = "/" + dir
-	if pids, ok = c.procs(dir); ok {
-		d.Processes = ptr(uint64(len(pids)))
+func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []int, ok bool) {
+	type result struct {
+		Detail
+		pids []int
 	}
-	if c.v2 {
-		d.readV2(c, func(name string) string { return path.Join(dir, name) }, names)
-	} else {
-		d.readV1(c, dir, names)
-	}
-	return d, pids, d.Processes != nil || d.UserNanos != nil
+	out, err := kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (result, error) {
+		d := Detail{Path: "/" + dir}
+		pids, ok := g.Processes()
+		if ok {
+			d.Processes = ptr(uint64(len(pids)))
+		}
+		d.read(g, names)
+		return result{d, pids}, nil
+	})
+	return out.Detail, out.pids, err == nil && (out.Processes != nil || out.UserNanos != nil)
 }
 
-// readV2 reads the files of cgroup v2. A number whose file or line is missing in an
-// older kernel stays nil.
-func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]string) {
-	c.keyed(file("cpu.stat"), map[string]**uint64{
-		"user_usec": &d.UserNanos, "system_usec": &d.SystemNanos,
-		"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_usec": &d.ThrottledNanos,
-		"nr_bursts": &d.Bursts, "burst_usec": &d.BurstNanos,
-	})
-	// Microseconds in the files.
-	for _, p := range []*uint64{d.UserNanos, d.SystemNanos, d.ThrottledNanos, d.BurstNanos} {
-		if p != nil {
-			*p = min(*p, maxMicros) * 1000
+// read reads the files of a cgroup. What an older kernel lacks stays nil.
+func (d *Detail) read(g *kernel.Group, names map[string]string) {
+	cpu, cpuLimits, memory, events := g.CPU(), g.CPULimits(), g.Memory(), g.MemoryEvents()
+	d.UserNanos, d.SystemNanos = limit(cpu.User), limit(cpu.System)
+	d.CPUShares, d.CPUPeriod = limit(cpuLimits.Shares), limit(cpuLimits.Period)
+	// Without a quota the kernel counts 0 periods, which would look like a
+	// container that is never throttled.
+	if quota, ok := cpuLimits.Quota.Number(); ok && quota > 0 {
+		d.CPUQuota = &quota
+		d.Periods, d.Throttled, d.ThrottledNanos = limit(cpu.Periods), limit(cpu.Throttled), limit(cpu.ThrottledFor)
+		d.Bursts, d.BurstNanos = limit(cpu.Bursts), limit(cpu.BurstFor)
+	}
+	d.Cache, d.MappedFile, d.ActiveFile, d.InactiveFile = limit(memory.Cache), limit(memory.Mapped), limit(memory.ActiveFile), limit(memory.InactiveFile)
+	d.Dirty, d.Writeback, d.Scanned, d.Reclaimed = limit(memory.Dirty), limit(memory.Writeback), limit(memory.Scanned), limit(memory.Reclaimed)
+	d.RefaultedFile, d.RefaultedAnon, d.KernelMemory = limit(memory.RefaultedFile), limit(memory.RefaultedAnon), limit(memory.Kernel)
+	d.HighEvents, d.MaxEvents, d.FailedCharges, d.OOMKills = limit(events.High), limit(events.Max), limit(events.Max), limit(events.OOMKills)
+	if !g.V2() {
+		d.KernelMemory = limit(g.KernelMemoryV1())
+		// v1 has no memory.high: zero events are a fact, and not unknown.
+		if d.MaxEvents != nil {
+			d.HighEvents = new(uint64)
 		}
 	}
-	d.quota(c.fields(file("cpu.max")))
-	if w := c.number(file("cpu.weight")); w != nil {
-		// The inverse of how runtimes made the weight of the shares (KEP-2254).
-		d.CPUShares = ptr(2 + less(min(*w, maxWeight), 1)*262142/9999)
-	}
-	c.keyed(file("memory.stat"), map[string]**uint64{
-		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile, "kernel": &d.KernelMemory,
-		"file_dirty": &d.Dirty, "file_writeback": &d.Writeback, "pgscan": &d.Scanned, "pgsteal": &d.Reclaimed,
-		"workingset_refault_file": &d.RefaultedFile, "workingset_refault_anon": &d.RefaultedAnon,
-	})
-	// The counts include the cgroups below, which the file memory.events.local does
-	// not.
-	c.keyed(file("memory.events"), map[string]**uint64{"high": &d.HighEvents, "max": &d.FailedCharges, "oom_kill": &d.OOMKills})
-	d.MaxEvents = d.FailedCharges
-	d.MaxUsage = c.number(file("memory.peak"))
-	d.MemoryLimit, d.MemoryReservation, d.SwapLimit = c.limit(file("memory.max")), c.limit(file("memory.min")), c.limit(file("memory.swap.max"))
-	d.Threads, d.MaxThreads = c.number(file("pids.current")), c.limit(file("pids.max"))
-	// A line is "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...".
-	for _, line := range c.split(file("io.stat")) {
-		if names[line[0]] == "" {
-			continue // the device is gone
-		}
-		dev := newDiskIO(line[0], names)
-		to := map[string]*uint64{"rbytes": &dev.ReadBytes, "wbytes": &dev.WriteBytes, "rios": &dev.Reads, "wios": &dev.Writes}
-		for _, f := range line[1:] {
-			name, value, _ := strings.Cut(f, "=")
-			if p := to[name]; p != nil {
-				*p, _ = strconv.ParseUint(value, 10, 64)
-			}
-		}
-		d.Disks = append(d.Disks, dev)
-	}
-}
-
-// readV1 reads the files of cgroup v1, from the directories of five controllers.
-// Its times are in nanoseconds already.
-func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
-	file := func(controller, name string) string { return path.Join(controller, dir, name) }
-	// The controller is mounted alone or together with cpuacct, by distribution.
-	for _, cpu := range []string{"cpu", "cpu,cpuacct"} {
-		if d.CPUShares = c.number(file(cpu, "cpu.shares")); d.CPUShares != nil {
-			c.keyed(file(cpu, "cpu.stat"), map[string]**uint64{
-				"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_time": &d.ThrottledNanos,
-				"nr_bursts": &d.Bursts, "burst_time": &d.BurstNanos,
-			})
-			d.quota(append(c.fields(file(cpu, "cpu.cfs_quota_us")), c.fields(file(cpu, "cpu.cfs_period_us"))...))
-			break
+	d.MaxUsage, d.Threads = limit(g.MaxMemoryUsage()), limit(g.Threads())
+	// Like cAdvisor's: no limit is 0.
+	const none = 0
+	d.MemoryLimit, d.MemoryReservation, d.SwapLimit = g.MemoryLimit().Pointer(none), g.MemoryReservation().Pointer(none), g.SwapLimit().Pointer(none)
+	d.MaxThreads = g.MaxThreads().Pointer(none)
+	for _, disk := range g.IO() {
+		if name := names[disk.Device]; name != "" { // otherwise the device is gone
+			major, minor, _ := strings.Cut(disk.Device, ":")
+			out := DiskIO{Device: name, ReadBytes: disk.ReadBytes, WriteBytes: disk.WriteBytes, Reads: disk.Reads, Writes: disk.Writes}
+			out.Major, _ = strconv.ParseUint(major, 10, 64)
+			out.Minor, _ = strconv.ParseUint(minor, 10, 64)
+			d.Disks = append(d.Disks, out)
 		}
 	}
-	// usage_user and usage_sys are finer than cpuacct.stat, which counts in ticks.
-	for _, acct := range []string{"cpuacct", "cpu,cpuacct"} {
-		if d.UserNanos == nil {
-			d.UserNanos, d.SystemNanos = c.number(file(acct, "cpuacct.usage_user")), c.number(file(acct, "cpuacct.usage_sys"))
-		}
-	}
-	c.keyed(file("memory", "memory.stat"), map[string]**uint64{
-		"total_cache": &d.Cache, "total_mapped_file": &d.MappedFile, "total_active_file": &d.ActiveFile, "total_inactive_file": &d.InactiveFile,
-		"total_dirty": &d.Dirty, "total_writeback": &d.Writeback, "total_workingset_refault_file": &d.RefaultedFile, "total_workingset_refault_anon": &d.RefaultedAnon,
-	})
-	c.keyed(file("memory", "memory.oom_control"), map[string]**uint64{"oom_kill": &d.OOMKills})
-	d.MaxUsage, d.FailedCharges = c.number(file("memory", "memory.max_usage_in_bytes")), c.number(file("memory", "memory.failcnt"))
-	// v1 has no memory.high: zero events are a fact, and not unknown.
-	if d.FailedCharges != nil {
-		d.MaxEvents, d.HighEvents = d.FailedCharges, new(uint64)
-	}
-	d.KernelMemory = c.number(file("memory", "memory.kmem.usage_in_bytes"))
-	d.MemoryLimit, d.MemoryReservation = c.limit(file("memory", "memory.limit_in_bytes")), c.limit(file("memory", "memory.soft_limit_in_bytes"))
-	d.SwapLimit = c.limit(file("memory", "memory.memsw.limit_in_bytes"))
-	d.Threads, d.MaxThreads = c.number(file("pids", "pids.current")), c.limit(file("pids", "pids.max"))
-	// Two files have the numbers of one device, in the order of the first.
-	at := map[string]*DiskIO{}
-	var order []string
-	disk := func(dev string) *DiskIO {
-		if at[dev] == nil {
-			at[dev] = ptr(newDiskIO(dev, names))
-			order = append(order, dev)
-		}
-		return at[dev]
-	}
-	count := func(name string, read, written func(*DiskIO) *uint64) {
-		// The recursive file includes the cgroups below; older kernels lack it.
-		lines := c.split(file("blkio", name+"_recursive"))
-		if lines == nil {
-			lines = c.split(file("blkio", name))
-		}
-		for _, line := range lines {
-			if len(line) != 3 || names[line[0]] == "" {
-				continue // the total, or a device that is gone
-			}
-			switch n, _ := strconv.ParseUint(line[2], 10, 64); line[1] {
-			case "Read":
-				*read(disk(line[0])) = n
-			case "Write":
-				*written(disk(line[0])) = n
-			}
-		}
-	}
-	count("blkio.throttle.io_service_bytes", func(i *DiskIO) *uint64 { return &i.ReadBytes }, func(i *DiskIO) *uint64 { return &i.WriteBytes })
-	count("blkio.throttle.io_serviced", func(i *DiskIO) *uint64 { return &i.Reads }, func(i *DiskIO) *uint64 { return &i.Writes })
-	for _, dev := range order {
-		d.Disks = append(d.Disks, *at[dev])
-	}
-}
-
-// newDiskIO returns the DiskIO of a device given as major:minor. A malformed number
-// is 0.
-func newDiskIO(dev string, names map[string]string) DiskIO {
-	out := DiskIO{Device: names[dev]}
-	major, minor, _ := strings.Cut(dev, ":")
-	out.Major, _ = strconv.ParseUint(major, 10, 64)
-	out.Minor, _ = strconv.ParseUint(minor, 10, 64)
-	return out
 }
 
 // procs returns the processes in a cgroup; false if it does not exist. On v2 only leaves have
 // processes, so a pod's own list is empty.
-func (c cgroups) procs(dir string) (pids []string, ok bool) {
-	if !c.v2 {
-		dir = path.Join("memory", dir)
-	}
-	raw, err := fs.ReadFile(c.files, path.Join(dir, "cgroup.procs"))
-	return strings.Fields(string(raw)), err == nil
+func (c cgroups) procs(dir string) (pids []int, ok bool) {
+	pids, err := kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (pids []int, err error) {
+		pids, ok := g.Processes()
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return pids, nil
+	})
+	return pids, err == nil
 }
 
 // maxCgroupDepth is how deep the cgroups that a container made of its own are followed.
 const maxCgroupDepth = 8
 
 // below returns the processes in a cgroup and its descendants.
-func (c cgroups) below(dir string, depth int) []string {
+func (c cgroups) below(dir string, depth int) []int {
 	pids, ok := c.procs(dir)
 	if !ok || depth == 0 {
 		return pids
 	}
-	top := dir
-	if !c.v2 {
-		top = path.Join("memory", dir)
-	}
-	entries, _ := fs.ReadDir(c.files, top) // one that is gone has none
-	for _, e := range entries {
-		if e.IsDir() {
-			pids = append(pids, c.below(path.Join(dir, e.Name()), depth-1)...)
-		}
+	children, _ := c.Children(context.Background(), dir) // one that is gone has none
+	for _, name := range children {
+		pids = append(pids, c.below(path.Join(dir, name), depth-1)...)
 	}
 	return pids
 }
@@ -362,13 +260,14 @@ const maxFiles = 1 << 16
 // readFiles counts the open files of processes. A process that ends meanwhile has
 // none. pids are those of one container, the oldest first. Only root can see them;
 // a process that the agent may not see counts as one without files.
-func (d *Detail) readFiles(proc fs.FS, pids []string) {
+func (d *Detail) readFiles(c cgroups, proc fs.FS, pids []int) {
 	if len(pids) == 0 {
 		return
 	}
 	var files, sockets uint64
 	for _, pid := range pids {
-		dir, err := proc.Open(pid + "/fd")
+		fds := strconv.Itoa(pid) + "/fd"
+		dir, err := proc.Open(fds)
 		if err != nil {
 			continue
 		}
@@ -378,7 +277,7 @@ func (d *Detail) readFiles(proc fs.FS, pids []string) {
 			entries, err := list.ReadDir(256)
 			for _, e := range entries {
 				files++
-				if to, err := fs.ReadLink(proc, path.Join(pid, "fd", e.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+				if to, err := fs.ReadLink(proc, path.Join(fds, e.Name())); err == nil && strings.HasPrefix(to, "socket:") {
 					sockets++
 				}
 			}
@@ -390,90 +289,24 @@ func (d *Detail) readFiles(proc fs.FS, pids []string) {
 	}
 	d.FileDescriptors, d.Sockets = &files, &sockets
 	// The limit of the first process stands for the container's: others inherit it.
-	limits, _ := fs.ReadFile(proc, pids[0]+"/limits")
-	for line := range strings.Lines(string(limits)) { // Max open files  soft  hard  files
-		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
-			if f := strings.Fields(rest); len(f) > 0 {
-				if n, err := strconv.ParseUint(f[0], 10, 64); err == nil {
-					d.OpenFilesLimit = &n
-				}
-			}
-		}
+	if most, err := c.OpenFilesLimit(context.Background(), pids[0]); err == nil {
+		d.OpenFilesLimit = limit(most)
 	}
 }
 
-// quota parses "max 100000" or "50000 100000"; -1 stands for max. Without a quota
-// the counts of periods are meaningless. Times are in microseconds. No quota leaves
-// CPUQuota nil.
-func (d *Detail) quota(fields []string) {
-	if len(fields) == 2 {
-		if n, err := strconv.ParseUint(fields[1], 10, 64); err == nil {
-			d.CPUPeriod = &n
-		}
-		if n, err := strconv.ParseUint(fields[0], 10, 64); err == nil && n > 0 {
-			d.CPUQuota = &n
-			return
-		}
+// deviceNames returns the names of block devices, whole disks and partitions, by major:minor.
+func (m *Collector) deviceNames() map[string]string {
+	names, _ := m.kernel.BlockDevices(context.Background())
+	for device, name := range names {
+		names[device] = "/dev/" + name
 	}
-	// Without a quota the kernel counts 0 periods, which would look like a
-	// container that is never throttled.
-	d.Periods, d.Throttled, d.ThrottledNanos, d.Bursts, d.BurstNanos = nil, nil, nil, nil, nil
+	return names
 }
 
-// limit returns 0 without a limit, like cAdvisor; nil means not known.
-func (c cgroups) limit(name string) *uint64 {
-	n := c.number(name)
-	if n != nil && *n >= unlimited {
-		return ptr[uint64](0)
-	}
-	return n
-}
-
-// fields returns the words of a file; nil if it cannot be read.
-func (c cgroups) fields(name string) []string {
-	raw, _ := fs.ReadFile(c.files, name)
-	return strings.Fields(string(raw))
-}
-
-// split returns the fields of each non-empty line of a file; nil if it cannot be read.
-func (c cgroups) split(name string) (out [][]string) {
-	raw, _ := fs.ReadFile(c.files, name)
-	for line := range strings.Lines(string(raw)) {
-		if f := strings.Fields(line); len(f) > 0 {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// devices returns the names of block devices, whole disks and partitions, by major:minor.
-func (p proc) devices() map[string]string {
-	out := map[string]string{}
-	for _, f := range (cgroups{files: p.files}).split("partitions") { // major minor #blocks name
-		if len(f) == 4 {
-			out[f[0]+":"+f[1]] = "/dev/" + f[3]
-		}
-	}
-	return out
-}
-
-// interfaces reads packets of /proc/<pid>/net/dev. Eight columns are of receiving
-// and eight of sending (proc(5)). The loopback device is left out, as in the
-// kubelet.
-func interfaces(raw []byte) (out []Interface) {
-	for line := range strings.Lines(string(raw)) {
-		name, rest, ok := strings.Cut(line, ":")
-		fields := strings.Fields(rest)
-		if name = strings.TrimSpace(name); !ok || len(fields) < 12 || name == "lo" {
-			continue
-		}
-		i := Interface{Name: name}
-		for col, to := range map[int]**uint64{1: &i.RxPackets, 3: &i.RxDropped, 9: &i.TxPackets, 11: &i.TxDropped} {
-			if n, err := strconv.ParseUint(fields[col], 10, 64); err == nil {
-				*to = &n
-			}
-		}
-		out = append(out, i)
+// interfaces returns the counts that a Summary lacks.
+func interfaces(all []kernel.Interface) (out []Interface) {
+	for _, i := range all {
+		out = append(out, Interface{i.Name, &i.RxPackets, &i.TxPackets, &i.RxDropped, &i.TxDropped})
 	}
 	return out
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Whatever is in the files of a cgroup and of its processes, what is told of
@@ -22,7 +24,6 @@ func FuzzDetail(f *testing.F) {
 			"partitions": file("major minor  #blocks  name\n\n   8        0  500 sda\n" + table), "diskstats": file(table),
 			"7/limits": file(limits), "7/fd/0": file(""),
 		}
-		names := newProcOf(proc).devices()
 		for _, v2 := range []bool{true, false} {
 			files := fstest.MapFS{}
 			for _, dir := range []string{"", "cpu/", "cpuacct/", "memory/", "pids/", "blkio/"} {
@@ -36,12 +37,15 @@ func FuzzDetail(f *testing.F) {
 					files[dir+"pod/"+name] = file(data)
 				}
 			}
-			c := cgroups{files: files, v2: v2}
-			d, pids, ok := c.detail("pod", names)
+			if v2 {
+				files["cgroup.controllers"] = file("")
+			}
+			m := &Collector{kernel: kernel.New(kernel.Options{Proc: kernel.Of(proc), Cgroups: kernel.Of(files)})}
+			d, pids, ok := m.cgroups().detail("pod", m.deviceNames())
 			if !ok || len(pids) != 1 || *d.Processes != 1 {
 				t.Fatalf("v2 %t: %v, %v", v2, pids, ok)
 			}
-			d.readFiles(proc, pids)
+			d.readFiles(m.cgroups(), proc, pids)
 			if *d.FileDescriptors != 1 || *d.Sockets != 0 {
 				t.Fatalf("%d files and %d sockets are open, want 1 and 0", *d.FileDescriptors, *d.Sockets)
 			}
@@ -68,17 +72,10 @@ func FuzzDetail(f *testing.F) {
 				}
 			}
 		}
-		for _, i := range interfaces([]byte(table)) {
-			if i.Name == "" && !strings.Contains(table, ":") || i.Name == "lo" || strings.ContainsAny(i.Name, "\n") {
-				t.Fatalf("interface %q", i.Name)
-			}
-		}
-		for _, d := range (&Collector{cfg: Config{Proc: proc}}).Devices() {
+		for _, d := range (&Collector{kernel: kernel.New(kernel.Options{Proc: kernel.Of(proc)})}).Devices() {
 			if d.ReadTime < 0 || d.WriteTime < 0 || d.Busy < 0 || d.BusyWeighted < 0 || len(strings.Fields(d.Name)) != 1 {
 				t.Fatalf("device %+v", d)
 			}
 		}
 	})
 }
-
-func newProcOf(files fstest.MapFS) proc { return proc{files: files} }

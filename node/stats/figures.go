@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,9 +17,9 @@ import (
 // files, so that no hanging runtime or disk delays it. A nil value
 // with an error means that the value is unknown.
 func (m *Collector) Memory() (node, pods *Usage, err error) {
-	c := newCgroups(m.cfg.Cgroups)
+	c := m.cgroups()
 	var errs failures
-	node, err = m.proc.usage(c)
+	node, err = c.usage()
 	errs.add("node", err)
 	if m.cfg.PodsCgroup != noCgroup {
 		pods, err = c.readMemory(rel(m.cfg.PodsCgroup))
@@ -31,7 +30,7 @@ func (m *Collector) Memory() (node, pods *Usage, err error) {
 
 // Threads returns the limit and the number of the node's threads. The limit is the
 // smaller one of two of the kernel's; nil fields are not known.
-func (m *Collector) Threads() (*statsapi.RlimitStats, error) { return m.proc.rlimit() }
+func (m *Collector) Threads() (*statsapi.RlimitStats, error) { return m.cgroups().rlimit() }
 
 // FilesystemDisk is a file system of the node at one time. At is the time of the
 // call.
@@ -93,7 +92,7 @@ func (m *Collector) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
 	}
-	c := newCgroups(m.cfg.Cgroups)
+	c := m.cgroups()
 	dirs, err := c.pods(m.cfg.PodsCgroup)
 	if err != nil {
 		return nil, fmt.Errorf("stats: cgroups of pods: %w", err)
@@ -127,23 +126,4 @@ func (m *Collector) Pods(ctx context.Context, want func(types.UID) bool) ([]stat
 		return nil, ctx.Err()
 	}
 	return pods, err
-}
-
-// readMemory reads the values for eviction: memory and threads. It reads four files
-// instead of a dozen: it is called for all pods, every few seconds when memory is
-// low.
-func (c cgroups) readMemory(dir string) (*Usage, error) {
-	if !c.v2 {
-		return c.readV1(dir)
-	}
-	u := &Usage{At: time.Now()}
-	if u.Memory = c.number(path.Join(dir, "memory.current")); u.Memory == nil {
-		return c.readV2(dir) // which says why
-	}
-	var inactive *uint64
-	c.keyed(path.Join(dir, "memory.stat"), map[string]**uint64{"inactive_file": &inactive})
-	u.setWorkingSet(inactive)
-	u.MemoryLimit = c.number(path.Join(dir, "memory.max"))
-	u.Tasks = c.number(path.Join(dir, "pids.current"))
-	return u, nil
 }

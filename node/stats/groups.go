@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,7 @@ import (
 // QoS classes, and Config.SystemCgroups. The root and missing cgroups are left out, and so is
 // the rate of CPU use. The error joins all failures; values that could be read are returned too.
 func (m *Collector) Groups() ([]Detail, error) {
-	c := newCgroups(m.cfg.Cgroups)
+	c := m.cgroups()
 	dirs := map[string]bool{}
 	var errs []error
 	if m.cfg.PodsCgroup != noCgroup {
@@ -37,7 +38,7 @@ func (m *Collector) Groups() ([]Detail, error) {
 			dirs[rel(dir)] = true
 		}
 	}
-	names := m.proc.devices()
+	names := m.deviceNames()
 	var out []Detail
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
 		if dir == rel("/") {
@@ -66,14 +67,10 @@ func (m *Collector) Groups() ([]Detail, error) {
 // tiers returns the cgroups of the QoS classes below the cgroup of all pods, relative to the
 // root of the hierarchy. On v1 it reads the memory controller.
 func (c cgroups) tiers(root string) (dirs []string, err error) {
-	top := ""
-	if !c.v2 {
-		top = "memory"
-	}
-	entries, err := fs.ReadDir(c.files, path.Join(top, root))
-	for _, e := range entries {
-		if e.IsDir() && isTier(e.Name()) {
-			dirs = append(dirs, path.Join(root, e.Name()))
+	names, err := c.Children(context.Background(), root)
+	for _, name := range names {
+		if isTier(name) {
+			dirs = append(dirs, path.Join(root, name))
 		}
 	}
 	return dirs, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -132,9 +133,11 @@ func (p *pass) held(ctx context.Context, uid types.UID, dir podCgroup) *held {
 	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
 	defer cancel()
 	return p.m.held.of(ctx, uid, func() map[string][]string {
-		c, out := newCgroups(p.m.cfg.Cgroups), make(map[string][]string, len(dir.containers))
+		c, out := p.cgroups, make(map[string][]string, len(dir.containers))
 		for id, d := range dir.containers {
-			out[id] = c.below(d, maxCgroupDepth)
+			for _, pid := range c.below(d, maxCgroupDepth) {
+				out[id] = append(out[id], strconv.Itoa(pid))
+			}
 		}
 		return out
 	})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Config configures a [Collector]. NodeName and Runtime are required; the zero
@@ -69,7 +71,7 @@ func (c Config) withDefaults() Config {
 		def   string
 	}{{&c.Cgroups, "/sys/fs/cgroup"}, {&c.Proc, "/proc"}, {&c.Root, "/"}} {
 		if *f.field == nil {
-			*f.field = cgroupFS(f.def)
+			*f.field = kernel.Dir(f.def)
 		}
 	}
 	if c.Statfs == nil {
@@ -82,11 +84,11 @@ func (c Config) withDefaults() Config {
 // from any goroutine, and block on their sources. Their results are shared: do not
 // change them. It need not be closed.
 type Collector struct {
-	cfg   Config
-	proc  proc
-	disks disks
-	rates rates
-	held  heldFiles
+	cfg    Config
+	kernel *kernel.Reader
+	disks  disks
+	rates  rates
+	held   heldFiles
 
 	// Three kinds of answers, each shared by concurrent callers.
 	full, small shared[*statsapi.Summary]
@@ -112,8 +114,11 @@ func New(cfg Config) (*Collector, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
-	return &Collector{cfg: cfg, proc: proc{cfg.Proc}, disks: disks{statfs: cfg.Statfs}, held: heldFiles{find: findHeld, device: func() uint64 { return deviceOf(cfg.RootDir) }}}, nil
+	reader := kernel.New(kernel.Options{Proc: kernel.Of(cfg.Proc), Cgroups: kernel.Of(cfg.Cgroups)})
+	return &Collector{cfg: cfg, kernel: reader, disks: disks{statfs: cfg.Statfs}, held: heldFiles{find: findHeld, device: func() uint64 { return deviceOf(cfg.RootDir) }}}, nil
 }
+
+func (m *Collector) cgroups() cgroups { return cgroups{m.kernel} }
 
 // Summary returns all statistics, at most MaxAge old. With an error, which joins
 // all failures, it has the values that could be read; it is nil only if ctx ended.

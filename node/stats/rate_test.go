@@ -9,54 +9,6 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-func TestParsePressure(t *testing.T) {
-	got, err := parsePressure([]byte("some avg10=61.73 avg60=32.44 avg300=53.43 total=16494842597\nfull avg10=0.00 avg60=0.12 avg300=0.09 total=175528747\n"))
-	want := &statsapi.PSIStats{Some: statsapi.PSIData{Avg10: 61.73, Avg60: 32.44, Avg300: 53.43, Total: 16494842597},
-		Full: statsapi.PSIData{Avg60: 0.12, Avg300: 0.09, Total: 175528747}}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-	for _, ok := range []string{"some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", "some total=1", "irq total=x\nsome total=1 avg900=x"} {
-		if _, err := parsePressure([]byte(ok)); err != nil {
-			t.Errorf("%q: %v", ok, err)
-		}
-	}
-	for _, bad := range []string{"", "full total=1", "some total=-1", "some total=", "some avg10=NaN", "some avg10=-1", "some avg10=x total=1", "some avg10=Inf"} {
-		if p, err := parsePressure([]byte(bad)); err == nil {
-			t.Errorf("%q = %+v; want an error", bad, p)
-		}
-	}
-}
-
-func FuzzParsePressure(f *testing.F) {
-	f.Add([]byte("some avg10=61.73 avg60=32.44 avg300=53.43 total=16494842597\nfull avg10=0.00 avg60=0.12 avg300=0.09 total=175528747\n"))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := parsePressure(raw)
-		if err == nil && !(p.Some.Avg10 >= 0 && p.Full.Avg300 >= 0) {
-			t.Errorf("%q = %+v", raw, p)
-		}
-	})
-}
-
-func FuzzCgroupFiles(f *testing.F) {
-	f.Add([]byte("anon 1\ninactive_file 18446744073709551615\nusage_usec 7\n"))
-	f.Add([]byte("max\n"))
-	f.Add([]byte("MemTotal:       16384 kB\n"))
-	f.Add([]byte("0.52 0.58 0.59 2/1234 5678\n"))
-	f.Add([]byte("Inter-|   Receive\n face |bytes\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var n *uint64
-		keyed(trimSpaces(raw), map[string]**uint64{"anon": &n, "MemTotal": &n})
-		_, _ = number(raw)
-		if v, err := threads(raw); err == nil && v < 0 {
-			t.Errorf("threads(%q) = %d", raw, v)
-		}
-		if s := network(raw, time.Time{}); s != nil && len(s.Interfaces) == 0 {
-			t.Errorf("network(%q) = %+v", raw, s)
-		}
-	})
-}
-
 func TestCPURate(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	before := cpuSample{t0, 5e9}

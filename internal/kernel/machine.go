@@ -1,0 +1,214 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// MemInfo is the memory of the machine in bytes (proc_meminfo(5)).
+type MemInfo struct{ Total, Free, InactiveFile, Anon, SwapTotal, SwapFree Amount }
+
+// MemInfo reads /proc/meminfo. A container's view (lxcfs) has fewer lines. Without a total it is an
+// error.
+func (r *Reader) MemInfo(ctx context.Context) (MemInfo, error) {
+	b, err := r.read(ctx, r.proc, "meminfo", maxSmall)
+	if err != nil {
+		return MemInfo{}, err
+	}
+	return ParseMemInfo(b)
+}
+
+// ParseMemInfo parses /proc/meminfo, whose kB are 1024 bytes.
+func ParseMemInfo(b []byte) (MemInfo, error) {
+	var out MemInfo
+	to := map[string]*Amount{
+		"MemTotal": &out.Total, "MemFree": &out.Free, "Inactive(file)": &out.InactiveFile, "AnonPages": &out.Anon,
+		"SwapTotal": &out.SwapTotal, "SwapFree": &out.SwapFree,
+	}
+	for line := range strings.Lines(string(b)) {
+		name, value, ok := strings.Cut(line, ":")
+		a := to[strings.TrimSpace(name)]
+		if !ok || a == nil {
+			continue
+		}
+		text := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB"))
+		kb, err := strconv.ParseUint(text, 10, 53) // so that the bytes fit an int64
+		if err != nil {
+			return MemInfo{}, &FormatError{"meminfo: " + name, text, "a number of kB"}
+		}
+		*a = Number(kb * 1024)
+	}
+	if !out.Total.Known() {
+		return MemInfo{}, fmt.Errorf("meminfo: line \"MemTotal\": %w", ErrAbsent)
+	}
+	return out, nil
+}
+
+// Stat has counts of the machine since its boot.
+type Stat struct {
+	// Busy are the ticks in which CPUs worked, and All those of all states. Guests are part of Busy.
+	Busy, All uint64
+	Boot      int64 // when the machine was booted, in seconds since 1970; changes with the clock
+}
+
+// Stat reads /proc/stat (proc_stat(5)).
+func (r *Reader) Stat(ctx context.Context) (Stat, error) {
+	b, err := r.read(ctx, r.proc, "stat", maxTable)
+	if err != nil {
+		return Stat{}, err
+	}
+	return ParseStat(b)
+}
+
+// ParseStat parses /proc/stat. A value whose line is missing is 0.
+func ParseStat(b []byte) (Stat, error) {
+	var out Stat
+	for line := range bytes.Lines(b) {
+		f := strings.Fields(string(line))
+		switch {
+		case len(f) >= 9 && f[0] == "cpu":
+			// user, nice, system, idle, iowait, irq, softirq, steal; the guests' are part of the first two.
+			for i, text := range f[1:9] {
+				n, err := strconv.ParseUint(text, 10, 60)
+				if err != nil {
+					return Stat{}, &FormatError{"stat: cpu", text, "ticks"}
+				}
+				out.All += n
+				if i != 3 && i != 4 {
+					out.Busy += n
+				}
+			}
+		case len(f) == 2 && f[0] == "btime":
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil || n < 0 {
+				return Stat{}, &FormatError{"stat: btime", f[1], "seconds since 1970"}
+			}
+			out.Boot = n
+		}
+	}
+	return out, nil
+}
+
+// Threads reads the number of threads of all processes from /proc/loadavg.
+func (r *Reader) Threads(ctx context.Context) (int64, error) {
+	b, err := r.read(ctx, r.proc, "loadavg", maxValue)
+	if err != nil {
+		return 0, err
+	}
+	return parseThreads(b)
+}
+
+// parseThreads parses "0.52 0.58 0.59 2/1234 5678": runnable ones/all.
+func parseThreads(b []byte) (int64, error) {
+	f := strings.Fields(string(b))
+	if len(f) < 4 {
+		return 0, &FormatError{"loadavg", string(b), "at least 4 fields"}
+	}
+	_, all, _ := strings.Cut(f[3], "/")
+	n, err := strconv.ParseInt(all, 10, 64)
+	if err != nil || n < 0 {
+		return 0, &FormatError{"loadavg", f[3], "threads"}
+	}
+	return n, nil
+}
+
+// MaxThreads reads the maximum number of threads of all processes: the smaller of pid_max and
+// threads-max.
+func (r *Reader) MaxThreads(ctx context.Context) (most int64, err error) {
+	var errs []error
+	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
+		b, err := r.read(ctx, r.proc, name, maxValue)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		text := strings.TrimSpace(string(b))
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 {
+			errs = append(errs, &FormatError{name, text, "a positive number"})
+			continue
+		}
+		if most == 0 || n < most {
+			most = n
+		}
+	}
+	if most > 0 {
+		return most, nil
+	}
+	return 0, errors.Join(errs...)
+}
+
+// Interfaces reads the interfaces of the network namespace of a process.
+func (r *Reader) Interfaces(ctx context.Context, pid int) ([]Interface, error) {
+	b, err := r.read(ctx, r.proc, strconv.Itoa(pid)+"/net/dev", maxTable)
+	return ParseInterfaces(b), err
+}
+
+// HostInterfaces reads those of the namespace of this process.
+func (r *Reader) HostInterfaces(ctx context.Context) ([]Interface, error) {
+	b, err := r.read(ctx, r.proc, "net/dev", maxTable)
+	return ParseInterfaces(b), err
+}
+
+// OpenFilesLimit reads the soft limit of a process; absent if there is none.
+func (r *Reader) OpenFilesLimit(ctx context.Context, pid int) (Amount, error) {
+	b, err := r.read(ctx, r.proc, strconv.Itoa(pid)+"/limits", maxValue)
+	for line := range strings.Lines(string(b)) { // Max open files  soft  hard  files
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
+			soft, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			if n, err := strconv.ParseUint(soft, 10, 64); err == nil {
+				return Number(n), nil
+			}
+		}
+	}
+	return Amount{}, err
+}
+
+// BlockDevices reads the names of whole disks and partitions by major:minor, such as "8:0" and "sda".
+func (r *Reader) BlockDevices(ctx context.Context) (map[string]string, error) {
+	b, err := r.read(ctx, r.proc, "partitions", maxTable)
+	out := map[string]string{}
+	for line := range strings.Lines(string(b)) { // major minor #blocks name
+		if f := strings.Fields(line); len(f) == 4 && isDevice(f[0]+":"+f[1]) {
+			out[f[0]+":"+f[1]] = f[3]
+		}
+	}
+	return out, err
+}
+
+// Disk is the I/O of a block device since the boot (Documentation/admin-guide/iostats.rst). Sectors
+// have 512 bytes, times are in milliseconds.
+type Disk struct {
+	Name                                      string
+	Reads, ReadsMerged, SectorsRead, ReadFor  uint64
+	Writes, WritesMerged, SectorsWritten      uint64
+	WriteFor, InFlight, BusyFor, WeightedBusy uint64
+}
+
+// Disks reads the devices with any I/O, in the kernel's order.
+func (r *Reader) Disks(ctx context.Context) ([]Disk, error) {
+	b, err := r.read(ctx, r.proc, "diskstats", maxTable)
+	return parseDisks(b), err
+}
+
+func parseDisks(b []byte) (out []Disk) {
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 14 {
+			continue
+		}
+		var n [11]uint64
+		for i := range n {
+			// What is no number counts as 0: newer kernels only add fields at the end.
+			n[i], _ = strconv.ParseUint(f[3+i], 10, 64)
+		}
+		if n != [11]uint64{} { // an unused loop device
+			out = append(out, Disk{f[2], n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]})
+		}
+	}
+	return out
+}

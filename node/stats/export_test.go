@@ -1,4 +1,0 @@
-package stats
-
-// What tests of the package ask beside its exported names.
-var CgroupFS = cgroupFS
