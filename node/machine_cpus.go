@@ -1,28 +1,23 @@
 package node
 
 import (
-	"os"
+	"context"
 	"runtime"
-	"strings"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/numa"
 )
 
-// onlineCPUs is the kernel's list of online CPUs.
-const onlineCPUs = "/sys/devices/system/cpu/online"
-
 // CPUs returns the number of online CPUs of the machine, even if this process may
 // use only some of them (CPUAffinity of systemd).
-func CPUs() int { return countCPUs(readOnline) }
+func CPUs() int { return countCPUs(kernel.This) }
 
-func readOnline() ([]byte, error) { return os.ReadFile(onlineCPUs) } //nolint:forbidigo // the kernel
-
-func countCPUs(read func() ([]byte, error)) int {
-	b, err := read()
+func countCPUs(machine *kernel.Reader) int {
+	text, err := machine.OnlineCPUs(context.Background())
 	if err != nil {
 		return runtime.NumCPU()
 	}
-	set, err := numa.ParseCPUs(strings.TrimSpace(string(b)))
+	set, err := numa.ParseCPUs(text)
 	if err != nil || set.Empty() {
 		return runtime.NumCPU()
 	}

@@ -1,40 +1,25 @@
 package node
 
 import (
-	"fmt"
-	"io/fs"
-	"path"
-	"strconv"
-	"strings"
+	"context"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// hugePages reads the amount of memory reserved in huge pages of each size, from a
-// tree like /sys/kernel/mm/hugepages (Documentation/admin-guide/mm/hugetlbpage of
-// the kernel). A size without pages has 0.
-func hugePages(sys fs.FS) (v1.ResourceList, error) {
-	dirs, err := fs.Glob(sys, "hugepages-*kB")
+// hugePages returns the amount of memory reserved in huge pages of each size. A size without
+// pages has 0.
+func hugePages(machine *kernel.Reader) (v1.ResourceList, error) {
+	all, err := machine.HugePages(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	list := v1.ResourceList{}
-	for _, dir := range dirs {
-		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(dir, "hugepages-"), "kB"), 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, err)
-		}
-		text, err := fs.ReadFile(sys, path.Join(dir, "nr_hugepages"))
-		if err != nil {
-			return nil, err
-		}
-		pages, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%s/nr_hugepages: %w", dir, err)
-		}
-		size := resource.NewQuantity(kb<<10, resource.BinarySI)
-		list[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(kb<<10*pages, resource.BinarySI)
+	for _, p := range all {
+		size := resource.NewQuantity(p.Size, resource.BinarySI)
+		list[v1.ResourceName(v1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(p.Size*p.Pages, resource.BinarySI)
 	}
 	return list, nil
 }

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 func TestHugePages(t *testing.T) {
@@ -18,13 +20,13 @@ func TestHugePages(t *testing.T) {
 		want, err string
 	}{
 		"none":    {fstest.MapFS{}, "", ""},
-		"sizes":   {fstest.MapFS{"hugepages-2048kB/nr_hugepages": file("3\n"), "hugepages-1048576kB/nr_hugepages": file("0\n")}, "hugepages-1Gi=0 hugepages-2Mi=6Mi", ""},
-		"small":   {fstest.MapFS{"hugepages-64kB/nr_hugepages": file("1\n")}, "hugepages-64Ki=64Ki", ""},
-		"no size": {fstest.MapFS{"hugepages-xkB/nr_hugepages": file("1\n")}, "", `hugepages-xkB: strconv.ParseInt: parsing "x"`},
-		"damaged": {fstest.MapFS{"hugepages-64kB/nr_hugepages": file("many")}, "", `hugepages-64kB/nr_hugepages: strconv.ParseInt: parsing "many"`},
+		"sizes":   {fstest.MapFS{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": file("3\n"), "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": file("0\n")}, "hugepages-1Gi=0 hugepages-2Mi=6Mi", ""},
+		"small":   {fstest.MapFS{"sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages": file("1\n")}, "hugepages-64Ki=64Ki", ""},
+		"no size": {fstest.MapFS{"sys/kernel/mm/hugepages/hugepages-xkB/nr_hugepages": file("1\n")}, "", ""},
+		"damaged": {fstest.MapFS{"sys/kernel/mm/hugepages/hugepages-64kB/nr_hugepages": file("many")}, "", `hugepages-64kB/nr_hugepages: "many"; want a number of pages`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, err := hugePages(tc.sys)
+			list, err := hugePages(kernel.At(tc.sys))
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("error %v, want %q", err, tc.err)

@@ -1,20 +1,19 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -53,38 +52,21 @@ func DetectMachine(dir string, maxPods int64) (Machine, error) {
 	if disk, err := diskCapacity(dir); err == nil {
 		n.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
 	}
-	pages, err := hugePages(os.DirFS("/sys/kernel/mm/hugepages"))
+	pages, err := hugePages(kernel.This)
 	if err != nil {
 		err = fmt.Errorf("huge pages: %w", err)
 	}
 	maps.Copy(n.Capacity, pages)
-	meminfo, merr := os.ReadFile("/proc/meminfo")
+	info, merr := kernel.This.MemInfo(context.Background())
+	total, known := info.Total.Number()
+	if merr == nil && !known {
+		merr = errors.New("/proc/meminfo: line \"MemTotal\" is missing")
+	}
 	if merr != nil {
 		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
 	}
-	total, merr := memTotal(meminfo)
-	if merr != nil {
-		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
-	}
-	n.Capacity[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
+	n.Capacity[v1.ResourceMemory] = *resource.NewQuantity(int64(total), resource.BinarySI)
 	return n, err
-}
-
-// memTotal reads MemTotal of /proc/meminfo (proc(5): in kB) in bytes.
-func memTotal(meminfo []byte) (int64, error) {
-	sc := bufio.NewScanner(bytes.NewReader(meminfo))
-	for sc.Scan() {
-		rest, ok := strings.CutPrefix(sc.Text(), "MemTotal:")
-		if !ok {
-			continue
-		}
-		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("MemTotal: %w", err)
-		}
-		return kb << 10, nil
-	}
-	return 0, errors.New("/proc/meminfo: line \"MemTotal\" is missing")
 }
 
 // outwardIP returns the source address of the default route, or else the

@@ -2,9 +2,11 @@ package kernel
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,8 +14,7 @@ import (
 // MemInfo is the memory of the machine in bytes (proc_meminfo(5)).
 type MemInfo struct{ Total, Free, InactiveFile, Anon, SwapTotal, SwapFree Amount }
 
-// MemInfo reads /proc/meminfo. A container's view (lxcfs) has fewer lines. Without a total it is an
-// error.
+// MemInfo reads /proc/meminfo. A container's view (lxcfs) has fewer lines.
 func (r *Reader) MemInfo(ctx context.Context) (MemInfo, error) {
 	b, err := r.read(ctx, r.proc, "meminfo", maxSmall)
 	if err != nil {
@@ -41,9 +42,6 @@ func ParseMemInfo(b []byte) (MemInfo, error) {
 			return MemInfo{}, &FormatError{"meminfo: " + name, text, "a number of kB"}
 		}
 		*a = Number(kb * 1024)
-	}
-	if !out.Total.Known() {
-		return MemInfo{}, fmt.Errorf("meminfo: line \"MemTotal\": %w", ErrAbsent)
 	}
 	return out, nil
 }
@@ -211,4 +209,57 @@ func parseDisks(b []byte) (out []Disk) {
 		}
 	}
 	return out
+}
+
+// OnlineCPUs reads the list of the CPUs that are online, such as 0-3,8.
+func (r *Reader) OnlineCPUs(ctx context.Context) (string, error) {
+	b, err := r.read(ctx, r.sys, "devices/system/cpu/online", maxValue)
+	return strings.TrimSpace(string(b)), err
+}
+
+// HugePages are the huge pages of one size, used or not, of all NUMA nodes.
+type HugePages struct{ Size, Pages int64 } // size in bytes
+
+// HugePages reads the sizes of huge pages in ascending order (Documentation/admin-guide/mm/hugetlbpage).
+// A kernel without any has none.
+func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
+	const dir = "kernel/mm/hugepages"
+	names, err := do(ctx, r.calls, dir, func() ([]string, error) { return r.sys.Dirs(dir, maxNames) })
+	if errors.Is(err, ErrAbsent) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []HugePages
+	for _, name := range names {
+		size := HugePageSize(name)
+		if size == 0 {
+			continue
+		}
+		file := dir + "/" + name + "/nr_hugepages"
+		b, err := r.read(ctx, r.sys, file, maxValue)
+		if err != nil {
+			return nil, err
+		}
+		text := strings.TrimSpace(string(b))
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 || n > math.MaxInt64/size {
+			return nil, &FormatError{file, text, "a number of pages"}
+		}
+		out = append(out, HugePages{size, n})
+	}
+	slices.SortFunc(out, func(a, b HugePages) int { return cmp.Compare(a.Size, b.Size) })
+	return out, nil
+}
+
+// HugePageSize returns the size in a name such as hugepages-2048kB, in bytes; 0 for other names.
+func HugePageSize(name string) int64 {
+	digits, ok := strings.CutPrefix(name, "hugepages-")
+	digits, ok2 := strings.CutSuffix(digits, "kB")
+	n, err := strconv.ParseUint(digits, 10, 53)
+	if !ok || !ok2 || err != nil {
+		return 0
+	}
+	return int64(n) * 1024
 }

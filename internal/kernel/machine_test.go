@@ -10,18 +10,22 @@ import (
 
 // machine are the files of /proc of a small machine.
 var machine = fstest.MapFS{
-	"proc/meminfo":                file("MemTotal:        1000 kB\nMemFree:          400 kB\nInactive(file):   100 kB\nAnonPages:   200 kB\nSwapTotal:  100 kB\nSwapFree:   40 kB\nHugePages_Total:       0\nNew: x kB\n"),
-	"proc/stat":                   file("cpu  100 1 2 5000 5 3 4 6 7 8\ncpu0 1 1 1\nintr 5 6\nbtime 1700000000\n"),
-	"proc/loadavg":                file("0.52 0.58 0.59 2/1234 5678\n"),
-	"proc/sys/kernel/pid_max":     file("4194304\n"),
-	"proc/sys/kernel/threads-max": file("1000\n"),
-	"proc/7/limits":               file("Limit                     Soft Limit           Hard Limit           Units     \nMax open files            1024                 4096                 files     \n"),
-	"proc/8/limits":               file("Max open files            unlimited            unlimited            files     \n"),
-	"proc/7/net/dev":              file("h\nh\n eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"),
-	"proc/net/dev":                file("h\nh\n eth1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"),
-	"proc/partitions":             file("major minor  #blocks  name\n\n   8        0  500 sda\n 259        1  400 nvme0n1\n"),
-	"proc/diskstats":              file(" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11 0 0 0 0 1 1\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n 8 1 sda1 short\n"),
-	"proc/pressure/io":            file("some avg10=1.00 avg60=2.00 avg300=3.00 total=4\n"),
+	"proc/meminfo":                  file("MemTotal:        1000 kB\nMemFree:          400 kB\nInactive(file):   100 kB\nAnonPages:   200 kB\nSwapTotal:  100 kB\nSwapFree:   40 kB\nHugePages_Total:       0\nNew: x kB\n"),
+	"proc/stat":                     file("cpu  100 1 2 5000 5 3 4 6 7 8\ncpu0 1 1 1\nintr 5 6\nbtime 1700000000\n"),
+	"proc/loadavg":                  file("0.52 0.58 0.59 2/1234 5678\n"),
+	"proc/sys/kernel/pid_max":       file("4194304\n"),
+	"proc/sys/kernel/threads-max":   file("1000\n"),
+	"proc/7/limits":                 file("Limit                     Soft Limit           Hard Limit           Units     \nMax open files            1024                 4096                 files     \n"),
+	"proc/8/limits":                 file("Max open files            unlimited            unlimited            files     \n"),
+	"proc/7/net/dev":                file("h\nh\n eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"),
+	"proc/net/dev":                  file("h\nh\n eth1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"),
+	"proc/partitions":               file("major minor  #blocks  name\n\n   8        0  500 sda\n 259        1  400 nvme0n1\n"),
+	"proc/diskstats":                file(" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11 0 0 0 0 1 1\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n 8 1 sda1 short\n"),
+	"sys/devices/system/cpu/online": file("0-3,8\n"),
+	"sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": file("0\n"),
+	"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages":    file("3\n"),
+	"sys/kernel/mm/hugepages/other/nr_hugepages":               file("x\n"),
+	"proc/pressure/io": file("some avg10=1.00 avg60=2.00 avg300=3.00 total=4\n"),
 }
 
 func TestMachine(t *testing.T) {
@@ -58,14 +62,23 @@ func TestMachine(t *testing.T) {
 	if got, err := r.Disks(ctx); err != nil || !slices.Equal(got, []Disk{{"sda", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}) {
 		t.Errorf("%+v, %v", got, err)
 	}
+	if got, err := r.OnlineCPUs(ctx); got != "0-3,8" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := r.HugePages(ctx); err != nil || !slices.Equal(got, []HugePages{{2 << 20, 3}, {1 << 30, 0}}) {
+		t.Errorf("%+v, %v", got, err)
+	}
 	if got, err := r.Pressure(ctx, "io"); err != nil || got.Some.Total != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	empty := At(fstest.MapFS{})
+	if got, err := empty.HugePages(ctx); got != nil || err != nil {
+		t.Errorf("no huge pages: %+v, %v", got, err)
+	}
 	for what, err := range map[string]error{
 		"meminfo": second(empty.MemInfo(ctx)), "stat": second(empty.Stat(ctx)), "loadavg": second(empty.Threads(ctx)), "pid_max": second(empty.MaxThreads(ctx)),
 		"limits": second(empty.OpenFilesLimit(ctx, 7)), "7/net/dev": second(empty.Interfaces(ctx, 7)), "net/dev": second(empty.HostInterfaces(ctx)),
-		"partitions": second(empty.BlockDevices(ctx)), "diskstats": second(empty.Disks(ctx)), "pressure/io": second(empty.Pressure(ctx, "io")),
+		"cpu/online": second(empty.OnlineCPUs(ctx)), "partitions": second(empty.BlockDevices(ctx)), "diskstats": second(empty.Disks(ctx)), "pressure/io": second(empty.Pressure(ctx, "io")),
 	} {
 		if !errors.Is(err, ErrAbsent) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
@@ -82,8 +95,13 @@ func TestMachineOfNonsense(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
-	if got, err := ParseMemInfo([]byte("MemFree: 1 kB\n")); !errors.Is(err, ErrAbsent) {
+	if got, err := ParseMemInfo([]byte("MemFree: 1 kB\n")); err != nil || got != (MemInfo{Free: Number(1024)}) {
 		t.Errorf("no total: %+v, %v", got, err)
+	}
+	for _, text := range []string{"x", "-1", "9223372036854775807", ""} {
+		if got, err := At(fstest.MapFS{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": file(text)}).HugePages(t.Context()); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
 	}
 	for _, text := range []string{"cpu 1 2 3 4 5 6 7 x", "cpu 1 2 3 4 5 6 7 -8", "btime x", "btime -1"} {
 		if got, err := ParseStat([]byte(text)); err == nil {
@@ -106,7 +124,7 @@ func FuzzMachine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := ParseMemInfo(b); err == nil {
-			if n, ok := m.Total.Number(); !ok || n%1024 != 0 || n>>63 != 0 {
+			if n, _ := m.Total.Number(); n%1024 != 0 || n>>63 != 0 {
 				t.Errorf("memory %+v of %q", m, b)
 			}
 		}

@@ -20,8 +20,8 @@ func (c cgroups) usage() (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Free.Known() {
-		return nil, errors.New("meminfo: no MemFree")
+	if !info.Total.Known() || !info.Free.Known() {
+		return nil, errors.New("meminfo: no MemTotal or MemFree")
 	}
 	u, err := c.read("")
 	// The root of cgroup v2 has few files, and that of v1 may not be mounted: /proc

@@ -1,22 +1,20 @@
 package status
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"path"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/internal/kernel"
+	"github.com/nodewright/nodewright/numa"
 )
 
 // System reads the facts of a Linux machine from its files. Files is the root of
@@ -29,21 +27,21 @@ type System struct {
 }
 
 // Facts reads all facts. Memory and processors are required; other values are empty
-// if they cannot be read. The context is not used: reads of such files do not
-// block.
-func (s System) Facts(context.Context) (Facts, error) {
-	meminfo, err := fs.ReadFile(s.Files, "proc/meminfo")
+// if they cannot be read. Each read of the kernel has a time limit.
+func (s System) Facts(ctx context.Context) (Facts, error) {
+	machine := kernel.At(s.Files)
+	info, err := machine.MemInfo(ctx)
 	if err != nil {
 		return Facts{}, err
 	}
-	memory, err := meminfoBytes(meminfo, "MemTotal")
-	if err != nil {
-		return Facts{}, err
+	memory, known := info.Total.Number()
+	if !known {
+		return Facts{}, errors.New("proc/meminfo: no MemTotal")
 	}
-	swap, _ := meminfoBytes(meminfo, "SwapTotal") // a kernel without has no such line
+	swap, _ := info.SwapTotal.Number() // a kernel without has no such line
 	// The processors of the machine and not of this process, which may be bound to
 	// some of them.
-	cpus, err := s.cpus()
+	cpus, err := onlineCPUs(ctx, machine)
 	if err != nil {
 		return Facts{}, err
 	}
@@ -51,10 +49,10 @@ func (s System) Facts(context.Context) (Facts, error) {
 	boot, _ := bootid.Read(s.Files)
 	f := Facts{
 		Capacity: v1.ResourceList{
-			v1.ResourceCPU:    *resource.NewQuantity(cpus, resource.DecimalSI),
-			v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
+			v1.ResourceCPU:    *resource.NewQuantity(int64(cpus), resource.DecimalSI),
+			v1.ResourceMemory: *resource.NewQuantity(int64(memory), resource.BinarySI),
 		},
-		Swap:      swap,
+		Swap:      int64(swap),
 		BootID:    boot,
 		Kernel:    s.line("proc/sys/kernel/osrelease"),
 		MachineID: cmp.Or(s.line("etc/machine-id"), s.line("var/lib/dbus/machine-id")),
@@ -72,7 +70,7 @@ func (s System) Facts(context.Context) (Facts, error) {
 	}
 	// A size that cannot be read is an error and not left out: memory would be
 	// counted twice.
-	pages, err := s.hugePages()
+	pages, err := hugePages(ctx, machine)
 	if err != nil {
 		return Facts{}, fmt.Errorf("huge pages: %w", err)
 	}
@@ -90,28 +88,21 @@ func (s System) line(name string) string {
 	return strings.TrimRight(strings.TrimSpace(string(raw)), "\x00")
 }
 
-// cpus counts the online processors (Documentation/admin-guide/cputopology),
-// whatever this process may use. The list has ranges, such as "0-3,8". An empty
-// list is an error.
-func (s System) cpus() (int64, error) {
-	text := s.line("sys/devices/system/cpu/online")
-	if text == "" {
-		return 0, errors.New("sys/devices/system/cpu/online: not there, or empty")
+// onlineCPUs counts the online processors (Documentation/admin-guide/cputopology),
+// whatever this process may use. An empty list is an error.
+func onlineCPUs(ctx context.Context, machine *kernel.Reader) (int, error) {
+	text, err := machine.OnlineCPUs(ctx)
+	if err != nil {
+		return 0, err
 	}
-	var n int64
-	for part := range strings.SplitSeq(text, ",") {
-		from, to, ranged := strings.Cut(part, "-")
-		if !ranged {
-			to = from
-		}
-		a, err1 := strconv.ParseInt(from, 10, 32)
-		b, err2 := strconv.ParseInt(to, 10, 32)
-		if err := errors.Join(err1, err2); err != nil || b < a {
-			return 0, fmt.Errorf("sys/devices/system/cpu/online: %q: want a list such as 0-3,8", text)
-		}
-		n += b - a + 1
+	set, err := numa.ParseCPUs(text)
+	if err == nil && set.Empty() {
+		err = errors.New("the list is empty")
 	}
-	return n, nil
+	if err != nil {
+		return 0, fmt.Errorf("sys/devices/system/cpu/online: %w", err)
+	}
+	return set.Len(), nil
 }
 
 // osImage returns PRETTY_NAME of os-release(5); "" if the file or the name is missing.
@@ -128,42 +119,18 @@ func (s System) osImage(name string) string {
 	return ""
 }
 
-// hugePages is the memory that is set aside, by the size of a page
-// (Documentation/admin-guide/mm/hugetlbpage). A size without any is there. Pages of
-// all NUMA nodes are counted, used or free. Without the directory the kernel has
-// none.
-func (s System) hugePages() (v1.ResourceList, error) {
-	dirs, err := fs.Glob(s.Files, "sys/kernel/mm/hugepages/hugepages-*kB")
+// hugePages is the memory that is set aside, by the size of a page. A size without any is
+// there.
+func hugePages(ctx context.Context, machine *kernel.Reader) (v1.ResourceList, error) {
+	all, err := machine.HugePages(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := v1.ResourceList{}
-	for _, dir := range dirs {
-		size, err1 := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(path.Base(dir), "hugepages-"), "kB"), 10, 53)
-		pages, err2 := strconv.ParseInt(s.line(dir+"/nr_hugepages"), 10, 53)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, err)
-		}
+	for _, p := range all {
 		// The name has the size as a quantity writes it: 2Mi, 1Gi.
-		unit := resource.NewQuantity(size<<10, resource.BinarySI)
-		out[v1.ResourceName(v1.ResourceHugePagesPrefix+unit.String())] = *resource.NewQuantity(size<<10*pages, resource.BinarySI)
+		unit := resource.NewQuantity(p.Size, resource.BinarySI)
+		out[v1.ResourceName(v1.ResourceHugePagesPrefix+unit.String())] = *resource.NewQuantity(p.Size*p.Pages, resource.BinarySI)
 	}
 	return out, nil
-}
-
-// meminfoBytes reads a line of /proc/meminfo, which is in kB (proc(5)). The
-// kernel's kB are 1024 bytes.
-func meminfoBytes(raw []byte, name string) (int64, error) {
-	for sc := bufio.NewScanner(bytes.NewReader(raw)); sc.Scan(); {
-		value, ok := strings.CutPrefix(sc.Text(), name+":")
-		if !ok {
-			continue
-		}
-		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 53)
-		if err != nil || kb < 0 {
-			return 0, fmt.Errorf("proc/meminfo: %s: %q is not a number of kB", name, value)
-		}
-		return kb << 10, nil
-	}
-	return 0, fmt.Errorf("proc/meminfo: no %s", name)
 }
