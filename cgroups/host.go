@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Host manages the cgroups of processes outside pods: the agent, the runtime, the
@@ -115,7 +117,7 @@ func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	of, err := ParseProcCgroup(data)
+	of, err := kernel.ParseCgroups(data)
 	if err != nil {
 		return "", fmt.Errorf("process %d: %w", pid, err)
 	}

@@ -3,7 +3,6 @@ package cgroups
 import (
 	"fmt"
 	"math"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,38 +193,4 @@ func unescape(s string) string {
 		out.WriteByte(s[i])
 	}
 	return out.String()
-}
-
-// SwapOn reports whether procSwaps, the content of /proc/swaps, lists any swap.
-// Facts.Swap reports whether it can be limited.
-func SwapOn(procSwaps []byte) bool {
-	lines := 0
-	for line := range strings.Lines(string(procSwaps)) {
-		if strings.TrimSpace(line) != "" {
-			lines++
-		}
-	}
-	return lines > 1
-}
-
-// ParseProcCgroup reads /proc/PID/cgroup and returns the process's cgroup by
-// controller (cgroups(7)). The key of cgroup v2 is "", that of a named hierarchy
-// name=NAME. The kernel's mark " (deleted)" of a removed cgroup is cut off. A
-// malformed line is an error.
-func ParseProcCgroup(data []byte) (map[string]string, error) {
-	out := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimRight(line, "\n")
-		if line == "" {
-			continue
-		}
-		f := strings.SplitN(line, ":", 3)
-		if len(f) != 3 || !strings.HasPrefix(f[2], "/") {
-			return nil, fmt.Errorf("line %q of a process's cgroups: want ID:CONTROLLERS:PATH", line)
-		}
-		for controller := range strings.SplitSeq(f[1], ",") {
-			out[controller] = path.Clean(strings.TrimSuffix(f[2], " (deleted)"))
-		}
-	}
-	return out, nil
 }

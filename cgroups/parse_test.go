@@ -107,21 +107,6 @@ broken line
 	}
 }
 
-func TestParseProcCgroupRefusesNonsense(t *testing.T) {
-	if _, err := ParseProcCgroup([]byte("nonsense\n")); err == nil {
-		t.Error("nonsense is taken")
-	}
-}
-
-func TestSwapOn(t *testing.T) {
-	const heading = "Filename\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
-	for in, want := range map[string]bool{"": false, heading: false, heading + "/dev/sda1 partition 1 0 -2\n": true} {
-		if got := SwapOn([]byte(in)); got != want {
-			t.Errorf("SwapOn(%q) = %v, want %v", in, got, want)
-		}
-	}
-}
-
 func TestParsePageSizes(t *testing.T) {
 	got := parsePageSizes([]string{"hugepages-1048576kB", "hugepages-2048kB", "x", "hugepages-0kB", "hugepages--1kB"})
 	if want := []int64{2 << 20, 1 << 30}; !slices.Equal(got, want) {
@@ -155,8 +140,6 @@ func FuzzParsers(f *testing.F) {
 		machineV1(parseMountinfo(data))
 		parseFlat(data)
 		parsePageSizes([]string{string(data)})
-		SwapOn(data)
-		_, _ = ParseProcCgroup(data)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"sync/atomic"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/scratch"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -66,10 +66,11 @@ type SwapConfig struct {
 // not refused, but limited as the rest. Where cgroups are those of v1, nobody has
 // swap, whatever SwapConfig.Limited says, with a line in the log.
 type Swap struct {
-	cfg  SwapConfig
-	host part.Host
-	on   bool
-	size int64 // bytes
+	cfg     SwapConfig
+	machine *kernel.Reader
+	host    part.Host
+	on      bool
+	size    int64 // bytes
 
 	limits atomic.Bool // cgroups are known to limit swap
 }
@@ -87,23 +88,21 @@ var ErrSwapOn = errors.New("this machine has swap on")
 // NewSwap looks at the machine and returns a Part at rest. The error is an [ErrSwapOn] that
 // names what is swapped to, if the machine has swap and Config does not allow it.
 func NewSwap(cfg SwapConfig) (*Swap, error) {
-	if cfg.Files == nil {
-		cfg.Files = os.DirFS("/")
-	}
 	if cfg.NoSwapVolumes == nil {
 		cfg.NoSwapVolumes = scratch.NoSwap
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	names, size, err := read(cfg.Files)
+	machine := kernel.At(cfg.Files)
+	names, size, err := readSwap(machine)
 	if err != nil {
 		cfg.Log.Warn("failed to read the machine's swap; containers get none", zap.Error(err))
 	}
 	if len(names) > 0 && !cfg.Allowed {
 		return nil, fmt.Errorf("failSwapOn: true: %w: %s; want no swap (swapoff -a), or failSwapOn: false", ErrSwapOn, strings.Join(names, ", "))
 	}
-	return &Swap{cfg: cfg, on: len(names) > 0, size: size}, nil
+	return &Swap{cfg: cfg, machine: machine, on: len(names) > 0, size: size}, nil
 }
 
 // Name implements part.Part.
@@ -126,8 +125,8 @@ const (
 )
 
 // Run implements part.Runner: it says once what the machine's swap means.
-func (p *Swap) Run(context.Context) error {
-	if p.cfg.Limited && !unified(p.cfg.Files) {
+func (p *Swap) Run(ctx context.Context) error {
+	if v2, err := p.machine.V2(ctx); p.cfg.Limited && err == nil && !v2 {
 		p.cfg.Log.Warn("cgroup v1 does not limit swap by container; none has any, as with memorySwap.swapBehavior: NoSwap")
 	}
 	if p.on && !p.cfg.NoSwapVolumes() {
@@ -137,9 +136,11 @@ func (p *Swap) Run(context.Context) error {
 }
 
 // Prepare implements part.Preparer: the pod's cgroup is there, if nobody else's is.
-func (p *Swap) Prepare(context.Context, *v1.Pod, *observed.Pod) error {
-	if !p.limits.Load() && limited(p.cfg.Files) {
-		p.limits.Store(true)
+func (p *Swap) Prepare(ctx context.Context, _ *v1.Pod, _ *observed.Pod) error {
+	if !p.limits.Load() {
+		// With an error it is asked again for the next pod.
+		limited, _ := p.machine.LimitsSwap(ctx)
+		p.limits.Store(limited)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"syscall"
 )
 
@@ -83,9 +84,11 @@ type below struct {
 	dir string
 }
 
-func (b below) Read(name string, most int) ([]byte, error) { return b.Files.Read(b.dir+name, most) }
+func (b below) Read(name string, most int) ([]byte, error) {
+	return b.Files.Read(path.Join(b.dir, name), most)
+}
 func (b below) Dirs(name string, most int) ([]string, error) {
-	return b.Files.Dirs(b.dir+name, most)
+	return b.Files.Dirs(path.Join(b.dir, name), most)
 }
 
 // readError is an error of a system call with its meaning. Its text is that of the call.

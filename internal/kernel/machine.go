@@ -263,3 +263,99 @@ func HugePageSize(name string) int64 {
 	}
 	return int64(n) * 1024
 }
+
+// Swap is a device or file that is swapped to. Spaces in its name are \040.
+type Swap struct{ Name, Kind string }
+
+// Swaps reads /proc/swaps. A kernel without swap has no such file, and none.
+func (r *Reader) Swaps(ctx context.Context) ([]Swap, error) {
+	b, err := r.read(ctx, r.proc, "swaps", maxSmall)
+	if errors.Is(err, ErrAbsent) {
+		return nil, nil
+	}
+	return parseSwaps(b), err
+}
+
+func parseSwaps(b []byte) (out []Swap) {
+	heading := true
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0:
+		case heading:
+			heading = false
+		case len(f) == 1:
+			out = append(out, Swap{Name: f[0]})
+		default:
+			out = append(out, Swap{f[0], f[1]})
+		}
+	}
+	return out
+}
+
+// LimitsSwap reports whether cgroups limit swap. The root of v2 has no limits, so that the cgroup of
+// this process is asked, and those below the root.
+func (r *Reader) LimitsSwap(ctx context.Context) (bool, error) {
+	limited := func(dir string) (bool, error) {
+		return ReadGroup(ctx, r, dir, func(g *Group) (bool, error) { return g.SwapLimit().Known(), g.Err() })
+	}
+	v2, err := r.V2(ctx)
+	if err != nil || !v2 {
+		ok, err2 := limited("/")
+		return ok, cmp.Or(err, err2)
+	}
+	var errs []error
+	own, err := r.CgroupsOf(ctx, "self")
+	if err != nil && !errors.Is(err, ErrGone) {
+		errs = append(errs, err)
+	}
+	children, err := r.Children(ctx, "/")
+	errs = append(errs, err)
+	if dir, ok := own[""]; ok && dir != "/" {
+		children = append([]string{dir}, children...)
+	}
+	for _, dir := range children[:min(len(children), maxLooks)] {
+		ok, err := limited(dir)
+		if ok {
+			return true, nil
+		}
+		errs = append(errs, err)
+	}
+	return false, errors.Join(errs...)
+}
+
+// maxLooks is how many cgroups LimitsSwap looks at: some are as good as all.
+const maxLooks = 256
+
+// CgroupsOf reads the cgroups of a process, a number or "self": see [ParseCgroups].
+func (r *Reader) CgroupsOf(ctx context.Context, pid string) (map[string]string, error) {
+	b, err := r.read(ctx, r.proc, pid+"/cgroup", maxTable)
+	if errors.Is(err, ErrAbsent) {
+		return nil, &readError{ErrGone, err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseCgroups(b)
+}
+
+// ParseCgroups parses /proc/PID/cgroup and returns the process's cgroup by controller (cgroups(7)).
+// The key of cgroup v2 is "", that of a named hierarchy name=NAME. The kernel's mark " (deleted)" of
+// a removed cgroup is cut off. A malformed line is an error.
+func ParseCgroups(b []byte) (map[string]string, error) {
+	out := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" {
+			continue
+		}
+		f := strings.SplitN(line, ":", 3)
+		if len(f) != 3 || !strings.HasPrefix(f[2], "/") {
+			return nil, &FormatError{"cgroups of a process", line, "ID:CONTROLLERS:PATH"}
+		}
+		for controller := range strings.SplitSeq(f[1], ",") {
+			out[controller] = strings.TrimSuffix(f[2], " (deleted)")
+		}
+	}
+	return out, nil
+}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,56 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+func TestCgroupsOf(t *testing.T) {
+	r := At(fstest.MapFS{
+		"proc/7/cgroup": file("3:memory:/a\n2:cpu,cpuacct:/b:c\n1:name=systemd:/x (deleted)\n0::/../y\n\n"), "proc/8/cgroup": file("nonsense\n"), "proc/9/cgroup": file("0::y\n"),
+	})
+	want := map[string]string{"memory": "/a", "cpu": "/b:c", "cpuacct": "/b:c", "name=systemd": "/x", "": "/../y"}
+	if got, err := r.CgroupsOf(t.Context(), "7"); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, pid := range []string{"8", "9"} {
+		var bad *FormatError
+		if got, err := r.CgroupsOf(t.Context(), pid); !errors.As(err, &bad) {
+			t.Errorf("%s: %v, %v", pid, got, err)
+		}
+	}
+	if got, err := r.CgroupsOf(t.Context(), "10"); !errors.Is(err, ErrGone) {
+		t.Errorf("none: %v, %v", got, err)
+	}
+}
+
+func TestSwap(t *testing.T) {
+	const heading = "Filename\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+	for text, want := range map[string][]Swap{
+		"": nil, heading: nil, heading + "/dev/sda1 partition 1 0 -2\n\n/a\\040b file 1 0 -2\nc\n": {{"/dev/sda1", "partition"}, {`/a\040b`, "file"}, {"c", ""}},
+	} {
+		if got, err := At(fstest.MapFS{"proc/swaps": file(text)}).Swaps(t.Context()); !slices.Equal(got, want) || err != nil {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	if got, err := At(fstest.MapFS{}).Swaps(t.Context()); got != nil || err != nil {
+		t.Errorf("a kernel without: %+v, %v", got, err)
+	}
+	const cg = "sys/fs/cgroup/"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  bool
+	}{
+		{"nothing", nil, false},
+		{"v1", map[string]string{cg + "memory/memory.memsw.limit_in_bytes": "1"}, true},
+		{"v1 without", map[string]string{cg + "memory/memory.limit_in_bytes": "1"}, false},
+		{"v2, own", map[string]string{cg + "cgroup.controllers": "", cg + "a/b/memory.swap.max": "max", "proc/self/cgroup": "0::/a/b\n"}, true},
+		{"v2, another", map[string]string{cg + "cgroup.controllers": "", cg + "a/memory.swap.max": "0", "proc/self/cgroup": "0::/\n"}, true},
+		{"v2 without", map[string]string{cg + "cgroup.controllers": "", cg + "a/memory.max": "0", cg + "a/b/memory.swap.max": "0", "proc/self/cgroup": "0::/a\n"}, false},
+	} {
+		if got, err := At(files(tt.files)).LimitsSwap(t.Context()); got != tt.want || err != nil {
+			t.Errorf("%s: %v, %v", tt.name, got, err)
+		}
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func TestMachineOfNonsense(t *testing.T) {
@@ -133,6 +184,18 @@ func FuzzMachine(f *testing.F) {
 		}
 		if n, err := parseThreads(b); err == nil && n < 0 {
 			t.Errorf("%d threads of %q", n, b)
+		}
+		for _, s := range parseSwaps(b) {
+			if s.Name == "" {
+				t.Errorf("%+v of %q", s, b)
+			}
+		}
+		if all, err := ParseCgroups(b); err == nil {
+			for _, dir := range all {
+				if !strings.HasPrefix(dir, "/") {
+					t.Errorf("cgroup %q of %q", dir, b)
+				}
+			}
 		}
 		for _, d := range parseDisks(b) {
 			if len(strings.Fields(d.Name)) != 1 {

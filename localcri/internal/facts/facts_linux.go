@@ -10,6 +10,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
@@ -31,6 +32,7 @@ type Config struct {
 // Facts reads facts about a machine. Its methods may be called from any goroutine.
 type Facts struct {
 	cfg     Config
+	kernel  *kernel.Reader
 	hostile detached.Group[found] // by path
 
 	once    sync.Once
@@ -57,5 +59,8 @@ func New(cfg Config) (*Facts, error) {
 	if cfg.Seccomp == nil {
 		cfg.Seccomp = seccomp.GetDefaultProfile
 	}
-	return &Facts{cfg: cfg}, nil
+	reader := kernel.New(kernel.Options{
+		Proc: kernel.Dir(cfg.Proc), Sys: kernel.Dir(cfg.Sys), Cgroups: kernel.Dir(filepath.Join(cfg.Sys, "fs/cgroup")),
+	})
+	return &Facts{cfg: cfg, kernel: reader}, nil
 }

@@ -2,8 +2,8 @@ package facts
 
 import (
 	"bytes"
+	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,9 +49,11 @@ func (f *Facts) Machine() ocispec.Machine {
 }
 
 func (f *Facts) lasting() ocispec.Machine {
-	v2 := f.has(f.sys("fs/cgroup/cgroup.controllers"))
+	v2, _ := f.kernel.V2(context.Background())
+	swap, _ := f.kernel.LimitsSwap(context.Background())
 	m := ocispec.Machine{
 		CgroupV2:          v2,
+		Swap:              swap,
 		Systemd:           f.cfg.Systemd,
 		HugePages:         f.hugePages(),
 		Capabilities:      f.capabilities(),
@@ -61,10 +63,8 @@ func (f *Facts) lasting() ocispec.Machine {
 	}
 	if v2 {
 		m.HugePagesLimited = slices.Contains(strings.Fields(f.text(f.sys("fs/cgroup/cgroup.controllers"))), "hugetlb")
-		m.Swap = f.swapV2()
 	} else {
 		m.HugePagesLimited = f.has(f.sys("fs/cgroup/hugetlb/tasks"))
-		m.Swap = f.has(f.sys("fs/cgroup/memory/memory.memsw.limit_in_bytes"))
 	}
 	if f.has(f.proc("sys/kernel/seccomp/actions_avail")) {
 		m.Seccomp = f.cfg.Seccomp
@@ -108,43 +108,17 @@ func (f *Facts) text(path string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// swapV2 reports whether cgroups have a swap limit. The root cgroup has no such file, so it looks
-// in the cgroup of this process and in the top-level ones.
-func (f *Facts) swapV2() bool {
-	const limit = "memory.swap.max"
-	for line := range strings.Lines(f.text(f.proc("self/cgroup"))) {
-		if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && f.has(f.sys(filepath.Join("fs/cgroup", own, limit))) {
-			return true
-		}
-	}
-	entries, _ := safefile.Entries(f.sys("fs/cgroup"), maxNodes) // an incomplete list is enough
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return e.IsDir() && f.has(f.sys(filepath.Join("fs/cgroup", e.Name(), limit)))
-	})
-}
-
 // hugePages returns the huge page sizes of the kernel (Documentation/admin-guide/mm/hugetlbpage
 // of Linux).
 func (f *Facts) hugePages() []string {
-	names, _ := safefile.Names(f.sys("kernel/mm/hugepages"), maxNodes)
-	var kbs []uint64
-	for _, name := range names {
-		kb, ok := strings.CutPrefix(name, "hugepages-")
-		if !ok {
-			continue
-		}
-		if n, err := strconv.ParseUint(strings.TrimSuffix(kb, "kB"), 10, 53); err == nil && n > 0 {
-			kbs = append(kbs, n)
-		}
-	}
-	slices.Sort(kbs)
+	all, _ := f.kernel.HugePages(context.Background())
 	var out []string
-	for _, n := range kbs {
-		unit := 0
+	for _, p := range all {
+		n, unit := p.Size/1024, 0
 		for units := "KMGT"; n%1024 == 0 && unit < len(units)-1; unit++ {
 			n /= 1024
 		}
-		out = append(out, strconv.FormatUint(n, 10)+"KMGT"[unit:unit+1]+"B")
+		out = append(out, strconv.FormatInt(n, 10)+"KMGT"[unit:unit+1]+"B")
 	}
 	return out
 }

@@ -151,18 +151,17 @@ func (r *Reader) killOne(pid int, cgroup string) error {
 // inside reports whether a process is in a cgroup or a descendant, in any hierarchy. It is false
 // for a process that has ended.
 func (r *Reader) inside(pid int, cgroup string) (bool, error) {
-	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(pid)+"/cgroup", maxFile)
-	if gone(err) {
+	all, err := kernel.This.CgroupsOf(context.Background(), strconv.Itoa(pid))
+	if errors.Is(err, kernel.ErrGone) {
 		return false, nil
 	}
-	return err == nil && inCgroup(b, cgroup), err
+	return in(all, cgroup), err
 }
 
-// inCgroup parses a file like /proc/self/cgroup (cgroups(7)).
-func inCgroup(procCgroup []byte, cgroup string) bool {
-	for line := range strings.Lines(string(procCgroup)) {
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) == 3 && (f[2] == cgroup || strings.HasPrefix(f[2], cgroup+"/")) {
+// in reports whether one of a process's cgroups is a cgroup or a descendant.
+func in(all map[string]string, cgroup string) bool {
+	for _, own := range all {
+		if own == cgroup || strings.HasPrefix(own, cgroup+"/") {
 			return true
 		}
 	}

@@ -20,8 +20,12 @@ import (
 
 func TestInCgroup(t *testing.T) {
 	const text = "3:memory:/p/c\n2:cpu,cpuacct:/\n0::/x:y/z\n"
+	all, err := kernel.ParseCgroups([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for cgroup, want := range map[string]bool{"/p/c": true, "/p": true, "/p/c/d": false, "/p/cc": false, "/pp": false, "/x:y": true, "/q": false} {
-		if got := inCgroup([]byte(text), cgroup); got != want {
+		if got := in(all, cgroup); got != want {
 			t.Errorf("in %s: %v", cgroup, got)
 		}
 	}

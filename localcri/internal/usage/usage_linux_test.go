@@ -361,14 +361,3 @@ func TestInterfacesOfANamespace(t *testing.T) {
 		t.Errorf("Pod of no namespace: %v", err)
 	}
 }
-
-func FuzzFiles(f *testing.F) {
-	for _, files := range []map[string]string{v1, v2} {
-		for _, s := range files {
-			f.Add([]byte(s))
-		}
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		_ = inCgroup(b, "/a")
-	})
-}
