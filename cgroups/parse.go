@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // parseProcs reads the process IDs of a cgroup.procs, ascending and each once. The
@@ -100,61 +102,11 @@ type Stall struct {
 	Total                time.Duration
 }
 
-// ParsePressure reads a file such as memory.pressure. Unknown lines and keys are
-// ignored, since a newer kernel may add them; malformed values of known keys are
-// errors.
-func ParsePressure(data []byte) (Pressure, error) {
-	var p Pressure
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) == 0 {
-			continue
-		}
-		var into *Stall
-		switch f[0] {
-		case "some":
-			into = &p.Some
-		case "full":
-			into = &p.Full
-		default:
-			continue // of a newer kernel
-		}
-		for _, kv := range f[1:] {
-			if err := into.set(kv); err != nil {
-				return Pressure{}, fmt.Errorf("pressure: %w", err)
-			}
-		}
-	}
-	return p, nil
-}
-
-// set takes one field of a line, such as avg10=0.12, or total in microseconds.
-func (s *Stall) set(kv string) error {
-	key, value, _ := strings.Cut(kv, "=")
-	avg := func(to *float64) error {
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("%q: want a share in percent", kv)
-		}
-		*to = v
-		return nil
-	}
-	switch key {
-	case "avg10":
-		return avg(&s.Avg10)
-	case "avg60":
-		return avg(&s.Avg60)
-	case "avg300":
-		return avg(&s.Avg300)
-	case "total":
-		us, err := strconv.ParseUint(value, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%q: want microseconds", kv)
-		}
-		// The bound keeps the conversion to nanoseconds within an int64.
-		s.Total = time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
-	}
-	return nil
+// parsePressure reads a file such as memory.pressure.
+func parsePressure(data []byte) (Pressure, error) {
+	p, err := kernel.ParsePressure(data)
+	stall := func(s kernel.Stall) Stall { return Stall{s.Avg10, s.Avg60, s.Avg300, s.Duration()} }
+	return Pressure{stall(p.Some), stall(p.Full)}, err
 }
 
 // A mount is a line of mountinfo (proc(5)) that is a cgroup hierarchy.

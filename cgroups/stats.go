@@ -239,7 +239,7 @@ func (r *reader) pressure() *PressureStats {
 			return nil
 		}
 		if err == nil {
-			*into, err = ParsePressure(data)
+			*into, err = parsePressure(data)
 		}
 		r.errs = append(r.errs, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -120,7 +121,7 @@ func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
 	}
 	cfg.Patience = cmp.Or(cfg.Patience, defaultPatience)
 	if cfg.Busy == nil {
-		cfg.Busy = (&gauge{proc: "/proc"}).busy
+		cfg.Busy = (&gauge{machine: kernel.This}).busy
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 func TestGauge(t *testing.T) {
@@ -27,7 +29,7 @@ func TestGauge(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g := &gauge{proc: dir}
+		g := &gauge{machine: kernel.New(kernel.Options{Proc: kernel.Dir(dir)})}
 		want := func(busy bool, why string) {
 			t.Helper()
 			time.Sleep(time.Second)
@@ -53,18 +55,5 @@ func TestGauge(t *testing.T) {
 		want(true, "stalled for io for 25 %")
 		pressure("1100000", "350000", "nothing")
 		want(true, "cannot be read") // stat was not read the time before
-	})
-}
-
-func FuzzFiles(f *testing.F) {
-	f.Add([]byte("some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n"))
-	f.Add([]byte("cpu  1 2 3 4 5 6 7 8 9 10\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if d, ok := parsePressure(b); d < 0 || !ok && d != 0 {
-			t.Errorf("stalled %v, %v", d, ok)
-		}
-		if working, all := parseStat(b); working < 0 || working > all {
-			t.Errorf("%v of %v", working, all)
-		}
 	})
 }
