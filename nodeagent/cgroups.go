@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,7 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -30,7 +26,7 @@ type runtimeConfig interface {
 // podCgroups returns the manager of pod cgroups; nil if the runtime manages them.
 // It returns an error if the configuration does not fit the machine.
 func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgroups, error) {
-	cfg, ok := b.Config.Cgroups(withPIDs(b.Node.Capacity, "/proc/sys/kernel"))
+	cfg, ok := b.Config.Cgroups(withPIDs(ctx, b.Node.Capacity, kernel.This))
 	if !ok {
 		return nil, nil
 	}
@@ -56,15 +52,9 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 
 // withPIDs adds the machine's process IDs to its capacity, if they can be read. Threads
 // have IDs as well.
-func withPIDs(capacity v1.ResourceList, dir string) v1.ResourceList {
-	most := int64(math.MaxInt64)
-	for _, name := range []string{"pid_max", "threads-max"} {
-		b, err := safefile.ReadFile(filepath.Join(dir, name), 64)
-		if n, err2 := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && err2 == nil && n > 0 {
-			most = min(most, n)
-		}
-	}
-	if most == math.MaxInt64 {
+func withPIDs(ctx context.Context, capacity v1.ResourceList, machine *kernel.Reader) v1.ResourceList {
+	most, err := machine.MaxThreads(ctx)
+	if err != nil {
 		return capacity
 	}
 	capacity = maps.Clone(capacity)

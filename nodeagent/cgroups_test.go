@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -17,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // driven is a runtime with a cgroup driver.
@@ -77,14 +77,9 @@ func TestProcessIDsOfTheMachine(t *testing.T) {
 	for _, c := range []struct{ pidMax, threadsMax, want string }{
 		{"4194304\n", "1000\n", "1000"}, {"32768\n", "192730\n", "32768"}, {"32768\n", "", "32768"}, {"x", "0", "0"}, {"", "", "0"},
 	} {
-		dir := t.TempDir()
-		for name, text := range map[string]string{"pid_max": c.pidMax, "threads-max": c.threadsMax} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		machine := kernel.At(fstest.MapFS{"proc/sys/kernel/pid_max": {Data: []byte(c.pidMax)}, "proc/sys/kernel/threads-max": {Data: []byte(c.threadsMax)}})
 		given := v1.ResourceList{"cpu": resource.MustParse("2")}
-		got := withPIDs(given, dir)
+		got := withPIDs(t.Context(), given, machine)
 		if q := got["pid"]; fmt.Sprint(q.Value()) != c.want || len(given) != 1 {
 			t.Errorf("%+v: %s of %v", c, q.String(), given)
 		}

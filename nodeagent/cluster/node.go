@@ -3,9 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io/fs"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +10,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeletconfig"
@@ -30,7 +28,7 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 	if err != nil {
 		return fmt.Errorf("--node-ip=%q: %w", asked, err)
 	}
-	network, since := status.Network(status.Host{}), booted(os.DirFS("/"))
+	network, since := status.Network(status.Host{}), booted(context.Background(), kernel.This)
 	if h := b.Hardware; h != nil {
 		network, since = h, h.Booted
 	}
@@ -81,19 +79,10 @@ type client struct {
 	criapi.ImageManagerService
 }
 
-// booted returns when the machine was booted (proc_stat(5)); zero if it is not
-// known.
-func booted(files fs.FS) time.Time {
-	raw, err := fs.ReadFile(files, "proc/stat")
-	if err != nil {
-		return time.Time{}
-	}
-	for line := range strings.Lines(string(raw)) {
-		if text, ok := strings.CutPrefix(line, "btime "); ok {
-			if sec, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err == nil && sec > 0 {
-				return time.Unix(sec, 0)
-			}
-		}
+// booted returns when the machine was booted; zero if it is not known.
+func booted(ctx context.Context, machine *kernel.Reader) time.Time {
+	if s, err := machine.Stat(ctx); err == nil && s.Boot > 0 {
+		return time.Unix(s.Boot, 0)
 	}
 	return time.Time{}
 }

@@ -11,6 +11,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -97,12 +98,12 @@ func TestBooted(t *testing.T) {
 	for text, want := range map[string]int64{
 		"cpu 1 2\nbtime 1700000000\nprocesses 7\n": 1700000000, "cpu 1\n": 0, "btime x\n": 0, "btime -3\n": 0, "xbtime 5\n": 0,
 	} {
-		got := booted(fstest.MapFS{"proc/stat": {Data: []byte(text)}})
+		got := booted(t.Context(), kernel.At(fstest.MapFS{"proc/stat": {Data: []byte(text)}}))
 		if want == 0 && !got.IsZero() || want != 0 && got.Unix() != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
-	if got := booted(fstest.MapFS{}); !got.IsZero() {
+	if got := booted(t.Context(), kernel.At(fstest.MapFS{})); !got.IsZero() {
 		t.Errorf("without the file: %v", got)
 	}
 }
