@@ -53,7 +53,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	if o.Metrics != nil {
 		// A separate step: a nil *Registry in the interface would not be nil.
 		b.Metrics = o.Metrics
-		if err := errors.Join(promshare.Register(o.Metrics, buildInfo(b.Version)), promshare.Register(o.Metrics, gateMetrics(b.Config))); err != nil {
+		if err := errors.Join(promshare.Register(o.Metrics, buildInfo(b.Version)), promshare.Register(o.Metrics, gateMetrics(b.Config)), promshare.Register(o.Metrics, hangingReads())); err != nil {
 			return err
 		}
 	}

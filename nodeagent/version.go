@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	semver "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // behaviour is the release of Kubernetes whose kubelet this module behaves as.
@@ -60,6 +62,13 @@ func VersionInfo(release string) (version.Info, error) {
 		}
 	}
 	return info, nil
+}
+
+// hangingReads returns the gauge of reads of the kernel that hang, of all blocks.
+func hangingReads() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodewright_kernel_stuck_reads", Help: "Reads of /proc, /sys and cgroups that did not return in time and still run.",
+	}, func() float64 { return float64(kernel.Hanging()) })
 }
 
 // buildInfo returns kubernetes_build_info, by which monitoring finds nodes of
