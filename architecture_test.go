@@ -7,7 +7,9 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -412,5 +414,91 @@ func TestHabits(t *testing.T) {
 				return true
 			})
 		}
+	}
+}
+
+// readers have paths of the kernel's file systems, and say what for. What internal/kernel parses is
+// in none of them but cgroups, whose statistics go through its FS, numa, which reads a node of NUMA
+// and imports little, and the monitor, which is small.
+var readers = map[string]string{
+	"agent/internal/kernel":        "kernel parameters, which it sets",
+	"agent/pressure":               "names of files for notices of the kernel",
+	"agent/resources":              "text of an error",
+	"cgroups":                      "writes cgroups, and reads what it wrote with the same deadlines",
+	"cri/critest":                  "commands inside of containers",
+	"eviction/notify":              "notices of the kernel",
+	"examples/hollow":              "its own size",
+	"examples/images/testbox":      "its own program, inside of a container",
+	"gc/logrotate":                 "opens again a file that it holds",
+	"internal/bootid":              "identity of the boot, of a root that may be a test's",
+	"internal/diskusage":           "open files of processes",
+	"internal/fsgroup":             "changes a file that it holds",
+	"internal/hostports":           "sockets of processes",
+	"internal/loopdev":             "loop devices",
+	"internal/nspin":               "namespaces",
+	"internal/safefile":            "opens again a file that it holds",
+	"internal/scratch":             "user namespace of this process",
+	"localcri":                     "arguments and signals of processes, namespaces, modules",
+	"localcri/image":               "opens again a file that it holds",
+	"localcri/internal/facts":      "abilities of the kernel and of this process, the mount of a path",
+	"localcri/internal/monitor":    "path of a socket that it holds",
+	"localcri/internal/ocispec":    "mounts and masked paths of containers",
+	"localcri/internal/spaces":     "namespaces, kernel parameters, which it sets",
+	"localcri/internal/usage":      "kills and freezes cgroups, open files, a network namespace of its own thread",
+	"localcri/nodewright-monitor":  "is 2 MB, and has its own lines",
+	"network":                      "namespaces, open files of processes",
+	"network/bridge":               "namespaces, kernel parameters, which it sets",
+	"network/cni":                  "open files of this process",
+	"network/cni/internal/fakecni": "a plugin for tests",
+	"node":                         "reaps processes of a cgroup, whether AppArmor is on",
+	"node/oom":                     "one counter by inotify, for which a read must follow each notice",
+	"node/stats":                   "defaults of its file systems, open files of processes",
+	"node/status":                  "names of the kernel, the firmware and the machine",
+	"nodeagent":                    "mount point of cgroups for node/oom",
+	"nodeagent/csi":                "whether SELinux is on",
+	"numa":                         "topology",
+	"podspec":                      "masked paths of containers",
+	"volumemgr/mount":              "mounts by path of a file that it holds, the mount table",
+	"volumemgr/plugins":            "block devices, which it scans and removes",
+	"volumemgr/plugintest":         "this program",
+}
+
+// kernelPaths are literals of paths of the kernel's file systems.
+var kernelPaths = regexp.MustCompile(`^/?(proc|sys)(/|$)|^cgroup\.|^(memory|cpu|cpuacct|pids|io)\.(current|stat|events|pressure|max|usage)`)
+
+// Who reads the kernel does it by internal/kernel, which has limits of size and time; the others
+// are here with what they need beside it.
+func TestWhoReadsTheKernel(t *testing.T) {
+	left := maps.Clone(readers)
+	for _, p := range list(t) {
+		within := strings.TrimPrefix(p.ImportPath, module+"/")
+		found := ""
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.ImportSpec:
+					return false
+				case *ast.BasicLit:
+					if s, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && kernelPaths.MatchString(s) {
+						found = name + ": " + n.Value
+					}
+				}
+				return true
+			})
+		}
+		from, _ := topPackage(p.ImportPath)
+		if _, may := readers[within]; found != "" && !may && within != "internal/kernel" && (from != support || isShared(p.ImportPath)) {
+			t.Errorf("%s has the path of a kernel's file, and is not in the table: %s", p.ImportPath, found)
+		}
+		if found != "" {
+			delete(left, within)
+		}
+	}
+	for within := range left {
+		t.Errorf("%s is in the table of readers of the kernel, and has no path of it", within)
 	}
 }
