@@ -514,7 +514,7 @@ func TestSlowPreStart(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		l.wantPhase("other", v1.PodRunning)
 		l.wantPhase("slow0", v1.PodPending)
-		if st := l.pod("slow0").Status.ContainerStatuses[0].State.Waiting; st == nil || !strings.Contains(st.Message, "has not made them ready yet") {
+		if st := l.pod("slow0").Status.ContainerStatuses[0].State.Waiting; st == nil || !strings.Contains(st.Message, "has not prepared the devices yet") {
 			t.Errorf("state %+v", st)
 		}
 		time.Sleep(17 * time.Second)

@@ -41,7 +41,7 @@ func kindNames() [3]string {
 func (s State) EncodePod(uid string) ([]byte, error) {
 	p, ok := s.pods[uid]
 	if !ok {
-		return nil, fmt.Errorf("pod %s has no CPUs of its own", uid)
+		return nil, fmt.Errorf("pod %s has no exclusive CPUs", uid)
 	}
 	kinds := kindNames()
 	e := encodedPod{Version: encodingVersion, UID: p.UID, Pool: p.Pool}
@@ -64,7 +64,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 	}
 	// Two lines in one file mean that a write has failed.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return PodCPUs{}, errors.New("CPUs of a pod: there is more behind the end")
+		return PodCPUs{}, errors.New("CPUs of a pod: data follows the object")
 	}
 	if e.Version != encodingVersion {
 		return PodCPUs{}, fmt.Errorf("CPUs of a pod: version is %d; want %d", e.Version, encodingVersion)

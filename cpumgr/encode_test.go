@@ -40,7 +40,7 @@ func TestDecodePod(t *testing.T) {
 		{`"pool":"1-2,5-6"`, `"pool":""`, "pooled is true, and the pod has no pool"},
 		{`"y"`, `"x"`, "want ascending names"},
 		{`}]}`, `}]`, "unexpected EOF"},
-		{`}]}`, `}]}{}`, "more behind the end"},
+		{`}]}`, `}]}{}`, "data follows the object"},
 		{good, ``, "EOF"},
 		{good, `{"version":1,"uid":"a","containers":[]}`, "missing"},
 		{good, "\x00\x01", "invalid"},

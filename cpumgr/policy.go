@@ -64,7 +64,7 @@ func (none) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []P
 	for _, c := range pod.Containers {
 		cpus := has[c.Name]
 		if pod.Guaranteed && !cpus.Empty() && cpus.Len() == c.WholeCPUs() {
-			problems = append(problems, Problem{pod.UID, c.Name, cpus, errors.New("policy none gives no container CPUs of its own")})
+			problems = append(problems, Problem{pod.UID, c.Name, cpus, errors.New("policy none allocates no exclusive CPUs")})
 		}
 	}
 	return s, problems

@@ -88,7 +88,7 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 	}
 	var problems []Problem
 	if pool := has[""]; !pool.Empty() {
-		problems = append(problems, Problem{pod.UID, "", pool, errors.New("the pod does not get CPUs of its own")})
+		problems = append(problems, Problem{pod.UID, "", pool, errors.New("the pod gets no exclusive CPUs")})
 	}
 	for _, c := range pod.Containers {
 		cpus, ok := has[c.Name]
@@ -136,9 +136,9 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 		var err error
 		switch {
 		case want > 0 && cpus.Len() != want:
-			err = fmt.Errorf("they are %d CPUs; the container requests %d", cpus.Len(), want)
+			err = fmt.Errorf("the record has %d CPUs; the container requests %d", cpus.Len(), want)
 		case cpus.Empty() || !cpus.SubsetOf(pool):
-			err = fmt.Errorf("they are not among the pod's CPUs %q", pool)
+			err = fmt.Errorf("the CPUs are not among the pod's CPUs %q", pool)
 		case cpus.IntersectLen(staying) > 0:
 			err = fmt.Errorf("CPUs %s are exclusive to another container", cpus.Intersect(staying))
 		}

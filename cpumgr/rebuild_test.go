@@ -69,8 +69,8 @@ func TestRebuild(t *testing.T) {
 func TestRebuildPodLevel(t *testing.T) {
 	for _, tc := range []struct{ name, has, want, problem string }{
 		{"a pool of another size", "=1-2 0=1", "", `pod a: CPUs "1-2": they are 2 CPUs; want 4`},
-		{"beyond the pool", "=1-2,5-6 0=3,7 1=2,6", "1=2,6", `container "0": CPUs "3,7": they are not among the pod's CPUs "1-2,5-6"`},
-		{"another number", "=1-2,5-6 0=1,2,5 1=6", "1=6", "they are 3 CPUs; the container requests 2"},
+		{"beyond the pool", "=1-2,5-6 0=3,7 1=2,6", "1=2,6", `container "0": CPUs "3,7": the CPUs are not among the pod's CPUs "1-2,5-6"`},
+		{"another number", "=1-2,5-6 0=1,2,5 1=6", "1=6", "the record has 3 CPUs; the container requests 2"},
 		{"overlap", "=1-2,5-6 0=1,5 1=1-2,5-6", "0=1,5", "CPUs 1,5 are exclusive to another container"},
 		{"no pool, as it was kept", "= 0=1,5 1=2,6", "0=1,5", ""},
 		{"no pool that would fit", "0=1,5 1=0,2-4,6-7", "0=1,5", ""},
@@ -105,7 +105,7 @@ func TestRebuildPodLevel(t *testing.T) {
 func TestRebuildWithoutPodLevel(t *testing.T) {
 	p := newStatic(t, machineS(), "0,4", Options{})
 	s, problems := Rebuild(p, []numa.Pod{podOf(4, "r2 r0")}, map[string]map[string]numa.CPUSet{"a": {"": list("1-2,5-6"), "0": list("1,5"), "1": list("2,6")}})
-	if !s.Equal(p.Start()) || len(problems) != 1 || !strings.Contains(problems[0].Error(), `pod a: CPUs "1-2,5-6": the pod does not get CPUs of its own`) {
+	if !s.Equal(p.Start()) || len(problems) != 1 || !strings.Contains(problems[0].Error(), `pod a: CPUs "1-2,5-6": the pod gets no exclusive CPUs`) {
 		t.Errorf("%v, %v", s, problems)
 	}
 }

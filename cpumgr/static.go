@@ -48,7 +48,7 @@ func NewStatic(m numa.Machine, r Reservation, o Options) (*Static, error) {
 		errs = append(errs, err)
 	}
 	if o.StrictReservation && err == nil && p.Allocatable().Empty() {
-		errs = append(errs, fmt.Errorf("reserved CPUs %s are all of the machine, and containers must not use them; want fewer", p.reserved))
+		errs = append(errs, fmt.Errorf("reserved CPUs %s are all CPUs of the machine; want some left for containers", p.reserved))
 	}
 	p.siblings = p.l.siblings(p.reserved)
 	p.candidates = p.l.candidates()

@@ -71,7 +71,7 @@ func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		old, isOld := v.(protoadapt.MessageV1)
 		if !isOld {
-			return fmt.Errorf("answer is taken as %T: want a protobuf message", v)
+			return fmt.Errorf("answer is decoded into a %T; want a protobuf message", v)
 		}
 		m = protoadapt.MessageV2Of(old)
 	}
@@ -113,7 +113,7 @@ func count(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) err
 			continue
 		}
 		if *left--; *left < 0 {
-			return fmt.Errorf("answer is made of too many objects: want at most %d", maxObjects)
+			return fmt.Errorf("answer has too many objects; want at most %d", maxObjects)
 		}
 		inner, _ := protowire.ConsumeBytes(b)
 		if err := count(inner, f.Message(), left, depth-1); err != nil {

@@ -94,7 +94,7 @@ func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, e
 		return path, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("driver %s says that the volume is published: %w: %w", driver, err, volumemgr.ErrUncertain)
+		return "", fmt.Errorf("driver %s reports the volume as published: %w: %w", driver, err, volumemgr.ErrUncertain)
 	}
 	return path, nil
 }

@@ -269,7 +269,7 @@ func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	}
 	defer release()
 	if !d.can.expand {
-		return fmt.Errorf("driver %s makes no volume larger on a node: %w", src.driver, ErrUnsupported)
+		return fmt.Errorf("driver %s does not expand volumes on the node: %w", src.driver, ErrUnsupported)
 	}
 	secrets, err := m.secrets(ctx, src.expand, "nodeExpandSecretRef")
 	if err != nil {

@@ -40,7 +40,7 @@ func (m *Manager) published(ctx context.Context, driver, target string) error {
 		err = fmt.Errorf("%s is not a directory, but %s", target, info.Mode().Type())
 	}
 	if err != nil {
-		return fmt.Errorf("driver %s says that the volume is published: %w: %w", driver, err, volumemgr.ErrUncertain)
+		return fmt.Errorf("driver %s reports the volume as published: %w: %w", driver, err, volumemgr.ErrUncertain)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 		// Another caller may have been faster, so check again.
 		case <-other.done:
 		case <-ctx.Done():
-			return false, transient(fmt.Errorf("%s waits for the end of %s: %w", what, other.what, ctx.Err()))
+			return false, transient(fmt.Errorf("%s: waited for %s: %w", what, other.what, ctx.Err()))
 		}
 	}
 	go func() {
@@ -98,6 +98,6 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 	case <-own.done:
 		return true, own.err
 	case <-ctx.Done():
-		return true, fmt.Errorf("%s goes on: %w: %w", what, ctx.Err(), volumemgr.ErrUncertain)
+		return true, fmt.Errorf("%s has not finished: %w: %w", what, ctx.Err(), volumemgr.ErrUncertain)
 	}
 }

@@ -403,7 +403,7 @@ func TestANodeWithoutRoomIsToldOf(t *testing.T) {
 func TestAloneADriverThatAttachesIsRefused(t *testing.T) {
 	n := newNode(t, nil, func(c *csitest.Config) { stages(c); c.Attaches = true })
 	n.register()
-	if _, err := n.mount(n.volume("u1", persistent("h1"))); err == nil || !strings.Contains(err.Error(), "this node stands alone") {
+	if _, err := n.mount(n.volume("u1", persistent("h1"))); err == nil || !strings.Contains(err.Error(), "needs a controller to attach its volumes") {
 		t.Errorf("got %v", err)
 	}
 	n.must(n.volume("u1", inline("scratch"))) // it is attached nowhere

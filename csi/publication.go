@@ -79,7 +79,7 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 	}
 	who := fmt.Sprintf("%s: Secret %s/%s", field, ref.Namespace, ref.Name)
 	if m.cfg.Secrets == nil {
-		return nil, fmt.Errorf("%s: this agent knows no Secrets", who)
+		return nil, fmt.Errorf("%s: this agent has no source of Secrets", who)
 	}
 	data, err := m.cfg.Secrets.Secret(ctx, ref.Namespace, ref.Name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 		return nil, nil //nolint:nilnil // the volume is not attached
 	}
 	if m.cfg.Cluster == nil {
-		return nil, fmt.Errorf("driver %s wants its volumes attached by a controller, and this node stands alone", src.driver)
+		return nil, fmt.Errorf("driver %s needs a controller to attach its volumes, which a node without an API server does not have", src.driver)
 	}
 	name := unique(src.driver, src.handle)
 	m.mu.Lock()
@@ -150,7 +150,7 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSID
 		return "", again, nil
 	}
 	if m.cfg.Tokens == nil {
-		return "", 0, fmt.Errorf("driver %s wants tokens of service accounts, and this agent has none", object.Name)
+		return "", 0, fmt.Errorf("driver %s needs service account tokens, which a node without an API server does not have", object.Name)
 	}
 	type token struct {
 		Token   string `json:"token"`

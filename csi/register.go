@@ -73,7 +73,7 @@ func (r Registrar) validate(name, endpoint string, versions []string) (version, 
 	defer r.m.mu.Unlock()
 	if all := r.m.drivers[name]; all != nil {
 		if old := all.list[len(all.list)-1]; v.compare(old.version) <= 0 {
-			return v, fmt.Errorf("driver %s is registered with version %s at %s, and this one has %s; want a higher one", name, old.version, old.endpoint, v)
+			return v, fmt.Errorf("driver %s is registered with version %s at %s; the new registration has version %s; want a higher one", name, old.version, old.endpoint, v)
 		}
 	}
 	return v, nil
@@ -156,7 +156,7 @@ func (m *Manager) take(d *driver) error {
 		m.drivers[d.name] = all
 	} else if old := all.list[len(all.list)-1]; d.version.compare(old.version) <= 0 {
 		m.mu.Unlock()
-		return fmt.Errorf("driver %s is registered with version %s at %s, and this one has %s; want a higher one", d.name, old.version, old.endpoint, d.version)
+		return fmt.Errorf("driver %s is registered with version %s at %s; the new registration has version %s; want a higher one", d.name, old.version, old.endpoint, d.version)
 	}
 	all.list = append(all.list, d)
 	delete(m.gone, d.name)

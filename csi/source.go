@@ -168,7 +168,7 @@ func mayPublish(s source, o plugins.CSIDriver) error {
 	if may {
 		return nil
 	}
-	return fmt.Errorf("driver %s makes no %s volumes: volumeLifecycleModes of its CSIDriver do not have %s", s.driver, strings.ToLower(kind), kind)
+	return fmt.Errorf("driver %s does not support %s volumes: volumeLifecycleModes of its CSIDriver lacks %s", s.driver, strings.ToLower(kind), kind)
 }
 
 // ownsFiles reports whether the agent has to change the files of a volume to the pod's fsGroup;

@@ -136,7 +136,7 @@ func strict(value []byte, into any) error {
 		return err
 	}
 	if dec.More() {
-		return errors.New("there is more after the value")
+		return errors.New("data follows the JSON value")
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // use is not given to other pods.
 
 // errRestored is the error of a second Restore.
-var errRestored = errors.New("devices of before the restart were read already")
+var errRestored = errors.New("device records were restored already")
 
 // blind is a running pod whose devices are not known, because its record was damaged: any device
 // may be one of them. Manager.mu guards it. It is removed with the pod, or when all affected

@@ -89,7 +89,7 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 		return nil, ErrNotRunning
 	}
 	if m.resources[name] == nil && len(m.resources) >= maxResources {
-		return nil, fmt.Errorf("resource %q: there are %d resources already, the most that are kept", name, maxResources)
+		return nil, fmt.Errorf("resource %q: %d resources are registered already; want at most that many", name, maxResources)
 	}
 	r := m.resource(name, "its plugin has not listed any yet")
 	s := &session{resource: name, endpoint: endpoint, plugin: p, options: o, since: time.Now()}

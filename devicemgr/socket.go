@@ -199,7 +199,7 @@ func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error)
 		return Attachment{}, plain(err)
 	}
 	if n := len(resp.GetContainerResponses()); n == 0 {
-		return Attachment{}, errors.New("the answer is for no container; want one")
+		return Attachment{}, errors.New("the plugin's answer has no container; want one")
 	}
 	c := resp.GetContainerResponses()[0]
 	// The answer is stored with the pod, and sent to the runtime at each start.

@@ -58,7 +58,7 @@ func (m *Manager) missing(pod *v1.Pod, container string) error {
 		// Names of containers are unique in a pod, so the lock is taken once.
 		for _, w := range s.wants {
 			if _, has := m.pods[pod.UID].holding(container, w.resource); !has && m.resources[w.resource] != nil {
-				return fmt.Errorf("container %s of pod %s/%s asks for %s and has not been given any: %w",
+				return fmt.Errorf("container %s of pod %s/%s requests %s and has none: %w",
 					container, pod.Namespace, pod.Name, w.resource, ErrNotAllocated)
 			}
 		}
@@ -68,7 +68,7 @@ func (m *Manager) missing(pod *v1.Pod, container string) error {
 
 // ErrNotAllocated means that a container does not have the devices that it requests: its pod was
 // not admitted, or its devices are not known.
-var ErrNotAllocated = errors.New("no devices allocated")
+var ErrNotAllocated = errors.New("no devices are allocated")
 
 // PreStart calls the plugins before each start of a container; the container must not be running.
 // Only plugins with the option PreStart are called. If such a plugin is away, the error is a

@@ -122,7 +122,7 @@ func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []
 }
 
 // errSkipped is the error of a claim that is missing in a driver's answer.
-var errSkipped = errors.New("its answer leaves the claim out")
+var errSkipped = errors.New("the driver's answer lacks the claim")
 
 // known returns an error if an answer has a claim that was not requested. Then the whole answer
 // is not trusted.

@@ -218,9 +218,9 @@ func TestDriverAnswers(t *testing.T) {
 		want   string // "": no error
 		again  string // expected calls at the next try
 	}{
-		{"nothing", prepared{}, nil, "leaves the claim out", "prepare a,b"},
+		{"nothing", prepared{}, nil, "lacks the claim", "prepare a,b"},
 		{"no devices", prepared{"uid-a": {}, "uid-b": {}}, nil, "", ""},
-		{"half", prepared{"uid-a": {}}, nil, "NodePrepareResources of claim default/b: its answer leaves", "prepare b"},
+		{"half", prepared{"uid-a": {}}, nil, "NodePrepareResources of claim default/b: the driver's answer lacks", "prepare b"},
 		{"an error for one", prepared{"uid-a": {Err: errBroken}, "uid-b": {}}, nil, "claim default/a: disk is broken", "prepare a"},
 		{"more than asked for", prepared{"uid-a": {}, "uid-b": {}, "uid-x": {}}, nil, `has claim "uid-x"`, "prepare a,b"},
 		{"failure", nil, errBroken, "driver gpu.example.com: NodePrepareResources of claim default/a, default/b: disk is broken", "prepare a,b"},
@@ -255,7 +255,7 @@ func TestUnprepareAnswers(t *testing.T) {
 		want   string
 		again  string
 	}{
-		{"nothing", nil, nil, "leaves the claim out", "unprepare a,b"},
+		{"nothing", nil, nil, "lacks the claim", "unprepare a,b"},
 		{"half", map[types.UID]error{"uid-a": nil}, nil, "default/b", "unprepare b"},
 		{"an error for one", map[types.UID]error{"uid-a": errBroken, "uid-b": nil}, nil, "NodeUnprepareResources of claim default/a: disk", "unprepare a"},
 		{"more than asked for", map[types.UID]error{"x": nil}, nil, `claim "x"`, "unprepare a,b"},

@@ -103,7 +103,7 @@ func (m *Manager) enlist(name, endpoint string, d Driver) error {
 		return fmt.Errorf("driver %s is registered at %s already", name, endpoint)
 	}
 	if len(entry.plugins) >= maxInstances {
-		return fmt.Errorf("driver %s is registered at %d endpoints already, the most that are kept", name, maxInstances)
+		return fmt.Errorf("driver %s is registered at %d endpoints already; want at most that many", name, maxInstances)
 	}
 	p := &plugin{name: name, endpoint: endpoint, driver: d, health: map[deviceName]*health{}}
 	// The context is created after start has succeeded, since otherwise nothing would cancel it.
@@ -140,7 +140,7 @@ func (m *Manager) driver(name string) (*driver, error) {
 			}
 		}
 		if oldest == nil {
-			return nil, fmt.Errorf("driver %s: there are %d drivers already, the most that are kept", name, maxDrivers)
+			return nil, fmt.Errorf("driver %s: %d drivers are registered already; want at most that many", name, maxDrivers)
 		}
 		delete(m.drivers, oldest.name)
 	}

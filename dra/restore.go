@@ -19,7 +19,7 @@ import (
 // adopted, and Retain unprepares the claims of pods that are gone.
 
 // errRestored is the error of a second Restore.
-var errRestored = errors.New("claims of before the restart were read already")
+var errRestored = errors.New("claim records were restored already")
 
 // Restore reads the stored claims after a restart. Call it before Run. running has the names of
 // the running containers, by pod; nil means that they are unknown, so that every container may be

@@ -265,7 +265,7 @@ func TestBadDrivers(t *testing.T) {
 		}, []string{"out of order"}},
 		{"says nothing", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
 			return &api.NodePrepareResourcesResponse{}, nil
-		}, []string{"leaves the claim out"}},
+		}, []string{"lacks the claim"}},
 		{"says too much", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
 			return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{
 				"uid-bad": {Error: strings.Repeat("x", 5<<20)},

@@ -149,7 +149,7 @@ func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, err
 			left -= n
 		}
 		if left > 0 {
-			return nil, fmt.Errorf("%s: %d devices are asked for, %d are free", name, wants[name], wants[name]-left)
+			return nil, fmt.Errorf("%s: %d devices requested, %d free", name, wants[name], wants[name]-left)
 		}
 	}
 	return d, nil

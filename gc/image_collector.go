@@ -38,7 +38,7 @@ const (
 
 // ErrNotEnough means that all removable images were removed, and disk usage is still above
 // Policy.Low.
-var ErrNotEnough = errors.New("imagegc: not enough images may go")
+var ErrNotEnough = errors.New("imagegc: not enough unused images")
 
 // ImageConfig holds what an [ImageCollector] needs. Store is required; the zero value of every
 // other field means the default named beside it.

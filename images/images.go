@@ -397,7 +397,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 			return Image{}, ctx.Err()
 		}
 		if missing != "" {
-			err = fmt.Errorf("%w; pull secrets that are not there: %s", err, missing)
+			err = fmt.Errorf("%w; missing pull secrets: %s", err, missing)
 		}
 		return Image{}, m.note(r, key, err)
 	}

@@ -273,7 +273,7 @@ func TestBadSecrets(t *testing.T) {
 		r := want("a", "registry.example/app:1", v1.PullAlways, pullSecret("ann"))
 		r.Pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: r.Secrets[0].Name}, {Name: "nosuch"}}
 		_, err := m.Ensure(t.Context(), r)
-		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized; pull secrets that are not there: nosuch") {
+		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized; missing pull secrets: nosuch") {
 			t.Errorf("error %v", err)
 		}
 		if all := told.take(); !slices.ContainsFunc(all, func(e string) bool {

@@ -301,7 +301,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 	var creds []credential
 	for pattern, a := range response.Auth {
 		if who.token != "" && a.Password == who.token && plugin.Token.ByAccount {
-			return nil, errors.New("answers with the pod's token, which other pods of the service account would get; want cacheType: Token")
+			return nil, errors.New("answers with the pod's token, which a cache would give to other pods of the service account; want cacheType: Token")
 		}
 		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}

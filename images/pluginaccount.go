@@ -88,7 +88,7 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 	case pod == nil || pod.Spec.ServiceAccountName == "":
 		return identity{}, !t.Required, nil
 	case p.cfg.Accounts == nil:
-		return identity{}, false, errors.New("there is no cluster to ask for tokens of service accounts")
+		return identity{}, false, errors.New("service account tokens need an API server")
 	}
 	ns, name := pod.Namespace, pod.Spec.ServiceAccountName
 	a, err := p.cfg.Accounts.Account(ctx, ns, name)

@@ -107,7 +107,7 @@ func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	case t.Kind != kind || t.APIVersion != recordVersion && t.APIVersion != recordVersionOld:
 		return fmt.Errorf("%q of %q: want %s of %s", t.Kind, t.APIVersion, kind, recordVersion)
 	case key == "" || name != recordName(key):
-		return fmt.Errorf("record is of image %q, whose file has another name", key)
+		return fmt.Errorf("record is for image %q, which has another file name", key)
 	}
 	return nil
 }

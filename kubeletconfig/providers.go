@@ -63,7 +63,7 @@ func LoadCredentialProviders(path string) (CredentialProviders, error) {
 		errs = append(errs, err)
 		for _, p := range list {
 			if names[p.Name] {
-				errs = append(errs, fmt.Errorf("%s: provider %s stands there twice, or in two files", file, show(p.Name)))
+				errs = append(errs, fmt.Errorf("%s: provider %s is defined twice", file, show(p.Name)))
 			}
 			names[p.Name] = true
 		}

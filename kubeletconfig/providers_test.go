@@ -68,7 +68,7 @@ func TestLoadCredentialProvidersOfADirectory(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f.yaml"), []byte(second), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadCredentialProviders(dir); err == nil || !strings.Contains(err.Error(), `f.yaml: provider "q" stands there twice, or in two files`) {
+	if _, err := LoadCredentialProviders(dir); err == nil || !strings.Contains(err.Error(), `f.yaml: provider "q" is defined twice`) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := LoadCredentialProviders(t.TempDir()); err == nil || !strings.Contains(err.Error(), "want a file *.json, *.yaml or *.yml") {

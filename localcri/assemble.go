@@ -50,7 +50,7 @@ func (r *Runtime) assemble() error {
 	if err == nil {
 		r.facts = realFacts{f}
 		if f.SELinux() == "enforcing" {
-			errs = append(errs, errors.New("SELinux is enforcing, and containers would have no labels"))
+			errs = append(errs, errors.New("SELinux is enforcing; this runtime does not set SELinux labels"))
 		}
 	}
 	r.usage, r.forwarder, err = newUsage(r.cfg)
@@ -123,7 +123,7 @@ func checkProgram(field, path string) error {
 	fi, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s is %s, which is not there", field, path)
+		return fmt.Errorf("%s is %s, which does not exist", field, path)
 	case err != nil:
 		return fmt.Errorf("%s is %s: %w", field, path, err)
 	case !fi.Mode().IsRegular() || fi.Mode()&0o111 == 0:

@@ -34,7 +34,7 @@ func TestNewGivesAllReasons(t *testing.T) {
 		RootDir: filepath.Join(dir, "r"), StateDir: "/run/nowhere", Monitor: dir, Handlers: map[string]Handler{"runc": {Path: "/no/runc"}},
 		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: "b",
 	})
-	for _, want := range []string{"Config.Monitor is " + dir, "/no/runc, which is not there"} {
+	for _, want := range []string{"Config.Monitor is " + dir, "/no/runc, which does not exist"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

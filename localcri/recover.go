@@ -268,7 +268,7 @@ func (r *Runtime) readContainers(aside *leftovers) error {
 			if p = r.rebuildPod(id, rec.Sandbox); p == nil {
 				aside.containers[id] = true
 				r.log.Warn("found container without sandbox", zap.String("container", id), zap.String("sandbox", rec.Sandbox))
-				if err := r.containerRecords.SetAside(id, errors.New("its sandbox has no record")); err != nil {
+				if err := r.containerRecords.SetAside(id, errors.New("the container's sandbox has no record")); err != nil {
 					return err
 				}
 				continue

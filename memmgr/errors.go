@@ -13,7 +13,7 @@ import (
 // Causes of a [PlacementError], to match with errors.Is.
 var (
 	// ErrNoRoom means that no set of nodes has enough memory left.
-	ErrNoRoom = errors.New("no NUMA nodes with enough memory")
+	ErrNoRoom = errors.New("no NUMA nodes have enough memory")
 	// ErrNotPreferred means that only nodes outside the preferred hint have enough
 	// memory.
 	ErrNotPreferred = errors.New("only NUMA nodes that are not preferred have enough memory")

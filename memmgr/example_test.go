@@ -46,7 +46,7 @@ func Example() {
 	// database: memory comes from nodes 0
 	// cache: nodes 1 would do, preferred: true
 	// cache: memory comes from nodes 1
-	// container app of pod index: no NUMA nodes with enough memory: asked for memory 107374182400; node 0 (serves 0) memory free 15032385536, reserved 2147483648 of 68719476736; node 1 (serves 1) memory free 40802189312, reserved 2147483648 of 68719476736
+	// container app of pod index: no NUMA nodes have enough memory: asked for memory 107374182400; node 0 (serves 0) memory free 15032385536, reserved 2147483648 of 68719476736; node 1 (serves 1) memory free 40802189312, reserved 2147483648 of 68719476736
 }
 
 // An agent starts with a file that is damaged.

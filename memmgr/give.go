@@ -46,7 +46,7 @@ func checkBlocks(blocks []Block) error {
 		case !b.Resource.known():
 			return fmt.Errorf("blocks[%d].resource is %q; want %s or %s<size>", i, b.Resource, Memory, hugePrefix)
 		case b.Bytes == 0:
-			return fmt.Errorf("blocks[%d].bytes is 0; want more", i)
+			return fmt.Errorf("blocks[%d].bytes is 0; want a positive number", i)
 		case i > 0 && compareResources(blocks[i-1].Resource, b.Resource) >= 0:
 			return fmt.Errorf("blocks[%d].resource is %s after %s; want memory, and huge pages by ascending size", i, b.Resource, blocks[i-1].Resource)
 		}

@@ -72,7 +72,7 @@ func (p *Static) conflicts(s State) []Problem {
 	a := p.accounts(s)
 	for _, g := range a.groups(a.taken) {
 		if g.mixed {
-			problems = append(problems, Problem{Err: fmt.Errorf("nodes %s serve different sets of nodes; nothing is allocated from them until one set is left", g.nodes)})
+			problems = append(problems, Problem{Err: fmt.Errorf("NUMA nodes %s are in use by different node sets; nothing is allocated from them until one set is left", g.nodes)})
 		}
 		for i, has := range p.room(g.nodes) {
 			if g.used[i] > has {

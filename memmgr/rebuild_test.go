@@ -77,12 +77,12 @@ func TestRebuild(t *testing.T) {
 			name: "no room for who is between two starts", pods: []numa.Pod{guaranteed("p", app("a", 8), app("b", 25))},
 			running:  mems{"p": {"a": nodes(0)}},
 			want:     map[string]string{"p": "0 memory 8"},
-			problems: []string{"container b of pod p: no NUMA nodes with enough memory: asked for memory 26843545600; node 0 (serves 0) memory free 2147483648, "},
+			problems: []string{"container b of pod p: no NUMA nodes have enough memory: asked for memory 26843545600; node 0 (serves 0) memory free 2147483648, "},
 		}, {
 			name: "different sets of nodes", pods: []numa.Pod{crashing},
 			running:  mems{"crashing": {"a": nodes(0), "b": nodes(0, 1)}},
 			want:     map[string]string{"crashing": "0 memory 2, 0-1 memory 3"},
-			problems: []string{"nodes 0-1 serve different sets of nodes; nothing is allocated from them until one set is left"},
+			problems: []string{"NUMA nodes 0-1 are in use by different node sets; nothing is allocated from them until one set is left"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func NewStatic(cfg Config) (*Static, error) {
 	}
 	err := cfg.Reserved.check(cfg.Machine)
 	if cfg.Reserved.sums()[Memory] == 0 {
-		err = errors.Join(err, errors.New("reserved memory: memory is 0 bytes over all nodes; the Static policy wants some on at least one"))
+		err = errors.Join(err, errors.New("reserved memory: memory is 0 bytes on all nodes; the Static policy needs some on at least one node"))
 	}
 	if err != nil {
 		return nil, err

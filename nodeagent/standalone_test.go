@@ -189,10 +189,10 @@ func TestStandaloneScrape(t *testing.T) {
 // Where nobody could be let in there is no port, and the log says why.
 func TestStandaloneWithoutHTTPS(t *testing.T) {
 	for conf, want := range map[string]string{
-		"":                                     "authorization.mode: Webhook takes an API server",
+		"":                                     "authorization.mode: Webhook needs an API server",
 		"enableServer: false\n":                "",
 		"authorization: {mode: AlwaysAllow}\n": "authentication: without an API server no client can authenticate",
-		"authentication: {anonymous: {enabled: true}}\n": "authorization.mode: Webhook takes an API server",
+		"authentication: {anonymous: {enabled: true}}\n": "authorization.mode: Webhook needs an API server",
 	} {
 		o := options(t, conf)
 		core, logs := observer.New(zapcore.WarnLevel)

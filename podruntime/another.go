@@ -28,7 +28,7 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 		return nil
 	}
 	if _, there := shown(s.obs, last.ID); there {
-		return s.struckSandbox(&last, false, fmt.Errorf("sandbox %s was of no use soon after the runtime said that it was made", last.ID))
+		return s.struckSandbox(&last, false, fmt.Errorf("sandbox %s was not ready soon after its creation", last.ID))
 	}
 	// The list may have lost a sandbox that is there: the runtime is asked about
 	// the very ID before another takes its place.
@@ -41,9 +41,9 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 	}
 	runs := !gone && st.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	if runs {
-		err = fmt.Errorf("sandbox %s runs, and the runtime does not list it", last.ID)
+		err = fmt.Errorf("sandbox %s is ready, but the runtime does not list it", last.ID)
 	} else {
-		err = fmt.Errorf("sandbox %s is not there although the runtime said that it was made", last.ID)
+		err = fmt.Errorf("sandbox %s is gone although its creation succeeded", last.ID)
 	}
 	if err := s.struckSandbox(&last, runs, err); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	if there {
 		// It is listed, and neither runs nor has ended: a start that did not take
 		// place.
-		return s.struck(c, &last, false, fmt.Errorf("container %s is %s although the runtime said that it started", last.ID, state))
+		return s.struck(c, &last, false, fmt.Errorf("container %s is %s although its start succeeded", last.ID, state))
 	}
 	st, err := s.m.rt.ContainerStatus(ctx, last.ID, false)
 	gone := cri.IsNotFound(err)
@@ -117,9 +117,9 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 		return s.struck(c, &last, true, fmt.Errorf("container %s is not in the runtime's list: %w", last.ID, err))
 	}
 	if !gone && st.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return s.struck(c, &last, true, fmt.Errorf("container %s runs, and the runtime does not list it", last.ID))
+		return s.struck(c, &last, true, fmt.Errorf("container %s runs, but the runtime does not list it", last.ID))
 	}
-	err = s.struck(c, &last, false, fmt.Errorf("container %s is not there although the runtime said that it started", last.ID))
+	err = s.struck(c, &last, false, fmt.Errorf("container %s is gone although its start succeeded", last.ID))
 	if err != nil {
 		return err
 	}

@@ -39,9 +39,9 @@ func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	// The API still has the field for lifecycle handlers, and documents that it
 	// fails.
 	case h.TCPSocket != nil:
-		return errors.New("hook has tcpSocket, which does nothing: want exec, httpGet or sleep")
+		return errors.New("hook has tcpSocket, which is not supported: want exec, httpGet or sleep")
 	default:
-		return errors.New("hook has nothing to do: want exec, httpGet or sleep")
+		return errors.New("hook is empty: want exec, httpGet or sleep")
 	}
 }
 

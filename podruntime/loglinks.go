@@ -73,7 +73,7 @@ func symlink(target, link, logs string) error {
 	}
 	// A file or link of somebody else, as of another agent, is not ours to remove.
 	if old, err := os.Readlink(link); err != nil || !strings.HasPrefix(old, logs+string(filepath.Separator)) {
-		return fmt.Errorf("%s is there and is no link to a log below %s", link, logs)
+		return fmt.Errorf("%s exists and is not a link to a log below %s", link, logs)
 	}
 	if err := os.Remove(link); err != nil {
 		return err

@@ -332,7 +332,7 @@ func checkList(was, is v1.ResourceList) error {
 		case name != v1.ResourceCPU && name != v1.ResourceMemory && (had != has || p.Cmp(q) != 0):
 			return fmt.Errorf("%s: %s cannot become %s while the pod runs; only cpu and memory can change", name, amount(p, had), amount(q, has))
 		case had && !has:
-			return fmt.Errorf("%s: %s cannot be taken away while the pod runs; it can change", name, amount(p, had))
+			return fmt.Errorf("%s: %s cannot be removed while the pod runs, only changed", name, amount(p, had))
 		}
 	}
 	return nil

@@ -245,7 +245,7 @@ func (s *syncing) enough(ctx context.Context, u *Update) error {
 	limit := u.To.GetMemoryLimitInBytes()
 	st, err := s.m.cfg.Resizer.ContainerStats(ctx, u.ID)
 	if err != nil {
-		return &refusedError{fmt.Errorf("memory in use is not known, and the limit would become %d: %w", limit, err)}
+		return &refusedError{fmt.Errorf("memory usage is unknown, so the limit cannot be lowered to %d: %w", limit, err)}
 	}
 	// The working set leaves out inactive page cache, which the kernel can drop.
 	used := st.GetMemory().GetWorkingSetBytes()
@@ -254,7 +254,7 @@ func (s *syncing) enough(ctx context.Context, u *Update) error {
 	}
 	switch {
 	case used == nil:
-		return &refusedError{fmt.Errorf("memory in use is not known, and the limit would become %d", limit)}
+		return &refusedError{fmt.Errorf("memory usage is unknown, so the limit cannot be lowered to %d", limit)}
 	case used.GetValue() >= uint64(limit):
 		return &refusedError{fmt.Errorf("attempting to set a memory limit (%d) below current usage (%d)", limit, used.GetValue())}
 	}

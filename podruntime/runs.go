@@ -455,7 +455,7 @@ func (r *runs) goes(look *observed.Pod, now time.Time) error {
 	note := func(what, id string) {
 		// The first one found is reported, and all are noted.
 		if at, ok := r.removed.when(id); ok && !look.ObservedAt.Before(at) && err == nil {
-			err = fmt.Errorf("%s %s was still there after a successful removal", what, id)
+			err = fmt.Errorf("%s %s still exists after a successful removal", what, id)
 		}
 		r.removed.add(id, now)
 	}

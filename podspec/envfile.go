@@ -126,7 +126,7 @@ func (f *envFiles) file(dir, path string) envFile {
 	var out envFile
 	// Each variable may name a different file of up to 64 KiB, so their sum is limited.
 	if f.size > maxStrings {
-		out.err = fmt.Errorf("is not read: the files of a container's variables have more than %d bytes in all", maxStrings)
+		out.err = fmt.Errorf("was not read: the env files of a container have more than %d bytes together", maxStrings)
 		return out
 	}
 	content, err := f.open(dir, path)

@@ -61,7 +61,7 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	case t.probe.GRPC != nil:
 		return m.grpc(ctx, t)
 	default:
-		return check.Failure, "", fmt.Errorf("container %q: the probe says neither exec nor httpGet nor tcpSocket nor grpc", t.spec.Name)
+		return check.Failure, "", fmt.Errorf("container %q: the probe has none of exec, httpGet, tcpSocket and grpc", t.spec.Name)
 	}
 }
 
@@ -87,7 +87,7 @@ func (m *Manager) http(t target) (check.HTTP, error) {
 // grpc makes a gRPC check with Config.GRPC. Programs without gRPC probes do not link gRPC.
 func (m *Manager) grpc(ctx context.Context, t target) (check.Outcome, string, error) {
 	if m.cfg.GRPC == nil {
-		return check.Unknown, "", errors.New("grpc probes are not built in")
+		return check.Unknown, "", errors.New("this agent does not support grpc probes")
 	}
 	g := t.probe.GRPC
 	host, port, err := t.address("", intstr.FromInt32(g.Port))
@@ -154,7 +154,7 @@ type runtime struct {
 // which is not.
 func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, error) {
 	if r.exec == nil {
-		return check.Unknown, "", errors.New("exec probes are not built in")
+		return check.Unknown, "", errors.New("this agent does not support exec probes")
 	}
 	start := time.Now()
 	e := check.Exec{

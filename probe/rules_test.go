@@ -525,8 +525,8 @@ func TestMissing(t *testing.T) {
 		r.wait(12 * sec)
 		all := strings.Join(r.events, "\n")
 		for _, want := range []string{
-			"state: container \"a\": the probe says neither exec nor httpGet nor tcpSocket nor grpc",
-			"state: grpc probes are not built in",
+			"state: container \"a\": the probe has none of exec, httpGet, tcpSocket and grpc",
+			"state: this agent does not support grpc probes",
 			"state: port \"web\": want a number from 1 to 65535 or the name of a port of container \"c\"",
 		} {
 			if !strings.Contains(all, want) {

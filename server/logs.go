@@ -34,7 +34,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	// Without the feature gate of KEP-3288 the parameter is rejected, not ignored: the answer
 	// would have more than was requested.
 	if err == nil && o.stream != streamAll && !s.cfg.SplitLogStreams {
-		err = fmt.Errorf("stream is %q; want All: this node does not tell streams apart (PodLogsQuerySplitStreams)", o.stream)
+		err = fmt.Errorf("stream is %q; want All: this node does not split streams (PodLogsQuerySplitStreams)", o.stream)
 	}
 	if err != nil {
 		http.Error(w, oneLine(err), http.StatusBadRequest)

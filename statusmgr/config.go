@@ -25,7 +25,7 @@ type Sink interface {
 
 // ErrGone is returned by a [Sink] if the pod does not exist or has another UID. The pod is then
 // published again only when its status changes.
-var ErrGone = errors.New("the pod is not there")
+var ErrGone = errors.New("the sink does not have the pod")
 
 // Config configures a Manager. A comment after a field names the default for its zero value.
 type Config struct {

@@ -230,7 +230,7 @@ func decode(name string, content []byte) (*v1.Pod, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCorruptFile, name, err)
 	}
 	if pod.UID == "" || fileName(&pod) != name {
-		return nil, fmt.Errorf("%w: %s is of pod %s/%s with UID %q", ErrCorruptFile, name, pod.Namespace, pod.Name, pod.UID)
+		return nil, fmt.Errorf("%w: %s is for pod %s/%s with UID %q", ErrCorruptFile, name, pod.Namespace, pod.Name, pod.UID)
 	}
 	return &pod, nil
 }

@@ -238,7 +238,7 @@ func parseRecord(key string, value []byte) (r record, err error) {
 		return r, fmt.Errorf("stored status %s: %w", key, err)
 	}
 	if string(r.Meta.UID) != key || r.Meta.Name == "" {
-		return r, fmt.Errorf("stored status %s: it is of pod %s/%s with UID %q; want a name and this UID", key, r.Meta.Namespace, r.Meta.Name, r.Meta.UID)
+		return r, fmt.Errorf("stored status %s: it is for pod %s/%s with UID %q; want a name and this UID", key, r.Meta.Namespace, r.Meta.Name, r.Meta.UID)
 	}
 	return r, nil
 }

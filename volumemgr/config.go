@@ -112,7 +112,7 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %q; want a name such as kubernetes.io/empty-dir, without '~'", i, name))
 		}
 		if seen[name] {
-			errs = append(errs, fmt.Errorf("Config.Plugins[%d]: a plugin named %q is there already", i, name))
+			errs = append(errs, fmt.Errorf("Config.Plugins[%d]: another plugin has the name %q", i, name))
 		}
 		seen[name] = true
 	}

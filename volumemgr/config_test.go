@@ -36,7 +36,7 @@ func TestNewTellsAllMistakes(t *testing.T) {
 	}
 	for _, want := range []string{
 		`Config.Root is "pods/"`, "Config.Mounter is required", "Config.Parallel is -1", "Config.Plugins[1] is nil",
-		`Config.Plugins[2]: a plugin named "a/b" is there already`, `Config.Plugins[3] is named "a~b"`, `Config.Plugins[4] is named ""`,
+		`Config.Plugins[2]: another plugin has the name "a/b"`, `Config.Plugins[3] is named "a~b"`, `Config.Plugins[4] is named ""`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q\ndoes not say %q", err, want)

@@ -19,7 +19,7 @@ import (
 // The errors of a Mount that an Unmount ended, and of an Unmount that a Mount ended.
 var (
 	ErrUnwanted = errors.New("the pod's volumes are being unmounted")
-	ErrWanted   = errors.New("the pod's volumes are wanted again")
+	ErrWanted   = errors.New("the pod's volumes are mounted again")
 )
 
 // Mounted is a volume that is mounted.

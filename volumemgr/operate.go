@@ -312,7 +312,7 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	// Only directories are removed: a file is data that the plugin should have removed, or does
 	// not own.
 	if err := m.cfg.Files.RemoveDirs(arg.Path); err != nil {
-		return fmt.Errorf("%s left something behind: %w", p.Name(), err)
+		return fmt.Errorf("%s did not remove its directory: %w", p.Name(), err)
 	}
 	return nil
 }

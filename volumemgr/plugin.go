@@ -127,7 +127,7 @@ var (
 	ErrUncertain = errors.New("the volume may be mounted")
 	// ErrTransient means that the operation changed nothing: the volume is as mounted, uncertain
 	// or unmounted as before.
-	ErrTransient = errors.New("the volume is as it was")
+	ErrTransient = errors.New("the operation changed nothing")
 	// ErrNoDevice means that the device is not mounted although MountDevice succeeded.
 	// MountDevice is called again before the next attempt. Only SetUp and MapDevice may return
 	// it.
@@ -220,7 +220,7 @@ type Labeler interface {
 }
 
 // ErrNoUsage means that the volume has no usage to measure.
-var ErrNoUsage = errors.New("the volume has no usage of its own")
+var ErrNoUsage = errors.New("the usage of this volume is not measured separately")
 
 // Usage is the used and free space of a volume. Unknown fields are -1.
 type Usage struct {

@@ -92,7 +92,7 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		return ErrWanted
 	}
 	if left > 0 {
-		return fmt.Errorf("%d volumes of pod %s came while others were unmounted", left, p.uid)
+		return fmt.Errorf("%d volumes of pod %s were mounted while others were unmounted", left, p.uid)
 	}
 	return m.tidy(ctx, p.uid)
 }

@@ -577,7 +577,7 @@ func TestMistakesInPods(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		{"no plugin", newPod("u1", v1.Volume{Name: "x", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}), "no plugin makes volumes of type iscsi"},
+		{"no plugin", newPod("u1", v1.Volume{Name: "x", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}), "no plugin supports volumes of type iscsi"},
 		{"unbound claim", newPod("u1", claim("x", "unbound")), "claim unbound is not bound"},
 		{"block in volumeMounts", newPod("u1", claim("x", "raw")), "want volumeDevices"},
 		{"file system in volumeDevices", mapped(newPod("u1", claim("x", "files"))), "want volumeMounts"},

@@ -185,5 +185,5 @@ func unsupported(spec *Spec) error {
 	if name == "flexVolume" {
 		return errors.New("flexVolume is not supported: use the CSI driver of the storage instead")
 	}
-	return fmt.Errorf("no plugin makes volumes of type %s", name)
+	return fmt.Errorf("no plugin supports volumes of type %s", name)
 }

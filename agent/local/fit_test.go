@@ -68,7 +68,7 @@ func TestFit(t *testing.T) {
 	if _, err := c.Fit(t.Context(), large); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("a pod of 17 MiB: %v", err)
 	}
-	if _, err := serveFit(t, &fakeAgent{}).Fit(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "does not tell") {
+	if _, err := serveFit(t, &fakeAgent{}).Fit(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "cannot check") {
 		t.Errorf("an agent that cannot tell: %v", err)
 	}
 }

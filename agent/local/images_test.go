@@ -33,7 +33,7 @@ func TestImages(t *testing.T) {
 	if _, err := c.Images(t.Context()); err == nil || !strings.Contains(err.Error(), "away") {
 		t.Errorf("a runtime that is away: %v", err)
 	}
-	if _, err := serveFit(t, &fakeAgent{}).Images(t.Context()); err == nil || !strings.Contains(err.Error(), "does not tell") {
+	if _, err := serveFit(t, &fakeAgent{}).Images(t.Context()); err == nil || !strings.Contains(err.Error(), "does not list") {
 		t.Errorf("an agent that cannot tell: %v", err)
 	}
 }

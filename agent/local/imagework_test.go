@@ -70,10 +70,10 @@ func TestImageWork(t *testing.T) {
 		t.Errorf("an image in use, with force: %v, %v", k.images, err)
 	}
 	for name, err := range map[string]error{
-		`no archive`:                          second(c.LoadImages(t.Context(), strings.NewReader("bad"), "")),
-		`image=""; want the name of an image`: c.RemoveImage(t.Context(), "", false),
-		`image has 1025 bytes; want at most`:  second(c.PullImage(t.Context(), strings.Repeat("x", 1025))),
-		`does not bring or remove images`:     second(serveFit(t, &fakeAgent{}).PullImage(t.Context(), "a")),
+		`no archive`:                           second(c.LoadImages(t.Context(), strings.NewReader("bad"), "")),
+		`image=""; want the name of an image`:  c.RemoveImage(t.Context(), "", false),
+		`image has 1025 bytes; want at most`:   second(c.PullImage(t.Context(), strings.Repeat("x", 1025))),
+		`does not pull, load or remove images`: second(serveFit(t, &fakeAgent{}).PullImage(t.Context(), "a")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)

@@ -22,7 +22,7 @@ func TestNodeWhy(t *testing.T) {
 		body  string
 	}{
 		{&explaining{}, http.StatusOK, `{"name":"edge","figures":[{"signal":"memory.available","threshold":"100Mi"}]}`},
-		{&fakeAgent{}, http.StatusNotImplemented, "does not tell of its node"},
+		{&fakeAgent{}, http.StatusNotImplemented, "does not explain its node"},
 	} {
 		w := httptest.NewRecorder()
 		local.Handler(tc.agent, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/node/why", nil))

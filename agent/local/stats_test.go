@@ -44,7 +44,7 @@ func TestStatsSummary(t *testing.T) {
 		{&measuring{}, "?only_cpu_and_memory=perhaps", http.StatusBadRequest, "want true or false", ""},
 		{&measuring{err: partly}, "", http.StatusOK, `"nodeName":"full"`, `199 - "one thing; another \"thing\""`},
 		{&measuring{none: true, err: partly}, "", http.StatusInternalServerError, "one thing; another", ""},
-		{&fakeAgent{}, "", http.StatusNotImplemented, "does not tell", ""},
+		{&fakeAgent{}, "", http.StatusNotImplemented, "no usage statistics", ""},
 	} {
 		w := httptest.NewRecorder()
 		local.Handler(tc.agent, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/stats/summary"+tc.query, nil))

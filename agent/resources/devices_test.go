@@ -178,7 +178,7 @@ func TestSlowPreStart(t *testing.T) {
 			return err
 		}
 		for range 2 {
-			if err := start(); err == nil || !strings.Contains(err.Error(), "has not made them ready yet") {
+			if err := start(); err == nil || !strings.Contains(err.Error(), "has not prepared the devices yet") {
 				t.Errorf("start: %v", err)
 			}
 		}
@@ -236,7 +236,7 @@ func TestStartWithoutRecord(t *testing.T) {
 			t.Errorf("attached %v, %v", in.Attached, err)
 		}
 		main := part.Container{Pod: pod, Name: "main"}
-		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "made with them next") {
+		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "its next instance gets them") {
 			t.Errorf("first start: %v", err)
 		}
 		if _, err := n.BeforeCreate(t.Context(), main, nil); err != nil || n.has("p", "main") != "a" {

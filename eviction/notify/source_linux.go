@@ -38,7 +38,7 @@ type Source struct {
 func New(triggers ...Trigger) *Source {
 	s := &Source{triggers: triggers}
 	if len(triggers) == 0 {
-		s.err = errors.New("notify: there is no trigger")
+		s.err = errors.New("notify: no trigger is configured")
 	}
 	for _, t := range triggers {
 		s.err = errors.Join(s.err, t.check())

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrUnsupported means that the system has no such notifications.
-var ErrUnsupported = errors.New("notify: only Linux reports memory running short")
+var ErrUnsupported = errors.New("notify: memory pressure is reported on Linux only")
 
 type waiter interface{}
 

@@ -90,7 +90,7 @@ func parseMap[T any](what string, texts map[string]string, parse func(string) (T
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		s := Signal(name)
 		if !s.Known() {
-			*errs = append(*errs, fmt.Errorf("%s of %q: there is no such signal; want one of %s", what, name, names()))
+			*errs = append(*errs, fmt.Errorf("%s: unknown signal %q; want one of %s", what, name, names()))
 			continue
 		}
 		v, on, err := parse(texts[name])

@@ -91,7 +91,7 @@ func TestParseRefuses(t *testing.T) {
 		text Text
 		want string
 	}{
-		{"an unknown signal", hard("mem.available", "150Mi"), `hard threshold of "mem.available": there is no such signal`},
+		{"an unknown signal", hard("mem.available", "150Mi"), `hard threshold: unknown signal "mem.available"`},
 		{"over 100%", hard("memory.available", "150%"), `is "150%"; want a percentage from 0% to 100%`},
 		{"a negative percentage", hard("memory.available", "-15%"), `is "-15%"`},
 		{"a negative quantity", hard("memory.available", "-150Mi"), `is "-150Mi"; want more than 0`},

@@ -57,7 +57,7 @@ func TestAttach(t *testing.T) {
 	}
 	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("default", "web")}})
 	for _, line := range []string{"attach web", "port-forward web 0:80"} {
-		if _, stderr, code := ask(t, root, line); code != 1 || !strings.Contains(stderr, "this agent joins nobody to its pods") {
+		if _, stderr, code := ask(t, root, line); code != 1 || !strings.Contains(stderr, "this agent has no exec, attach or port forwarding") {
 			t.Errorf("agent %s: exit %d, %q", line, code, stderr)
 		}
 	}

@@ -62,7 +62,7 @@ func (c *clientFlags) config(ctx context.Context, file, dir string) (values []ku
 	if file == "" && dir == "" {
 		err = c.client().Get(ctx, configPath, &values)
 		if errors.Is(err, local.ErrNotFound) {
-			return nil, errors.New("this agent does not tell its configuration")
+			return nil, errors.New("this agent does not report its configuration")
 		}
 		return values, err
 	}

@@ -216,7 +216,7 @@ func TestGetNothing(t *testing.T) {
 		{none, "get pods --field-selector a", `--field-selector="a": `},
 		{none, "get pods/web nodes/x", `"nodes/x": want pods/NAME`},
 		{none, "get pods/web db", `"db": want pods/NAME`},
-		{none, "get images", "this agent does not tell of images"},
+		{none, "get images", "this agent does not list images"},
 		{twice, "get pods web", `"web" could be a/web, b/web; say which with -n`},
 		{twice, "get pods -n b a/web", `-n b with "a/web": which namespace?`},
 		{none, "describe pod web", `no pod "web"`},

@@ -49,7 +49,7 @@ func TestConfigCommand(t *testing.T) {
 	}
 	none := serveAgent(t, &fakeAgent{})
 	for line, want := range map[string]string{
-		"config": "this agent does not tell its configuration", "config -o wide": `-o "wide": want json or yaml`, "config all": `config takes no argument, got "all"`,
+		"config": "this agent does not report its configuration", "config -o wide": `-o "wide": want json or yaml`, "config all": `config takes no argument, got "all"`,
 		"config --config /none/k.yaml": "/none/k.yaml: no such file or directory",
 	} {
 		if stdout, stderr, code := ask(t, none, line); code != 1 || stdout != "" || !strings.Contains(stderr, want) {

@@ -113,7 +113,7 @@ func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	}
 	all := resp.GetImageFilesystems()
 	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
-		return gc.ImageDisk{}, errors.New("the runtime does not tell where images are")
+		return gc.ImageDisk{}, errors.New("the runtime does not report the file system of images")
 	}
 	// Runtimes list one file system of images; the kubelet uses the first too.
 	d := gc.ImageDisk{Images: int64(all[0].GetUsedBytes().GetValue())}

@@ -276,7 +276,7 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	case err != nil:
 		return err
 	case n > fi.Size():
-		return errors.New("somebody writes to the file")
+		return errors.New("another process writes to the file")
 	}
 	if err := z.Close(); err != nil {
 		return err

@@ -113,7 +113,7 @@ func PersistentVolume(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 		}
 	}
 	if err == nil && c.VolumeHandle == "" {
-		err = errors.New("its source names no volume")
+		err = errors.New("the volume source names no volume")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("persistent volume %s: %w", pv.Name, err)

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrNoRoom means that there are too many bytes of bodies at a time.
-var ErrNoRoom = errors.New("there are too many bytes of requests at a time")
+var ErrNoRoom = errors.New("too many bytes of request bodies at a time")
 
 // Body reads the body of a request as a whole. take is asked for each part of it before
 // that is read, and for a byte more than the body at most. The error is ErrNoRoom if take

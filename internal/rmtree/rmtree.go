@@ -21,7 +21,7 @@ import "errors"
 
 // ErrMountPoint means that the directory, or a directory below it, is a mount
 // point.
-var ErrMountPoint = errors.New("a mount point is in the way")
+var ErrMountPoint = errors.New("the directory contains a mount point")
 
 // ErrNotEmpty means that RemoveDirs has found another file than a directory.
 var ErrNotEmpty = errors.New("not only directories")

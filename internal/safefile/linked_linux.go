@@ -31,7 +31,7 @@ func openLinked(path string) (int, error) {
 	}
 	if slices.Contains(madeUp, uint32(st.Type)) { //nolint:gosec // the magic numbers have 32 bits
 		_ = unix.Close(held)
-		return -1, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w but one that the kernel makes up", ErrNotRegular)}
+		return -1, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w but a file of a kernel file system", ErrNotRegular)}
 	}
 	return held, nil
 }

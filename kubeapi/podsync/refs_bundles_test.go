@@ -204,7 +204,7 @@ func TestAServerWithoutBundles(t *testing.T) {
 		b, stop := bundlesStart(t, srv, nil)
 		defer stop()
 		begun := time.Now()
-		if got := bundlesSays(t, b, plugins.Bundle{Name: "plain"}); !strings.Contains(got, "has no ClusterTrustBundles") || time.Since(begun) > time.Second {
+		if got := bundlesSays(t, b, plugins.Bundle{Name: "plain"}); !strings.Contains(got, "does not serve ClusterTrustBundles") || time.Since(begun) > time.Second {
 			t.Errorf("%q after %v", got, time.Since(begun))
 		}
 		time.Sleep(time.Hour)

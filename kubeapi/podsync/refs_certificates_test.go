@@ -252,7 +252,7 @@ func TestServerWithV1IsNotAskedInV1beta1(t *testing.T) {
 func TestServerWithoutRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLabOf(t, "ED25519", func(rt http.RoundTripper) http.RoundTripper { return without{rt, []string{"v1", "v1beta1"}} })
-		if _, _, err := l.certificate(); err == nil || !strings.Contains(err.Error(), "has no PodCertificateRequests (certificates.k8s.io/v1 or v1beta1)") {
+		if _, _, err := l.certificate(); err == nil || !strings.Contains(err.Error(), "does not serve PodCertificateRequests (certificates.k8s.io/v1 or v1beta1)") {
 			t.Errorf("error: %v", err)
 		}
 	})

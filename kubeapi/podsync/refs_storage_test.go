@@ -188,7 +188,7 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 		},
 		"another zone": {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "b"}}}, has: csiNode(own, other), installed: []plugins.CSINodeDriver{mine, {Name: "e", NodeID: "n2"}},
-			ids: `{"e":"n2"}`, entries: "other=o[]3 e=n2[]", labels: map[string]string{"zone": "b"}, bad: `topology label zone is to be "a", and the node has "b"`, writes: 2,
+			ids: `{"e":"n2"}`, entries: "other=o[]3 e=n2[]", labels: map[string]string{"zone": "b"}, bad: `topology label zone: the driver has "a", the node has "b"`, writes: 2,
 		},
 		"no node ID":       {node: &v1.Node{}, installed: []plugins.CSINodeDriver{{Name: "d"}}, entries: "", bad: "no name for the node", writes: 1},
 		"broken JSON":      {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "{"}}}, installed: []plugins.CSINodeDriver{mine}, ids: "{", entries: "none", bad: "want a JSON object", writes: 0},

@@ -77,13 +77,13 @@ func parseDocument(name string, text []byte) Document {
 // storedObject returns the JSON of the one object in a file.
 func storedObject(text []byte) ([]byte, error) {
 	if manifestguard.Values(text) > maxDocumentValues {
-		return nil, fmt.Errorf("file has more values than are read; want at most %d fields, items and lines", maxDocumentValues)
+		return nil, fmt.Errorf("file has too many values; want at most %d fields, items and lines", maxDocumentValues)
 	}
 	if err := manifestguard.Aliases(text, max(maxGrowth*len(text), smallFile)); err != nil {
 		return nil, err
 	}
 	if n := documents(text); n > 1 {
-		return nil, fmt.Errorf("file has %d documents; want one, or the file beside this directory", n)
+		return nil, fmt.Errorf("file has %d documents; want one (a manifest with several belongs in the directory above)", n)
 	}
 	raw, twice, err := manifestguard.JSON(text)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 var (
 	// ErrConflict means that the document does not have the revision that the caller named. The
 	// file was not changed. Read the object again before you decide.
-	ErrConflict = errors.New("the file has been changed by somebody else")
+	ErrConflict = errors.New("the file was changed by another program")
 	// ErrTooLarge means that a document is too large to be stored. Nothing was written.
-	ErrTooLarge = errors.New("the object is too large to be kept")
+	ErrTooLarge = errors.New("the object is too large to store")
 )
 
 // Document is one stored object.

@@ -122,7 +122,7 @@ func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 		}
 	}
 	if from < 0 {
-		return fmt.Errorf("hard link to %s, which is not there", shown(l.target))
+		return fmt.Errorf("hard link to %s, which does not exist", shown(l.target))
 	}
 	defer func() { _ = unix.Close(from) }()
 	// link(2) allows no hard links to directories.

@@ -56,7 +56,7 @@ func classify(h *tar.Header) (d deed, path string, err error) {
 	// A whiteout is a file and has no children; entries below a directory of such a name could
 	// act as removals elsewhere.
 	if hasWhiteout(dir) {
-		return ignore, "", fmt.Errorf("entry %s is below a whiteout", shown(h.Name))
+		return ignore, "", fmt.Errorf("entry %s is below the name of a whiteout", shown(h.Name))
 	}
 	if hidden, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
 		// ".wh..." would remove the parent directory, and ".wh." alone nothing.

@@ -21,13 +21,13 @@ var (
 	// Another try may help: no connection, 5xx, or an incomplete answer.
 	errUnavailable = errors.New("registry cannot be reached")
 	// Size or digest differ; another endpoint may have the right content.
-	errWrongBytes = errors.New("not the bytes that were promised")
+	errWrongBytes = errors.New("content differs from its digest or size")
 	errSignature  = errors.New("signature is not accepted")
 	// The request, a name or the archive is wrong: another try fails as well.
 	errInvalid = errors.New("invalid")
-	errClosed  = errors.New("image store does not run")
+	errClosed  = errors.New("image store is not running")
 	// Config.ProgressTimeout, as the cause of a context.
-	errNoProgress = errors.New("no byte for too long")
+	errNoProgress = errors.New("no data received for too long")
 )
 
 // coded converts an error to a gRPC status with the code for it in the CRI. If the CRI defines a

@@ -72,7 +72,7 @@ func (s *Store) readHosts(host string) (r Registry, ok bool, err error) {
 			continue
 		}
 		if err != nil {
-			return Registry{}, false, fmt.Errorf("%w: how %s is reached: %w", errInvalid, host, err)
+			return Registry{}, false, fmt.Errorf("%w: registry configuration of %s: %w", errInvalid, host, err)
 		}
 		file := filepath.Join(dir, "hosts.toml")
 		text, err := safefile.ReadLinked(file, maxHostsFile)
@@ -86,7 +86,7 @@ func (s *Store) readHosts(host string) (r Registry, ok bool, err error) {
 			}
 		}
 		if err != nil {
-			return Registry{}, false, fmt.Errorf("%w: how %s is reached: %s: %w", errInvalid, host, file, err)
+			return Registry{}, false, fmt.Errorf("%w: registry configuration of %s: %s: %w", errInvalid, host, file, err)
 		}
 		if unsaid := reachOf(host); r.Server == "" && len(r.CA) == 0 {
 			r.PlainHTTP, r.SkipVerify = unsaid.PlainHTTP, r.SkipVerify || unsaid.SkipVerify
@@ -242,7 +242,7 @@ func (t *hostTable) endpoint(at, dir string) (host string, e Endpoint, err error
 	}
 	pairs, ok := clientPairs(t.Client)
 	if !ok {
-		return "", Endpoint{}, errors.New("client is of another type; want a file, files, or pairs of a certificate's file and its key's")
+		return "", Endpoint{}, errors.New("client has a wrong type; want a file, files, or pairs of a certificate file and a key file")
 	}
 	for _, p := range pairs {
 		if err := e.addClient(dir, p[0], p[1]); err != nil {

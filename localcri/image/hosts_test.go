@@ -104,7 +104,7 @@ server = "https://r.test"
 		"dial_timeout = 'soon'":                   `dial_timeout is "soon"`,
 		"ca = 'missing'":                          "ca: open",
 		"ca = 7":                                  "ca is a int64",
-		"client = ['a', ['b', 'c', 'd']]":         "client is of another type",
+		"client = ['a', ['b', 'c', 'd']]":         "client has a wrong type",
 		"client = [['ca.crt', 'c.key']]":          "client: ca.crt",
 		"[header]\nx = 1":                         "header.x is a int64",
 		strings.Repeat("[host.'%d.test']\n", 101): "want at most 100",

@@ -451,7 +451,7 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 	// index.json often has no mediaType, so the type is passed.
 	m, err := parseManifest(b, ociIndex)
 	if err == nil && !m.isIndex() {
-		err = errors.New("is no index")
+		err = errors.New("is not an image index")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: index.json: %w", errInvalid, err)

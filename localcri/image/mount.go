@@ -41,7 +41,7 @@ func (o Overlay) check() error {
 	}
 	// overlayfs.rst, "Multiple lower layers": without an upper directory it needs at least two.
 	if o.Upper == "" && o.Work == "" && len(o.Layers) < 2 {
-		return fmt.Errorf("image: Overlay.Layers has %d directories; want at least 2 of a mount that is read-only", len(o.Layers))
+		return fmt.Errorf("image: Overlay.Layers has %d directories; a read-only mount needs at least 2", len(o.Layers))
 	}
 	if (o.Upper == "") != (o.Work == "") {
 		return fmt.Errorf("image: Overlay.Upper is %q and Work %q; want both or none", o.Upper, o.Work)

@@ -97,7 +97,7 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 		return nil, err
 	}
 	if len(r.ends) == 0 {
-		return nil, fmt.Errorf("%w: no server of %s may be asked for content", errInvalid, host)
+		return nil, fmt.Errorf("%w: no endpoint of %s has the capability pull", errInvalid, host)
 	}
 	return r, nil
 }
@@ -540,7 +540,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 	ends := r.ends
 	if digest(ref).check() != nil {
 		if ends = r.tags; len(ends) == 0 {
-			return nil, "", fmt.Errorf("%w: no host of the registry may resolve tag %s", errInvalid, shown(ref))
+			return nil, "", fmt.Errorf("%w: no endpoint of the registry has the capability resolve, for tag %s", errInvalid, shown(ref))
 		}
 	}
 	err = r.each(ctx, ends, func(e *endpoint, _ bool) error {

@@ -359,7 +359,7 @@ func parseMeta(b []byte, key string) (*layerMeta, error) {
 		return nil, fmt.Errorf("version is %d; want %d", m.Version, layerVersion)
 	}
 	if m.Key != key || m.Size < 0 || m.Entries < 0 || digest(digestPrefix+key).check() != nil {
-		return nil, errors.New("record is of another layer")
+		return nil, errors.New("record is for another layer")
 	}
 	return &m, nil
 }
@@ -391,7 +391,7 @@ func (s *Store) readRecords() (err error) {
 		}
 		r, err := parseRecord(b)
 		if err == nil && r.ID.hex() != key {
-			err = errors.New("record is of another image")
+			err = errors.New("record is for another image")
 		}
 		if err != nil {
 			// The record is well-formed but does not belong here: a file that was copied or
@@ -430,7 +430,7 @@ func parseRecord(b []byte) (*record, error) {
 	}
 	// The configuration determines what containers run: its digest must be the ID.
 	if digestOf(r.Config) != r.ID {
-		return nil, errors.New("config is not the image's")
+		return nil, errors.New("the config's digest is not the image's ID")
 	}
 	r.config = c
 	return &r, nil

@@ -24,7 +24,7 @@ import (
 var errLimit = errors.New("limit exceeded")
 
 // errFull means that less than the reserve is free on the file system.
-var errFull = errors.New("no space left beside the reserve")
+var errFull = errors.New("disk space is below the reserve for images")
 
 // Limits for the data about an archive that is kept until its end.
 const (
@@ -45,7 +45,7 @@ func (r *remembered) add(names ...string) error {
 		*r += remembered(len(n))
 	}
 	if *r > maxRemembered {
-		return fmt.Errorf("%w: the names to remember of the archive have more than %d bytes", errLimit, maxRemembered)
+		return fmt.Errorf("%w: the names in the layer have more than %d bytes", errLimit, maxRemembered)
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 		return setOpaque(u.fd)
 	}
 	if d == whiteout {
-		return errors.New("the root cannot be removed")
+		return errors.New("whiteout of the layer's root directory")
 	}
 	if err := u.own(u.fd, h); err != nil {
 		return err
@@ -270,7 +270,7 @@ func (u *unpacker) follow(path string) (string, error) {
 		}
 		// One limit for the whole layer: links are cheap to write and expensive to follow.
 		if u.followed++; u.followed > maxSteps || len(done) >= maxDepth {
-			return "", fmt.Errorf("%w: too many elements behind the links on the way of %s", errLimit, shown(path))
+			return "", fmt.Errorf("%w: path %s: its symbolic links have too many elements", errLimit, shown(path))
 		}
 		to, err := u.linkText(strings.Join(done, "/"), e, text)
 		if err != nil {
@@ -281,7 +281,7 @@ func (u *unpacker) follow(path string) (string, error) {
 			continue
 		}
 		if links++; links > most {
-			return "", fmt.Errorf("more than %d links are on the way of %s", most, shown(path))
+			return "", fmt.Errorf("more than %d symbolic links on the path %s", most, shown(path))
 		}
 		if to[0] == '/' {
 			done = nil
@@ -360,7 +360,7 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 		}
 		// Only a whiteout may be replaced. Links were resolved before.
 		if !isWhiteout(&st) {
-			return -1, fmt.Errorf("%s is on its way, and no directory", shown(path))
+			return -1, fmt.Errorf("path contains %s, which is not a directory", shown(path))
 		}
 		if err := unix.Unlinkat(at, base, 0); err != nil {
 			return -1, err
@@ -819,7 +819,7 @@ func (u *unpacker) eachXattr(h *tar.Header, set func(name string, value []byte) 
 			if full := u.lim.space(); full != nil {
 				return full
 			}
-			return fmt.Errorf("%w: attribute %s of %d bytes: the file system has no room for it", errLimit, shown(name), len(value))
+			return fmt.Errorf("%w: attribute %s of %d bytes does not fit into the file system", errLimit, shown(name), len(value))
 		}
 		return fmt.Errorf("set attribute %s: %w", shown(name), err)
 	}

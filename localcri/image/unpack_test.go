@@ -149,10 +149,10 @@ func TestLargeLayersEndAtTheLimit(t *testing.T) {
 		"bytes of a file":     {[]entry{file("a", strings.Repeat("x", 100))}, unpackLimits{bytes: 99}},
 		"bytes of all files":  {[]entry{file("a", strings.Repeat("x", 60)), file("b", strings.Repeat("x", 60))}, unpackLimits{bytes: 100}},
 		"one name many times": {[]entry{file("a", strings.Repeat("x", 60)), file("a", strings.Repeat("x", 60))}, unpackLimits{bytes: 100}},
-		"names to remember":   {implied, unpackLimits{entries: 10000}},
+		"names in the layer":   {implied, unpackLimits{entries: 10000}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name == "names to remember" {
+			if testing.Short() && name == "names in the layer" {
 				t.Skip("makes many directories; left out with -short")
 			}
 			if _, _, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), c.lim); !errors.Is(err, errLimit) {

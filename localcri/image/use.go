@@ -107,7 +107,7 @@ func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err er
 		return root, true, l, nil
 	// A container cannot change its layers while they may be mounted.
 	case old.Image != r.ID || !slices.Equal(old.Layers, l.Layers):
-		return Rootfs{}, false, nil, fmt.Errorf("%w: %s uses image %s already, and cannot use %s", errInvalid, shown(owner), old.Image, r.ID)
+		return Rootfs{}, false, nil, fmt.Errorf("%w: lease %s has image %s already; want %s", errInvalid, shown(owner), old.Image, r.ID)
 	}
 	return root, false, old, nil
 }

@@ -42,7 +42,7 @@ func (c *console) take() (int, error) {
 		if c.conn < 0 {
 			fd, _, err := unix.Accept4(c.listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 			if err != nil {
-				return -1, errors.New("no terminal came from the executor")
+				return -1, errors.New("the OCI runtime sent no terminal")
 			}
 			c.conn = fd
 		}

@@ -701,7 +701,7 @@ func TestAForeignBridgeIsInTheWay(t *testing.T) {
 		attrs.Name = "nw0"
 		return errors.Join(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}), up("nw0"))
 	})
-	if _, err := l.tryAttach(p, l.attachment("a")); err == nil || !strings.Contains(err.Error(), "bridge nw0: there is one that was not made by this agent") {
+	if _, err := l.tryAttach(p, l.attachment("a")); err == nil || !strings.Contains(err.Error(), "bridge nw0: a device with this name exists and was not created by this agent") {
 		t.Errorf("%v", err)
 	}
 	if p.Status() == nil {
@@ -731,7 +731,7 @@ func TestCheckFindsWhatIsAmiss(t *testing.T) {
 	if err := p.table.remove(l.ctx(), "nodewright"); err != nil {
 		t.Fatal(err)
 	}
-	check("table inet nodewright lacks rules, or has others")
+	check("table inet nodewright has missing or additional rules")
 	l.in(l.node, func() error {
 		link, err := netlink.LinkByName("nw0")
 		return errors.Join(err, netlink.LinkDel(link))

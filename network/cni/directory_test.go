@@ -102,7 +102,7 @@ func TestWhatMakesAFileInvalid(t *testing.T) {
 		{"10.conflist", oneConf("net", "1.0.0", strings.Repeat(`{"type":"main"},`, 32)+`{"type":"main"}`), "list has 33 plugins"},
 		{"10.conflist", oneConf("net", "1.0.0", `{"type":"main","pad":"`+strings.Repeat("x", maxConf)+`"}`), "file too large"},
 		{"10.conflist", "", "the file is empty"},
-		{"10.conflist", strings.Repeat("[", 100_000), "not readable"},
+		{"10.conflist", strings.Repeat("[", 100_000), "file cannot be read, is empty or is not JSON"},
 		{"10.conf", `{"cniVersion":"1.0.0","name":"net"}`, "no type"},
 		{"10.json", oneConf("net", "1.0.0", `{"type":"main"}`), ".conflist"},
 		{"10.conf", `{"cniVersion":"1.0.0","type":"main"}`, "no name"},

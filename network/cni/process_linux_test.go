@@ -214,7 +214,7 @@ func TestACallerThatGoesEndsThePlugin(t *testing.T) {
 		r.await("ADD")
 	}()
 	_, err := r.p.SetUp(ctx, pod("a"), someNetns, saved, nil)
-	wantCode(t, err, network.Canceled, "killed, since the caller gave up")
+	wantCode(t, err, network.Canceled, "killed: the call was canceled")
 }
 
 // A real executable that is open for writing, and then is not.

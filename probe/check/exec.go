@@ -28,7 +28,7 @@ type Exec struct {
 // ErrNoAnswer is wrapped by the error of [Exec.Check] if the runtime did not answer
 // until the context ended: the command has an earlier timeout of its own, so that
 // the runtime hangs.
-var ErrNoAnswer = errors.New("no answer about the command")
+var ErrNoAnswer = errors.New("the runtime did not report the command's result")
 
 // Check runs the command. Exit code 0 is a Success; any other is a Failure with the
 // output; a timeout and too much output are Failures. If the command could not be

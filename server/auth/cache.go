@@ -10,7 +10,7 @@ import (
 
 // ErrBusy means that too many requests wait for reviews. It says nothing about the user, who may
 // try again.
-var ErrBusy = errors.New("too many requests wait for reviews")
+var ErrBusy = errors.New("too many requests wait for TokenReviews or SubjectAccessReviews")
 
 // asks limits the concurrent reviews.
 const asks = 32

@@ -21,7 +21,7 @@ var (
 	// ErrOutside means that a path leads out of its base directory.
 	ErrOutside = errors.New("leads out of the volume")
 	// ErrSymlink means that a path contains a symbolic link where none is allowed.
-	ErrSymlink = errors.New("a symbolic link is in the way")
+	ErrSymlink = errors.New("path contains a symbolic link")
 )
 
 // checkSubPath returns an error if a pod's subPath is invalid. It must be relative

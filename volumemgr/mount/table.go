@@ -112,7 +112,7 @@ func parseEntry(line string) (Entry, error) {
 	}
 	// Three fields follow the dash; the second, the source, may be empty.
 	if dash < 0 || len(fields) != dash+4 {
-		return Entry{}, fmt.Errorf("%q has not the fields of a mount", clip(line))
+		return Entry{}, fmt.Errorf("%q lacks fields of a mount", clip(line))
 	}
 	var e Entry
 	var err error

@@ -108,7 +108,7 @@ func (r *ClaimResolver) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) 
 		return nil, false, fmt.Errorf("claim %s/%s of the ephemeral volume: %w", pod.Namespace, name, err)
 	}
 	if !metav1.IsControlledBy(claim, pod) {
-		return nil, false, fmt.Errorf("claim %s/%s was not made for the pod: it is not its owner", pod.Namespace, name)
+		return nil, false, fmt.Errorf("claim %s/%s was not created for the pod: the pod is not its owner", pod.Namespace, name)
 	}
 	return claim, false, nil
 }

@@ -26,7 +26,7 @@ func (f files) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, standard 
 		case item.ResourceFieldRef != nil:
 			text, err = resourceOf(pod, item.ResourceFieldRef, allocatable)
 		default:
-			err = errors.New("neither fieldRef nor resourceFieldRef")
+			err = errors.New("want fieldRef or resourceFieldRef")
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("downwardAPI %q: %w", item.Path, err))

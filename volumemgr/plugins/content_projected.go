@@ -107,7 +107,7 @@ func (b *projection) bundle(ctx context.Context, s *v1.ClusterTrustBundleProject
 	case s.SignerName != nil:
 		want.Signer, want.Selector = *s.SignerName, s.LabelSelector
 	default:
-		return errors.New("clusterTrustBundle: neither name nor signerName")
+		return errors.New("clusterTrustBundle: want name or signerName")
 	}
 	if b.cfg.Bundles == nil {
 		return errors.New("clusterTrustBundle: no bundle source is configured")

@@ -10,7 +10,7 @@ import (
 
 // ErrExhausted means that a volume cannot be attached because the node has reached its limit of
 // volumes: the attacher returned ResourceExhausted.
-var ErrExhausted = errors.New("the node has no room for another volume of the driver")
+var ErrExhausted = errors.New("the node has reached the volume limit of the driver")
 
 // FSGroupPolicy says when the files of a volume are changed to the pod's fsGroup.
 type FSGroupPolicy string

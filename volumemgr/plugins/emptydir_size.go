@@ -75,7 +75,7 @@ func pageSize(medium v1.StorageMedium, pod *v1.Pod) (resource.Quantity, error) {
 		return resource.Quantity{}, fmt.Errorf("emptyDir.medium %q: size %q: %w", medium, text, err)
 	}
 	if _, ok := sizes[size.Value()]; !ok {
-		return resource.Quantity{}, fmt.Errorf("emptyDir.medium %q: the pod requests no such pages, but: %s", medium, names(sizes))
+		return resource.Quantity{}, fmt.Errorf("emptyDir.medium %q: the pod requests no huge pages of this size, only: %s", medium, names(sizes))
 	}
 	return size, nil
 }

@@ -111,7 +111,7 @@ func check(s *v1.FCVolumeSource) (detail, error) {
 	var d detail
 	switch {
 	case len(s.TargetWWNs) > 0 && len(s.WWIDs) > 0:
-		return d, errors.New("fc.targetWWNs and fc.wwids: want one of them")
+		return d, errors.New("fc.targetWWNs and fc.wwids are both set; want one of them")
 	case len(s.TargetWWNs)+len(s.WWIDs) > maxNames:
 		return d, fmt.Errorf("fc: %d names, want at most %d", len(s.TargetWWNs)+len(s.WWIDs), maxNames)
 	case len(s.TargetWWNs) > 0 && s.Lun == nil:

@@ -136,7 +136,7 @@ func (db *database) set(find where, settings []setting) error {
 		}
 	}
 	if !set {
-		return errors.New("iscsiadm has left no record in its database to put the secret into")
+		return errors.New("iscsiadm created no record in its database for the secret")
 	}
 	return nil
 }

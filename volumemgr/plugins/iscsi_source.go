@@ -119,7 +119,7 @@ func iscsiCheck(s *iscsiSource) (iscsiDetail, error) {
 	case len(s.Portals) >= maxPortals:
 		return d, fmt.Errorf("iscsi.portals: %d, want less than %d", len(s.Portals), maxPortals)
 	case (d.DiscoverCHAP || d.SessionCHAP) && s.SecretRef == nil:
-		return d, fmt.Errorf("iscsi.secretRef is missing, and CHAP wanted")
+		return d, fmt.Errorf("iscsi.secretRef is missing; CHAP needs it")
 	}
 	if s.InitiatorName != nil && *s.InitiatorName != "" {
 		if d.Initiator = *s.InitiatorName; len(d.Initiator) > iscsiMaxName || !iscsiNames.MatchString(d.Initiator) {

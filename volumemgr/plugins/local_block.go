@@ -63,7 +63,7 @@ func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (strin
 		return "", err
 	}
 	if !device {
-		return "", fmt.Errorf("local.path %q is a directory, volumeMode Block wants a block device", l.Path)
+		return "", fmt.Errorf("local.path %q is a directory; volumeMode Block needs a block device", l.Path)
 	}
 	path, err := p.resolve(ctx, l.Path)
 	if err != nil {

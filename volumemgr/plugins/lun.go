@@ -144,7 +144,7 @@ func (p *lunPlugin) device(name string) volumemgr.Device {
 func (p *lunPlugin) source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly bool, err error) {
 	t, fsType, readOnly, ok, err := p.cfg.Network.Source(spec)
 	if err == nil && !ok {
-		err = errors.New("the volume is of another kind")
+		err = errors.New("the volume is not of this plugin's kind")
 	}
 	t.Block = spec.Block()
 	if fsType == "" {
@@ -342,7 +342,7 @@ func lunOptions(spec *volumemgr.Spec) []string {
 // UnmountDevice unmounts a disk and detaches it. It returns an error if a pod still uses it.
 func (p *lunPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if !plain(d.Name) {
-		return fmt.Errorf("device %.64q has no name of one", d.Name)
+		return fmt.Errorf("%.64q is not the name of a device", d.Name)
 	}
 	known, err := p.read(d.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -81,7 +81,7 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 	}
 	slices.Sort(out)
 	if len(out) > maxPaths {
-		return nil, fmt.Errorf("%d paths lead to one disk, want at most %d", len(out), maxPaths)
+		return nil, fmt.Errorf("disk has %d paths, want at most %d", len(out), maxPaths)
 	}
 	return out, nil
 }

@@ -146,7 +146,7 @@ func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFiel
 	if merged != nil {
 		o, ok := merged.AsValue().Unstructured().(map[string]any)
 		if !ok {
-			return nil, nil, errors.New("failed to merge: the result is no object")
+			return nil, nil, errors.New("merge: the result is not an object")
 		}
 		out = o
 	}

@@ -268,7 +268,7 @@ func (t *Turn) Apply(ch Change) (Result, error) {
 }
 
 // ErrTurn means that Note was called for a change that has to be on disk.
-var ErrTurn = errors.New("the change has to be kept: it needs a turn")
+var ErrTurn = errors.New("the change needs a write to disk; use Turn")
 
 // Note makes a change that is only in memory, and does not wait for the disk. For any other
 // change it returns ErrTurn.
@@ -345,7 +345,7 @@ func (s *Set) save(cur Entry, next *Entry, ch Change) error {
 // stored converts an error of the store to an error for clients.
 func (s *Set) stored(ch Change, file string, err error) error {
 	if errors.Is(err, store.ErrConflict) {
-		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("its file %s has been changed by somebody else; look at it again", file))
+		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("its file %s was edited meanwhile; read the object again", file))
 	}
 	return err
 }

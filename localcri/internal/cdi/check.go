@@ -59,7 +59,7 @@ func check(s *specs.Spec) error {
 			return fmt.Errorf("devices[%d].name: %w", i, err)
 		}
 		if names[d.Name] {
-			return fmt.Errorf("devices[%d].name %q: is there twice", i, d.Name)
+			return fmt.Errorf("devices[%d].name %q: is used twice", i, d.Name)
 		}
 		names[d.Name] = true
 		if err := checkEdits(&d.ContainerEdits); err != nil {
@@ -72,7 +72,7 @@ func check(s *specs.Spec) error {
 		return err
 	}
 	if bytes.Contains(b, []byte(`\u0000`)) {
-		return errors.New("a text has a NUL")
+		return errors.New("a string contains a NUL")
 	}
 	return nil
 }

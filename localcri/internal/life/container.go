@@ -25,7 +25,7 @@ func (r Record) Check() error {
 		return nil
 	case Running:
 		if r.Process == nil || r.Process.PID <= 0 {
-			return fmt.Errorf("it is running without a process")
+			return fmt.Errorf("container is running but has no process")
 		}
 		return nil
 	}

@@ -45,7 +45,7 @@ var (
 
 	// ErrCut says that the client of an attach did not read for so long that the
 	// monitor cut it off.
-	ErrCut = errors.New("client did not read what the container wrote")
+	ErrCut = errors.New("client did not read the output of the container")
 
 	// ErrTimeout says that a process was killed because its time was over.
 	ErrTimeout = errors.New("time is over")

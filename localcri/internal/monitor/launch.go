@@ -155,7 +155,7 @@ func dial(dir string) (*link, error) {
 	default:
 		peer, e := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err = e; err == nil && peer.Uid != uint32(os.Geteuid()) {
-			err = fmt.Errorf("connect to monitor: socket of uid %d", peer.Uid)
+			err = fmt.Errorf("connect to monitor: the socket's peer has uid %d", peer.Uid)
 		}
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ const programName = "nodewright-monitor"
 // Carried returns nil if this package embeds the monitor program for the current architecture.
 func Carried() error {
 	if program == "" {
-		return fmt.Errorf("no monitor for %s is carried; want the path of the program that \"CGO_ENABLED=0 go install github.com/nodewright/nodewright/localcri/%s@latest\" builds", runtime.GOARCH, programName)
+		return fmt.Errorf("no monitor program for %s is built in; want the path of the program that \"CGO_ENABLED=0 go install github.com/nodewright/nodewright/localcri/%s@latest\" builds", runtime.GOARCH, programName)
 	}
 	return nil
 }
