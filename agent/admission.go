@@ -17,24 +17,23 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Whether a pod may run here. The order is that of the kubelet: what the node is,
-// then every part in turn, then what has to be reserved. All of it runs on the
-// loop, so that two pods are never admitted to the same room; only reservations
-// that have to wait for somebody are made beside it.
+// Decides whether a pod may run here. The order is that of the kubelet: first the node's own
+// properties, then every part in turn, then reservations. All of it runs on the loop, so that two
+// pods are never admitted for the same resources. Only reservations that have to wait for a plugin,
+// a disk or a server run in a goroutine of their own.
 
-// decide asks whether a pod may run. decided is false while its reservation is
-// under way: the loop concludes when that has ended.
+// decide decides whether a pod may run. decided is false while its reservation is running: the loop
+// concludes when the reservation has ended.
 //
-// A pod with running containers was admitted by an earlier process of the agent, and
-// is admitted again. Otherwise the node's own properties are checked first, then every
-// Admitter, then every Reserver.
+// A pod with running containers was admitted by an earlier process of the agent, and is admitted
+// again. Otherwise the node's own properties are checked first, then every Admitter, then every
+// Reserver.
 func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r *part.Rejection, decided bool) {
 	if seen.Runs() == observed.Yes {
 		hooks.Each(a.guard, a.hooks.Reservers, func(p part.Reserver) { p.Adopt(pod) })
 		return nil, true
 	}
-	// A pod that is being decided on is not decided on twice: conclude looks at its
-	// newest version.
+	// No second decision begins while one is pending: conclude uses the newest version of the pod.
 	switch a.book.Get(pod.UID).Stage {
 	case book.Waiting:
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = false })
@@ -50,9 +49,9 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 			return nil, false
 		}
 	}
-	// Nobody is asked about one that has come to its end: what they answer would be shown as
-	// the reason of that. Its worker has the parts give back what it had. Of a static pod that
-	// ended before this process, its mirror may say so.
+	// A pod that has ended is not decided on: a rejection would be shown as the reason of its end.
+	// Its worker makes the parts release its resources. If a static pod ended before this process,
+	// its mirror may show that.
 	last, ok := a.statuses.Last(pod.UID)
 	if shown, known := a.published(pod); !ok && known {
 		last.Status = *shown
@@ -61,7 +60,8 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	if podlife.Ended(last.Status.Phase, last.Why) {
 		return nil, true
 	}
-	// A rejection of before this process may be on its way to an API server, where Failed is final.
+	// A rejection by an earlier process may still be on its way to an API server, where Failed is
+	// final.
 	if last.Why.Kind == podlife.Rejected && !podmeta.IsStatic(pod) {
 		return &part.Rejection{Reason: last.Why.Reason, Message: last.Why.Message}, true
 	}
@@ -74,7 +74,7 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	return a.reserve(ctx, pod)
 }
 
-// reject lets a pod wait, or rejects it for good.
+// reject makes a pod wait, or rejects it.
 func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	if a.wait(pod, r) {
 		return
@@ -89,16 +89,16 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	a.requestCleanup() // see takeBack
 }
 
-// wait keeps a pod for later, if that is the answer and its time is not over, and
-// reports whether it did.
+// wait makes a pod wait, if the answer says so and the time limit of the wait is not over. It
+// reports whether the pod waits.
 func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	if !r.Waits() {
 		return false
 	}
 	before := a.book.Get(pod.UID)
 	waits := before.Why.Waits() && before.Why.Reason == r.Reason
-	// The limit counts from the first wait for that reason, or a pod could wait for
-	// ever, each time a little longer.
+	// The limit counts from the first wait for that reason. Otherwise each new wait would extend
+	// it.
 	if waits && !r.Outside {
 		r.RetryUntil = before.Why.RetryUntil
 	}
@@ -117,7 +117,7 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		var previous *v1.PodStatus
 		switch last, ok := a.statuses.Last(pod.UID); {
 		case ok && last.Why.Kind == podlife.Rejected:
-			a.nextLife(pod) // else the pod would count as one that came to its end, and be begun without its reservation
+			a.nextLife(pod) // otherwise the pod would count as ended, and start without its reservation
 		case ok:
 			previous = &last.Status
 		}

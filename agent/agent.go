@@ -33,12 +33,11 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// The Agent, and the course of its Run: what is built, in which order it starts,
-// and in which order it ends.
+// The Agent and its Run: which blocks are built, and in which order they start and end.
 
 // Agent is a node agent. All methods may be called from any goroutine.
 type Agent struct {
-	query *query.Query // answers about pods and the node
+	query *query.Query // answers requests about pods and the node
 
 	cfg     Config
 	log     *zap.Logger
@@ -51,7 +50,7 @@ type Agent struct {
 	workers *podworker.Manager
 	runtime *podruntime.Manager
 	images  *images.Manager
-	// volumes and the blocks around it are made by New and never replaced.
+	// New creates volumes and the following blocks. They are never replaced.
 	volumes  Volumes
 	probes   *probe.Manager
 	statuses *statusmgr.Manager
@@ -63,32 +62,31 @@ type Agent struct {
 	// book has the stage of each pod's admission; only the loop decides by it.
 	book *book.Book
 	keep *keep.Keeper
-	// admission answers whether pods may run.
+	// admission decides whether pods may run.
 	admission *admit.Admission
 	// boots is nil without an API server; it never changes once the loop runs.
 	boots *boots.Record
 	run   running
 }
 
-// running is what there is of one Run.
+// running is the state of Run.
 type running struct {
 	begun   atomic.Bool
 	ready   chan struct{} // closed when the blocks run
-	settled chan struct{} // closed when every source has spoken
+	settled chan struct{} // closed when every source has delivered
 	settle  func()        // closes settled, once
-	cleanup chan struct{} // asks the loop for housekeeping; capacity 1
-	readmit chan struct{} // asks the loop about pods that wait; capacity 1
-	// changed is set from any goroutine: an answer of a part has changed since pods that wait
-	// were asked about.
+	cleanup chan struct{} // requests housekeeping from the loop; capacity 1
+	readmit chan struct{} // requests decisions on waiting pods from the loop; capacity 1
+	// changed is set from any goroutine: the answer of a part may have changed since the waiting
+	// pods were last decided on.
 	changed atomic.Bool
 	beat    atomic.Pointer[time.Time] // when the loop last turned
-	results sync.Mutex                // held while readiness goes from probes to statuses
-	resolv  atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
+	results sync.Mutex                // held while readiness is copied from probes to statuses
+	resolv  atomic.Pointer[string]    // content of the node's resolv.conf when it was last checked
 	wg      sync.WaitGroup            // what runs beside the loop
 }
 
-// New checks cfg and builds an Agent at rest. Nothing is opened, made or started
-// before [Agent.Run].
+// New checks cfg and builds an Agent. It opens, creates and starts nothing before [Agent.Run].
 func New(cfg Config) (*Agent, error) {
 	// All mistakes in the configuration and in the list of parts are reported at
 	// once.
@@ -105,30 +103,29 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.query, a.keep = a.questions(), a.keeper()
-	// Parts join last, as they may ask the agent for anything from then on.
+	// Parts join last, since they may call the agent from then on.
 	if err := a.join(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return a, nil
 }
 
-// Ready is closed when Run works: the lock is held and the
-// blocks run. It does not wait for the runtime or for any pod.
+// Ready is closed when Run holds the lock and its blocks run. It does not wait for the runtime or
+// for any pod.
 func (a *Agent) Ready() <-chan struct{} { return a.run.ready }
 
 // ErrStarted is returned by a second Run of an Agent.
 var ErrStarted = errors.New("agent: Run has been called before; an Agent runs once")
 
-// endPatience is how long Run's end waits for calls that hang, such as those to a
-// disk that does not answer: an agent can always be ended.
+// endPatience limits the wait for hanging calls at the end of Run, such as calls to a disk that
+// does not answer: an agent can always be stopped.
 const endPatience = 30 * time.Second
 
-// Run takes the lock of the agent's directories and runs pods until ctx ends. Then it
-// stops its own work, leaves every container running, and returns nil. An error
-// means that it could not begin (the directory cannot be used, another agent
-// holds it: node.ErrLocked, it has run before: [ErrStarted]), or that a block
-// or a part has ended with that error, which ends everything else. Work that
-// hangs half a minute after the end is abandoned, with the lock.
+// Run locks the agent's directories and runs pods until ctx ends. Then it stops its own work,
+// leaves every container running, and returns nil. It returns an error if it cannot begin: the
+// directory cannot be used, another agent has the lock (node.ErrLocked), or Run was called before
+// ([ErrStarted]). It also returns the error of a block or a part that ends, which ends everything
+// else. Work that hangs half a minute after the end is abandoned, together with the lock.
 func (a *Agent) Run(ctx context.Context) error {
 	if !a.run.begun.CompareAndSwap(false, true) {
 		return ErrStarted
@@ -137,7 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Under the lock: without it the directory may be another agent's.
+	// Created under the lock: before, the directory may belong to another agent.
 	if err := os.MkdirAll(a.podsDir(), 0o750); err != nil {
 		lock.Release()
 		return fmt.Errorf("root directory: %w", err)
@@ -146,15 +143,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	if len(a.hooks.Holders) == 0 {
 		a.log.Warn("no part rotates logs or removes dead containers and unused images; see pressure.NewCollection")
 	}
-	// The cause says whether the end was asked for, or which block failed.
+	// The cause says whether the caller ended Run, or which block failed.
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	// Room for one: work that hangs past the end may return when nobody listens any
-	// more.
+	// The channel has capacity 1: hanging work may return after Run.
 	ended := make(chan error, 1)
 	go func() {
-		// The lock goes last, with the work: another agent must not begin while
-		// calls of this one are still under way.
+		// The lock is released last: another agent must not start while calls of this one are
+		// running.
 		err := a.work(running, end)
 		lock.Release()
 		ended <- err
@@ -164,7 +160,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case err := <-ended:
 			return err
-		// done is set to nil, as a closed channel would be chosen again at once.
+		// done is set to nil; otherwise the closed channel would be selected again at once.
 		case <-done:
 			done, late = nil, time.After(endPatience)
 		case <-late:
@@ -174,10 +170,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// lock keeps other agents away from the agent's root directory, which is there
-// then, as is that of the pods' logs: nothing in them is opened, made or removed
-// before that. Log collectors see the pods' logs, and anybody who can open a
-// lock's file can hold it, so that there is none among the logs.
+// lock excludes other agents from the agent's root directory, and creates it and the directory of
+// the pods' logs. Nothing in them is opened, created or removed before. The lock's file is not in
+// the directory of logs: log collectors can read that directory, and any process that can open the
+// file can hold the lock.
 func (a *Agent) lock() (*node.DirLock, error) {
 	if l := a.cfg.Lock; l != nil {
 		return l, l.Hold()
@@ -191,26 +187,26 @@ func (a *Agent) lock() (*node.DirLock, error) {
 	return node.LockRoot(a.cfg.Paths.Root)
 }
 
-// work is Run, once it has begun; end ends it. It blocks until everything has
-// ended: the loop and the workers first, then those that they need.
+// work is Run after its beginning; end ends it. It blocks until everything has ended: first the
+// loop and the workers, then the blocks that they use.
 func (a *Agent) work(ctx context.Context, end func(error)) error {
-	// Statuses are written until the last worker has ended, and the workers
-	// want the runtime's state and the parts until then.
+	// Statuses are written until the last worker has ended. Until then workers also need the
+	// runtime's state and the parts.
 	readers, stopReaders := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReaders()
-	// Before any pod is adopted: the first status of each is compared with what was
-	// published. What cannot be read is lost, which is no reason to run no pods.
+	// Restored before any pod is adopted: the first status of each pod is compared with the
+	// published one. An unreadable status is lost, but pods still run.
 	if err := a.statuses.Restore(readers); err != nil {
 		a.log.Error("failed to restore all statuses", zap.Error(err))
 	}
-	if !a.pods.IsConfirmed() { // else there is no API server
+	if !a.pods.IsConfirmed() { // otherwise there is no API server
 		a.boots = boots.Read(a.cfg.Paths.Root, a.cfg.Volumes.BootID, a.log)
 	}
 	var lower sync.WaitGroup
 	for name, run := range a.lower() {
 		lower.Go(func() {
 			if err := run(readers); err != nil && !(isCanceled(err) && readers.Err() != nil) {
-				end(&failure{name, err}) // the others go down with it
+				end(&failure{name, err}) // all others end too
 			}
 		})
 	}
@@ -221,16 +217,16 @@ func (a *Agent) work(ctx context.Context, end func(error)) error {
 	close(a.run.ready)
 
 	err := upper.Wait()
-	// What runs beside the loop may still use the blocks below.
+	// Goroutines beside the loop may still use the blocks below.
 	a.run.wg.Wait()
-	// No deadline of a pod may wake a worker any more.
+	// From here on, no deadline of a pod wakes a worker.
 	a.book.Close()
 	stopReaders()
 	lower.Wait()
 	return errors.Join(err, failureOf(ctx))
 }
 
-// failure is the error with which a block or a part has ended.
+// failure is the error with which a block or a part ended.
 type failure struct {
 	name string
 	err  error
@@ -239,8 +235,7 @@ type failure struct {
 func (f *failure) Error() string { return f.name + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// failureOf is why ctx has ended, if that is a failure: an end that the caller
-// asked for is none.
+// failureOf returns the failure that ended ctx; nil if the caller ended it.
 func failureOf(ctx context.Context) error {
 	if f := (*failure)(nil); errors.As(context.Cause(ctx), &f) {
 		return f
@@ -248,8 +243,8 @@ func failureOf(ctx context.Context) error {
 	return nil
 }
 
-// lower are the blocks and parts that the pod workers need to their end. Their
-// order does not matter: each copes with the others being late.
+// lower returns the blocks and parts that the pod workers need until they end. They may start in
+// any order.
 func (a *Agent) lower() map[string]func(context.Context) error {
 	all := map[string]func(context.Context) error{
 		"pleg": a.pleg.Run, "statuses": a.statuses.Run, "volumes": a.runVolumes,
@@ -266,7 +261,7 @@ func (a *Agent) lower() map[string]func(context.Context) error {
 	return all
 }
 
-// podsDir and podDir are those of the kubelet's layout, so that a machine can
-// change from one to the other.
+// podsDir and podDir use the kubelet's layout, so that a machine can change between kubelet and
+// agent.
 func (a *Agent) podsDir() string             { return filepath.Join(a.cfg.Paths.Root, "pods") }
 func (a *Agent) podDir(uid types.UID) string { return filepath.Join(a.podsDir(), string(uid)) }

@@ -12,13 +12,14 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// Pods that are not decided on yet: nobody is asked about them, and their status is left alone.
+// Pods that cannot be decided on yet: no part is called for them, and their status does not change.
 
-// reasonUnconfirmed is why a pod waits that is only remembered: it may be over.
+// reasonUnconfirmed is the reason of a stored pod that waits for the API server: the pod may have
+// ended.
 const reasonUnconfirmed = "AwaitingAPIServer"
 
-// awaits has a pod wait if it cannot be decided on yet, and reports whether it does. What it waited
-// for may be there when the wait has been noted: nobody would end the wait then.
+// awaits makes a pod wait if it cannot be decided on yet, and reports whether it waits. The event
+// that it waits for may come before the wait is recorded, so it is checked again afterwards.
 func (a *Agent) awaits(pod *v1.Pod) bool {
 	for {
 		reason, message := a.lacks(pod)
@@ -40,7 +41,7 @@ func (a *Agent) awaits(pod *v1.Pod) bool {
 		}
 		r := part.Rejection{Reason: reason, Message: message, RetryUntil: time.Now().Add(housekeepingEvery), Outside: true}
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Waiting, &r })
-		a.admission.Turn() // a pod that waits for its end counts
+		a.admission.Turn() // a pod that waits for its own end counts among the others
 		if noted == reason {
 			return true
 		}
@@ -48,7 +49,7 @@ func (a *Agent) awaits(pod *v1.Pod) bool {
 	}
 }
 
-// lacks returns what has to happen before a pod is decided on; "" is nothing.
+// lacks returns why a pod cannot be decided on yet; "" if it can.
 func (a *Agent) lacks(pod *v1.Pod) (reason, message string) {
 	switch w, works := a.workers.State(pod.UID); {
 	case works && w.Kind != podworker.Sync && !w.Finished:
@@ -60,7 +61,7 @@ func (a *Agent) lacks(pod *v1.Pod) (reason, message string) {
 	}
 }
 
-// ended has the loop decide on a pod that came back while it was ended. It is called by the workers.
+// ended requests a decision on a pod that was created again while it terminated. Workers call it.
 func (a *Agent) ended(uid types.UID) {
 	if why := a.book.Get(uid).Why; why != nil && why.Reason == book.AwaitingEnd {
 		host{a}.Readmit()

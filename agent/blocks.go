@@ -35,12 +35,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// How the blocks are wired. A block that needs another gets a function or a small
-// interface of it, so that it can be used without. This is the only place that
-// knows all of them.
+// Connects the blocks. A block that needs another one gets a function or a small interface of it,
+// so that it can be used alone. Only this file knows all blocks.
 
-// buildBlocks makes every block, from those that need nothing to those that need
-// others, and reports all mistakes at once.
+// buildBlocks creates every block, in the order of their dependencies, and returns all errors.
 func (a *Agent) buildBlocks() error {
 	c, log := &a.cfg, a.log.Named
 	var errs []error
@@ -51,7 +49,7 @@ func (a *Agent) buildBlocks() error {
 	var err error
 	a.metrics, err = metrics.New(c.Metrics)
 	note(err)
-	// The guard comes early: values of the embedder are only called through it.
+	// The guard is created early: values of the embedder are only called through it.
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
 	a.guard.Expect(append([]string{"events", "sink", "reservation"}, a.hooks.Names...)...)
 	a.events = local.NewEventLog(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
@@ -65,8 +63,8 @@ func (a *Agent) buildBlocks() error {
 	if len(a.hooks.Providers) > 0 {
 		a.node.Extended = func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) }
 	}
-	// One reader for all: it notes the calls that podruntime makes, and so knows
-	// which looks it can spare.
+	// All blocks share one reader. It sees the calls of podruntime, so it knows which inspections
+	// can be skipped.
 	reader := cri.NewReaderWith(c.Runtime, cri.ReaderConfig{NodeIP: c.Node.PrimaryIP(), Log: log("cri")})
 	a.pleg, err = pleg.New(pleg.Config{Runtime: reader, Log: log("pleg"), Metrics: c.Metrics})
 	note(err)
@@ -79,7 +77,7 @@ func (a *Agent) buildBlocks() error {
 		Log: log("images"), Metrics: c.Metrics,
 	})
 	note(err)
-	// An embedder's volumes replace the whole manager, plugins included.
+	// Volumes of an embedder replace the whole manager, including its plugins.
 	if a.volumes == nil {
 		a.volumes, err = volumes.New(volumes.Config{
 			Root: c.Paths.Root, Sources: a.pods, Tokens: c.Volumes.Tokens, Bundles: c.Volumes.Bundles, Certificates: c.Volumes.Certificates,
@@ -140,8 +138,8 @@ func (a *Agent) buildBlocks() error {
 	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List, Work: a.Work})
 }
 
-// mayRun says whether containers of a pod that is rejected may run. Before all sources
-// have spoken, workers do not know of every pod; one without a worker runs nothing.
+// mayRun reports whether containers of a rejected pod may be running. Before all sources have
+// delivered, workers do not know every pod; afterwards, a pod without a worker runs nothing.
 func (a *Agent) mayRun(uid types.UID) observed.Answer {
 	if _, works := a.workers.State(uid); works && a.workers.CouldHaveRunningContainers(uid) {
 		return observed.Maybe
@@ -149,8 +147,8 @@ func (a *Agent) mayRun(uid types.UID) observed.Answer {
 	return observed.No
 }
 
-// join introduces the agent to its parts, in their order. It is called once, by
-// New; the errors of all parts are returned.
+// join passes the agent to its parts, in their order. New calls it once. It returns the errors of
+// all parts.
 func (a *Agent) join() error {
 	var errs []error
 	for _, p := range a.cfg.Parts {
@@ -163,13 +161,12 @@ func (a *Agent) join() error {
 	return errors.Join(errs...)
 }
 
-// background runs fn beside the loop; Run waits for it. fn has to end soon after
-// its ctx does.
+// background runs fn in a goroutine; Run waits for it. fn has to return soon after its ctx ends.
 func (a *Agent) background(ctx context.Context, fn func(context.Context)) {
 	a.run.wg.Go(func() { fn(ctx) })
 }
 
-// reaper kills the processes of containers that their runtime has lost sight of.
+// reaper returns the function that kills processes of containers that the runtime no longer tracks.
 func reaper(rt criapi.RuntimeService) func(id string) (killed int, err error) {
 	if own, ok := rt.(Reaper); ok {
 		return own.Reap

@@ -20,16 +20,17 @@ import (
 )
 
 // RunToCompletion runs one pod to its end on an agent of its own, removes it, and returns its last
-// status: phase, exit codes, and why it was rejected if the node cannot run it. When ctx ends first, the pod is ended
-// within its grace period and removed, and the error is ctx's.
+// status: phase, exit codes, and the reason if it was rejected. If ctx ends first, the pod is
+// terminated within its grace period and removed, and the error is that of ctx.
 //
-// logs, if not nil, is asked once for each container that begins where its log goes; a nil Writer
-// drops it. Writers of different containers are used at the same time, and not after the return.
+// logs, if not nil, is called once for each container that has started, and returns the Writer for
+// its log; the log is dropped if it is nil. Writers of different containers are used concurrently,
+// and not after RunToCompletion has returned.
 //
-// The agent has cfg, whose Sources may have what the pod refers to, and whose Status.Sink hears of
-// the pod as well. The pod gets the API's defaults; its restart policy is Never if it names none, and may not be Always. Without
-// a UID it gets [podmeta.HashUID]: after a crash of the process, the same pod is continued. The
-// container runtime has to outlast the call.
+// The agent uses cfg. Its Sources may have objects that the pod refers to, and its Status.Sink gets
+// the pod's statuses too. The pod gets the API's defaults. Its restart policy is Never by default,
+// and must not be Always. Without a UID it gets [podmeta.HashUID], so that after a crash of the
+// process, another call continues the same pod. The container runtime has to outlast the call.
 func RunToCompletion(ctx context.Context, cfg Config, pod *v1.Pod, logs func(container string) io.Writer) (v1.PodStatus, error) {
 	pod = pod.DeepCopy()
 	switch pod.Spec.RestartPolicy {
@@ -54,7 +55,7 @@ func RunToCompletion(ctx context.Context, cfg Config, pod *v1.Pod, logs func(con
 	return c.run(ctx)
 }
 
-// completion is one run of a pod: its source, and its sink.
+// completion is one run of a pod. It is both the source and the sink of its agent.
 type completion struct {
 	agent *Agent
 	pod   *v1.Pod
@@ -62,7 +63,7 @@ type completion struct {
 	logs  func(string) io.Writer
 
 	orders  chan []*v1.Pod
-	taken   chan struct{} // has a value once an order was taken
+	taken   chan struct{} // has a value after a change was delivered
 	ended   chan v1.PodStatus
 	deleted chan struct{}
 
@@ -122,7 +123,7 @@ func (c *completion) Delete(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// follow has the logs copied of containers that have begun.
+// follow starts copying the logs of containers that have started.
 func (c *completion) follow(st *v1.PodStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +149,7 @@ func (c *completion) follow(st *v1.PodStatus) {
 	}
 }
 
-// run runs the agent until nothing is left of the pod.
+// run runs the agent until the pod is removed.
 func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	c.ctx = running
@@ -200,19 +201,19 @@ func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 		return last, errors.Join(err, errEndedEarly)
 	case <-late.C:
 		why := c.agent.Why(c.pod)
-		err = errors.Join(err, fmt.Errorf("agent: pod %s/%s has not been removed in time: it %s", c.pod.Namespace, c.pod.Name, why.Summary()))
+		err = errors.Join(err, fmt.Errorf("agent: pod %s/%s was not removed in time: it %s", c.pod.Namespace, c.pod.Name, why.Summary()))
 	}
 	select {
-	case last = <-c.ended: // it had not come to its end
+	case last = <-c.ended: // it had not ended
 	default:
 	}
 	return last, err
 }
 
-// errEndedEarly goes with the error of the agent that says why.
-var errEndedEarly = errors.New("agent: ended before the pod did")
+// errEndedEarly is joined with the agent's own error, which has the reason.
+var errEndedEarly = errors.New("agent: the agent ended before the pod")
 
-// copied waits until the logs have been copied of all containers that have begun, or ctx ends.
+// copied waits until the logs of all started containers have been copied, or ctx ends.
 func (c *completion) copied(ctx context.Context) {
 	c.mu.Lock()
 	copies := slices.Clone(c.copies)

@@ -28,93 +28,89 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// Reaper is a runtime whose containers' processes are not in this machine's cgroups.
+// Reaper is implemented by a runtime whose containers run outside of this machine's cgroups.
 type Reaper interface {
-	// Reap kills what runs of a container that the runtime has lost sight of, and
-	// returns how many processes these were.
+	// Reap kills the processes of a container that the runtime no longer tracks, and returns their
+	// number.
 	Reap(id string) (killed int, err error)
 }
 
-// Config holds what an Agent is made of. Node.Name, Paths.Root, Runtime,
-// Images.Service and Sources are required; the zero value of every other field
-// means the default named beside it.
+// Config configures an Agent. Node.Name, Paths.Root, Runtime, Images.Service and Sources are
+// required; the zero value of every other field means the default named beside it.
 type Config struct {
 	Node  node.Machine // node.DetectMachine looks at this machine
 	Paths Paths
-	// Runtime runs the pods; a *cri.Client is one, and an Images.Service. Processes that it
-	// has lost sight of are killed in the machine's cgroups that bear their container's ID,
-	// unless it is a Reaper.
+	// Runtime runs the pods. A *cri.Client implements it and Images.Service. Processes that the
+	// runtime no longer tracks are killed in the machine's cgroups whose name has their container's
+	// ID, unless Runtime is a Reaper.
 	Runtime criapi.RuntimeService
 	Images  Images
-	// Sources say what should run.
+	// Sources deliver the pods that should run.
 	Sources []podmgr.Source
-	// Parts are the concerns that one node has and another does without, in the
-	// order in which they are called; none. See package part.
+	// Parts are the optional concerns of the node, in the order in which they are called; none. See
+	// package part.
 	Parts   []part.Part
 	Volumes VolumeConfig
-	// Cgroups keeps the cgroups of pods; none, each container is where the
-	// runtime puts it.
+	// Cgroups manages the cgroups of pods. Default: none, and the runtime chooses the cgroup of
+	// each container.
 	Cgroups Cgroups
 	Pods    Pods
 	Probes  Probes
 	DNS     DNS
 	Status  Status
 	Cluster Cluster
-	// Events gets every event; none, they are kept for local readers. One that
-	// is an local.NodeEventRecorder or an local.AnnotatedEventRecorder gets more.
+	// Events gets every event; by default events are stored for local readers. A recorder that
+	// implements local.NodeEventRecorder or local.AnnotatedEventRecorder gets more.
 	Events local.EventRecorder
-	// Lock is that of Paths.Root, which the caller has taken before
-	// it opened anything there, and releases when it has ended itself. Run holds it
-	// as long as it works. nil: Run takes one.
+	// Lock is a lock of Paths.Root that the caller has taken before opening anything there. The
+	// caller releases it; Run holds it while it works. Default: Run takes its own lock.
 	Lock *node.DirLock
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// Paths say where things are on the machine.
+// Paths has the directories of the agent.
 type Paths struct {
-	// Root holds the agent's state and the pods' directories.
+	// Root has the agent's state and the pods' directories.
 	Root string
-	// PodLogs is where the runtime writes container logs; /var/log/pods.
+	// PodLogs is the directory to which the runtime writes container logs; /var/log/pods.
 	PodLogs string
-	// ContainerLogs gets links to the logs of containers, which log collectors
-	// look for; "containers" beside PodLogs, and so /var/log/containers. "-"
-	// means none.
+	// ContainerLogs is the directory of links to container logs, for log collectors; "containers"
+	// beside PodLogs, which is /var/log/containers by default. "-" means no links.
 	ContainerLogs string
 }
 
-// Images say how images get to the node.
+// Images configures pulls of images.
 type Images struct {
 	Service criapi.ImageManagerService
-	// QPS and Burst bound the pulls a second, Parallel those at a time, and
-	// ParallelPerRegistry those from one registry; 0 is no bound.
+	// QPS and Burst limit the pulls per second, Parallel the concurrent pulls, and
+	// ParallelPerRegistry the concurrent pulls from one registry; 0 means no limit.
 	QPS                           float64
 	Burst                         int
 	Parallel, ParallelPerRegistry int
-	// Verify says for which images that are on the node a pod has to show that
-	// it could have pulled them (KEP-2535), Allowlist which of them are spared;
-	// images.NeverVerifyPreloadedImages.
+	// Verify selects the images on the node for which a pod needs valid pull credentials
+	// (KEP-2535). Allowlist has exceptions. Default: images.NeverVerifyPreloadedImages.
 	Verify    images.Verify
 	Allowlist []string
-	// Keyrings know credentials for images, beside the pods' secrets.
+	// Keyrings have credentials for images, in addition to the pods' Secrets.
 	Keyrings []images.Keyring
 }
 
-// VolumeConfig defines how pods get their volumes.
+// VolumeConfig configures the volumes of pods.
 type VolumeConfig struct {
 	// Manager mounts and unmounts volumes. Default: a volumemgr.Manager with all
 	// plugins of this module, the sources' ConfigMaps and Secrets, and the fields
 	// below.
 	Manager Volumes
-	// Tokens, Bundles and Certificates are for projected volumes. A pod whose
-	// volume needs one that is nil does not start.
+	// Tokens, Bundles and Certificates are for projected volumes. If one of them is nil, a pod with
+	// a volume that needs it does not start.
 	Tokens       plugins.Tokens
 	Bundles      plugins.Bundles
 	Certificates plugins.Certificates
-	// Plugins are further volume plugins, beside those of this module; none.
+	// Plugins are additional volume plugins; none.
 	Plugins []volumemgr.Plugin
-	// Mounter makes and lists mounts; mount.Kernel, which mounts on this machine.
+	// Mounter mounts file systems and lists mounts; mount.Kernel, which uses this machine's kernel.
 	Mounter mount.Mounter
 	// BootID identifies the current boot of the machine: volumes in memory do not
 	// survive it. Default: the kernel's boot_id.
@@ -123,121 +119,115 @@ type VolumeConfig struct {
 	SubPaths podruntime.SubPaths
 }
 
-// Pods say how pods are run. The kubelet's names of fields stand beside them.
+// Pods configures how pods run. Fields name the kubelet's fields in parentheses.
 type Pods struct {
-	// SyncFrequency is how often a pod at rest is looked at again although
-	// nothing happened; 1m (syncFrequency).
+	// SyncFrequency is the interval at which a pod is synced without any event; 1m (syncFrequency).
 	SyncFrequency time.Duration
 	// StartsInFlight is the number of pods that may start at the same time. Zero means the
 	// default of podworker.Config.FirstSyncs.
 	StartsInFlight int
-	// CrashBackoff delays restarts of containers; the kubelet's policy, with
-	// MaxCrashBackoff as its cap, 5m.
+	// CrashBackoff returns the delay of a container's restart; the kubelet's policy, with a maximum
+	// of MaxCrashBackoff, 5m.
 	CrashBackoff    podruntime.Backoff
 	MaxCrashBackoff time.Duration
-	// UnsafeSysctls are those that pods may set beside the safe ones: whole
-	// names, or prefixes with a * (allowedUnsafeSysctls). None.
+	// UnsafeSysctls are allowed in pods in addition to the safe ones: whole names, or prefixes with
+	// a * (allowedUnsafeSysctls). None.
 	UnsafeSysctls []string
-	// DefaultSysctls are those of pods that do not set them, each where its
-	// namespace is the pod's own (defaultPodSysctls, KEP-5996). None.
+	// DefaultSysctls are set in pods that do not set them, if the pod has its own namespace for the
+	// sysctl (defaultPodSysctls, KEP-5996). None.
 	DefaultSysctls map[string]string
-	// SeccompDefault makes RuntimeDefault the profile of containers that name
-	// none.
+	// SeccompDefault makes RuntimeDefault the profile of containers that set none.
 	SeccompDefault bool
-	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
-	// measured in, 100ms (cpuCFSQuota, cpuCFSQuotaPeriod).
+	// NoCPUQuota disables CPU limits. CPUPeriod is the CFS period, 100ms (cpuCFSQuota,
+	// cpuCFSQuotaPeriod).
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
-	// SingleProcessOOMKill lets the kernel kill one process of a container that
-	// is out of memory, instead of all of them. It matters with cgroup v2.
+	// SingleProcessOOMKill lets the kernel kill a single process of a container that is out of
+	// memory, instead of all processes. It has an effect with cgroup v2 only.
 	SingleProcessOOMKill bool
-	// MemoryQoS guards what containers request of memory, and slows them down before
-	// their limits, on cgroup v2 (KEP-2570); nobody does (memoryThrottlingFactor,
+	// MemoryQoS protects the memory requests of containers, and throttles containers before they
+	// reach their limits, on cgroup v2 (KEP-2570); disabled (memoryThrottlingFactor,
 	// memoryReservationPolicy).
 	MemoryQoS *podspec.MemoryQoS
 }
 
-// Probes say how the health of containers is checked.
+// Probes configures the health checks of containers.
 type Probes struct {
-	// Parallel bounds the network probes that run at a time, 256, and
-	// ParallelExec those that run a command in a container, 32.
+	// Parallel limits the concurrent network probes, 256, and ParallelExec the concurrent exec
+	// probes, 32.
 	Parallel, ParallelExec int
-	// Fast looks at containers that have not started up or are not ready
-	// 100 ms, 200 ms and so on after the first time, and not only once a period.
+	// Fast checks containers that have not started or are not ready more often than once a period:
+	// 100 ms, 200 ms and so on after the first check.
 	Fast bool
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool
-	// Network makes the checks that connect to a pod, and HTTPHook the requests of
-	// lifecycle hooks, for pods that no network of this machine leads to; connections are
-	// made. They return when ctx ends.
+	// Network makes the probes that connect to a pod, and HTTPHook the requests of lifecycle hooks,
+	// for pods whose network this machine cannot reach. Default: they connect to the pod. They
+	// return when ctx ends.
 	Network  func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
 }
 
-// DNS is what pods resolve names with.
+// DNS configures the name resolution of pods.
 type DNS struct {
 	// ClusterDomain and ClusterDNS are for pods with dnsPolicy ClusterFirst.
 	ClusterDomain string
 	ClusterDNS    []string
-	// ResolvConf is the file that pods with dnsPolicy Default get;
-	// /etc/resolv.conf (resolvConf). "-" means none.
+	// ResolvConf is the file for pods with dnsPolicy Default; /etc/resolv.conf (resolvConf). "-"
+	// means none.
 	ResolvConf string
 }
 
-// Status defines where the statuses of pods go.
+// Status configures the destination of pod statuses.
 type Status struct {
-	// Sink gets every status; files below Paths.Root, a statusmgr.FileSink. One
-	// that is a statusmgr.Loader is asked at the start for what it has, and a
-	// statusmgr.Pruner is told now and then which pods there are. With one that is
-	// no Loader, start times and ages of pods that no API server keeps begin anew with each start
-	// of the agent: statusmgr.Remembering makes it one.
+	// Sink gets every status; files below Paths.Root. At the start, the agent loads the stored
+	// statuses of a Sink that is a statusmgr.Loader. It passes the known pods to a statusmgr.Pruner
+	// from time to time. With a Sink that is not a Loader, the start times and ages of pods without
+	// an API server begin anew at each start of the agent: statusmgr.Remembering adds a store.
 	Sink statusmgr.Sink
-	// MaxBackoff is the longest pause between two tries to hand a status to the
-	// Sink; 1m.
+	// MaxBackoff is the longest pause between two tries to write a status to the Sink; 1m.
 	MaxBackoff time.Duration
 }
 
-// Cluster is what a cluster knows of the node. All functions but RuntimeClasses
-// must answer from memory.
+// Cluster has a cluster's state of the node. All functions except RuntimeClasses must only read
+// memory.
 type Cluster struct {
-	// NodeLabels are the node's labels of this moment, over those of Node, or
-	// nil if they are not known; those of Node.
+	// NodeLabels returns the node's current labels, which override those of Node, or nil if they
+	// are not known; those of Node.
 	NodeLabels func() map[string]string
-	// NodeTaints are the node's taints of this moment: a pod that does not tolerate
-	// those of effect NoExecute, and is not static, is rejected. None.
+	// NodeTaints returns the node's current taints. A pod that is not static and does not tolerate
+	// a NoExecute taint is rejected. None.
 	NodeTaints func() []v1.Taint
-	// NodeResources are those that the Node object has, as others set them:
-	// extended resources among them that no plugin offers count for pods of the
-	// API server. What is not there, and no plugin offers, is nothing that such a
-	// pod waits for. None.
+	// NodeResources returns the resources of the Node object, including those set by others.
+	// Extended resources that no plugin offers count from here for pods of the API server. Such a
+	// pod does not wait for a resource that is neither here nor offered by a plugin. None.
 	NodeResources func() v1.ResourceList
-	// Features are those that the node declares to schedulers (KEP-5328): a pod that
-	// needs another one is rejected. nil: nobody is asked.
+	// Features are the features that the node declares to schedulers (KEP-5328): a pod that needs
+	// another one is rejected. nil: features are not checked.
 	Features []string
-	// Services lists the services of all namespaces, for the environment variables
-	// of containers; none. The slice is the caller's to change.
+	// Services lists the services of all namespaces, for the environment variables of containers;
+	// none. The caller may change the slice.
 	Services func() []*v1.Service
-	// RuntimeClasses knows which handler a runtime class means; without it the
-	// class is the handler's name.
+	// RuntimeClasses returns the handler of a runtime class; by default the class name is the
+	// handler's name.
 	RuntimeClasses func(ctx context.Context, name string) (handler string, err error)
 }
 
-// Defaults of Config, named where the kubelet has the same.
+// Defaults of Config. The kubelet's field is named where it has one.
 const (
 	defaultPodLogs       = "/var/log/pods"    // podLogsDir
 	defaultSyncFrequency = time.Minute        // syncFrequency
 	defaultResolvConf    = "/etc/resolv.conf" // resolvConf
 )
 
-// withDefaults sets what is left open here. Defaults of the blocks' own fields are
-// left to the blocks.
+// withDefaults sets the defaults of the agent's own fields. Blocks set their own defaults.
 func (c Config) withDefaults() Config {
 	c.Node = c.Node.WithDefaults()
 	c.Paths.PodLogs = cmp.Or(c.Paths.PodLogs, defaultPodLogs)
 	switch c.Paths.ContainerLogs {
 	case "":
-		// No links if PodLogs is that directory itself: links among the logs would
-		// pass for logs.
+		// There are no links if the directory is PodLogs itself: links among the logs would be read
+		// as logs.
 		if dir := filepath.Join(filepath.Dir(filepath.Clean(c.Paths.PodLogs)), "containers"); dir != filepath.Clean(c.Paths.PodLogs) {
 			c.Paths.ContainerLogs = dir
 		}
@@ -252,8 +242,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports every field that is missing or wrong; what belongs to a block,
-// the block checks itself.
+// validate returns an error for every invalid field. Blocks check their own fields.
 func (c Config) validate() error {
 	var errs []error
 	need := func(ok bool, field, want string) {
@@ -264,13 +253,11 @@ func (c Config) validate() error {
 	need(c.Runtime != nil, "Runtime", "is required")
 	need(c.Images.Service != nil, "Images.Service", "is required")
 	need(len(c.Sources) > 0, "Sources", "is empty; at least one is required")
-	// Names of nodes are DNS subdomains (RFC 1123), which the API takes in lower
-	// case only.
+	// A node's name is a DNS subdomain (RFC 1123), which the API accepts in lower case only.
 	need(c.Node.Name != "" && c.Node.Name == strings.ToLower(c.Node.Name), "Node.Name",
 		fmt.Sprintf("is %q; a lower-case name is required", c.Node.Name))
 	p := c.Paths
-	// The runtime and the kernel are given these paths, and have other working
-	// directories.
+	// The runtime and the kernel get these paths, and have other working directories.
 	need(filepath.IsAbs(p.Root), "Paths.Root", fmt.Sprintf("is %q; an absolute path is required", p.Root))
 	need(filepath.IsAbs(p.PodLogs), "Paths.PodLogs", fmt.Sprintf("is %q; an absolute path is required", p.PodLogs))
 	need(p.ContainerLogs == "" || filepath.IsAbs(p.ContainerLogs) && p.ContainerLogs != filepath.Clean(p.PodLogs), "Paths.ContainerLogs",

@@ -18,10 +18,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// What pods are compiled with, besides their spec: the machine, the runtime, and
-// the objects that the spec refers to.
+// The inputs of a pod's compilation besides its spec: the machine, the runtime, and the objects
+// that the spec refers to.
 
-// facts are what the agent knows of the machine and the runtime below it.
+// facts has the agent's information about the machine and the runtime.
 type facts struct {
 	cgroupV2 bool
 	files    *node.MachineFiles
@@ -29,8 +29,8 @@ type facts struct {
 	name     *runtimeinfo.Name
 }
 
-// newFacts looks at the cgroups of the machine, which do not change while it runs.
-// Everything else is looked at when a pod needs it.
+// newFacts reads the machine's cgroup version, which is constant. Everything else is read when a
+// pod needs it.
 func newFacts(c *Config) facts {
 	return facts{
 		cgroupV2: node.CgroupV2(), files: &node.MachineFiles{ResolvConf: c.DNS.ResolvConf},
@@ -39,12 +39,11 @@ func newFacts(c *Config) facts {
 	}
 }
 
-// nodeFacts are what pods are compiled with. Files of the machine are read anew
-// when they have changed: a pod gets the resolver that the node has now.
+// nodeFacts returns the node's inputs for the compilation of pods. Files of the machine are read
+// again when they have changed, so that a pod gets the node's current resolver.
 func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 	n, c := &a.cfg.Node, &a.cfg
-	// A configuration that pods cannot have in full is reported here, as the
-	// kubelet does.
+	// Parts of the configuration that pods cannot get are reported here, as in the kubelet.
 	resolv := a.facts.files.Resolv()
 	a.checkResolv(resolv)
 	out := podspec.Node{
@@ -60,10 +59,9 @@ func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 	return out
 }
 
-// services are those for the environment variables of a namespace's pods: the
-// services of that namespace, and the one of the API server. That is what the
-// kubelet does, also for pods of other namespaces, so that clients in pods find the
-// API server.
+// services returns the services for the environment variables of a namespace's pods: those of the
+// namespace, and the API server's. As in the kubelet, pods of every namespace get the latter, so
+// that clients in pods find the API server.
 func (a *Agent) services(namespace string) []*v1.Service {
 	if a.cfg.Cluster.Services == nil {
 		return nil
@@ -73,8 +71,8 @@ func (a *Agent) services(namespace string) []*v1.Service {
 	})
 }
 
-// input gathers all that the compiler needs to know for a pod, that of the parts
-// included. Parts come last and see the whole input.
+// input returns the compiler's input for a pod, including that of the parts. Parts come last and
+// see the whole input.
 func (a *Agent) input(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
 	handler, features, err := a.facts.handlers.ForPod(ctx, pod)
 	if err != nil {

@@ -14,30 +14,30 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// The dry run of an admission, for whoever wants to know before a pod is made.
+// Dry runs of an admission, before a pod is created.
 
 var _ local.Fitter = (*Agent)(nil)
 
 // dryUID stands for the UID of a pod that has none.
 const dryUID = "dry-run"
 
-// shower is a part.Reservation of a dry run that can say where containers go.
+// shower is a part.Reservation of a dry run that can show where containers would run.
 type shower interface{ ShowFit(*local.Fit) }
 
-// Fit reports whether the node would admit a pod now, and where its containers would
-// run. Nothing is taken. It may block for as long as parts take to answer, and may
-// be called before Run. No pod is changed.
+// Fit reports whether the node would admit a pod now, and where its containers would run. It
+// reserves nothing and changes no pod. It blocks until the parts have answered, and may be called
+// before Run.
 //
-// beside are pods that would be there as well. A pod of the node with the name of one of these or
-// of pod counts as gone: the other would replace it.
+// beside are additional pods that would exist too. A pod of the node with the name of pod or of one
+// in beside counts as gone: the new one would replace it.
 func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	pod = pod.DeepCopy()
 	if pod.Namespace == "" {
 		pod.Namespace = v1.NamespaceDefault
 	}
 	if pod.UID == "" {
-		// Parts keep what they know of a pod by its UID; an empty one would be that
-		// of every pod without.
+		// Parts store their state by the UID of a pod; all pods without a UID would share one
+		// state.
 		pod.UID = dryUID
 	}
 	out := local.Fit{Fits: true}
@@ -50,8 +50,7 @@ func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	others := a.besides(pod, beside)
 	r := a.admission.Ask(pod, others)
 	if r == nil {
-		// Whoever asks has no context to give; this bound is that of a real
-		// reservation.
+		// The caller has no context; the timeout is that of a real reservation.
 		ctx, cancel := context.WithTimeout(context.Background(), admit.ReserveTimeout)
 		defer cancel()
 		var held []part.Reservation
@@ -73,7 +72,7 @@ func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	return out
 }
 
-// besides returns the pods that hold resources beside pod if it and those in beside were there.
+// besides returns the pods that would hold resources beside pod.
 func (a *Agent) besides(pod *v1.Pod, beside []*v1.Pod) []*v1.Pod {
 	replaced := map[string]bool{podmeta.FullName(pod.Namespace, pod.Name): true}
 	for _, p := range beside {
@@ -83,7 +82,7 @@ func (a *Agent) besides(pod *v1.Pod, beside []*v1.Pod) []*v1.Pod {
 	return append(others, beside...)
 }
 
-// lacksObjects lists the objects that a pod needs and that no source has.
+// lacksObjects returns the objects that a pod needs and no source has.
 func (a *Agent) lacksObjects(pod *v1.Pod) (out []local.FitMissing) {
 	configMaps, secrets := a.pods.ConfigMaps(pod.Namespace), a.pods.Secrets(pod.Namespace)
 	claims := a.pods.ResourceClaims(pod.Namespace)
@@ -108,8 +107,8 @@ func (a *Agent) lacksObjects(pod *v1.Pod) (out []local.FitMissing) {
 	return out
 }
 
-// lacksPorts lists the TCP ports of the node that a pod wants and that a process has which is no
-// declared port of another pod's: those are a reason for a rejection.
+// lacksPorts returns the TCP host ports of a pod at which a process of the node listens. Ports of
+// other pods are excluded, since those are a reason to reject.
 func (a *Agent) lacksPorts(pod *v1.Pod) (out []local.FitMissing) {
 	declared := map[int32]bool{}
 	for _, p := range a.admission.Active("") {

@@ -17,11 +17,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// The agent as parts see it. Every method may be called from any goroutine and any
-// hook, the loop included, so that none may wait for the loop; only those with a
-// ctx block at all.
+// The agent's interface for parts. Every method may be called from any goroutine and any hook,
+// including those on the loop, so none may wait for the loop. Only methods with a ctx block.
 
-// host is the agent as its parts see it.
+// host implements part.Host.
 type host struct{ a *Agent }
 
 var (
@@ -72,14 +71,13 @@ func (h host) Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 	return h.a.pleg.GetNewerThan(ctx, uid, time.Now())
 }
 
-// Readmit notes the change before it wakes the loop, which clears the note before
-// it asks.
+// Readmit sets the flag before it wakes the loop; the loop clears the flag before it decides.
 func (h host) Readmit() {
 	h.a.run.changed.Store(true)
 	wake(h.a.run.readmit)
 }
 
-// Retry drops the back-off first: a sync that comes before would still heed it.
+// Retry drops the back-off first: otherwise an early sync would still wait.
 func (h host) Retry(uid types.UID) {
 	h.a.runtime.Retry(uid)
 	h.a.workers.Resync(uid)
@@ -89,7 +87,7 @@ func (h host) Event(pod *v1.Pod, annotations map[string]string, eventType, reaso
 	h.a.events.Annotated(pod, annotations, eventType, reason, message)
 }
 
-// Update hands a pod to its worker as it was allocated: what it asks for may not be
+// Update passes a pod to its worker with its allocated resources: the requested ones may not be
 // granted yet.
 func (h host) Update(pod *v1.Pod) {
 	h.a.update(podworker.ConfigUpdate, h.a.hooks.Allocated(h.a.guard, pod), nil)
@@ -99,7 +97,7 @@ func (h host) ResourceClaims(namespace string) map[string]*resourceapi.ResourceC
 	return h.a.pods.ResourceClaims(namespace)
 }
 
-// VolumeStats returns nothing if Config.Volumes.Manager is no [VolumeMeasurer].
+// VolumeStats returns nothing if Config.Volumes.Manager is not a [VolumeMeasurer].
 func (h host) VolumeStats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error) {
 	if m, ok := h.a.volumes.(VolumeMeasurer); ok {
 		return m.Stats(ctx, uid)
@@ -125,10 +123,10 @@ func (h host) PruneImages(ctx context.Context, present []string, since time.Time
 	return h.a.images.Prune(ctx, present, since)
 }
 
-// ErrNotEnded means that the agent ends before a pod does that was to be ended.
-var ErrNotEnded = errors.New("the agent ends before the pod does")
+// ErrNotEnded means that the agent ends before a pod that End terminates.
+var ErrNotEnded = errors.New("the agent is ending and no longer waits for the pod")
 
-// End may be called for a pod that is ending already: the shorter grace counts.
+// End may be called for a terminating pod: the shorter grace period is used.
 func (h host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	done := make(chan struct{})
 	h.a.update(podworker.KillUpdate, pod, &podworker.KillOptions{Done: done, Why: why})

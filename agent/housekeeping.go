@@ -16,14 +16,12 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// housekeeping compares what is wanted with what the workers, the runtime and the
-// disk have, and starts what is missing or ends what is left over. It does nothing
-// before every source has spoken: until then a pod that no source named may still
-// be wanted. It runs on the loop and does not block: whatever touches disks is left
-// to the sweep.
+// housekeeping compares the wanted pods with those of the workers, the runtime and the disk. It
+// starts missing pods and ends others. It does nothing before every source has delivered, since a
+// pod may still be wanted by a source that has not. It runs on the loop and does not block: the
+// sweep does the work on disks.
 func (a *Agent) housekeeping(ctx context.Context) {
-	// Pods that wait are asked about even before that, as they have been named
-	// already.
+	// Waiting pods are decided on even before that: their source has delivered them.
 	a.retryWaiting(ctx, every)
 	if !a.pods.AllReady() {
 		return
@@ -34,7 +32,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	// From here on, workers end the pods that no source wants any more.
 	working := a.workers.SyncKnownPods(desired)
 	hooks.Each(a.guard, a.hooks.Keepers, func(k part.Housekeeper) { k.Housekeep(desired) })
-	a.admission.Turn() // the parts may have allocated anew
+	a.admission.Turn() // the parts may have changed allocations
 	a.revive(ctx, desired)
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
@@ -44,14 +42,14 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	for _, p := range desired {
 		known[p.UID] = true
 	}
-	// Pods of the runtime that nobody wants, such as those that the sources have
-	// dropped while there was no agent. A source may only remember yet, and the disk may not
-	// have taken all that it had: what it does not name is left alone until it is confirmed.
+	// Pods in the runtime that no source wants, for example pods that were dropped while no agent
+	// ran. If a source has delivered only stored pods, or the disk may have missed some, a pod is
+	// kept until the source is confirmed.
 	for _, l := range a.pleg.Pods() {
 		if known[l.UID] {
 			continue
 		}
-		known[l.UID] = true // its directories go after it
+		known[l.UID] = true // its directories are removed after it
 		if a.pods.Want(l.UID).Wanted() != observed.No {
 			continue
 		}
@@ -67,10 +65,10 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.keep.Retire(ctx, known, sweep)
 }
 
-// takeBack calls part.Stopper for pods that were rejected after a restart: they may hold devices
-// or CPUs from before it, and have no worker that would call it. Their sources may name them
-// for any time. As in the kubelet, resources of pods that are not active go to others. After
-// an error the next sweep calls it again.
+// takeBack calls part.Stopper for pods that were rejected after a restart: they may hold devices or
+// CPUs from before, and have no worker that would call it. Their sources may want them for any
+// time. As in the kubelet, resources of inactive pods are given to others. After an error the next
+// sweep calls it again.
 func (a *Agent) takeBack(ctx context.Context) {
 	if len(a.hooks.Stoppers) == 0 {
 		return
@@ -97,21 +95,20 @@ func (a *Agent) takeBack(ctx context.Context) {
 	}
 }
 
-// revive begins pods again that ended, or were rejected, for a cause that is over.
-// Static pods that were evicted, for one: no controller makes another. What such a pod
-// had was given back when it ended, and others may have that now: it is admitted anew.
+// revive starts pods again that ended or were rejected, if the cause is over, for example evicted
+// static pods, which no controller replaces. Their resources were released and may be in use by
+// others, so they are admitted again.
 func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 	for _, p := range desired {
 		if a.revives(p) != nil {
 			a.add(ctx, p)
-			a.requestCleanup() // its finished worker has to go first
+			a.requestCleanup() // its finished worker has to be removed first
 		}
 	}
 }
 
-// revives returns what is to be called when a pod begins again that has ended, or was
-// rejected, or nil if it does not begin again now. While its worker has not finished, its
-// volumes are not gone yet.
+// revives returns a function to call when an ended or rejected pod starts again, or nil if the pod
+// does not start now. Until its worker has finished, its volumes may still be mounted.
 func (a *Agent) revives(pod *v1.Pod) (begins func()) {
 	if ph, ok := a.statuses.Phase(pod.UID); len(a.hooks.Revivers) == 0 || podmeta.IsTerminal(pod.Status.Phase) || !ok || !podmeta.IsTerminal(ph) {
 		return nil

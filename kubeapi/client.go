@@ -93,7 +93,7 @@ type vocabulary struct {
 	codecs serializer.CodecFactory
 }
 
-// shared makes the vocabulary at the first New. An error would be a bug of this package.
+// shared creates the vocabulary at the first call of New. An error would be a bug of this package.
 var shared = sync.OnceValues(func() (vocabulary, error) {
 	s, err := NewScheme()
 	if err != nil {
@@ -102,8 +102,7 @@ var shared = sync.OnceValues(func() (vocabulary, error) {
 	return vocabulary{s, runtime.NewParameterCodec(s), serializer.NewCodecFactory(s)}, nil
 })
 
-// defaultTimeout bounds calls to a server that is busy, or that accepts a call and
-// never answers.
+// defaultTimeout limits calls to a server that is busy, or that accepts a call and never answers.
 const defaultTimeout = 30 * time.Second
 
 // New checks cfg and returns a Client. It makes no call.
@@ -126,17 +125,17 @@ func New(cfg Config) (*Client, error) {
 		timeout: cfg.Timeout, scheme: scheme, params: known.params,
 		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(), told: cfg.Observer,
 	}
-	// base is changed below, not the caller's configuration.
+	// A copy is changed, not the caller's configuration.
 	base := rest.CopyConfig(cfg.REST)
-	// client-go's timeout would end watches as well: do has one for each call.
+	// client-go's timeout would end watches too, so do sets a timeout for each call.
 	base.Timeout, base.Dial = 0, c.conns.dial
 	base.NegotiatedSerializer = checked(known.codecs.WithoutConversion(), scheme)
 	base.ContentType = runtime.ContentTypeProtobuf
-	// JSON as well, for servers that do not have a type in protobuf.
+	// JSON is accepted too, for servers that do not encode a type as protobuf.
 	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	base.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-		// From the outside in: a redirect is an error, Retry-After is shortened, bodies
-		// are bounded, and the innermost sees each exchange.
+		// From the outside in: a redirect becomes an error, Retry-After is limited, bodies are
+		// limited, and the innermost reports each request.
 		return noRedirects{patient{boundedAnswers{observed(rt, cfg.Observer)}}}
 	})
 	transport, err := httpClient(base, cfg.Certificate)
@@ -196,7 +195,7 @@ func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object
 	for i := range opts {
 		req = req.VersionedParams(&opts[i], c.params)
 	}
-	// One object is bounded far below a list.
+	// The limit of a single object is far below that of a list.
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodGet, req, into)
 }
 
@@ -221,7 +220,7 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, opts me
 // Create creates an object, or with subresources posts to those of the object k,
 // for example for a service account token. into may be obj or nil.
 func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
-	// The name of a new object is in its body, and not in the path.
+	// A create request has the name in the body, not in the path.
 	if len(subresources) == 0 {
 		k.Name = ""
 	}
@@ -285,7 +284,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
 	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
 	if !ok {
-		return nil, fmt.Errorf("%s %s: the group is none of a node agent's", verb, r)
+		return nil, fmt.Errorf("%s %s: the client does not support this API group", verb, r)
 	}
 	req := g.Verb(verb).Resource(r.Name).NamespaceIfScoped(k.Namespace, r.Namespaced && k.Namespace != "")
 	if k.Name != "" {

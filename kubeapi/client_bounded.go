@@ -21,8 +21,7 @@ import (
 // own limit); the pods of a full node are far below the other limits, even if each
 // has the largest size.
 const (
-	// maxAnswer is how many bytes of an answer are read. An event of a watch has
-	// 16 MiB at most, which is client-go's.
+	// maxAnswer limits the bytes of an answer. client-go limits an event of a watch to 16 MiB.
 	maxAnswer = 256 << 20
 	// maxDecoded is the approximate limit of an answer's size in memory, in bytes:
 	// an empty container is two bytes of protobuf and eight hundred in memory.
@@ -136,7 +135,7 @@ func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind
 		}
 		return into
 	}
-	// Before the decoder: afterwards the memory would be spent already.
+	// Checked before decoding: the decoder would already use the memory.
 	if err := s.check(data, as); err != nil {
 		return nil, nil, fmt.Errorf("the API server's answer is not decoded: %w", err)
 	}
@@ -154,8 +153,8 @@ func withDefaults(kind, defaults schema.GroupVersionKind) schema.GroupVersionKin
 	return kind
 }
 
-// checkJSON checks the whole answer first, and each object only if the whole could
-// contain one that is too large.
+// checkJSON checks the whole answer first, and each object only if the answer is large enough to
+// contain a too large object.
 func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
 	// Counting needs no memory, unlike the checks below.
 	if n := manifestguard.ShapeOf(data).Values; n > maxValues {
@@ -174,7 +173,7 @@ func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
 	case len(data) <= maxObject && size <= maxObjectDecoded:
 		return nil
 	}
-	// The whole is within its bound, and one of the objects may be over its own.
+	// The answer is within its limit, but one of its objects may exceed the limit of an object.
 	elem := elementOf(into)
 	if elem == nil {
 		return oneJSON(data, into)
@@ -193,7 +192,7 @@ func oneJSON(data []byte, into any) error {
 	return nil
 }
 
-// elementOf returns the type of the objects of a list; nil if into is no list.
+// elementOf returns the type of the objects of a list; nil if into is not a list.
 func elementOf(into any) reflect.Type {
 	t := reflect.TypeOf(into)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -231,7 +230,7 @@ func items(data []byte, f func([]byte) error) error {
 		if key, err := dec.Token(); err == nil {
 			name, _ = key.(string)
 		}
-		// encoding/json takes names of fields in any case.
+		// encoding/json ignores the case of field names.
 		if !strings.EqualFold(name, "items") || !bytes.HasPrefix(following(data, dec), []byte("[")) {
 			if !next() {
 				break

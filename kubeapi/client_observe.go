@@ -46,7 +46,7 @@ func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		code = res.StatusCode
 	}
-	// The server answers a watch at its first event: the time has no meaning.
+	// The server answers a watch at its first event, so the time until the answer means nothing.
 	if watches {
 		took = 0
 	}

@@ -30,17 +30,17 @@ func kindOfJSON(data []byte) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
 }
 
-// magic is the prefix of Kubernetes' protobuf, before a runtime.Unknown.
+// magic begins Kubernetes' protobuf encoding; a runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// maxDepth limits the nesting of messages; those of Kubernetes have 20 levels.
+// maxDepth limits the nesting of messages. Messages of Kubernetes have up to 20 levels.
 const maxDepth = 100
 
-// errTooDeep is returned where the decoder would overflow its stack, which would end the
+// errTooDeep is returned for nesting at which the decoder could overflow its stack and end the
 // process.
-var errTooDeep = fmt.Errorf("want at most %d messages in each other", maxDepth)
+var errTooDeep = fmt.Errorf("want at most %d nested messages", maxDepth)
 
-// errMalformed is returned where the decoder would return an error as well.
+// errMalformed is returned for data that the decoder would refuse too.
 var errMalformed = errors.New("malformed protobuf")
 
 // checkProtobuf parses an answer without decoding it, and adds up the memory that
@@ -51,7 +51,7 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 		return nil
 	}
 	var apiVersion, kind string
-	var objects [][]byte // the last one counts; all are checked
+	var objects [][]byte // the decoder keeps the last one; all are checked
 	err := protoFields(data, func(n protowire.Number, _ protowire.Type, b []byte) error {
 		switch n {
 		case 1: // typeMeta
@@ -73,7 +73,7 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 	if err != nil || into == nil {
 		return err
 	}
-	// All occurrences of the object share one budget, as all of them are decoded.
+	// All occurrences of the object share one limit, since all are decoded.
 	w := sizer{limit: maxDecoded, left: maxDecoded}
 	one := elementOf(into) == nil
 	for _, b := range objects {
@@ -96,8 +96,7 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 func protoFields(message []byte, f func(n protowire.Number, t protowire.Type, b []byte) error) error {
 	for len(message) > 0 {
 		n, t, size := protowire.ConsumeTag(message)
-		// Negative sizes are protowire's errors: a tag or a length that leads beyond
-		// the end.
+		// A negative size is an error of protowire: a tag or a length reaches beyond the end.
 		if size < 0 {
 			return errMalformed
 		}
@@ -129,7 +128,7 @@ func (s *sizer) object(b []byte, look func(*sizer) error) error {
 		return fmt.Errorf("an object has %d bytes; want at most %d", len(b), maxObject)
 	}
 	limit := min(s.left, maxObjectDecoded)
-	// Charged to the whole as well: many objects just below their own bound add up.
+	// Counted for the whole answer as well: many objects just below their own limit add up.
 	own := sizer{limit: limit, left: limit}
 	err := look(&own)
 	s.left -= limit - max(own.left, 0)
@@ -176,7 +175,7 @@ func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	types := fieldsOf(t)
 	return protoFields(b, func(n protowire.Number, wire protowire.Type, b []byte) error {
 		t := types[n]
-		// Unknown fields and numbers: the decoder keeps little or nothing of them.
+		// For unknown fields and numbers, the decoder allocates little or nothing.
 		if t == nil || wire != protowire.BytesType {
 			return s.take(8)
 		}
@@ -184,7 +183,7 @@ func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	})
 }
 
-// field goes through one occurrence of a field of type t.
+// field checks one occurrence of a field of type t.
 func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 	if t.Kind() == reflect.Pointer {
 		return s.message(b, t, depth+1)
@@ -214,8 +213,8 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 		if err := s.take(int(elem.Size())); err != nil {
 			return err
 		}
-		// Only at the top: objects in objects, such as templates, count for the one
-		// around them.
+		// Only at the top level: an object within an object, such as a template, counts for the
+		// outer one.
 		if depth == 0 && isObject(elem) { // of a list
 			return s.object(b, func(own *sizer) error { return own.field(b, elem, depth) })
 		}
@@ -225,7 +224,7 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 	}
 }
 
-// take charges n bytes, and returns an error when nothing is left.
+// take subtracts n bytes, and returns an error when nothing is left.
 func (s *sizer) take(n int) error {
 	if s.left -= n; s.left < 0 {
 		return fmt.Errorf("answer comes to more than %d bytes in memory", s.limit)

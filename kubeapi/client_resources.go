@@ -43,7 +43,7 @@ var (
 
 	ClusterTrustBundles    = Resource{"certificates.k8s.io", "v1beta1", "clustertrustbundles", false}
 	PodCertificateRequests = Resource{"certificates.k8s.io", "v1", "podcertificaterequests", true}
-	// PodCertificateRequestsV1beta1 are those of API servers before Kubernetes 1.37.
+	// PodCertificateRequestsV1beta1 is the resource of API servers before Kubernetes 1.37.
 	PodCertificateRequestsV1beta1 = Resource{"certificates.k8s.io", "v1beta1", "podcertificaterequests", true}
 
 	Leases         = Resource{"coordination.k8s.io", "v1", "leases", true}

@@ -8,9 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxRetryAfter is the longest accepted Retry-After. An overloaded API server asks
-// for seconds; a day, for example from a misconfigured proxy, must not keep the
-// node away that long.
+// maxRetryAfter is the longest accepted Retry-After. An overloaded API server asks for seconds. A
+// misconfigured proxy might ask for a day, which must not keep the node away that long.
 const maxRetryAfter = time.Minute
 
 // RetryAfter returns the delay before the next try that the server of an error
@@ -36,7 +35,7 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	const most = int64(maxRetryAfter / time.Second)
 	const header = "Retry-After"
-	// client-go ignores a value that is no number.
+	// client-go ignores a value that is not a number.
 	if seconds, err := strconv.ParseInt(res.Header.Get(header), 10, 64); err == nil && seconds > most {
 		res.Header.Set(header, strconv.FormatInt(most, 10))
 	}

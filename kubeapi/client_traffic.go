@@ -62,7 +62,7 @@ func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Respon
 			told.Retried(req.Method, host, code)
 		}
 	}
-	// -1 is an unknown length, and not counted.
+	// -1 is an unknown length, which is not counted.
 	if req.ContentLength > 0 {
 		told.Sent(req.Method, host, req.ContentLength)
 	}
@@ -117,7 +117,7 @@ func throttled(limit flowcontrol.RateLimiter, told Observer) flowcontrol.RateLim
 func (t throttle) Wait(ctx context.Context) error {
 	begun := time.Now()
 	err := t.RateLimiter.Wait(ctx)
-	// A call that did not wait is reported as well, with next to nothing.
+	// A call that did not wait is reported too, with a duration near 0.
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		t.told.Throttled(c.verb, c.host, time.Since(begun))
 	}

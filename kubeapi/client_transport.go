@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Connections are made within dialTimeout and probed by the kernel every
-// keepAlive, as client-go does by itself.
+// Connections are dialed within dialTimeout, and the kernel probes them every keepAlive:
+// client-go's defaults.
 const (
 	dialTimeout = 30 * time.Second
 	keepAlive   = 30 * time.Second
@@ -73,19 +73,19 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// httpClient is rest.HTTPClientFor, with a certificate that may change.
+// httpClient returns the client of rest.HTTPClientFor, but with a certificate that may change.
 func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) (*http.Client, error) {
 	if certificate == nil {
 		return rest.HTTPClientFor(cfg)
 	}
-	// The certificates of cfg would take precedence, and never be replaced.
+	// The certificates of cfg would be used instead, and never be replaced.
 	cfg.CertFile, cfg.CertData, cfg.KeyFile, cfg.KeyData = "", nil, "", nil
 	how, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
 	how.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: certificate}
-	// rest.Config has no field for a function; the configuration of its transport has.
+	// rest.Config has no field for a function, but the configuration of its transport has.
 	rt, err := transport.New(how)
 	if err != nil {
 		return nil, err
@@ -104,15 +104,15 @@ func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
 		return res, err
 	}
 	_ = res.Body.Close()
-	return nil, fmt.Errorf("the API server answers with a redirect to %q, which is not followed", res.Header.Get("Location"))
+	return nil, fmt.Errorf("the API server redirects to %q; redirects are not followed", res.Header.Get("Location"))
 }
 
-// limiter bounds the calls of all groups together. QPS 0 is client-go's
-// default, and negative no bound.
+// limiter limits the calls of all groups together. QPS 0 is client-go's default, and a negative
+// value means no limit.
 func limiter(cfg *rest.Config) flowcontrol.RateLimiter {
 	qps, burst := cfg.QPS, cfg.Burst
 	switch {
-	// The caller's own may be shared with other clients.
+	// A rate limiter of the caller may be shared with other clients.
 	case cfg.RateLimiter != nil:
 		return cfg.RateLimiter
 	case qps < 0:

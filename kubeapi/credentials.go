@@ -221,8 +221,8 @@ func (m *Credentials) TemplateChanged() {
 	}
 }
 
-// use puts a pair into use. issued is the time at which it was issued; zero for a pair
-// from the store.
+// use starts to use a pair. issued is the time at which it was issued; zero for a pair from the
+// store.
 func (m *Credentials) use(pair *tls.Certificate, issued time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -35,8 +35,8 @@ type CredentialsAPI interface {
 // change.
 var (
 	ErrCertificateDenied = errors.New("the request was denied")
-	ErrCertificateFailed = errors.New("the request cannot be signed")
-	errOther             = errors.New("another request has that name")
+	ErrCertificateFailed = errors.New("the certificate request failed")
+	errOther             = errors.New("another certificate request has that name")
 )
 
 // requestName returns the name of a request, derived from its key, subject and

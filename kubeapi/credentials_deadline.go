@@ -21,15 +21,14 @@ func partOf(life time.Duration, random float64) time.Duration {
 	return time.Duration(float64(life) * (0.7 + 0.2*random))
 }
 
-// plausible is how much a certificate that was just issued may lie before or
-// after the time of this machine: signers date theirs back by some minutes.
+// plausible is the accepted difference between the start of a new certificate's validity and this
+// machine's time: signers backdate certificates by some minutes.
 const plausible = 15 * time.Minute
 
-// rotateAt is rotationDeadline for a certificate that was issued at a known moment
-// of this process. If the clocks differ so much that the validity makes no sense,
-// its length counts from that moment: a clock that is hours ahead must not cause
-// repeated replacements. If the certificate was backdated by more than its length,
-// the remaining part counts.
+// rotateAt returns the rotationDeadline of a certificate that was issued at a known time of this
+// process. If the clocks of signer and machine differ too much, the length of the validity counts
+// from that time: a clock that is hours ahead must not cause repeated replacements. If the
+// certificate was backdated by more than its length, only the remaining part counts.
 func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 	at := rotationDeadline(c, random)
 	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// maxFile is the most that is read of a certificate, key, bundle of roots or
-	// kubeconfig, in bytes. The roots of all public authorities are 250 kB.
+	// maxFile limits the bytes that are read of a certificate, key, bundle of roots or kubeconfig.
+	// The roots of all public authorities have 250 kB.
 	maxFile = 2 << 20
 	// maxEntries limits the entries of the store's directory that are read; it has
 	// five.
 	maxEntries = 1000
 )
 
-// readFile reads a file that a person or this agent named. Links are followed:
-// the pair in use is one.
+// readFile reads a file that a person or this agent named. It follows links: the file of the pair
+// in use is a link.
 func readFile(path string) ([]byte, error) { return safefile.ReadLinked(path, maxFile) }
 
 // restConfig reads a kubeconfig. Paths in it are relative to its directory.

@@ -18,8 +18,8 @@ import (
 type CredentialFiles struct {
 	Kubeconfig string // of the node
 	Bootstrap  string // used while Kubeconfig is unusable; "" is none
-	// Current is the pair to which a kubeconfig made from the bootstrap one points:
-	// Store.CurrentPath.
+	// Current is the path of the certificate pair that a kubeconfig created from Bootstrap refers
+	// to: Store.CurrentPath.
 	Current string
 }
 
@@ -53,7 +53,7 @@ func LoadCredentials(f CredentialFiles, now time.Time) (user, bootstrap *rest.Co
 
 func read(path string) (*rest.Config, error) {
 	if path == "" {
-		return nil, errors.New("credentials: kubeconfig: no file is named")
+		return nil, errors.New("credentials: kubeconfig: no path is given")
 	}
 	cfg, err := restConfig(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// certificateMetrics are the kubelet's.
+// certificateMetrics has the kubelet's metrics of certificates.
 type certificateMetrics struct {
 	age    prometheus.Histogram // nil for the client's
 	errors prometheus.Counter

@@ -12,8 +12,8 @@ import (
 	"fmt"
 )
 
-// parse reads a pair, which may be in one piece and in either order. Its Leaf is
-// set, and its key is the leaf's.
+// parse parses a certificate and its key, which may be in one text and in either order. The result
+// has Leaf set, and the key has to match it.
 func parse(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {

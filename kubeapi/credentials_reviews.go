@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// The kubelet's back-off of its webhooks.
+// The kubelet's back-off for calls of webhooks.
 const (
 	tries            = 5
 	reviewFirstRetry = 500 * time.Millisecond
@@ -107,8 +107,8 @@ func (r *Reviewer) create(ctx context.Context, res Resource, ask, got runtime.Ob
 	}
 }
 
-// transient reports that another try may have another result: the server did not
-// answer, or said that the fault was its own.
+// transient reports whether another attempt may succeed: the server did not answer, or reported an
+// internal error.
 func transient(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

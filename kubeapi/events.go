@@ -104,7 +104,7 @@ type EventRecorder struct {
 
 	mu         sync.Mutex
 	series     map[correlate.Series]*list.Element // of *series
-	recent     *list.List                         // of *series, the one that happened last in front
+	recent     *list.List                         // of *series, the one with the latest event in front
 	unsent     *list.List                         // of *series, the oldest in front
 	correlator *correlate.Correlator
 	named      uint64
@@ -175,7 +175,7 @@ func (r *EventRecorder) NodeEvent(eventType, reason, message string) {
 	}, nil, eventType, reason, message)
 }
 
-// create is the Event of a series that the server has not got yet.
+// create returns the Event of a series that the server does not have yet.
 func (r *EventRecorder) create(s *series) *v1.Event {
 	namespace := s.key.Object.Namespace
 	if namespace == "" {

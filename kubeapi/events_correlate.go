@@ -22,7 +22,7 @@ type series struct {
 	unsent      *list.Element // nil if the server has all of it
 }
 
-// record notes an event.
+// record counts an event in its series.
 func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string]string, kind, reason, message string) {
 	now := time.Now()
 	r.mu.Lock()

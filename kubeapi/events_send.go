@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Pauses after a server that cannot be reached, or is busy.
+// Pauses after a call to a server that cannot be reached or is busy.
 const (
 	minEventPause = time.Second
 	maxEventPause = 30 * time.Second
@@ -120,8 +120,8 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 	return false
 }
 
-// forGood reports whether another try is useless: the server refused this event,
-// and is not only busy or unaware of the node.
+// forGood reports whether another attempt is useless: the server refuses this event permanently. A
+// busy server, or one that does not know the node yet, does not count.
 func forGood(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {

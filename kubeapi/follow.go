@@ -14,16 +14,14 @@ import (
 )
 
 const (
-	// openTimeout is how long a watch may take to begin, and its first state to
-	// arrive.
+	// openTimeout limits the time until a watch begins, and until its first state has arrived.
 	openTimeout = 30 * time.Second
-	// A watch lasts between minTimeout and twice that; client-go's reflector
-	// uses the same.
+	// A watch lasts between minTimeout and twice minTimeout, as in client-go's reflector.
 	minTimeout = 5 * time.Minute
-	// overtime is how much longer than requested of the server a watch may last.
+	// overtime is added to the requested duration of a watch; then the client ends the watch.
 	overtime = 30 * time.Second
-	// silence is how long a watch with bookmarks, which come once a minute, may be
-	// silent.
+	// silence is the longest time without events of a watch with bookmarks, which come once a
+	// minute.
 	silence = 3 * time.Minute
 	// A watch that ends within brief counts as a failure.
 	brief = time.Second

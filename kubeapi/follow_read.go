@@ -64,8 +64,8 @@ func (f *Follower[T]) replace(all []T, version string) {
 	f.cfg.Replace(all, version)
 }
 
-// watchList starts a watch with a list (KEP-3157). A server that does not support
-// it is asked for lists from then on.
+// watchList starts a watch that begins with a list (KEP-3157). If the server does not support it,
+// lists are used from then on.
 func (f *Follower[T]) watchList(ctx context.Context) error {
 	yes := true
 	err := f.watch(ctx, metav1.ListOptions{

@@ -296,8 +296,8 @@ func nudge(c chan struct{}) {
 func (m *NodeManager) Run(ctx context.Context) error {
 	m.event(status.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
 	var wg sync.WaitGroup
-	// A list that is read during the creation of the Node may lack it, and look
-	// like that of a wiped store. So the list is read afterwards.
+	// A list that is read while the Node is created may lack the Node, as after a wipe of the
+	// store. So the list is read afterwards.
 	asked, release := context.WithCancel(ctx)
 	wg.Go(func() { <-asked.Done(); _ = m.follow.Run(ctx) })
 	wg.Go(func() { m.report(ctx, release) })

@@ -30,7 +30,7 @@ func (m *NodeManager) Restore() error {
 		err = json.Unmarshal(raw, &n)
 	}
 	if err == nil && n.Name != m.cfg.Name {
-		err = fmt.Errorf("record is of node %q, and this is %q", n.Name, m.cfg.Name)
+		err = fmt.Errorf("record is for node %q; this node is %q", n.Name, m.cfg.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("node: stored: %w", err)
@@ -44,8 +44,8 @@ func (m *NodeManager) Restore() error {
 	return nil
 }
 
-// keepNode stores the Node, without its status, when something else of it is
-// new. A heartbeat writes nothing.
+// keepNode stores the Node without its status, if anything but the status has changed. A heartbeat
+// writes nothing.
 func (m *NodeManager) keepNode(ctx context.Context) {
 	var kept []byte
 	for {
@@ -70,8 +70,8 @@ func (m *NodeManager) keepNode(ctx context.Context) {
 	}
 }
 
-// stored returns the stored form of a Node, with the addresses of the status, which
-// pods know.
+// stored returns the form of a Node that is stored. It has the addresses of the status, which pods
+// need.
 func stored(n *v1.Node) *v1.Node {
 	out := &v1.Node{Spec: n.Spec, Status: v1.NodeStatus{Addresses: n.Status.Addresses}}
 	out.Name, out.UID, out.Labels, out.Annotations = n.Name, n.UID, n.Labels, n.Annotations

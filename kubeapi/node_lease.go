@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// The kubelet's figures of a lease.
+// The kubelet's values for a lease.
 const (
 	defaultLease = 40 * time.Second
 	renewPart    = 0.25 // of the duration, between two renewals
@@ -29,7 +29,7 @@ const (
 const ownerPause = time.Second
 
 // errNoNode means that the lease waits for its Node.
-var errNoNode = errors.New("the Node is not there yet")
+var errNoNode = errors.New("the Node does not exist yet")
 
 // LeaseConfig configures a [Lease]. Name and API are required; the zero value of
 // every other field means the default named beside it.
@@ -75,9 +75,9 @@ func NewLease(cfg LeaseConfig) (*Lease, error) {
 	return &Lease{cfg: cfg}, nil
 }
 
-// Run renews the lease until ctx ends, and returns nil then. The lease is not
-// deleted. It may be called once. Use a ctx that ends last: a node that needs time
-// to shut down must not be taken for dead.
+// Run renews the lease until ctx ends, and returns nil then. The lease is not deleted. It may be
+// called once. Use a ctx that ends last: otherwise a node that needs time to shut down would count
+// as dead.
 func (l *Lease) Run(ctx context.Context) error {
 	l.begun = time.Now()
 	for ctx.Err() == nil {

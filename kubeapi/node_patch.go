@@ -86,7 +86,7 @@ func child(m map[string]any, name string) map[string]any {
 	return c
 }
 
-// part returns those of the named fields that the child has.
+// part returns the named fields that exist in the child map of m.
 func part(m map[string]any, name string, fields ...string) map[string]any {
 	all, out := child(m, name), map[string]any{}
 	for _, f := range fields {

@@ -19,7 +19,7 @@ const annotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach
 // the node.
 const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// defaultLabels are kept as the agent has them on a node that is there already.
+// defaultLabels are set again on an existing node to the agent's values.
 var defaultLabels = []string{
 	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
 	v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable, v1.LabelArchStable,
@@ -31,7 +31,7 @@ const (
 	labelBetaArch = "beta.kubernetes.io/arch"
 )
 
-// ownLabels returns the labels of every node, overridden by the configured ones.
+// ownLabels returns the default labels of a node; configured labels override them.
 func ownLabels(hostname string, configured map[string]string) map[string]string {
 	out := map[string]string{
 		v1.LabelHostname: hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
@@ -115,7 +115,7 @@ func zeroExtended(have *v1.Node) bool {
 	return changed
 }
 
-// reconcileHugePages has the sizes of the machine: added, changed and removed.
+// reconcileHugePages sets the huge page sizes of the machine: it adds, changes and removes entries.
 func reconcileHugePages(have, fresh *v1.Node) bool {
 	sync := func(to, from v1.ResourceList) bool {
 		changed := false

@@ -20,10 +20,10 @@ type SliceClient interface {
 	DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error
 }
 
-// defaultDelay is the kubelet's.
+// defaultDelay is the kubelet's default.
 const defaultDelay = 30 * time.Second
 
-// backoff is the pause after failures: the kubelet's.
+// backoff is the kubelet's pause after failures.
 var backoff = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
 
 // SliceWiperConfig configures a [SliceWiper]. Client, NodeName and Connected are

@@ -11,15 +11,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// outcome is the result of a call. It may be read once done is closed.
+// outcome is the result of a call. It may be read after done is closed.
 type outcome[T any] struct {
 	value T
 	err   error
 	done  chan struct{}
 }
 
-// call makes a call, of a plugin mostly, and returns with it or, late, if it did
-// not return soon after its deadline. Its context ends with Run as well.
+// call runs f, mostly a call of a plugin, with a timeout, and waits for it. If f does not return
+// soon after the deadline, call returns without it. The context of f also ends with Run.
 func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx context.Context) (T, error)) (o *outcome[T], late bool) {
 	ctx, cancel := context.WithTimeout(n.run, timeout)
 	o = &outcome[T]{done: make(chan struct{})}
@@ -59,7 +59,7 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 	}
 }
 
-// fault names the call in an error, and says so if the deadline is its cause.
+// fault adds the name of the call to an error, and its timeout if the deadline was the cause.
 func fault(ctx context.Context, who, verb string, timeout time.Duration, err error) error {
 	err = bounded(err)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && CodeOf(err) == Unknown {
@@ -73,10 +73,10 @@ func lateError(who, verb string, timeout time.Duration) error {
 	return Errorf(DeadlineExceeded, "%s: %s: call has not returned %v after its deadline of %v", who, verb, grace, timeout)
 }
 
-// maxText is the most bytes of an error's text that are shown.
+// maxText limits the text of a plugin's error, in bytes.
 const maxText = 8 << 10
 
-// boundedError is an error that says no more than it may.
+// boundedError is an error whose text is cut to maxText.
 type boundedError struct {
 	text string
 	err  error
@@ -85,7 +85,7 @@ type boundedError struct {
 func (b *boundedError) Error() string { return b.text }
 func (b *boundedError) Unwrap() error { return b.err }
 
-// bounded bounds the text of an error that a plugin made up.
+// bounded limits the text of a plugin's error.
 func bounded(err error) error {
 	text := err.Error()
 	if len(text) <= maxText {
@@ -96,7 +96,7 @@ func bounded(err error) error {
 
 var errStopped = Errorf(Unavailable, "network has stopped")
 
-// acquire waits for a place; release gives it back.
+// acquire waits for a slot; release frees it.
 func (n *Network) acquire(places chan struct{}) (release func(), err error) {
 	if n.run.Err() != nil {
 		return nil, errStopped

@@ -30,8 +30,8 @@ type Config struct {
 	// digits: anything else in NetnsDir with such a name is removed. It is
 	// [a-z0-9][a-z0-9-]* of at most 32 bytes; "nodewright".
 	Prefix string
-	// Exclusive says that no other runtime uses the plugins' networks, so that
-	// resources without a record may be freed. See [Collector].
+	// Exclusive says that no other runtime uses the plugins' networks, so that resources without a
+	// record may be freed. See [Collector].
 	Exclusive bool
 	// CheckAfterRestart checks the existing attachments once when Run starts, and
 	// logs the results. See [Checker].
@@ -61,19 +61,18 @@ const (
 	defaultNetnsDir = "/run/netns"
 	defaultPrefix   = "nodewright"
 	defaultParallel = 8
-	// parallelChecks is how many plugins check at a time after a restart.
+	// parallelChecks limits the concurrent checks after a restart.
 	parallelChecks = 4
-	// grace is how long a plugin may take to return after its deadline.
+	// grace is the time that a plugin has to return after its deadline.
 	grace = 5 * time.Second
-	// afterKill is how long processes that were killed may take to end.
+	// afterKill is the time that killed processes have to end.
 	afterKill = 5 * time.Second
-	// maxAttachments is how many there may be: some hundred times as many as a
-	// node has pods.
+	// maxAttachments limits the attachments, far above the pods of a node.
 	maxAttachments = 16384
-	// maxHung is how many calls may be left behind before no more are begun for
-	// new attachments: each has a goroutine, and may have a process.
+	// maxHung limits the abandoned calls. Beyond it no calls for new attachments are made: each
+	// abandoned call has a goroutine, and may have a process.
 	maxHung = 64
-	// firstRetry and lastRetry bound the pauses before TearDown is tried again.
+	// firstRetry and lastRetry are the first and the longest pause before TearDown is tried again.
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 )
@@ -153,7 +152,7 @@ func checkPlugins(plugins []Plugin) error {
 		case p.Name() == "" || len(p.Name()) > 64:
 			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %.80q; want 1 to 64 bytes", i, p.Name()))
 		case names[p.Name()]:
-			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %q, like another one; want different names", i, p.Name()))
+			errs = append(errs, fmt.Errorf("Config.Plugins[%d] has the name %q of another plugin; want different names", i, p.Name()))
 		default:
 			names[p.Name()] = true
 		}

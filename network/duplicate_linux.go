@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// duplicate opens a file once more, so that the caller may close its own.
+// duplicate duplicates a file's descriptor, so that the caller may close its own.
 func duplicate(f *os.File) (*os.File, error) {
 	fd, err := onFile(f, func(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	Unknown            Code = 2
 	InvalidArgument    Code = 3 // the attachment can never work
 	DeadlineExceeded   Code = 4
-	AlreadyExists      Code = 6  // another attachment has it, such as a host port
-	ResourceExhausted  Code = 8  // none is left, such as of addresses
+	AlreadyExists      Code = 6  // another attachment has the resource, such as a host port
+	ResourceExhausted  Code = 8  // a resource is used up, such as addresses
 	FailedPrecondition Code = 9  // a person has to change something first
 	Unavailable        Code = 14 // it may work later
 )

@@ -29,7 +29,7 @@ func WriteGuard(guard *os.File, pid int) error {
 		return fmt.Errorf("write process %d into the guard file: %w", pid, err)
 	}
 	line := fmt.Appendf(nil, "%d %d\n", pid, start)
-	// At least as long as the line before: a reader sees no mixture.
+	// Padded to the length of the longest line, so that a reader never sees parts of two lines.
 	line = append(line, make([]byte, max(0, guardSize-len(line)))...)
 	if _, err := guard.WriteAt(line, 0); err != nil {
 		return fmt.Errorf("write process %d into the guard file: %w", pid, err)
@@ -47,7 +47,7 @@ type group struct {
 	start uint64
 }
 
-var errNoGroup = errors.New("guard names no process group")
+var errNoGroup = errors.New("guard file has no process group")
 
 // readGuard returns the group that a guard names.
 func readGuard(guard *os.File) (group, error) {

@@ -14,8 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// How often to try a guard that is locked, and how long killed processes may take
-// to end.
+// The first and the longest interval of tries to lock a guard.
 const (
 	firstTry   = 5 * time.Millisecond
 	lastTry    = 500 * time.Millisecond
@@ -40,7 +39,7 @@ func takeGuard(ctx context.Context, dir, name string, patience time.Duration) (g
 		_ = f.Close()
 		return nil, killed, err
 	}
-	// The holders keep the old file: the new one is not locked.
+	// The processes keep the old file open; the new file is not locked.
 	_ = f.Close()
 	if err := dropGuard(dir, name); err != nil {
 		return nil, killed, err
@@ -49,8 +48,7 @@ func takeGuard(ctx context.Context, dir, name string, patience time.Duration) (g
 	return f, killed, err
 }
 
-// dropGuard removes the guard of that name. Processes that still hold it do
-// not count from then on.
+// dropGuard removes the guard of that name. Processes that have the old file open no longer matter.
 func dropGuard(dir, name string) error {
 	err := os.Remove(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,8 +57,8 @@ func dropGuard(dir, name string) error {
 	return err
 }
 
-// tryGuard opens a guard and locks it, unless it is locked. The lock belongs to the
-// open file, which processes inherit.
+// tryGuard opens a guard and locks it, unless it is locked. The lock belongs to the open file,
+// which processes inherit.
 func tryGuard(path string) (f *os.File, held bool, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {

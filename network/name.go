@@ -9,8 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// nameLength is how many hexadecimal digits of an ID are in the name of its
-// namespace.
+// nameLength is the number of hexadecimal digits in the name of a namespace.
 const nameLength = 32
 
 // spaceName returns the name of an ID's namespace: the first digits of the ID if it
@@ -25,7 +24,7 @@ func spaceName(prefix, id string) string {
 	return prefix + "-" + digits[:nameLength]
 }
 
-// isSpaceName reports whether spaceName may have made a name.
+// isSpaceName reports whether a name has the form of spaceName.
 func isSpaceName(prefix, name string) bool {
 	digits, ok := strings.CutPrefix(name, prefix+"-")
 	return ok && len(digits) == nameLength && isHex(digits)
@@ -47,9 +46,8 @@ const (
 	progressSuffix = ".progress"
 )
 
-// fileName is the name of an ID's files, less the suffix. It is the ID itself,
-// so that people and damaged records can be helped, unless it would be taken
-// for a file that was set aside.
+// fileName returns the name of an ID's files, without the suffix. It is the ID itself, so that a
+// person can find the files. An ID that looks like the name of a renamed file gets another name.
 func fileName(id string) string {
 	if !strings.Contains(id, durable.AsideSuffix) {
 		return id

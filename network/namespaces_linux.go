@@ -14,8 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// kernelSpaces are namespaces that are kept by a mount of their file, as
-// ip-netns(8) keeps them.
+// kernelSpaces creates namespaces that a mount of their file keeps alive, as ip-netns(8) does.
 type kernelSpaces struct{}
 
 // Make creates a namespace on a thread of its own.
@@ -44,7 +43,7 @@ func (kernelSpaces) Make(ctx context.Context, path string, owner *os.File) (uint
 	return id, nil
 }
 
-// onFile calls f with a file's descriptor, and leaves the file as it is.
+// onFile calls f with a file's descriptor, and does not change the file's mode.
 func onFile(file *os.File, f func(fd int) (int, error)) (int, error) { return nspin.Control(file, f) }
 
 // otherUser reports whether owner is a user namespace other than the caller's.
@@ -64,8 +63,8 @@ func otherUser(owner *os.File) (bool, error) {
 	return !os.SameFile(theirs, ours), nil
 }
 
-// bindNew makes a namespace and mounts it at path. A context that ended is
-// heeded where a call could wait for another process.
+// bindNew creates a namespace and mounts it at path. It checks ctx where a call could wait for
+// another process.
 func bindNew(ctx context.Context, path string, owner *os.File) (id uint64, err error) {
 	nspin.OnThread(func() (back bool) {
 		id, back, err = onThread(ctx, path, owner)

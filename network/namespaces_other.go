@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// kernelSpaces are nowhere but on Linux.
+// kernelSpaces returns errors: only Linux has network namespaces.
 type kernelSpaces struct{}
 
 func (kernelSpaces) Make(context.Context, string, *os.File) (uint64, error) {

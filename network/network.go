@@ -76,12 +76,12 @@ type entry struct {
 
 	record *record // the input of TearDown; nil before Plan has returned
 
-	// Of the operation at work.
-	space    uint64        // the namespace's identity; 0 if not known
+	// Used only by the running operation.
+	space    uint64        // the namespace's ID; 0 if not known
 	there    bool          // the namespace existed when the record was read
 	foreign  bool          // the file at path does not belong to this network
-	patience time.Duration // how long to wait for processes of an earlier agent
-	tornDown bool          // by the plugin; the rest is left to do
+	patience time.Duration // limit of the wait for processes of an earlier agent
+	tornDown bool          // the plugin has torn it down; the namespace and the record are left
 
 	state   State
 	result  *Result // while attached
@@ -95,7 +95,7 @@ type entry struct {
 	gone    chan struct{} // closed when it is removed
 }
 
-// pending is an outcome that callers wait for.
+// pending is an outcome that callers can wait for.
 type pending struct {
 	done   chan struct{}
 	result Result
@@ -185,7 +185,7 @@ func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
 	}
 }
 
-// busy returns why an ID that is being torn down is not gone yet.
+// busy returns the error for an ID that is still being torn down.
 func (n *Network) busy(id string, cause error) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -327,7 +327,7 @@ func (n *Network) leave(id string) (*pending, error) {
 	return wait, nil
 }
 
-// asked records that the attachment has to be torn down.
+// asked records that the attachment has to be torn down, and returns its outcome.
 func (e *entry) asked() *pending {
 	if e.detach == nil {
 		e.detach = newPending()
@@ -335,7 +335,7 @@ func (e *entry) asked() *pending {
 	return e.detach
 }
 
-// takeBack starts TearDown. n.mu is held, and no operation is at work.
+// takeBack starts TearDown. n.mu is held, and no operation is running for the entry.
 func (n *Network) takeBack(e *entry) {
 	n.stopTimer(e)
 	if n.stopped {

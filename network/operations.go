@@ -17,10 +17,10 @@ import (
 // atPoint is called between the steps; tests die there.
 var atPoint = func(string) {}
 
-// lateCall is a plugin's call that did not return.
+// lateCall is a plugin's call that has not returned.
 type lateCall struct {
 	done <-chan struct{}
-	// then is called when it did, with Network.mu held.
+	// then is called when the call returns, with Network.mu held.
 	then func()
 }
 
@@ -58,15 +58,15 @@ func (n *Network) attachNow(e *entry, a Attachment, owner *os.File) {
 	e.attach.finish(result, err)
 }
 
-// nothingMade ends an attachment for which nothing was made. The caller holds n.mu.
+// nothingMade ends an attachment for which nothing exists any more. The caller holds n.mu.
 func (n *Network) nothingMade(e *entry) {
 	e.detach.finish(Result{}, nil)
 	e.detach = nil
 	n.drop(e)
 }
 
-// leaveBehind leaves a call that hangs: nothing else is done for e until it
-// returns. The caller holds n.mu.
+// leaveBehind abandons a call that hangs: nothing else is done for e until it returns. The caller
+// holds n.mu.
 func (n *Network) leaveBehind(e *entry, late *lateCall) {
 	e.working, e.hung = true, true
 	e.detach.finish(Result{}, e.failure)
@@ -83,7 +83,7 @@ func (n *Network) leaveBehind(e *entry, late *lateCall) {
 	}()
 }
 
-// setUp is attachNow without the lock.
+// setUp is the part of attachNow that does not hold the lock.
 func (n *Network) setUp(e *entry, a Attachment, owner *os.File) (r Result, late *lateCall, err error) {
 	release, err := n.acquire(n.slots)
 	if err != nil {
@@ -134,7 +134,7 @@ func inTheWay(path string) error {
 	return Errorf(FailedPrecondition, "something that is not this network's is at %s; remove it first", path)
 }
 
-// planNow has the plugin plan, and makes the record.
+// planNow calls the plugin's Plan, and creates the record.
 func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 	p := e.plugin
 	planned, late := call(n, p.who(), "plan", n.cfg.PlanTimeout, func(ctx context.Context) ([]byte, error) {
@@ -169,7 +169,7 @@ func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 	return nil, nil
 }
 
-// makeSpace makes the namespace. The kernel may take its time, too.
+// makeSpace creates the namespace. The kernel may take long.
 func (n *Network) makeSpace(e *entry, owner *os.File) (*lateCall, error) {
 	made, late := call(n, "network", "make namespace", n.cfg.DiskTimeout, func(ctx context.Context) (uint64, error) {
 		return n.cfg.Namespaces.Make(ctx, e.path, owner)
@@ -240,7 +240,7 @@ func (n *Network) detachNow(e *entry) {
 	}
 }
 
-// retryLater has TearDown tried again, after a pause. The caller holds n.mu.
+// retryLater schedules another TearDown after a pause. The caller holds n.mu.
 func (n *Network) retryLater(e *entry) {
 	if n.stopped || e.plugin == nil {
 		return
@@ -255,7 +255,7 @@ func (n *Network) retryLater(e *entry) {
 	})
 }
 
-// tearDown is detachNow without the lock.
+// tearDown is the part of detachNow that does not hold the lock.
 func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 	p := e.plugin
 	select {
@@ -299,8 +299,8 @@ func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 
 func (n *Network) tearDownNow(e *entry, guard *os.File) (*lateCall, error) {
 	p, r := e.plugin, e.record
-	// Without it, after a crash, a later agent could take a partly removed network
-	// for a complete one. Its owner has to detach it again then.
+	// The progress is written first. Otherwise, after a crash, a later agent could mistake a partly
+	// removed network for a complete one. Its owner has to detach it again then.
 	if err := n.store.progress(n.run, e.id, progress{Token: r.Token, Space: e.space, Detaching: true}); err != nil {
 		n.cfg.Log.Warn("failed to record the detachment", zap.String("id", e.id), zap.Error(err))
 	}
@@ -357,7 +357,7 @@ func (n *Network) endGuard(e *entry, guard *os.File) {
 	_ = guard.Close()
 }
 
-// spaceCalls bounds the uses of the directory of namespaces.
+// spaceCalls limits the concurrent uses of the directory of namespaces.
 type spaceCalls struct {
 	looks   detached.Group[Space]
 	removes detached.Group[struct{}]

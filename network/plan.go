@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// found is all that a recovery decides by.
+// found is the input of a recovery.
 type found struct {
 	records []kept
 	spaces  map[string]Space // by path: those of the records, and all with this network's names
@@ -21,13 +21,13 @@ type step uint8
 
 const (
 	keep     step = iota // it is in use
-	lose                 // its namespace is gone; its owner has to detach it
-	takeBack             // with TearDown, now and until that succeeds
-	strand               // it cannot be torn down: its plugin is not configured
-	unmount              // a namespace without a record
+	lose                 // the namespace is gone; the owner has to detach it
+	takeBack             // call TearDown until it succeeds
+	strand               // it cannot be torn down, since its plugin is not configured
+	unmount              // remove a namespace that has no record
 )
 
-// action is one step.
+// action is one action of a recovery.
 type action struct {
 	step  step
 	of    kept   // unless step is unmount
@@ -35,8 +35,8 @@ type action struct {
 	path  string // of the namespace
 }
 
-// plan decides the actions for the state that a network finds when it starts: the
-// records in order, and then the namespaces.
+// plan returns the actions for the state that a network finds at its start: those of the records in
+// order, then those of namespaces.
 func plan(f found) []action {
 	var out []action
 	named := map[string]bool{}

@@ -34,11 +34,12 @@ type progress struct {
 	Result    *Result `json:"result,omitempty"`
 }
 
-// maxFile is the most bytes that a record or a progress has: strings grow up to
-// six times in JSON, and bytes by a third.
+// maxFile limits a record or a progress, in bytes: JSON encodes strings with up to six times their
+// size, and bytes with a third more.
 const maxFile = 4 << 20
 
-// A file is this line, with the SHA-256 of the rest, followed by JSON.
+// fileMagic begins the first line of a file. The line ends with the SHA-256 of the rest, which is
+// JSON.
 const fileMagic = "nodewright network 1 "
 
 const headerSize = len(fileMagic) + 2*sha256.Size + 1
@@ -76,7 +77,7 @@ func decodeFile(file []byte, v any) error {
 	return nil
 }
 
-// decodeRecord reads the record in the file of that name, less the suffix.
+// decodeRecord decodes the record in the file with that name, without the suffix.
 func decodeRecord(name string, file []byte) (*record, error) {
 	var r record
 	if err := decodeFile(file, &r); err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// loadRetries and serveRetries are the pauses when the records cannot be read,
-// and when a plugin's Recovered or Run fails.
+// loadRetries and serveRetries are the pauses after the records could not be read, and after a
+// plugin's Recovered or Run failed.
 var (
 	loadRetries  = retry.Backoff{First: time.Second, Max: 30 * time.Second}
 	serveRetries = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
 )
 
-// noSpace is the identity of no namespace.
+// noSpace is an ID that no namespace has.
 const noSpace = math.MaxUint64
 
 // Run recovers the attachments of an earlier process, tears down unfinished ones,
@@ -61,7 +61,7 @@ func (n *Network) Run(ctx context.Context) error {
 	return nil
 }
 
-// lockState waits until no other process uses StateDir.
+// lockState locks StateDir, and waits while another process uses it.
 func (n *Network) lockState(ctx context.Context) (unlock func(), err error) {
 	wait := loadRetries
 	for {
@@ -100,8 +100,8 @@ func (n *Network) notLoaded(message string, err error) {
 	n.ready.Store(&readiness{Errorf(Unavailable, "network: records are not read: %w", err)})
 }
 
-// load reads the records until that succeeds, and decides the actions. It returns
-// false if ctx ended before.
+// load reads the records until that succeeds, and computes the actions. It returns false if ctx
+// ended before.
 func (n *Network) load(ctx context.Context) bool {
 	wait := loadRetries
 	for {
@@ -118,7 +118,7 @@ func (n *Network) load(ctx context.Context) bool {
 	}
 }
 
-// adopt acts on the plan.
+// adopt executes the plan.
 func (n *Network) adopt(c contents) {
 	plugins := map[string]bool{}
 	for _, p := range n.plugins {
@@ -151,8 +151,8 @@ func (n *Network) adopt(c contents) {
 	}
 }
 
-// findSpaces checks the records' namespaces and those with this network's names.
-// One that cannot be checked in time counts as the record says, and is not touched.
+// findSpaces checks the namespaces of the records and those with this network's names. If a
+// namespace cannot be checked in time, the record is trusted, and the namespace is not changed.
 func (n *Network) findSpaces(records []kept) map[string]Space {
 	out := map[string]Space{}
 	ctx, cancel := context.WithTimeout(n.run, n.cfg.DiskTimeout)
@@ -190,7 +190,7 @@ func (n *Network) findSpaces(records []kept) map[string]Space {
 	return out
 }
 
-// revive makes the entry of a record.
+// revive creates the entry of a record.
 func (n *Network) revive(a action) *entry {
 	r := a.of.record
 	normalized, sum, err := normal(r.Attachment)
@@ -257,8 +257,8 @@ func (n *Network) serve(p *plugged) {
 	n.runPlugin(p)
 }
 
-// recoverPlugin calls Recovered until it succeeds, and then Collect, if configured,
-// without any other call of the plugin. It returns false if Run has ended.
+// recoverPlugin calls Recovered until it succeeds, and then Collect, if configured. No other call
+// of the plugin runs meanwhile. It returns false if Run has ended.
 func (n *Network) recoverPlugin(p *plugged) bool {
 	wait := serveRetries
 	for {
@@ -283,8 +283,7 @@ func (n *Network) recoverPlugin(p *plugged) bool {
 	return n.run.Err() == nil
 }
 
-// patiently makes a call, and waits for it even if it hangs, for as long as Run
-// goes on.
+// patiently makes a call and waits for it, even if it hangs, until Run ends.
 func (n *Network) patiently(p *plugged, verb string, f func(ctx context.Context) error) error {
 	o, late := call(n, p.who(), verb, n.cfg.CollectTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	if late {
@@ -306,7 +305,7 @@ func (n *Network) notRecovered(p *plugged, err error) {
 	}
 }
 
-// kept describes e for its plugin, which may do with that as it likes.
+// kept returns a description of e for its plugin. The plugin may change it.
 func (e *entry) kept() Kept {
 	k := Kept{Attachment: clone(e.record.Attachment), Saved: slices.Clone(e.record.Saved)}
 	if e.there {
@@ -338,7 +337,7 @@ func (n *Network) keptOf(p *plugged) []Kept {
 	return out
 }
 
-// runPlugin runs a plugin, again if it fails, until Run ends.
+// runPlugin calls the plugin's Run, again after a failure, until Run ends.
 func (n *Network) runPlugin(p *plugged) {
 	wait := serveRetries
 	for {
@@ -355,7 +354,7 @@ func (n *Network) runPlugin(p *plugged) {
 	}
 }
 
-// runOnce runs a plugin once. One that does not return is abandoned.
+// runOnce calls the plugin's Run once. A call that does not return is abandoned.
 func (n *Network) runOnce(p *plugged) (stopped bool, err error) {
 	done := make(chan error, 1)
 	go func() {
@@ -382,8 +381,8 @@ func (n *Network) runOnce(p *plugged) (stopped bool, err error) {
 	return true, nil
 }
 
-// check has a plugin check an attachment. n.mu is held, and no operation is at
-// work for it.
+// check starts a check of an attachment by its plugin. n.mu is held, and no operation is running
+// for the attachment.
 func (n *Network) check(e *entry) {
 	checker, ok := e.plugin.Plugin.(Checker)
 	if !ok {
@@ -448,7 +447,7 @@ func (n *Network) checkIt(e *entry, c Checker) (late *lateCall, err error) {
 	return late, err
 }
 
-// shutDown lets nothing more begin.
+// shutDown prevents that new operations start.
 func (n *Network) shutDown() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

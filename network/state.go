@@ -29,8 +29,8 @@ type Info struct {
 	State  State
 	Plugin string // "" if Damaged
 	Netns  string // path of its namespace; "" if Damaged
-	// Created is when it was first requested, by the wall clock; for a Damaged one,
-	// when that was found.
+	// Created is the time of the first request, by the wall clock; for a Damaged attachment, the
+	// time at which the damage was found.
 	Created time.Time
 	// Err is the error of the last teardown, or describes the damage of its record;
 	// else nil.
@@ -54,8 +54,7 @@ const (
 	OpCollect  = "gc"
 )
 
-// Observer receives the ended operations, from any goroutine. It must not block.
-// network/metrics has one that exports them.
+// Observer is called for each operation that has ended, from any goroutine. It must not block.
 type Observer interface {
 	// Observe gets the duration of op in its plugin, without waits for other
 	// operations.

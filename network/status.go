@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// statusTimeout is for Plugin.Status, which does not wait.
+// statusTimeout limits Plugin.Status, which must not wait.
 const statusTimeout = 10 * time.Second
 
 // mayHaveChanged requests a call of the plugin's Status.
@@ -33,8 +33,8 @@ func (n *Network) watchStatus(p *plugged) {
 	}
 }
 
-// askStatus calls Status of the plugin for new attachments, stores the result and
-// returns it. A Status that hangs is called once, however often askStatus is.
+// askStatus calls Status of the plugin for new attachments, stores the result and returns it. While
+// a call of Status hangs, no other one is made.
 func (n *Network) askStatus(p *plugged) error {
 	ctx, cancel := context.WithTimeout(n.run, statusTimeout)
 	defer cancel()
@@ -53,11 +53,11 @@ func (n *Network) askStatus(p *plugged) error {
 
 type statusCalls = detached.Group[struct{}]
 
-// setReady keeps a status, and logs it if it is another one.
+// setReady stores a status, and logs it if it has changed.
 func (n *Network) setReady(err error) {
 	old := n.ready.Swap(&readiness{err}).err
 	switch {
-	case errors.Is(err, errStopped): // the end of Run is no trouble
+	case errors.Is(err, errStopped): // the end of Run is not an error
 	case err == nil && old != nil:
 		n.cfg.Log.Info("network is ready")
 	case err != nil && (old == nil || old.Error() != err.Error()):

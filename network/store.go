@@ -41,7 +41,7 @@ func (s *store) do(ctx context.Context, name string, f func() error) error {
 	return err
 }
 
-// plan writes a record. It outlasts a failure of the power if sync is set.
+// plan writes a record. If sync is set, the record survives a power failure.
 func (s *store) plan(ctx context.Context, r *record, sync bool) error {
 	name := fileName(r.Attachment.ID)
 	b, err := encodeFile(r)
@@ -65,8 +65,7 @@ func (s *store) progress(ctx context.Context, id string, p progress) error {
 	return s.do(ctx, name, func() error { return s.quick.Replace(name+progressSuffix, b) })
 }
 
-// remove removes all files of an ID, the record first: without it the other one
-// means nothing.
+// remove removes all files of an ID, the record first: without the record, the progress is ignored.
 func (s *store) remove(ctx context.Context, id string) error {
 	name := fileName(id)
 	return s.do(ctx, name, func() error {
@@ -77,14 +76,14 @@ func (s *store) remove(ctx context.Context, id string) error {
 // kept is a record with its progress.
 type kept struct {
 	record   *record
-	progress *progress // nil: no further than the record
+	progress *progress // nil if the attachment has only a record
 }
 
 // damage is a record that could not be read.
 type damage struct {
 	name  string // of its file, less the suffix
 	err   error
-	aside string // where it is now; "" if it could not be set aside
+	aside string // its new name; "" if it could not be renamed
 }
 
 // contents are the records in a store when it was opened.
@@ -152,7 +151,7 @@ func (s *store) read(ctx context.Context) (contents, error) {
 	return out, nil
 }
 
-// clearGuards removes the guards of no record.
+// clearGuards removes the guards that belong to no record.
 func (s *store) clearGuards(records map[string]bool) error {
 	names, err := s.quick.Disk.List(s.guards)
 	for _, name := range names {
@@ -183,8 +182,7 @@ func (s *store) readOne(name string) (kept, error) {
 	return out, nil
 }
 
-// guard takes the guard of a name, waiting for as long as patience says for
-// processes that hold it.
+// guard takes the guard of a name. It waits up to patience for processes that have it locked.
 func (s *store) guard(ctx context.Context, name string, patience time.Duration) (*os.File, bool, error) {
 	type taken struct {
 		f      *os.File

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/nspin"
 )
 
-// spaceOf makes a network namespace that belongs to a user namespace.
+// spaceOf creates a network namespace that belongs to a user namespace.
 func spaceOf(ctx context.Context, owner *os.File) (*os.File, error) {
 	c, err := nspin.StartChild(ctx, owner, unix.CLONE_NEWNET)
 	if err != nil {

@@ -91,7 +91,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// checkName refuses values that a plugin could take for more than one argument.
+// checkName refuses values that a plugin could read as more than one argument.
 func checkName(field, s string) error {
 	ok := len(s) <= maxName
 	for i := range len(s) {

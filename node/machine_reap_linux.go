@@ -16,9 +16,9 @@ const shortestID = 32
 // has lost, and returns their number.
 func ReapContainer(id string) (killed int, err error) { return reap(cgroupRoots(), id) }
 
-// reap kills the processes in the cgroups that bear a container's ID in their
-// name, below any of the roots, and returns how many there were. Runtimes put
-// them at different places, but all name them so.
+// reap kills the processes in the cgroups whose name contains a container's ID, below any of the
+// roots, and returns their number. Runtimes put container cgroups at different places, but all of
+// them use the ID in the name.
 func reap(roots []string, id string) (killed int, err error) {
 	if len(id) < shortestID {
 		return 0, nil

@@ -17,7 +17,7 @@ import (
 func admitsAlone(c *kubeletconfig.Config) error {
 	var errs []error
 	if m := c.Authorization.Mode; m == v1beta1.KubeletAuthorizationModeWebhook {
-		errs = append(errs, errors.New("authorization.mode: Webhook takes an API server; want AlwaysAllow without --kubeconfig"))
+		errs = append(errs, errors.New("authorization.mode: Webhook needs an API server; want AlwaysAllow without --kubeconfig"))
 	}
 	// Tokens cannot be reviewed, so that only certificates and anonymous access
 	// remain.
@@ -41,7 +41,7 @@ func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log
 		}
 	}
 	authn := auth.FirstOf(who...)
-	// It accepts every request, and so comes last.
+	// Anonymous access accepts every request, so it comes last.
 	if *c.Authentication.Anonymous.Enabled {
 		authn = auth.Anonymous(authn)
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// The translation of a KubeletConfiguration into that of package agent. Pointers
-// that are followed without a check are set by kubeletconfig.Load.
+// Translation of a KubeletConfiguration into the configuration of package agent. kubeletconfig.Load
+// sets all pointers that are dereferenced here.
 
-// agent returns the configuration of the node's agent. parts are in the order of
-// their makers, more are the embedder's sources. It returns an error if a component
-// cannot be made, such as a credential provider.
+// agent returns the configuration of the node's agent. parts are in the order of their makers; more
+// are the sources of the embedder. It returns an error if a component cannot be created, such as a
+// credential provider.
 func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, error) {
 	sources, err := b.sources()
 	if err != nil {
 		return agent.Config{}, err
 	}
-	// Kept in the builder, since pulls by hand (PullImage) use the same ones.
+	// Kept in the builder, since PullImage uses the same keyrings.
 	if b.rings, err = b.keyrings(); err != nil {
 		return agent.Config{}, err
 	}
@@ -51,8 +51,8 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 	if h := b.Hardware; h != nil {
 		cfg.Volumes.BootID = h.Machine.BootID
 	}
-	// A cluster takes the statuses; alone, files in the root directory do. They are made here, for
-	// Options.Agent to see.
+	// A cluster receives the statuses. Without one they are stored in files in the root directory.
+	// The sink is created here, so that Options.Agent can see it.
 	if b.Cluster != nil {
 		b.Cluster.into(&cfg)
 		return cfg, nil
@@ -66,8 +66,8 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 	return cfg, err
 }
 
-// pods is how pods are run. Everything here has a field in the
-// KubeletConfiguration, or in Settings.
+// pods returns how the agent runs pods. Each value has a field in the KubeletConfiguration or in
+// Settings.
 func (b *Builder) pods() agent.Pods {
 	c := b.Config
 	p := agent.Pods{

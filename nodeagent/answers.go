@@ -77,4 +77,4 @@ func (n *Node) NodeStats(ctx context.Context) (*statsapi.NodeStats, error) {
 func (n *Node) History() local.Usage { return n.history.Usage() }
 
 // errNoUsage returns the error of a node without a part that measures.
-func errNoUsage() error { return unsupported("this agent does not tell what the node uses") }
+func errNoUsage() error { return unsupported("this agent has no usage statistics") }

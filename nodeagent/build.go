@@ -46,7 +46,8 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	b := &Builder{
 		Config: o.Config, Settings: o.Settings, Runtime: o.Runtime, Images: o.Images, Hardware: o.Hardware, Machine: o.Machine, Facts: newFacts(), Log: o.Log,
 	}
-	// First, since it is cheap and a mistake of the program's author.
+	// The version comes first: the check is cheap, and an error is a mistake of the program's
+	// author.
 	if b.Version, err = VersionInfo(cmp.Or(o.KubernetesVersion, KubernetesVersion())); err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// The endpoint leads to the runtime's process, and that to its cgroup.
+	// The endpoint identifies the runtime's process, and the process its cgroup.
 	b.host = newHostCgroups(b.Config, endpoint)
 	if b.Node, err = b.node(); err != nil {
 		b.Log.Warn("failed to read parts of the machine", zap.Error(err))
@@ -72,8 +73,8 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// join connects to the cluster, if there is one. It makes the clients, while
-// Cluster.Run keeps the connection.
+// join connects to the cluster, if there is one: it creates the clients. Cluster.Run maintains the
+// connection.
 func (b *Builder) join(join func(*Builder) (*Cluster, error)) error {
 	if b.Config.Kubeconfig == "" {
 		return nil
@@ -100,7 +101,7 @@ func (n *Node) agent(parts []part.Part) error {
 	}
 	cfg.Lock = n.lock
 	cfg.Volumes.Plugins = n.builder.Facts.VolumePlugins
-	// The embedder has the last word, over every default and every part.
+	// Options.Agent comes last, so that the embedder can override every default and every part.
 	if n.options.Agent != nil {
 		n.options.Agent(&cfg)
 	}

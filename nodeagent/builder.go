@@ -57,7 +57,7 @@ func (b *Builder) Store(dir, name string) part.Store {
 	return part.OpenStore(b.Path(dir), b.Log.Named(name))
 }
 
-// rootedCgroups are cgroups with one cgroup above those of all pods, as in package
+// rootedCgroups is implemented by cgroups whose pods are below one root cgroup, as in package
 // cgroups.
 type rootedCgroups interface{ Root() string }
 

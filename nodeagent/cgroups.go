@@ -32,19 +32,19 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 	}
 	cfg.Driver = cgroupDriver(ctx, b.Config, rt, b.Log)
 	if cfg.Driver == cgroups.Systemd {
-		// systemd owns the tree then: cgroups are made by asking it, or it would
+		// With the driver systemd, cgroups are created through systemd, which would otherwise
 		// remove or change them.
 		cfg.Units = cgroups.SystemdUnits{}
 	}
 	cfg.ExclusiveCPUs = func(pod *v1.Pod) bool { return b.Facts.OwnCPUs(pod) } // a quota would hinder them
-	// While many pods start, each update of the tiers serves more of them. The first pod of a
-	// burst waits for none.
+	// While many pods start, one update of the QoS cgroups serves several pods. The first pod of a
+	// burst does not wait for an update.
 	cfg.TierDelay = time.Second
 	cfg.Log, cfg.Metrics = b.Log.Named("cgroups"), b.Metrics
 	m, err := cgroups.New(cfg)
 	if err != nil {
-		// A nil *cgroups.Manager would not be a nil interface, which is why the
-		// error returns by itself.
+		// The error is returned here, since a nil *cgroups.Manager in the interface would not be
+		// nil.
 		return nil, fmt.Errorf("invalid configuration: %w", err)
 	}
 	return m, nil

@@ -21,7 +21,8 @@ const NoClaims = "none"
 // outside of the node's root directory.
 func (b *Builder) Claim(c node.Claim) { b.claims = append(b.claims, c) }
 
-// claimPort claims a port that a service of the node listens at; 0 is any.
+// claimPort claims a port at which a service of the node listens; 0 means any port, which is not
+// claimed.
 func (b *Builder) claimPort(address string, port int32, set string) {
 	if port == 0 {
 		return
@@ -64,10 +65,11 @@ func (n *Node) claimShared() {
 	}
 }
 
-// socketOf is the path of an endpoint's socket, the same for all ways to write it.
+// socketOf returns the path of an endpoint's socket, in one form for all ways to write the
+// endpoint.
 func socketOf(endpoint string) string { return realPath(strings.TrimPrefix(endpoint, "unix://")) }
 
-// realPath is a path without links, as far as it is there.
+// realPath resolves the symbolic links of a path, as far as the path exists.
 func realPath(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

@@ -40,8 +40,8 @@ type Cluster struct {
 	// ServiceAccount returns a service account, for credential providers that need
 	// its annotations together with a token.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	// Storage reads the cluster's objects about CSI drivers, and Claims updates
-	// claims whose volumes were expanded. Neither is called before a driver is.
+	// Storage reads the cluster's objects about CSI drivers, and Claims updates claims whose
+	// volumes were expanded. Neither is called before a CSI driver has registered.
 	Storage plugins.StorageCluster
 	Claims  ClaimStatuses
 	// Runtime and Images replace the Builder's.
@@ -70,8 +70,8 @@ type Reviewer interface {
 	auth.AccessReviewer
 }
 
-// into has the agent use the cluster. Fields that the cluster leaves nil are nil in
-// the agent's configuration, which has its own defaults for them.
+// into sets the agent's configuration for this cluster. Fields that are nil here stay nil there,
+// where they have defaults.
 func (cl *Cluster) into(cfg *agent.Config) {
 	if cl.Source != nil {
 		cfg.Sources = append(cfg.Sources, cl.Source)

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// description has what [Node.DescribeNode] has found out.
+// description holds what [Node.DescribeNode] has read and does not read again.
 type description struct {
 	mu    sync.Mutex
 	ready v1.NodeCondition
@@ -54,7 +54,7 @@ func (n *Node) DescribeNode(ctx context.Context, into *v1.Node) {
 	st.Conditions = append(b.Facts.Pressure(), d.readiness(b.Facts))
 }
 
-// readiness is the node's condition Ready, with when it became so.
+// readiness returns the node's condition Ready, with the time of its last transition.
 func (d *description) readiness(f *Facts) v1.NodeCondition {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "the agent is ready", LastHeartbeatTime: now}

@@ -51,8 +51,8 @@ func Devices(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The NUMA nodes are those of placement. Without placement there are none, and
-	// devices are chosen by their IDs.
+	// Placement gives the NUMA nodes. Without placement there are none, and devices are chosen by
+	// their IDs.
 	sockets := b.Path(devicePluginDir)
 	if b.Settings.NoPluginSockets {
 		sockets = ""
@@ -69,12 +69,12 @@ func Devices(b *Builder) (part.Part, error) {
 		return nil, err
 	}
 	f := b.Facts
-	// For the node's status and pod resources, which are made later.
+	// The node's status and the part for pod resources, which are created later, read it.
 	f.Devices.Give(m)
 	f.FreshDevices, f.OfferDevices = p.FreshDevices, m.Offer
 	f.Checks = append(f.Checks, Check{Name: devicePluginCheck, Err: m.Healthy})
-	// Plugins are searched only when the devices of running pods are known: those
-	// must not be given to others.
+	// Plugins are searched only when the devices of running pods are known: otherwise these devices
+	// could be allocated to other pods.
 	f.HandlePlugins(PluginKind{Type: pluginmgr.DevicePlugin, Handler: m.Registrar(), After: p.Ready()})
 	return p, nil
 }
@@ -86,7 +86,7 @@ func Claims(b *Builder) (part.Part, error) {
 	if err != nil {
 		b.Log.Warn("failed to read boot ID; preparing claims without running pods again", zap.Error(err))
 	}
-	// The manager needs claims before the part that has them is made.
+	// The manager needs a lookup of claims before the part that knows the claims is created.
 	lookup := &resources.ClaimLookup{}
 	m, err := dra.New(dra.Config{
 		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, KubeletDir: b.Config.RootDir, Log: b.Log.Named("dra"), Metrics: b.Metrics,
@@ -113,9 +113,8 @@ func Claims(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// toldDrivers is a manager that reports connected and lost drivers to the cluster.
-// It subscribes when it runs, so that a node that is only made and closed has
-// started nothing.
+// toldDrivers is a manager that reports connected and lost drivers to the cluster. It subscribes in
+// Run, so that a node that is only created and closed has started nothing.
 type toldDrivers struct {
 	*dra.Manager
 	facts *Facts

@@ -94,9 +94,8 @@ type Check struct {
 	Err  func() error // nil if healthy; it must not block
 }
 
-// Fact is a value that one maker gives, and that others need to make their parts: those have
-// to come after it in the list. [New] returns an error if a maker gives a value that an
-// earlier one has needed already.
+// Fact is a value that one maker provides and later makers in the list need to make their parts.
+// [New] returns an error if a maker provides a value that an earlier maker has already needed.
 type Fact[T any] struct {
 	value  T
 	name   string
@@ -104,13 +103,13 @@ type Fact[T any] struct {
 	needed []string // makers that needed the value of before
 }
 
-// order is what the makers of a node say of the values that they share.
+// order records which makers provide and need the shared values.
 type order struct {
-	maker string // which is called now; "" if none is
+	maker string // the maker that runs now; "" if none
 	errs  []error
 }
 
-// Give sets the value. The last maker that gives one has the say.
+// Give sets the value. If several makers give one, the last value is used.
 func (f *Fact[T]) Give(v T) {
 	f.value = v
 	for _, earlier := range f.needed {
@@ -127,7 +126,7 @@ func (f *Fact[T]) Need() T {
 	return f.value
 }
 
-// fact returns a value that nobody has given yet.
+// fact returns a Fact without a value.
 func fact[T any](o *order, name string) Fact[T] { return Fact[T]{name: name, order: o} }
 
 // PluginKind is a kind of plugins that a part accepts.
@@ -160,9 +159,9 @@ func newFacts() *Facts {
 		ShuttingDown: func() error { return nil },
 		FreshDevices: func() bool { return false },
 		ListImages: func(context.Context) (local.Images, error) {
-			return local.Images{}, unsupported("this agent does not tell of images")
+			return local.Images{}, unsupported("this agent does not list images")
 		},
-		Healthy:      func() error { return errors.New("the agent is not made yet") },
+		Healthy:      func() error { return errors.New("the agent has not been built yet") },
 		VolumesInUse: func() ([]v1.UniqueVolumeName, bool) { return nil, false },
 		Resources:    func() (capacity, allocatable v1.ResourceList) { return nil, nil },
 
@@ -194,7 +193,7 @@ func (f *Facts) DriversChanged() {
 	}
 }
 
-// unsupported is an error about a question that no part answers.
+// unsupported returns an error for a request that no part of the node supports.
 func unsupported(text string) error { return &unsupportedError{text} }
 
 // unsupportedError is errors.ErrUnsupported with a text for people.

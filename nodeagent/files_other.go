@@ -13,5 +13,5 @@ func RaiseLimits(c *kubeletconfig.Config) error {
 	if c.MaxOpenFiles <= 0 {
 		return nil
 	}
-	return errors.New("maxOpenFiles: files are limited on Linux alone")
+	return errors.New("maxOpenFiles is supported on Linux only")
 }

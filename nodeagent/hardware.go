@@ -50,7 +50,7 @@ func (h *Hardware) validate() error {
 		return fmt.Errorf("Options.Hardware.IPs is empty; want at least one address")
 	}
 	cpus, memory := h.Machine.Capacity.Cpu(), h.Machine.Capacity.Memory()
-	// Policies assign whole CPUs.
+	// CPU policies assign whole CPUs.
 	if cpus.MilliValue() < 1000 || cpus.MilliValue()%1000 != 0 || memory.Sign() <= 0 {
 		return fmt.Errorf("Options.Hardware.Machine.Capacity: cpu is %s and memory %s; want whole CPUs, 1 or more, and memory above 0", cpus, memory)
 	}
@@ -60,15 +60,14 @@ func (h *Hardware) validate() error {
 	if err := h.NUMA.Validate(); err != nil {
 		return fmt.Errorf("Options.Hardware.NUMA: %w", err)
 	}
-	// Placement counts by NUMA, and admission by the capacity: they must not
-	// disagree.
+	// Placement uses the CPUs of NUMA, and admission those of the capacity, so both must be equal.
 	if n := int64(h.NUMA.AllCPUs().Len()); n != cpus.Value() {
 		return fmt.Errorf("Options.Hardware.NUMA has %d CPUs; want the %d of Machine.Capacity", n, cpus.Value())
 	}
 	return nil
 }
 
-// cpus is how many CPUs the node's machine has.
+// cpus returns the number of CPUs of the node's machine.
 func (b *Builder) cpus() int {
 	if b.Hardware != nil {
 		return int(b.Hardware.Machine.Capacity.Cpu().Value())
@@ -137,8 +136,8 @@ func (b *Builder) numa() (numa.Machine, error) {
 	return numa.ReadSysfs(os.DirFS("/"))
 }
 
-// boot returns the ID of the boot of the node's machine, by which state of an
-// earlier boot is recognized. It returns an error if it is not known.
+// boot returns the ID of the boot of the node's machine. State with another ID is of an earlier
+// boot. It returns an error if the ID is not known.
 func (b *Builder) boot() (string, error) {
 	if b.Hardware != nil {
 		return b.Hardware.Machine.BootID, nil

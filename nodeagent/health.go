@@ -28,8 +28,8 @@ func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more
 	return checks
 }
 
-// healthChecks returns checks and one for every source of pods. The watchdog does
-// not use the latter: sources are restarted by themselves. They are for people and
+// healthChecks returns checks, and one check for every source of pods. The watchdog does not use
+// the checks of sources, since failed sources are restarted anyway: they are for people and
 // monitoring.
 func (n *Node) healthChecks() []server.Check {
 	return append(n.checks(), sourcesCheck(n.SourcesErr))

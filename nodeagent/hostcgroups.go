@@ -35,8 +35,8 @@ type hostCgroups struct {
 // the runtime's socket, and scrapes are frequent.
 const lookAgain = 10 * time.Second
 
-// newHostCgroups does not search yet. endpoint is the runtime's, or "". An empty
-// name in wanted means the cgroup of the process.
+// newHostCgroups does not search yet. endpoint is that of the runtime, or "". An empty name in
+// wanted means the current cgroup of the process.
 func newHostCgroups(c *kubeletconfig.Config, endpoint string) *hostCgroups {
 	h := &hostCgroups{endpoint: endpoint, wanted: map[string]string{
 		statsapi.SystemContainerKubelet: c.KubeletCgroups, statsapi.SystemContainerRuntime: c.RuntimeCgroup,
@@ -62,8 +62,8 @@ func (h *hostCgroups) move(ctx context.Context, c *kubeletconfig.Config, log *za
 	}
 }
 
-// all returns the known ones, by the names of the summary API. It blocks for a
-// second at most, with h.mu held. The caller may change the map.
+// all returns the cgroups that are known, by the names of the summary API. It blocks for a second
+// at most, with h.mu held. The caller may change the map.
 func (h *hostCgroups) all() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +84,8 @@ func (h *hostCgroups) all() map[string]string {
 	return maps.Clone(h.known)
 }
 
-// find returns the current cgroup of a process; "" if it has none of its own. The
-// root does not count: it would show the usage of the whole machine as the agent's.
+// find returns the current cgroup of a process; "" if the process is in the root cgroup, whose
+// usage is that of the whole machine.
 func (h *hostCgroups) find(ctx context.Context, name string) string {
 	var pid int
 	switch name {

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// OwnPorts returns the ports of TCP on which a node with a configuration listens. No pod
-// can have one of them as a host port.
+// OwnPorts returns the TCP ports on which a node with a configuration listens. No pod can have one
+// of them as a host port.
 func OwnPorts(c *kubeletconfig.Config) (all []uint16) {
 	for _, port := range []*int32{&c.Port, &c.ReadOnlyPort, c.HealthzPort} {
 		if port != nil && *port > 0 && *port <= 1<<16-1 {
@@ -43,7 +43,7 @@ func (g guardedPorts) RunPodSandbox(ctx context.Context, config *runtimeapi.PodS
 	return g.RuntimeService.RunPodSandbox(ctx, config, handler)
 }
 
-// hostClaims are the ports of the node that a sandbox takes: none in the node's network.
+// hostClaims returns the host ports of a sandbox: none for a pod in the node's network.
 func hostClaims(config *runtimeapi.PodSandboxConfig) (all []hostports.Claim) {
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		return nil
@@ -51,7 +51,7 @@ func hostClaims(config *runtimeapi.PodSandboxConfig) (all []hostports.Claim) {
 	for _, m := range config.GetPortMappings() {
 		proto, ok := hostports.Proto(strings.ToLower(m.GetProtocol().String()))
 		if ok && m.GetHostPort() > 0 && m.GetHostPort() <= 1<<16-1 {
-			addr, _ := netip.ParseAddr(m.GetHostIp()) // what is no address counts as all of them
+			addr, _ := netip.ParseAddr(m.GetHostIp()) // an invalid address counts as all addresses
 			all = append(all, hostports.Claims(proto, addr, uint16(m.GetHostPort()))...)
 		}
 	}

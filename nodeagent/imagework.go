@@ -47,8 +47,8 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	return "", fmt.Errorf("pull image %q: %w", image, errors.Join(errs...))
 }
 
-// Fit is that of the agent, and says which images of the pod are not here. It asks their registries,
-// as far as the runtime can without a pull.
+// Fit returns the agent's answer, with the images of the pod that are missing on this node. It asks
+// the images' registries, as far as the runtime can without a pull.
 func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	out := n.Agent.Fit(pod, beside...)
 	ctx, cancel := context.WithTimeout(context.Background(), offerPatience)
@@ -57,7 +57,7 @@ func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	for image, never := range imagesOf(pod) {
 		found, err := n.builder.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image}, false)
 		switch {
-		case err != nil || found.GetImage() != nil: // a runtime that does not answer is no missing image
+		case err != nil || found.GetImage() != nil: // if the runtime does not answer, the image does not count as missing
 		case never:
 			out.Missing = append(out.Missing, local.FitMissing{Kind: local.KindImage, Name: image, Message: fmt.Sprintf("image %s is not here, and imagePullPolicy is Never", image)})
 		default:
@@ -80,7 +80,8 @@ func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 // offerPatience is how long registries may take to say whether they have the images of a pod.
 const offerPatience = 20 * time.Second
 
-// imagesOf yields the images of a pod, each once, and whether none of its containers may pull it.
+// imagesOf yields each image of a pod once. The second value is true if no container may pull the
+// image.
 func imagesOf(pod *v1.Pod) iter.Seq2[string, bool] {
 	var order []string
 	never := map[string]bool{}
@@ -108,7 +109,7 @@ func imagesOf(pod *v1.Pod) iter.Seq2[string, bool] {
 	}
 }
 
-// offered says what becomes of an image that is not here.
+// offered reports whether a registry has an image that is missing on this node.
 func (n *Node) offered(ctx context.Context, image string) local.FitMissing {
 	m := local.FitMissing{Kind: local.KindImage, Name: image, Comes: true, Message: fmt.Sprintf("image %s is not here: it is pulled when the pod starts", image)}
 	if n.local == nil || n.local.Offered == nil {
@@ -155,7 +156,7 @@ func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) (
 	return ids, err
 }
 
-// wakeForImages has pods that wait for an image looked at now.
+// wakeForImages resyncs the pods that wait for an image.
 func (n *Node) wakeForImages() {
 	for _, p := range n.Pods() {
 		if len(podmeta.MissingImages(p)) > 0 {

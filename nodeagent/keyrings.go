@@ -35,9 +35,8 @@ func (b *Builder) keyrings() ([]images.Keyring, error) {
 	return append(rings, ring), nil
 }
 
-// providers are the plugins of a CredentialProviderConfig. The error names the
-// provider that cannot be used here: it fails at the start rather than at the first
-// pull.
+// providers returns the plugins of a CredentialProviderConfig. A provider that cannot be used on
+// this node is an error at the start, not at the first pull.
 func (b *Builder) providers() (*images.Plugins, error) {
 	conf, err := kubeletconfig.LoadCredentialProviders(b.Config.CredentialProviderConfig)
 	if err != nil {
@@ -54,9 +53,9 @@ func (b *Builder) providers() (*images.Plugins, error) {
 			plugin.Env = append(plugin.Env, e.Name+"="+e.Value)
 		}
 		if t := p.TokenAttributes; t != nil {
-			// A provider for which tokens are optional goes on without them.
+			// A provider with optional tokens works without them.
 			if cfg.Accounts == nil && *t.RequireServiceAccount {
-				return nil, fmt.Errorf("provider %q: tokenAttributes.requireServiceAccount: tokens of service accounts take an API server; leave the provider out", p.Name)
+				return nil, fmt.Errorf("provider %q: tokenAttributes.requireServiceAccount: service account tokens need an API server; remove the provider", p.Name)
 			}
 			if on, set := b.Config.FeatureGates[gateProviderTokens]; set && !on {
 				return nil, fmt.Errorf("provider %q: tokenAttributes: the feature gate %s is off; want it on", p.Name, gateProviderTokens)
@@ -77,7 +76,7 @@ const gateProviderTokens = "KubeletServiceAccountTokenForCredentialProviders"
 // accounts are a cluster's service accounts, as credential providers need them.
 type accounts struct{ cl *Cluster }
 
-// accountTimeout bounds one question about a service account: a pull waits for it.
+// accountTimeout limits one request about a service account, since a pull waits for it.
 const accountTimeout = 10 * time.Second
 
 // Account implements images.Accounts. It calls the API server, and blocks for
@@ -105,7 +104,7 @@ func (a accounts) Token(ctx context.Context, pod *v1.Pod, audience string) (stri
 		return "", err
 	}
 	if t.Value == "" {
-		return "", errors.New("the API server gave an empty token")
+		return "", errors.New("the API server returned an empty token")
 	}
 	return t.Value, nil
 }

@@ -118,7 +118,7 @@ func NewLogger(cfg LogOptions) (*zap.Logger, *LogLevel, error) {
 	return zap.New(core, zap.AddCaller(), zap.WithFatalHook(zapcore.WriteThenFatal)), l, nil
 }
 
-// core writes all that it is given.
+// core returns a core that writes all entries, whatever their level.
 func (c *LogOptions) core(enc zapcore.Encoder) zapcore.Core {
 	all := zap.LevelEnablerFunc(func(zapcore.Level) bool { return true })
 	bad := zapcore.Lock(zapcore.AddSync(c.Errors))
@@ -135,7 +135,7 @@ func (c *LogOptions) core(enc zapcore.Encoder) zapcore.Core {
 	)
 }
 
-// modules lets lines through by level, or by the file that they are of.
+// modules passes an entry by its level, or by the verbosity of the file that logged it.
 type modules struct {
 	zapcore.Core
 	level *LogLevel

@@ -53,7 +53,7 @@ func text1(err error) (s string) {
 	return err.Error()
 }
 
-// verbosityOf is klog's, of a line.
+// verbosityOf returns klog's verbosity of a level.
 func verbosityOf(l zapcore.Level) int {
 	if l < zap.InfoLevel {
 		return DebugFrom

@@ -22,7 +22,7 @@ func TextEncoder() zapcore.Encoder {
 	return &text{MapObjectEncoder: zapcore.NewMapObjectEncoder(), pid: os.Getpid()}
 }
 
-// text has the fields of the Logger itself in its map.
+// text encodes entries. The fields of the Logger itself are in its map.
 type text struct {
 	*zapcore.MapObjectEncoder
 	pid int

@@ -55,9 +55,9 @@ func configured(node *node.Machine, c *kubeletconfig.Config) {
 	node.Allocatable = c.Node(node.Capacity).Allocatable()
 }
 
-// nodeIPs returns the node's addresses: the configured ones, or for a single
-// 0.0.0.0 or :: one of that family. A machine without one keeps the detected ones.
-// Detected ones are first, since they belong to the default route.
+// nodeIPs returns the node's addresses: the configured ones, or for a single 0.0.0.0 or :: an
+// address of that family. If the machine has none of that family, the detected addresses stay.
+// Detected addresses come first, since they belong to the default route.
 func nodeIPs(asked, detected, all []string) []string {
 	want := net.ParseIP(asked[0])
 	if !want.IsUnspecified() {
@@ -83,9 +83,9 @@ func interfaceIPs() (ips []string) {
 	return ips
 }
 
-// containerLogs returns the directory of links to container logs: Settings.ContainerLogs
-// or its default. It returns "" for none, also if the directory is that of the pods'
-// logs, where links would be taken for logs.
+// containerLogs returns the directory of links to container logs: Settings.ContainerLogs or its
+// default; "" for no links. It is also "" if the directory is that of the pods' logs, where links
+// would be read as logs.
 func (b *Builder) containerLogs() string {
 	pods := filepath.Clean(b.Config.PodLogsDir)
 	dir := cmp.Or(b.Settings.ContainerLogs, filepath.Join(filepath.Dir(pods), "containers"))

@@ -20,12 +20,10 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Static pods left by a kubelet. Their UIDs depend on the file and the node in the
-// kubelet's way; a pod with another UID would be another pod, and its containers
-// would be replaced.
+// Static pods left by a kubelet. The kubelet derives their UIDs from the file and the node. With
+// another UID a pod would be a new pod, and its containers would be replaced.
 
-// The interval of calls of the runtime at the start until it answers, and the limit
-// of one call.
+// Pause between calls of the runtime at the start, until it answers, and the timeout of one call.
 const (
 	staticAgain    = time.Second
 	staticPatience = 10 * time.Second
@@ -36,7 +34,7 @@ const (
 // goroutine, that of the source of manifests.
 type staticPods struct {
 	runtime criapi.RuntimeService
-	dir     string // of the directories of pods
+	dir     string // the directory with a directory for each pod
 	log     *zap.Logger
 	// looked is set after the first successful listing; pods and made do not change
 	// afterwards.
@@ -45,10 +43,9 @@ type staticPods struct {
 	made   map[string][]*runtimeapi.Container // running ones, by sandbox
 }
 
-// find returns the running pods with the name of a pod, whose containers match its
-// spec. If a kubelet may have left any, it waits until the runtime answers;
-// otherwise the runtime is not needed. It blocks until ctx ends at most, which is
-// its only error.
+// find returns the running pods that have the name of pod and containers that match its spec. If a
+// kubelet may have left static pods, find waits until the runtime answers, or returns ctx's error
+// if ctx ends first. Otherwise it does not call the runtime.
 func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, error) {
 	if !s.looked && !s.mayBeLeft(pod.UID) {
 		return nil, nil
@@ -69,7 +66,7 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 	for _, p := range s.pods {
 		m, a := p.GetMetadata(), p.GetAnnotations()
 		uid := types.UID(p.GetLabels()[cri.LabelPodUID])
-		// Labels and annotations that both the kubelet and this agent write.
+		// Both the kubelet and this agent write these labels and annotations.
 		switch {
 		case m.GetNamespace() != pod.Namespace || m.GetName() != pod.Name:
 		// Only a static pod has its hash as its UID.
@@ -82,9 +79,9 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 	return found, nil
 }
 
-// mayBeLeft reports whether the directory of some static pod is there, and not that
-// of the one with this UID, which this agent has run already. A directory that
-// cannot be read may hold some: to wait is safer than to start a pod twice.
+// mayBeLeft reports whether the directory of another static pod than own exists and that of own
+// does not: a pod with the directory of own was started by this agent. If a directory cannot be
+// read, the result is true: waiting is safer than starting a pod twice.
 func (s *staticPods) mayBeLeft(own types.UID) bool {
 	dir, err := safefile.OpenDir(s.dir, ".")
 	if err != nil {
@@ -114,7 +111,7 @@ func (s *staticPods) look(ctx context.Context) error {
 	}
 	pods = slices.DeleteFunc(pods, func(p *runtimeapi.PodSandbox) bool { return p.GetAnnotations()[podmeta.AnnotationSource] != "file" })
 	s.made = map[string][]*runtimeapi.Container{}
-	// Most starts have none, and are spared the second list.
+	// Mostly there is no static pod, so the containers are not listed.
 	if len(pods) > 0 {
 		running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 		containers, err := s.runtime.ListContainers(ctx, running)
@@ -129,9 +126,9 @@ func (s *staticPods) look(ctx context.Context) error {
 	return nil
 }
 
-// couldMake reports whether each of some containers is one of a pod, by its name
-// and its image. A manifest that was changed while no agent ran makes other
-// containers: the old pod has to go then, with its UID.
+// couldMake reports whether each of the containers has the name and image of a container of pod.
+// After a change of the manifest while no agent ran, the answer is false: the old pod then ends,
+// and its UID is not used again.
 func couldMake(pod *v1.Pod, containers []*runtimeapi.Container) bool {
 	hashes := map[string]string{}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

@@ -30,14 +30,14 @@ type Node struct {
 	lock      *node.DirLock
 	client    *cri.Client                 // nil: the runtime is the embedder's, or local
 	local     *LocalRuntime               // nil: the runtime is in another process
-	remember  func(context.Context) error // records the runtime before any pod runs on it; nil: it is recorded
+	remember  func(context.Context) error // records the runtime before any pod runs on it; nil: it is recorded already
 	services  []service
 	opening   []<-chan struct{} // closed when their component is open
 	onSocket  map[string]http.Handler
 	up        chan struct{}
 	described description
 	history   local.History
-	// begun is set by Run or Close, whichever is first: the other one returns at
+	// begun is set by the first call of Run or Close. A later call of the other one returns at
 	// once.
 	begun atomic.Bool
 }
@@ -56,7 +56,7 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	}
 	n := &Node{options: o, up: make(chan struct{})}
 	var err error
-	// Before the directories: the agent that has them gives the file back last.
+	// Locked before the directories: the agent that has them releases the lock file last.
 	if path := o.Config.LockFile; path != "" {
 		o.Log.Info("taking lock file", zap.String("path", path))
 		if n.file, err = node.LockFile(ctx, path); err != nil {
@@ -67,7 +67,7 @@ func New(ctx context.Context, o Options) (*Node, error) {
 		n.releaseFile()
 		return nil, err
 	}
-	// From here on there are things to close.
+	// From here on, an error has to close what was opened.
 	if err := n.build(ctx); err != nil {
 		return nil, errors.Join(err, n.close(ctx))
 	}
@@ -104,8 +104,8 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	}
 	n.builder.host.move(ctx, n.builder.Config, log)
-	// Services outlive ctx: they report the end of pods, and the runtime in the
-	// process is one of them. They end when the agent has.
+	// Services run on after ctx has ended: they report the termination of pods, and the runtime in
+	// this process is one of them. They end after the agent.
 	beside, end := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -114,8 +114,7 @@ func (n *Node) Run(ctx context.Context) error {
 		end()
 		n.last(ctx, &wg)
 	}()
-	// Services begin before the agent, so that the runtime and the cluster are
-	// available to it.
+	// Services start before the agent, which uses the runtime and the cluster.
 	for _, s := range n.services {
 		wg.Go(func() {
 			err := s.run(beside)
@@ -138,7 +137,7 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	err := n.Agent.Run(ctx)
-	// The agent returns nil when its ctx ends; only the cause tells why.
+	// The agent returns nil when its ctx ends; the cause has the reason.
 	if cause := context.Cause(ctx); err == nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		err = cause
 	}
@@ -148,11 +147,11 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// endPatience is how long Run's end waits for services that hang, such as on a disk
-// that does not answer: a node can always be ended.
+// endPatience limits the wait for services at the end of Run. A service may hang on a disk that
+// does not answer, and the node must end anyway.
 const endPatience = 30 * time.Second
 
-// last closes the node when its services have ended.
+// last closes the node after its services have ended.
 func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	ended := make(chan struct{})
 	// A goroutine, as it may hang with the services; it ends with them.
@@ -191,11 +190,10 @@ func (n *Node) Close() error {
 	return n.close(context.Background())
 }
 
-// close closes the client of the runtime, if it is the node's own, and lets other
-// agents have the node's directories. It is called once, when nothing else uses
-// either. The client goes first, the locks after it.
+// close closes the client of the runtime, if New created it, and then unlocks the node's
+// directories. It is called once, when nothing uses them any more.
 func (n *Node) close(ctx context.Context) error {
-	defer n.releaseFile() // last: a program that waits for it needs the directories next
+	defer n.releaseFile() // last: a program that waits for the file needs the directories next
 	defer n.lock.Release()
 	if n.client == nil {
 		return nil
@@ -203,7 +201,7 @@ func (n *Node) close(ctx context.Context) error {
 	return n.client.Close(context.WithoutCancel(ctx))
 }
 
-// releaseFile lets other programs have the lock file, if there is one.
+// releaseFile unlocks the lock file, if there is one.
 func (n *Node) releaseFile() {
 	if n.file != nil {
 		n.file.Release()

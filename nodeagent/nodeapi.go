@@ -33,7 +33,7 @@ func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) 
 func (n *Node) nodeAPI() (*nodeAPI, error) {
 	c, cl := n.builder.Config, n.builder.Cluster
 	main := *c.EnableServer
-	// If no client could use it, the port stays closed.
+	// A port that no client could use is not opened.
 	if main && (cl == nil || cl.Reviewer == nil) {
 		if err := admitsAlone(c); err != nil {
 			n.builder.Log.Warn("node API is not served over HTTPS", zap.Error(err))
@@ -43,7 +43,7 @@ func (n *Node) nodeAPI() (*nodeAPI, error) {
 	if !main && c.ReadOnlyPort == 0 {
 		return nil, nil //nolint:nilnil // a node without this service
 	}
-	// The profile is of no use without the handler that shows it.
+	// Contention is profiled only if the handler that shows the profile is enabled.
 	api := &nodeAPI{contention: main && *c.EnableProfilingHandler && c.EnableContentionProfiling}
 	cfg, err := n.api()
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 // server have ended; the first error ends the other.
 func (a *nodeAPI) run(ctx context.Context) error {
 	if a.contention {
-		runtime.SetBlockProfileRate(1) // as the kubelet's: each event counts
+		runtime.SetBlockProfileRate(1) // every event is recorded, as in the kubelet
 		defer runtime.SetBlockProfileRate(0)
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -161,8 +161,8 @@ func (a *nodeAPI) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// instances finds the node's containers, sandboxes and logs. Errors that something
-// is not there become the server's, which answers 404 to them.
+// instances finds the node's containers, sandboxes and logs. Its not-found errors are those of
+// package server, which answers 404 for them.
 type instances struct{ n *Node }
 
 // ContainerID returns the runtime's ID of a pod's container.
@@ -183,7 +183,7 @@ func (i instances) LogFile(ctx context.Context, id string) (path string, open bo
 	return path, open, notFound(err)
 }
 
-// notFound returns in the server's words that something is not there.
+// notFound converts a not-found error into that of package server.
 func notFound(err error) error {
 	if errors.Is(err, local.ErrNotFound) {
 		return fmt.Errorf("%w: %w", server.ErrNotFound, err)
@@ -191,8 +191,8 @@ func notFound(err error) error {
 	return err
 }
 
-// applyGates applies the configured feature gates; others have the kubelet's
-// defaults of the release in behaviour.
+// applyGates applies the configured feature gates. Without a configured value, the server behaves
+// as with the gate's default.
 func applyGates(cfg *server.Config, gates map[string]bool) {
 	on := func(gate string, def bool) bool {
 		if v, ok := gates[gate]; ok {

@@ -125,7 +125,7 @@ type Settings struct {
 	PinnedImages []string
 }
 
-// validate returns every fault. Of the machine it only reads the cgroup version.
+// validate returns all invalid fields. It reads only the cgroup version of the machine.
 func (o *Options) validate() error {
 	if o.Config == nil {
 		return errors.New("field Options.Config is required")
@@ -146,7 +146,7 @@ func (o *Options) validate() error {
 	return errors.Join(append(errs, o.Settings.validate(), Supported(o.Config))...)
 }
 
-// validate refuses keys from two places: which one encrypts would be a guess.
+// validate refuses more than one source of the key, since it would not be clear which key is used.
 func (s *Settings) validate() error {
 	named := 0
 	for _, is := range []bool{s.SecretKeyFile != "", s.SecretKeyCredential != "", s.SecretsInClear} {
@@ -170,7 +170,7 @@ func Supported(c *kubeletconfig.Config) error {
 	return nil
 }
 
-// socket is the path of LocalSocket.
+// socket returns the path of LocalSocket.
 func (o *Options) socket() string {
 	if o.Socket != "" {
 		return o.Socket

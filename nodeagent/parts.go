@@ -15,7 +15,7 @@ import (
 // and change the Facts of the Builder.
 type Maker func(*Builder) (part.Part, error)
 
-// name is that of the maker's function, such as nodeagent.Eviction.
+// name returns the name of the maker's function, such as nodeagent.Eviction.
 func (m Maker) name() string {
 	return path.Base(runtime.FuncForPC(reflect.ValueOf(m).Pointer()).Name())
 }
@@ -33,15 +33,15 @@ func StandardWithout(names ...string) []Maker {
 		name string
 		make Maker
 	}{
-		// The first one sees pods as soon as they are added.
+		// Comes first, so that it sees pods as soon as they are added.
 		{"podstart", PodStarts},
 		// Stats and collection are needed by eviction.
 		{"stats", Stats}, {"collection", Collection}, {"eviction", Eviction}, {"preemption", Preemption}, {"shutdown", Shutdown},
-		// Before the parts that reserve anything for a pod.
+		// Before the parts that reserve resources for a pod.
 		{"startorder", StartOrder},
 		// Devices take part in the decisions of placement.
 		{"devices", Devices}, {"placement", Placement}, {"claims", Claims},
-		// These serve earlier parts.
+		// These use earlier parts.
 		{"plugins", Plugins}, {"podresources", PodResources},
 		{"resize", Resize}, {"userns", UserNamespaces}, {"tokens", Tokens}, {"mirrors", Mirrors}, {"oom", OOM},
 		{"swap", Swap}, {"hostsetup", HostSetup},
@@ -66,8 +66,8 @@ func With(p part.Part) Maker {
 	return func(*Builder) (part.Part, error) { return p, nil }
 }
 
-// make makes the parts in order, and returns all errors, those of the order included. A maker is called even if
-// an earlier one failed: it finds Facts without that one's values.
+// make calls the makers in order, and returns all errors, including those of the order. A maker is
+// called even if an earlier one failed; Facts then lack the values of the failed one.
 func (b *Builder) make(list []Maker) ([]part.Part, error) {
 	var parts []part.Part
 	var errs []error

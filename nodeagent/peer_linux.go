@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is the process that listens on a Unix socket (SO_PEERCRED, unix(7)). It
-// blocks for a second at most. The connection is closed without a word, which
-// runtimes ignore.
+// peer returns the ID of the process that listens on a Unix socket (SO_PEERCRED, unix(7)). It
+// blocks for a second at most. It closes the connection without sending anything, which runtimes
+// ignore.
 func peer(endpoint string) (int, error) {
 	c, err := net.DialTimeout("unix", strings.TrimPrefix(endpoint, "unix://"), time.Second)
 	if err != nil {
@@ -35,7 +35,7 @@ func peer(endpoint string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if cred.Pid <= 1 { // of another namespace, or a socket that systemd has opened
+	if cred.Pid <= 1 { // a process of another PID namespace, or a socket that systemd has opened
 		return 0, fmt.Errorf("%s: its listener is process %d", endpoint, cred.Pid)
 	}
 	return int(cred.Pid), nil

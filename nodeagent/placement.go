@@ -39,8 +39,8 @@ func Placement(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// placement returns how this machine's CPUs and memory are placed. Devices and
-// Placement get the same answer.
+// placement returns the configuration of the placement of CPUs and memory. Devices and Placement
+// get the same result.
 func (b *Builder) placement() (fit.PlacementConfig, error) {
 	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, b.numa)
 }
@@ -71,8 +71,7 @@ func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, 
 			return fit.PlacementConfig{}, err
 		}
 	}
-	// Tried here, so that the error says which machine the configuration does not
-	// fit.
+	// Checked here, so that the error names the CPUs and NUMA nodes of the machine.
 	if _, err := fit.NewPlacement(cfg); err != nil {
 		return fit.PlacementConfig{}, fmt.Errorf("invalid configuration for this machine, which has CPUs %s on NUMA nodes %s: %w", m.AllCPUs(), m.AllNodes(), err)
 	}

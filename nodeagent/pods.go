@@ -27,7 +27,7 @@ const subIDsUser = "kubelet"
 // see [resources.UserNamespaces]. It is nil if the machine's IDs cannot be read.
 func UserNamespaces(b *Builder) (part.Part, error) {
 	log := b.Log.Named("userns")
-	var ids resources.UserIDs // any, on other hardware: this machine's users are not that one's
+	var ids resources.UserIDs // other hardware: any IDs, since the users of this machine do not matter there
 	if b.Hardware == nil {
 		var err error
 		if ids, _, err = resources.SubIDs(context.Background(), subIDsUser); err != nil {

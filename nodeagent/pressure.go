@@ -73,8 +73,7 @@ func Eviction(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// eviction translates thresholds and times. The error names a threshold that cannot
-// be.
+// eviction translates thresholds and times. The error names an invalid threshold.
 func (b *Builder) eviction() (pressure.EvictionConfig, error) {
 	c := b.Config
 	list, err := c.Thresholds()
@@ -119,8 +118,8 @@ func OOM(b *Builder) (part.Part, error) {
 		cfg.Open = h.KernelLog
 		return pressure.NewOOMKills(cfg)
 	}
-	// In a container the kernel's log may be out of reach; cgroup v2 counts OOM
-	// kills by itself.
+	// In a container the kernel's log may not be readable; cgroup v2 has its own counters of OOM
+	// kills.
 	if root := b.PodsCgroup(); root != "" && node.CgroupV2() {
 		cfg.Fallback = oomCounters(root)
 	}

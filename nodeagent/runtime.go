@@ -26,18 +26,19 @@ const InProcess = kubeletconfig.InProcess
 type LocalRuntime struct {
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// Run recovers and serves until its context ends: it begins before the agent
-	// and ends after it. Required.
+	// Run recovers the runtime's state and serves calls until its context ends. It starts before
+	// the agent and ends after it. Required.
 	Run func(context.Context) error
 	// Import installs the images of an archive, and returns their IDs; name is for
 	// an image without one. Nil: archives are refused.
 	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
-	// Offered asks the registry of an image whether it has the image. Nil: nobody is asked.
+	// Offered asks the registry of an image whether it has the image. Nil: registries are not
+	// asked.
 	Offered func(ctx context.Context, image string, auth *runtimeapi.AuthConfig) error
 	// Network describes in a line the network of pods, and why it was chosen.
 	Network string
-	// Advice returns sentences about settings of the machine that disturb pods, and how to
-	// change them. It answers from memory. Nil: there are none.
+	// Advice returns sentences about settings of the machine that disturb pods, and how to change
+	// them. It reads only memory. Nil means no advice.
 	Advice func() []string
 }
 
@@ -49,7 +50,7 @@ type LocalMaker func(context.Context, *Builder) (*LocalRuntime, error)
 // record of its runtime, and the choices of the runtime in the process.
 func RuntimeRecords(rootDir string) string { return filepath.Join(rootDir, "runtime") }
 
-// endpointKey is the key there of the endpoint which the node's pods run on.
+// endpointKey is the key of the record of the endpoint of the runtime that has the node's pods.
 const endpointKey = "endpoint"
 
 // wellKnownSockets returns the sockets that are tried in order if no runtime is
@@ -64,14 +65,13 @@ func wellKnownSockets() []string {
 	}
 }
 
-// choice is which runtime a node has, and why. why is for the log, after "because".
+// choice is the runtime of a node. why is the reason, for the log.
 type choice struct{ endpoint, why string }
 
-// choose decides the runtime of a node. named is the configured one, last the one
-// that the node had before, "" for none, and local reports whether there is one in
-// this process. find returns a socket that answers, and there reports whether one
-// of the usual sockets exists: a runtime that is only late must not be replaced, or
-// its pods would run twice.
+// choose decides the runtime of a node. named is the configured endpoint, last the recorded one; ""
+// means none. local reports whether a runtime in this process is available. find returns a socket
+// that answers. there reports whether one of the usual sockets exists: a runtime that is only late
+// must not be replaced, or its pods would run twice.
 func choose(named, last string, local bool, find func() (string, error), there func() string) (choice, error) {
 	switch {
 	case named == InProcess && !local:
@@ -88,13 +88,13 @@ func choose(named, last string, local bool, find func() (string, error), there f
 		return choice{endpoint, "its socket answers"}, nil
 	case !local:
 		return choice{}, err
-	// To start the pods on the runtime in the process would run them a second time,
-	// as soon as the old one is back.
+	// The runtime in this process would run the pods a second time as soon as the recorded runtime
+	// is back.
 	case last != "":
 		return choice{}, fmt.Errorf("%w\n  the agent was started with %s before, so that pods may run there; set containerRuntimeEndpoint to it or to %s", err, last, InProcess)
 	}
 	if path := there(); path != "" {
-		return choice{}, fmt.Errorf("%w\n  %s exists and does not answer; set containerRuntimeEndpoint to a runtime or to %s", err, path, InProcess)
+		return choice{}, fmt.Errorf("%w\n  %s exists but does not answer; set containerRuntimeEndpoint to a runtime or to %s", err, path, InProcess)
 	}
 	return choice{InProcess, "no other one is on this machine"}, nil
 }
@@ -130,12 +130,11 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 		b.Runtime, b.Images = n.local.Runtime, n.local.Images
 		n.services = append(n.services, service{
 			name: "container runtime",
-			run:  func(ctx context.Context) error { return Vital(n.local.Run(ctx)) }, // without it no pod can be run, nor ended
+			run:  func(ctx context.Context) error { return Vital(n.local.Run(ctx)) }, // without the runtime no pod can start or end
 		})
 	}
 	n.endpoint = c.endpoint
-	// Written by Run and not here: a node that is made and closed has run no pod on
-	// it.
+	// Written by Run: a node that was only created and closed has run no pod on the runtime.
 	if c.endpoint != string(last) {
 		n.remember = func(ctx context.Context) error {
 			if err := part.Write(context.WithoutCancel(ctx), store, endpointKey, []byte(c.endpoint)); err != nil {

@@ -30,7 +30,7 @@ type vitalError struct{ error }
 
 func (e *vitalError) Unwrap() error { return e.error }
 
-// service is a service that was made.
+// service is a service that its maker has returned.
 type service struct {
 	name string
 	run  func(context.Context) error
@@ -39,8 +39,8 @@ type service struct {
 // StandardServices returns all services of this package.
 func StandardServices() []Service { return []Service{LocalSocket, NodeAPI, Healthz, Systemd} }
 
-// serve makes the services. The cluster comes before the others, the runtime in the
-// process before the cluster.
+// serve calls the makers of services. The service of the cluster comes before the others, and the
+// runtime in this process before the cluster.
 func (n *Node) serve() error {
 	if cl := n.builder.Cluster; cl != nil {
 		n.services = append(n.services, service{name: "cluster", run: cl.Run})
@@ -83,12 +83,12 @@ func LocalSocket(n *Node) (name string, run func(context.Context) error, err err
 	}, nil
 }
 
-// maxSocketConnections is how many connections of root there may be at the socket.
+// maxSocketConnections limits the concurrent connections at the socket.
 const maxSocketConnections = 1024
 
-// answer serves the socket, and measures what is used, until ctx ends. A failure is only logged: pods are more
-// important. It closes opened in either case: Up must not wait for a socket that
-// cannot be opened.
+// answer serves the socket and measures usage, until ctx ends. A failure is only logged: pods are
+// more important. It closes opened in either case: Up must not wait for a socket that cannot be
+// opened.
 func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	path := n.options.socket()
 	l, err := local.Listen(path)
@@ -101,8 +101,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	if reg := n.options.Metrics; reg != nil {
 		metrics = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	}
-	// A service that is made after LocalSocket may have added handlers, which is
-	// why they are collected only now.
+	// Collected only now: services made after LocalSocket may have added handlers.
 	mux := http.NewServeMux()
 	mux.Handle("/", local.Handler(n, metrics))
 	for pattern, h := range n.onSocket {
@@ -112,7 +111,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
 	n.history.Run(ctx, n)
-	// Running requests are cut off: the node ends.
+	// Running requests are canceled, since the node ends.
 	_ = srv.Close()
 	<-served
 	_ = os.Remove(path)

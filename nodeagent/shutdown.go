@@ -24,9 +24,8 @@ func Shutdown(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// shutdown converts the configuration. logind waits for the node by itself. With
-// another Machine the signal may come from systemd as the agent's parent, which is
-// asked for more time.
+// shutdown converts the configuration. logind waits for the node by itself. With another Machine
+// the agent may end by a signal from systemd, so systemd is asked for more time.
 func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	said := b.Config.Shutdown()
 	cfg := lifecycle.ShutdownConfig{
@@ -41,8 +40,7 @@ func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 		cfg.Machine = logind.New(logind.Config{Log: b.Log.Named("logind")})
 		return cfg
 	}
-	// TimeoutStopSec of the unit would kill the agent in the middle of its pods'
-	// grace periods.
+	// TimeoutStopSec of the unit could kill the agent during its pods' grace periods.
 	most := b.Config.ShutdownTime() + stopMargin
 	cfg.Changed = func(down bool) {
 		if down { // so that systemd, if it sent the signal, waits (sd_notify(3))
@@ -53,5 +51,5 @@ func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	return cfg
 }
 
-// stopMargin is how long the end takes beyond the time of the pods.
+// stopMargin is the time that the agent's end takes in addition to that of the pods.
 const stopMargin = 15 * time.Second

@@ -31,8 +31,8 @@ func Systemd(n *Node) (name string, run func(context.Context) error, err error) 
 	}, nil
 }
 
-// announce notifies systemd of the node's begin and end. A unit of Type=notify is
-// started only then, and units ordered after it wait.
+// announce notifies systemd when the node is up and when it ends. A unit of Type=notify counts as
+// started only then, and units ordered after it wait for that.
 func (n *Node) announce(ctx context.Context) {
 	select {
 	case <-n.Up():
@@ -44,7 +44,7 @@ func (n *Node) announce(ctx context.Context) {
 	notify(n.builder.Log, daemon.SdNotifyStopping)
 }
 
-// notifyTimeout bounds a message to systemd, which may be busy or frozen.
+// notifyTimeout limits a message to systemd, which may be busy or frozen.
 const notifyTimeout = time.Second
 
 // notify notifies systemd, if it listens. A failure is logged and has no other

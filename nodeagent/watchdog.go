@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// shortestWatchdog is the lower limit of WatchdogSec, as in the kubelet: one
-// notification of systemd may take as long.
+// shortestWatchdog is the lower limit of WatchdogSec, as in the kubelet: a notification of systemd
+// may take as long.
 const shortestWatchdog = time.Second
 
 // watchdog notifies systemd that the agent is alive, twice in the interval of its
@@ -24,7 +24,7 @@ const shortestWatchdog = time.Second
 type watchdog struct {
 	interval time.Duration
 	checks   []server.Check
-	// tell is sdNotify, or a test's; false means that there is no socket.
+	// tell is sdNotify, or a function of a test; false means that there is no socket.
 	tell func(state string) (sent bool, err error)
 	log  *zap.Logger
 }
@@ -43,7 +43,7 @@ func newWatchdog(checks []server.Check, log *zap.Logger) (*watchdog, error) {
 		return nil, fmt.Errorf("systemd's watchdog: WATCHDOG_USEC=%q, WATCHDOG_PID=%q: %w", os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), err)
 	}
 	if interval == 0 {
-		return nil, nil //nolint:nilnil // systemd asks for nothing, or not us
+		return nil, nil //nolint:nilnil // systemd's watchdog is off, or for another process
 	}
 	if interval <= shortestWatchdog {
 		return nil, fmt.Errorf("systemd's watchdog: WatchdogSec is %v; want more than %v", interval, shortestWatchdog)
@@ -71,9 +71,8 @@ func (w *watchdog) run(ctx context.Context) error {
 	}
 }
 
-// round notifies systemd that all is well, if it is, in two tries. A check that
-// fails skips the message, so that systemd acts if it goes on failing for the
-// interval.
+// round notifies systemd, with two tries, if all checks pass. If a check fails it does not: systemd
+// acts when the notification is missing for the whole interval.
 func (w *watchdog) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.interval/2)
 	defer cancel()

@@ -10,14 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// pause is what lies between two looks at a condition.
+// pause is the time between two checks of a condition.
 const pause = 10 * time.Millisecond
 
-// A Condition is nil once it is met by a pod, and until then an error that says what
-// is missing.
+// A Condition returns nil if a pod meets it, and otherwise an error that says what is missing.
 type Condition func(*v1.Pod) error
 
-// Ready is met when the pod has the condition Ready.
+// Ready returns nil if the pod has the condition Ready.
 func Ready(p *v1.Pod) error {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
@@ -27,7 +26,7 @@ func Ready(p *v1.Pod) error {
 	return fmt.Errorf("the pod is %s and not ready", p.Status.Phase)
 }
 
-// Phase is met in that phase.
+// Phase returns a Condition for pods in a phase.
 func Phase(want v1.PodPhase) Condition {
 	return func(p *v1.Pod) error {
 		if p.Status.Phase != want {
@@ -37,7 +36,7 @@ func Phase(want v1.PodPhase) Condition {
 	}
 }
 
-// Reason is met when the pod has that reason, such as Evicted, or one of its containers
+// Reason returns a Condition for pods with a reason, such as Evicted, or with a container that
 // waits or ended for it, such as CrashLoopBackOff or OOMKilled.
 func Reason(want string) Condition {
 	return func(p *v1.Pod) error {
@@ -61,7 +60,8 @@ func Reason(want string) Condition {
 	}
 }
 
-// Restarts is met when the containers were restarted so often, all together.
+// Restarts returns a Condition for pods whose containers have restarted at least want times, all
+// together.
 func Restarts(want int32) Condition {
 	return func(p *v1.Pod) error {
 		var n int32
@@ -75,9 +75,9 @@ func Restarts(want int32) Condition {
 	}
 }
 
-// Await waits until the agent shows a pod of that name, or namespace/name, that meets
-// all conditions, and returns it. After Patience the test ends with what is missing,
-// why that is, and the pod's events.
+// Await waits until the agent has a pod of that name, or namespace/name, that meets all conditions,
+// and returns it. After Patience the test fails with the missing conditions, their cause, and the
+// pod's events.
 func (n *Node) Await(name string, conditions ...Condition) *v1.Pod {
 	n.t.Helper()
 	return n.until(name, func(p *v1.Pod) error {
@@ -92,8 +92,7 @@ func (n *Node) Await(name string, conditions ...Condition) *v1.Pod {
 	})
 }
 
-// AwaitGone waits until the agent shows no pod of that name and its runtime has nothing
-// of it.
+// AwaitGone waits until the agent has no pod of that name and its runtime has no part of the pod.
 func (n *Node) AwaitGone(name string) {
 	n.t.Helper()
 	n.until(name, func(p *v1.Pod) error {
@@ -104,7 +103,7 @@ func (n *Node) AwaitGone(name string) {
 	})
 }
 
-// left is an error that names what the runtime has of a pod.
+// left returns an error that names the sandboxes and containers of a pod in the runtime.
 func (n *Node) left(name string) error {
 	sandboxes, err := n.Runtime.ListPodSandbox(context.Background(), nil)
 	if err != nil {
@@ -143,8 +142,7 @@ func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
 	}
 }
 
-// Pod returns the pod of a name, or namespace/name, as the agent shows it; nil if there
-// is none.
+// Pod returns the pod with a name, or namespace/name; nil if there is none.
 func (n *Node) Pod(name string) *v1.Pod {
 	var found *v1.Pod
 	for _, p := range n.agent.Pods() {
@@ -179,7 +177,7 @@ func (n *Node) explain(p *v1.Pod) string {
 
 func full(namespace, name string) string { return namespace + "/" + name }
 
-// qualified puts the namespace default before a name without one.
+// qualified adds the namespace default to a name without one.
 func qualified(name string) string {
 	if strings.Contains(name, "/") {
 		return name

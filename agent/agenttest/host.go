@@ -66,21 +66,21 @@ func NewHost(t testing.TB) *Host {
 	}
 }
 
-// List has the runtime be listed, and Settle every source have spoken.
+// List closes the channel of Listed, as after the first list of the runtime.
 func (h *Host) List() { close(h.listed) }
 
-// Settle has every source have spoken.
+// Settle closes the channel of Settled, as when every source has delivered.
 func (h *Host) Settle() { close(h.settled) }
 
-// SetPartial has a source only remember what it has told, or not.
+// SetPartial sets whether a source has delivered only stored pods so far.
 func (h *Host) SetPartial(yes bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.partial = yes
 }
 
-// SetPods sets the pods that the sources want. They are active unless their
-// status says that they have come to their end.
+// SetPods sets the pods that the sources want. They are active unless their status shows that they
+// have ended.
 func (h *Host) SetPods(pods ...*v1.Pod) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,28 +94,28 @@ func (h *Host) SetMirrors(pods ...*v1.Pod) {
 	h.mirrors = slices.Clone(pods)
 }
 
-// SetStatus sets a pod's status.
+// SetStatus sets the status of a pod.
 func (h *Host) SetStatus(uid types.UID, st v1.PodStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.statuses[uid] = st
 }
 
-// SetWorker sets what a pod's worker does.
+// SetWorker sets the state of a pod's worker.
 func (h *Host) SetWorker(st podworker.Status) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.workers[st.UID] = st
 }
 
-// SetObserved sets what the runtime shows of a pod.
+// SetObserved sets the state of a pod in the runtime.
 func (h *Host) SetObserved(pod *observed.Pod) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen[pod.UID] = pod
 }
 
-// SetClaim adds a ResourceClaim to those that the sources know.
+// SetClaim adds a ResourceClaim of the sources.
 func (h *Host) SetClaim(c *resourceapi.ResourceClaim) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,24 +125,23 @@ func (h *Host) SetClaim(c *resourceapi.ResourceClaim) {
 	h.claims[c.Namespace][c.Name] = c
 }
 
-// OnEnd sets what comes of End; nil, success.
+// OnEnd sets a function that End calls; nil means success.
 func (h *Host) OnEnd(fn func(*v1.Pod, podlife.Cause) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.end = fn
 }
 
-// OnCheckResize sets the answer of CheckResize; nil, every resize may be.
+// OnCheckResize sets the answer of CheckResize; nil allows every resize.
 func (h *Host) OnCheckResize(fn func(has, asks *v1.Pod) (reason, message string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.check = fn
 }
 
-// Calls returns what was asked of the host since the last time, a line each:
-// "resync uid", "retry uid", "readmit", "housekeep", "event ns/name Type Reason:
-// message", "node event Type Reason: message", "end ns/name grace=5", "update
-// ns/name", "republish uid", "reconcile ns/name".
+// Calls returns and clears the recorded calls, a line each: "resync uid", "retry uid", "readmit",
+// "housekeep", "event ns/name Type Reason: message", "node event Type Reason: message", "end
+// ns/name grace=5", "update ns/name", "republish uid", "reconcile ns/name".
 func (h *Host) Calls() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -287,7 +286,8 @@ func compare(x, y types.UID) int {
 	return 0
 }
 
-// Observed implements part.Runtime. A pod that was not set has nothing.
+// Observed implements part.Runtime. For a pod without a state set, the View is that of a pod that
+// is gone.
 func (h *Host) Observed(uid types.UID) observed.View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -331,7 +331,7 @@ func (h *Host) NodeEvent(eventType, reason, message string) {
 	h.note("node event %s %s: %s", eventType, reason, message)
 }
 
-// ErrNoEnd is what End returns to a context that has ended.
+// ErrNoEnd is the error of End if its context ends first.
 var ErrNoEnd = errors.New("the pod has not ended")
 
 // End implements part.Host.
@@ -402,7 +402,7 @@ func (h *Host) Republish(uid types.UID) { h.note("republish %s", uid) }
 // Reconcile implements part.Mirrors.
 func (h *Host) Reconcile(pod *v1.Pod) { h.note("reconcile %s", key(pod)) }
 
-// storage are objects of volumes.
+// storage has the objects of volumes.
 type storage struct {
 	secrets []*v1.Secret
 	claims  []*v1.PersistentVolumeClaim
@@ -480,8 +480,8 @@ func (h *Host) KnownTerminated(uid types.UID) bool {
 	return ok && w.Kind == podworker.Terminated
 }
 
-// ContentRemovable implements part.Garbage: a pod's content may go when no
-// source wants it and it has no worker.
+// ContentRemovable implements part.Garbage: a pod's content may be removed if no source wants the
+// pod and it has no worker.
 func (h *Host) ContentRemovable(uid types.UID) bool {
 	_, wanted := h.Pod(uid)
 	_, works := h.Worker(uid)
@@ -509,13 +509,13 @@ func (s *HungStore) hang() {
 	<-s.free
 }
 
-// Release lets all calls go on, and later ones not hang.
+// Release lets all hanging calls return. Later calls do not hang.
 func (s *HungStore) Release() {
 	s.once.Do(func() { s.free = make(chan struct{}) })
 	close(s.free)
 }
 
-// Calls is how many calls there were.
+// Calls returns the number of calls.
 func (s *HungStore) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,20 +18,20 @@ type Disk struct {
 	calls  []string
 }
 
-// NewDisk returns an empty disk, which answers.
+// NewDisk returns an empty disk without faults.
 func NewDisk() *Disk {
 	return &Disk{values: map[string]string{}, hang: map[string]<-chan struct{}{}, fail: map[string]error{}}
 }
 
-// Behave sets what becomes of calls for a key from now on: they hang until hang is
-// closed, unless it is nil, and return fail then. The key "" stands for Keys.
+// Behave sets the behaviour of later calls for a key: they hang until hang is closed, unless it is
+// nil, and then return fail. The key "" stands for Keys.
 func (d *Disk) Behave(key string, hang <-chan struct{}, fail error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hang[key], d.fail[key] = hang, fail
 }
 
-// Put sets a value, and Value returns one, or "", however the disk behaves.
+// Put sets a value, whatever faults the disk has.
 func (d *Disk) Put(key, value string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,8 +45,7 @@ func (d *Disk) Value(key string) string {
 	return d.values[key]
 }
 
-// Calls returns the calls since the last time: "read key", "write key", "delete
-// key", "keys".
+// Calls returns and clears the recorded calls: "read key", "write key", "delete key", "keys".
 func (d *Disk) Calls() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,21 +18,19 @@ import (
 // Image is the name of an image that every node has.
 const Image = "localhost/app:1"
 
-// A Node is a machine: a runtime and directories, which outlive the agents that are
-// started on it one after another. Its methods may be called from the test's goroutine
-// alone.
+// A Node is a machine: a runtime and directories, which outlive the agents that run on it one after
+// another. Its methods may be called only from the test's goroutine.
 type Node struct {
-	// Runtime is what pods run on.
+	// Runtime runs the pods.
 	Runtime *critest.Runtime
-	// Config is what the next agent is made of, and the test's to change. It has the
-	// runtime, Source and Sink, directories below the test's own, 2 CPUs, 4 GiB and
-	// room for 110 pods, and no parts.
+	// Config is the configuration of the next agent. The test may change it. It has the runtime,
+	// Source and Sink, directories below the test's own, 2 CPUs, 4 GiB and 110 pods, and no parts.
 	Config agent.Config
-	// Source has the pods that the node is to run.
+	// Source has the pods that the node should run.
 	Source *Source
-	// Sink hears what became of them.
+	// Sink records the statuses of pods.
 	Sink *Sink
-	// Patience is how long conditions are waited for; a minute.
+	// Patience limits the wait for a condition; a minute.
 	Patience time.Duration
 
 	t      testing.TB
@@ -41,7 +39,7 @@ type Node struct {
 	ended  chan error
 }
 
-// New makes a node at rest. The agent that runs when the test ends is stopped.
+// New returns a node without a running agent. At the end of the test, a running agent is stopped.
 func New(t testing.TB) *Node {
 	rt := critest.New()
 	rt.AddImage(Image)
@@ -59,8 +57,7 @@ func New(t testing.TB) *Node {
 	return n
 }
 
-// Start starts an agent and waits until it works. An agent that runs already ends the
-// test.
+// Start starts an agent and waits until it is ready. If an agent runs already, the test fails.
 func (n *Node) Start() *agent.Agent {
 	n.t.Helper()
 	if n.agent != nil {
@@ -83,9 +80,8 @@ func (n *Node) Start() *agent.Agent {
 	return a
 }
 
-// Stop ends the agent, as SIGTERM does: containers keep running, and the next agent
-// adopts them. An error with which it ends fails the test. Without an agent Stop does
-// nothing.
+// Stop ends the agent, as SIGTERM does: containers keep running, and the next agent adopts them. If
+// the agent ends with an error, the test fails. Without an agent Stop does nothing.
 func (n *Node) Stop() {
 	n.t.Helper()
 	if n.agent == nil {
@@ -105,6 +101,5 @@ func (n *Node) Restart() *agent.Agent {
 	return n.Start()
 }
 
-// Want makes these the pods that the node is to run; of one that is not there any more
-// nothing is to be left.
+// Want sets the pods that the node should run. Other pods are terminated and removed.
 func (n *Node) Want(pods ...*v1.Pod) { n.Source.Set(podmgr.Snapshot{Pods: pods}) }

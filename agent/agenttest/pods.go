@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod of the namespace default with those containers, which is restarted
-// always and has 10 s to end. Its UID is made of its name: another pod of that name
-// needs one of its own.
+// Pod returns a pod in the namespace default with these containers, restart policy Always and a
+// grace period of 10 s. Its UID is derived from its name: another pod of the same name needs its
+// own UID.
 func Pod(name string, containers ...v1.Container) *v1.Pod {
 	grace := int64(10)
 	return &v1.Pod{
@@ -19,8 +19,8 @@ func Pod(name string, containers ...v1.Container) *v1.Pod {
 	}
 }
 
-// Container is a container of Image that does those steps, as the runtime in memory
-// understands them ("sleep", "5s", "exit", "1"); without any it runs until it is ended.
+// Container returns a container of Image that runs these steps in the runtime in memory ("sleep",
+// "5s", "exit", "1"); without steps it runs until it is stopped.
 func Container(name string, steps ...string) v1.Container {
 	if len(steps) == 0 {
 		steps = []string{"sleep", "forever"}

@@ -17,11 +17,11 @@ type Source struct {
 	mu      sync.Mutex
 	now     podmgr.Snapshot
 	spoken  bool
-	changed chan struct{} // closed when now is another
+	changed chan struct{} // closed when now changes
 }
 
-// NewSource returns a source of that name whose pods are of that kind. It says nothing
-// before Set is called: agents remove nothing until every source has spoken.
+// NewSource returns a source with a name and a kind of pods. It delivers nothing before Set is
+// called: agents remove nothing until every source has delivered.
 func NewSource(name string, kind podmgr.Kind) *Source {
 	return &Source{name: name, kind: kind, changed: make(chan struct{})}
 }
@@ -32,7 +32,7 @@ func (s *Source) Name() string { return s.name }
 // Kind implements podmgr.Kinder.
 func (s *Source) Kind() podmgr.Kind { return s.kind }
 
-// Set makes snap all that the source has. It is copied.
+// Set sets everything that the source delivers. snap is copied.
 func (s *Source) Set(snap podmgr.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	}
 }
 
-// clone copies a snapshot, which its receiver owns.
+// clone copies a snapshot, since the receiver owns it.
 func clone(s podmgr.Snapshot) podmgr.Snapshot {
 	return podmgr.Snapshot{
 		Pods: copied(s.Pods), ConfigMaps: copied(s.ConfigMaps), Secrets: copied(s.Secrets), Claims: copied(s.Claims),
@@ -74,15 +74,15 @@ func copied[T interface{ DeepCopy() T }](all []T) []T {
 	return out
 }
 
-// A Report is one call of a Sink.
+// A Report is a recorded call of a Sink.
 type Report struct {
 	Pod     string       // namespace/name
 	Status  v1.PodStatus // of an update
-	Deleted bool         // nothing is left of the pod
+	Deleted bool         // the pod was removed completely
 }
 
-// Sink hears the statuses of pods and keeps them. Its methods may be called from any
-// goroutine; the zero value is ready.
+// Sink records the statuses of pods. Its methods may be called from any goroutine; the zero value
+// is ready.
 type Sink struct {
 	mu      sync.Mutex
 	reports []Report
@@ -108,15 +108,14 @@ func (s *Sink) add(r Report) error {
 	return s.err
 }
 
-// Fail has every call fail with err until it is called with nil. Nothing is kept of
-// such calls.
+// Fail makes every call return err, until Fail(nil). Such calls are not recorded.
 func (s *Sink) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// Reports returns what was said so far, in order.
+// Reports returns all recorded calls, in order.
 func (s *Sink) Reports() []Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()

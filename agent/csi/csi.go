@@ -18,19 +18,17 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// Config holds what a Part needs.
+// Config configures a Part.
 type Config struct {
-	// CSI is what the drivers' manager is made of. Its Secrets, Changed and
-	// Exhausted are the part's.
+	// CSI configures the manager of drivers. The part sets Secrets, Changed and Exhausted.
 	CSI block.Config
-	// Claims, if not nil, notes on claims how far volumes have been made larger;
-	// without it volumes are made larger where they are mounted alone.
+	// Claims, if not nil, records the progress of a volume's expansion on its claim. Without it,
+	// only volumes that are mounted by one pod are expanded.
 	Claims block.Claims
 	Log    *zap.Logger // silent
 }
 
-// Part gives pods the volumes of CSI drivers. Its methods may be called from any
-// goroutine.
+// Part provides the volumes of CSI drivers. Its methods may be called from any goroutine.
 type Part struct {
 	cfg     Config
 	manager *block.Manager
@@ -52,7 +50,7 @@ var (
 	_ part.Housekeeper = (*Part)(nil)
 )
 
-// New checks cfg and returns a Part that belongs to no agent yet.
+// New checks cfg and returns a Part, which an agent has to Join.
 func New(cfg Config) (*Part, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -70,16 +68,16 @@ func New(cfg Config) (*Part, error) {
 // Name implements part.Part.
 func (p *Part) Name() string { return "csi" }
 
-// Manager knows the drivers.
+// Manager returns the manager of the drivers.
 func (p *Part) Manager() *block.Manager { return p.manager }
 
-// Plugin makes the volumes: it is for the agent's VolumeConfig.
+// Plugin returns the volume plugin, for the agent's VolumeConfig.
 func (p *Part) Plugin() volumemgr.Plugin { return p.manager.Plugin() }
 
-// Registrar takes drivers: it is for a pluginmgr.Manager.
+// Registrar returns the handler for the registration of drivers, for a pluginmgr.Manager.
 func (p *Part) Registrar() block.Registrar { return p.manager.Registrar() }
 
-// Join implements part.Joiner. The agent has to know the objects of its sources.
+// Join implements part.Joiner. The agent has to provide the objects of its sources.
 func (p *Part) Join(h part.Host) error {
 	if p.host != nil {
 		return errors.New("csi: the part belongs to an agent already")
@@ -107,7 +105,7 @@ func (p *Part) Run(ctx context.Context) error {
 // Explain implements part.Explainer.
 func (p *Part) Explain(pod *v1.Pod) string { return p.manager.Waits(pod.UID) }
 
-// Housekeep implements part.Housekeeper: a claim may ask for a larger volume.
+// Housekeep implements part.Housekeeper: a claim may request a larger volume.
 func (p *Part) Housekeep([]*v1.Pod) {
 	select {
 	case p.look <- struct{}{}:
@@ -115,7 +113,7 @@ func (p *Part) Housekeep([]*v1.Pod) {
 	}
 }
 
-// changed has volumes go on that wait for an object.
+// changed wakes the volumes that wait for an object.
 func (p *Part) changed(r volumemgr.Ref) {
 	p.mu.Lock()
 	s := p.storage
@@ -131,7 +129,7 @@ func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]b
 	s := p.storage
 	p.mu.Unlock()
 	if s == nil {
-		return nil, errors.New("the agent is not complete")
+		return nil, errors.New("the agent has not started yet")
 	}
 	if found := s.Secrets(namespace)[name]; found != nil {
 		return plugins.ObjectOfSecret(found).Data, nil
@@ -139,7 +137,7 @@ func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]b
 	return nil, plugins.ErrNotFound
 }
 
-// exhausted ends a pod whose volume the node has no room for.
+// exhausted ends a pod with a volume that exceeds the node's limit of volumes.
 func (p *Part) exhausted(pod *v1.Pod, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,22 +14,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Pauses between two tries to make a volume larger, and how many volumes are at a
-// time.
+// Pauses between two tries to expand a volume, and the number of concurrent expansions.
 const (
 	firstExpand    = time.Second
 	lastExpand     = 2 * time.Minute
 	parallelExpand = 64 // those that hang give way after the two minutes of a call
 )
 
-// Reasons of events, the kubelet's.
+// Reasons of events, as in the kubelet.
 const (
 	reasonExpanded    = "FileSystemResizeSuccessful"
 	reasonNotExpanded = "VolumeResizeFailed"
 )
 
-// expands makes volumes larger whose claims ask for it, whenever something has
-// changed, and again after failures. One that takes long holds up no other.
+// expands expands volumes whose claims request a larger size, after each change, and again after
+// failures. A slow expansion does not delay others.
 func (p *Part) expands(ctx context.Context) {
 	x := &expansions{slots: make(chan struct{}, parallelExpand), volumes: map[block.Volume]*try{}}
 	defer x.wg.Wait()
@@ -46,7 +45,7 @@ func (p *Part) expands(ctx context.Context) {
 	}
 }
 
-// expansions are the volumes that are to be made larger.
+// expansions holds the volumes to expand.
 type expansions struct {
 	slots chan struct{}
 	wg    sync.WaitGroup
@@ -63,7 +62,7 @@ type try struct {
 	running  bool
 }
 
-// expandAll starts the expansions that are due, and returns the time until the next.
+// expandAll starts the expansions that are due, and returns the time until the next one.
 func (p *Part) expandAll(ctx context.Context, x *expansions) time.Duration {
 	needed := map[block.Volume]block.Expansion{}
 	for _, pod := range p.host.Pods() {
@@ -104,7 +103,7 @@ func (p *Part) try(ctx context.Context, x *expansions, t *try, e block.Expansion
 	x.mu.Lock()
 	t.running = false
 	if err == nil && done {
-		t.failures, t.until = 0, time.Now().Add(firstExpand) // the claim is seen to have changed by then
+		t.failures, t.until = 0, time.Now().Add(firstExpand) // the change of the claim has been observed by then
 	} else {
 		t.failures++
 		t.until = time.Now().Add(retry.Backoff{First: firstExpand, Max: lastExpand}.After(t.failures))
@@ -113,8 +112,8 @@ func (p *Part) try(ctx context.Context, x *expansions, t *try, e block.Expansion
 	p.Housekeep(nil)
 }
 
-// expand makes a volume larger, and informs the pod's owner. It reports false if there
-// was nothing to do by the claim as it is now: that in memory follows some time later.
+// expand expands a volume, and sends an event. It reports false if the current claim needs no
+// expansion: the claim in memory may be older.
 func (p *Part) expand(ctx context.Context, e block.Expansion) (bool, error) {
 	name := e.Spec.Name()
 	done, err := p.manager.Expand(ctx, e, p.cfg.Claims)
@@ -130,7 +129,7 @@ func (p *Part) expand(ctx context.Context, e block.Expansion) (bool, error) {
 	return done, err
 }
 
-// expansions are a pod's volumes with claims.
+// expansions returns the volumes of a pod that have claims.
 func (p *Part) expansions(pod *v1.Pod) (out []block.Expansion) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -53,8 +53,8 @@ func (p *Part) Admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// volumesOf are the persistent volumes of CSI drivers that a pod has, as far as its
-// claims are known.
+// volumesOf returns the persistent volumes of CSI drivers that a pod has. Unknown claims are
+// skipped.
 func (p *Part) volumesOf(pod *v1.Pod) (out []block.Volume) {
 	for i := range pod.Spec.Volumes {
 		claim := claimOf(pod, &pod.Spec.Volumes[i])
@@ -76,7 +76,7 @@ func (p *Part) volumesOf(pod *v1.Pod) (out []block.Volume) {
 	return out
 }
 
-// claimOf is the name of the claim that a volume comes from.
+// claimOf returns the name of a volume's claim.
 func claimOf(pod *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -89,7 +89,7 @@ const (
 func (h *handler) fit(w http.ResponseWriter, r *http.Request) {
 	f, ok := h.agent.(Fitter)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not tell where a pod would run"))
+		say(w, http.StatusNotImplemented, errors.New("this agent cannot check whether a pod would fit"))
 		return
 	}
 	var pods v1.PodList

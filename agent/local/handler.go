@@ -317,7 +317,7 @@ func decode(w http.ResponseWriter, r *http.Request, what string, into any) bool 
 func (h *handler) streamer(w http.ResponseWriter) (Streamer, bool) {
 	s, ok := h.agent.(Streamer)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent joins nobody to its pods"))
+		say(w, http.StatusNotImplemented, errors.New("this agent has no exec, attach or port forwarding"))
 	}
 	return s, ok
 }

@@ -201,7 +201,7 @@ func signed(n *uint64) int64 { return int64(min(*n, 1<<62)) }
 func (h *handler) history(w http.ResponseWriter, _ *http.Request) {
 	m, ok := h.agent.(Historian)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not remember what was used: what local.Handler serves is no local.Historian"))
+		say(w, http.StatusNotImplemented, errors.New("this agent keeps no usage history: what local.Handler serves is no local.Historian"))
 		return
 	}
 	reply(w, m.History())

@@ -58,7 +58,7 @@ type Image struct {
 func (h *handler) images(w http.ResponseWriter, r *http.Request) {
 	i, ok := h.agent.(Imager)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not tell of images"))
+		say(w, http.StatusNotImplemented, errors.New("this agent does not list images"))
 		return
 	}
 	images, err := i.Images(r.Context())

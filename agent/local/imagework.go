@@ -44,14 +44,14 @@ func (h *handler) imageWork(do func(k ImageKeeper, r *http.Request) (any, error)
 	return func(w http.ResponseWriter, r *http.Request) {
 		k, ok := h.agent.(ImageKeeper)
 		if !ok {
-			say(w, http.StatusNotImplemented, errors.New("this agent does not bring or remove images"))
+			say(w, http.StatusNotImplemented, errors.New("this agent does not pull, load or remove images"))
 			return
 		}
 		select {
 		case h.imageSlots <- struct{}{}:
 			defer func() { <-h.imageSlots }()
 		default:
-			say(w, http.StatusTooManyRequests, fmt.Errorf("%d pulls, loads and removals of images are at work already; try again later", maxImageWork))
+			say(w, http.StatusTooManyRequests, fmt.Errorf("%d pulls, loads and removals of images run already; try again later", maxImageWork))
 			return
 		}
 		if err := checkImageWork(r); err != nil {

@@ -112,7 +112,7 @@ func (c *Client) Node(ctx context.Context) (*v1.Node, error) {
 func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
 	n, ok := h.agent.(NodeExplainer)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not tell of its node: what local.Handler serves is no local.NodeExplainer"))
+		say(w, http.StatusNotImplemented, errors.New("this agent does not explain its node: what local.Handler serves is no local.NodeExplainer"))
 		return
 	}
 	reply(w, n.WhyNode())

@@ -27,7 +27,7 @@ const onlyCPUAndMemory = "only_cpu_and_memory"
 func (h *handler) summary(w http.ResponseWriter, r *http.Request) {
 	m, ok := h.agent.(Measurer)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not tell what the node uses"))
+		say(w, http.StatusNotImplemented, errors.New("this agent has no usage statistics"))
 		return
 	}
 	ask := m.Summary
@@ -47,7 +47,7 @@ func (h *handler) summary(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s == nil {
-		say(w, http.StatusInternalServerError, errors.Join(err, errors.New("nothing could be read")))
+		say(w, http.StatusInternalServerError, errors.Join(err, errors.New("no statistics could be read")))
 		return
 	}
 	if err != nil {

@@ -85,7 +85,7 @@ type Reservation interface {
 }
 
 // ErrChanged is returned by Commit if the reserved resources have been taken since Reserve.
-var ErrChanged = errors.New("what was reserved has been taken meanwhile")
+var ErrChanged = errors.New("the reserved resources were allocated to another pod meanwhile")
 
 // Aligned is a Reservation of resources on NUMA nodes. The next part that decides on NUMA
 // nodes includes it in its decision.

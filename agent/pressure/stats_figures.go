@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/node/stats"
 )
 
-var errNoThreads = errors.New("threads of the node are not known")
+var errNoThreads = errors.New("the number of the node's threads is unknown")
 
 // ForEviction returns the figures as package eviction asks for them. Each
 // question reads what it needs and no more; those about memory and threads read

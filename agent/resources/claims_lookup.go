@@ -39,7 +39,7 @@ var _ dra.Claims = (*ClaimLookup)(nil)
 func (l *ClaimLookup) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	from := l.from.Load()
 	if from == nil {
-		return nil, errors.New("no agent looks for ResourceClaims yet")
+		return nil, errors.New("the agent has not started yet; ResourceClaims are unknown")
 	}
 	c := from.ResourceClaims(namespace)[name]
 	if c == nil {

@@ -54,8 +54,8 @@ func attach(to podspec.Attachment, a devicemgr.Attachment) podspec.Attachment {
 }
 
 var (
-	errDevicesNotRestored = errors.New("devices: which of them the container has is not known yet")
-	errRemade             = errors.New("devices: the container was given new ones, and is made with them next")
+	errDevicesNotRestored = errors.New("devices: the devices of the running container are not known yet")
+	errRemade             = errors.New("devices: the container has new devices, and its next instance gets them")
 )
 
 // BeforeCreate implements part.Creator: the devices of the container are made

@@ -20,7 +20,7 @@ const startPatience = time.Second
 
 var (
 	// errPreparing is for a start that does not wait any longer.
-	errPreparing    = errors.New("the plugin has not made them ready yet")
+	errPreparing    = errors.New("the device plugin has not prepared the devices yet (PreStartContainer)")
 	errDevicesEnded = errors.New("the agent is stopping")
 )
 

@@ -80,7 +80,7 @@ func (p *Placement) pinning(uid types.UID, name string) podspec.Pinning {
 }
 
 // errNotRestored keeps containers from being created where others may run.
-var errNotRestored = errors.New("not known yet which CPUs the running pods have")
+var errNotRestored = errors.New("the CPUs of running pods are not known yet")
 
 // BeforeCreate implements part.Creator: the container is created on the CPUs that
 // are its own at this moment. Cpusets are not changed until created was called.

@@ -74,7 +74,7 @@ func (p *Placement) wants(c *container) (numa.CPUSet, bool) {
 
 // errCreating means that containers were being created all the time, so that it is
 // not known what they run on.
-var errCreating = errors.New("the creation of containers does not end")
+var errCreating = errors.New("the CPUs in use are unknown: containers are being created all the time")
 
 // apply gives live containers their cpusets, after all that are being created are
 // there; with barrier it waits for these in any case. What fails is tried again by

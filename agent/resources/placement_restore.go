@@ -210,7 +210,7 @@ func (p *Placement) had(c placementRecord, live map[string]numa.CPUSet) (map[str
 	}
 	pod, err := cpumgr.DecodePod(c.CPUs)
 	if err == nil && pod.UID != c.Pod.UID {
-		err = fmt.Errorf("they are those of pod %q", pod.UID)
+		err = fmt.Errorf("the checkpoint has the CPUs of pod %q", pod.UID)
 	}
 	if err != nil {
 		return live, []error{fmt.Errorf("pod %s: CPUs in its checkpoint: %w", c.Pod.UID, err)}

@@ -154,7 +154,7 @@ func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	}
 	had, err := p.cfg.Store.Read(kubeletKey)
 	if hangs(err) {
-		return nil, fmt.Errorf("read which of the kubelet's allocations are known: %w", err)
+		return nil, fmt.Errorf("list imported allocations of the kubelet: %w", err)
 	}
 	if err == nil && string(had) == strconv.FormatUint(checksum, 10) {
 		return nil, nil

@@ -52,7 +52,7 @@ func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
 }
 
 // errAnew has a sync be made again.
-var errAnew = errors.New("the pod has been allocated other resources since the sync began")
+var errAnew = errors.New("the pod's allocation changed during the sync")
 
 // confirmed lets a sync go on that goes by what the records say.
 func (p *Resize) confirmed(pod *v1.Pod) error {

@@ -43,7 +43,7 @@ func (p *Resize) readAll(ctx context.Context) error {
 		}
 		if theirs[types.UID(key)] != nil { // the record is older
 			if err := part.Delete(ctx, p.cfg.Store, key); err != nil {
-				return fmt.Errorf("remove allocation record of %s, which a kubelet has changed since: %w", key, err)
+				return fmt.Errorf("remove allocation record of pod %s, which is older than the kubelet's: %w", key, err)
 			}
 			continue
 		}

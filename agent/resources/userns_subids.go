@@ -52,7 +52,7 @@ func subIDs(ctx context.Context, name string, run func(ctx context.Context, args
 		return ids, false, fmt.Errorf("getsubids -g %s: %w", name, err)
 	}
 	if string(users) != string(groups) {
-		return ids, false, fmt.Errorf("user %s has other user IDs than group IDs set aside: %.100q and %.100q; want the same", name, users, groups)
+		return ids, false, fmt.Errorf("user %s: subordinate user IDs are %.100q and group IDs %.100q; want the same", name, users, groups)
 	}
 	if ids, err = parseSubIDs(string(users)); err != nil {
 		return ids, false, fmt.Errorf("getsubids %s: %w", name, err)
@@ -65,7 +65,7 @@ func parseSubIDs(text string) (UserIDs, error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	f := strings.Fields(lines[0])
 	if len(lines) != 1 || len(f) != 4 {
-		return UserIDs{}, fmt.Errorf("%.100q; want one line of a number, a user, the first ID and how many there are", text)
+		return UserIDs{}, fmt.Errorf("line %.100q: want length, user, first ID and number of IDs", text)
 	}
 	first, err1 := strconv.ParseUint(f[2], 10, 32)
 	count, err2 := strconv.ParseUint(f[3], 10, 32)

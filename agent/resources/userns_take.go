@@ -130,7 +130,7 @@ func (p *UserNamespaces) read() (*ranges, error) {
 				continue
 			}
 			if err == nil {
-				err = fmt.Errorf("range of %d IDs from %d on, under a key that says %d from %d on", length, first, blocks, named)
+				err = fmt.Errorf("record has a range of %d IDs from %d; its file name says %d from %d", length, first, blocks, named)
 			}
 		}
 		p.damaged(out, key, value, err)

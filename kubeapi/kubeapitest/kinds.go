@@ -22,7 +22,7 @@ type object interface {
 	metav1.Object
 }
 
-// kind is a resource with its types.
+// kind is a resource with its Go types.
 type kind struct {
 	resource kubeapi.Resource
 	object   object         // an empty one

@@ -25,8 +25,8 @@ func (s *Server) Create(obj object) {
 	}
 }
 
-// Put stores a copy of an object in place of the one of that name, with status and
-// UID, as only the server itself can.
+// Put stores a copy of an object and replaces the object of that name, including status and UID,
+// which clients cannot set.
 func (s *Server) Put(obj object) {
 	k, err := s.kindOf(obj)
 	if err != nil {

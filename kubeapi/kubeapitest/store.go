@@ -27,7 +27,7 @@ type event struct {
 	revision uint64
 	kind     watch.EventType
 	resource kubeapi.Resource
-	object   object // as it is, or for a deletion was last
+	object   object // the object after the change; for a deletion, its last state
 	before   object // nil for a new one
 	had, has fields.Set
 }

@@ -44,7 +44,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errUnreachable
 	}
 	stop := make(chan struct{})
-	go func() { // a body that is read fails when its call is over
+	go func() { // reading the body fails after the call has ended
 		select {
 		case <-req.Context().Done():
 			_ = r.CloseWithError(req.Context().Err())
@@ -69,7 +69,7 @@ func (s *Server) prompt(req *http.Request) bool {
 	return !s.hang && len(s.faults) == 0
 }
 
-// now has the server answer in the caller's goroutine.
+// now answers the call in the caller's goroutine.
 func (t transport) now(req *http.Request) (_ *http.Response, err error) {
 	if err := req.Context().Err(); err != nil {
 		_ = req.Body.Close()
@@ -90,7 +90,7 @@ func (t transport) now(req *http.Request) (_ *http.Response, err error) {
 	}, nil
 }
 
-// recorder keeps an answer.
+// recorder stores an answer.
 type recorder struct {
 	header http.Header
 	code   int // 0: not yet
@@ -110,7 +110,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.body.Write(b)
 }
 
-// body ends its watcher when it is closed.
+// body ends its watch when it is closed.
 type body struct {
 	*io.PipeReader
 	once sync.Once
@@ -122,7 +122,7 @@ func (b *body) Close() error {
 	return b.PipeReader.Close()
 }
 
-// writer writes an answer into a pipe.
+// writer writes an answer to a pipe.
 type writer struct {
 	header  http.Header
 	code    int

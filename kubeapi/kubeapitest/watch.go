@@ -26,7 +26,7 @@ type stream struct {
 	selector  fields.Selector
 	bookmarks bool
 
-	// Server.mu guards these.
+	// Server.mu guards these fields.
 	pending []event       // selected, and not sent yet
 	news    chan struct{} // has a value when pending has
 	silent  bool
@@ -122,7 +122,7 @@ func (st *stream) leave() {
 	delete(st.s.streams[st.k.resource], st)
 }
 
-// begin reports all that is there.
+// begin sends the existing objects.
 func (st *stream) begin(have []object, at uint64, mark bool) bool {
 	for _, o := range have {
 		if !st.send(watch.Added, o) {
@@ -182,7 +182,7 @@ func (st *stream) take() (events []event, at uint64, silent bool) {
 	return events, st.s.revision, st.silent
 }
 
-// selects reports whether the watch is about an object that has these fields.
+// selects reports whether the selector of the watch matches an object with these fields.
 func (st *stream) selects(o object, fields fields.Set) bool {
 	return (st.q.Key.Namespace == "" || o.GetNamespace() == st.q.Key.Namespace) && st.selector.Matches(fields)
 }

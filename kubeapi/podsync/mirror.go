@@ -92,7 +92,7 @@ func isMirrorOf(mirror, static *v1.Pod) bool {
 // deleted first. It blocks on the server, and on another call for a pod of that
 // name.
 func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
-	// The common case comes first: it needs no call and no turn.
+	// The common case comes first: it calls nothing and does not wait for other calls.
 	if mirror != nil && mirror.DeletionTimestamp == nil && isMirrorOf(mirror, static) {
 		return nil
 	}
@@ -115,14 +115,14 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	if hash == "" {
 		return fmt.Errorf("mirror of %s: the static pod has no annotation %s", keyOf(static), podmeta.AnnotationHash)
 	}
-	// An owner without a UID is refused by the API.
+	// The API refuses an owner without a UID.
 	if uid == "" {
 		return fmt.Errorf("mirror of %s: the Node %s has no UID", keyOf(static), m.cfg.NodeName)
 	}
 	err = m.cfg.Client.Create(ctx, kubeapi.Pods, keyOf(static), m.image(static, hash, uid), nil)
 	if apierrors.IsAlreadyExists(err) {
-		// The caller's view was old, or an earlier Create was answered too late: the
-		// mirror may be the right one already.
+		// The caller's version was outdated, or an earlier Create succeeded after its deadline: the
+		// existing mirror may be up to date.
 		var there v1.Pod
 		if err := m.cfg.Client.Get(ctx, kubeapi.Pods, keyOf(static), &there); err != nil {
 			return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
@@ -162,21 +162,20 @@ func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
 	return m.remove(ctx, mirror)
 }
 
-// remove deletes a mirror. The caller has the turn for its name.
+// remove deletes a mirror. The caller has called begin for its name.
 func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
-	// A deletion that meets an ordinary pod would end it: a wrong caller is stopped
-	// here.
+	// Deleting an ordinary pod would end it, so a wrong call is refused here.
 	if !podmeta.IsMirror(mirror) {
 		return fmt.Errorf("refused to delete %s, which is not a mirror pod", keyOf(mirror))
 	}
-	// 0 seconds: nothing runs for a mirror that could need a grace period.
+	// No grace period: nothing runs for a mirror.
 	var now int64
 	opts := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	if mirror.UID != "" {
 		opts.Preconditions = &metav1.Preconditions{UID: &mirror.UID}
 	}
 	err := m.cfg.Client.Delete(ctx, kubeapi.Pods, keyOf(mirror), opts)
-	// The precondition failed: it is gone, and another pod has its name.
+	// The precondition failed: the mirror is gone, and another pod has its name.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -206,8 +205,8 @@ func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err er
 			m.mu.Unlock()
 			return func() {
 				m.mu.Lock()
-				// Out of the map before the channel is closed: a woken caller must
-				// find the place free.
+				// Removed from the map before the channel is closed: a waiting caller must not find
+				// it there.
 				delete(m.busy, k)
 				m.mu.Unlock()
 				close(mine)
@@ -222,7 +221,7 @@ func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err er
 	}
 }
 
-// keyOf names an object in maps and for calls: one name has one object of a kind at a time.
+// keyOf returns the key of an object. A namespace has at most one object of a kind and name.
 func keyOf(o metav1.Object) kubeapi.Key {
 	return kubeapi.Key{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

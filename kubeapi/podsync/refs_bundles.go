@@ -45,7 +45,7 @@ const (
 )
 
 var (
-	errBundlesUnsupported = errors.New("the API server has no ClusterTrustBundles (certificates.k8s.io/v1beta1)")
+	errBundlesUnsupported = errors.New("the API server does not serve ClusterTrustBundles (certificates.k8s.io/v1beta1)")
 	errNotYet             = errors.New("the API server has not answered yet")
 )
 

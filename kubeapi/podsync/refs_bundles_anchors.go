@@ -11,11 +11,10 @@ import (
 // pemType is the PEM type of a certificate (RFC 7468).
 const pemType = "CERTIFICATE"
 
-// anchors are certificates that are trusted, by the SHA-256 of each.
+// anchors maps the SHA-256 of trusted certificates to their DER.
 type anchors map[string][]byte
 
-// add adds the certificates of a text, without headers, other blocks and text in
-// between.
+// add adds the certificates of a PEM text. It ignores headers, other blocks, and text in between.
 func (a anchors) add(text string) {
 	for rest := []byte(text); ; {
 		var b *pem.Block

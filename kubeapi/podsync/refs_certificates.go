@@ -58,9 +58,10 @@ const (
 	// poll is the first pause between two reads of a request; it doubles up to
 	// maxPoll.
 	poll, maxPoll = 250 * time.Millisecond, 2 * time.Second
-	// jitter is up to how much later than beginRefreshAt a refresh begins; the kubelet's.
+	// jitter is the maximum delay of a refresh after beginRefreshAt, as in the kubelet.
 	jitter = 5 * time.Minute
-	// overdueAfter is how long after beginRefreshAt a pod has an event; the kubelet's.
+	// overdueAfter is the time after beginRefreshAt at which the pod gets an event, as in the
+	// kubelet.
 	overdueAfter = 10 * time.Minute
 	// abandonAfter is how long a request may be unreadable before it counts as
 	// deleted; the kubelet's. A node gets 403 for a request that does not exist,
@@ -73,7 +74,7 @@ const (
 
 var (
 	errNotIssued   = errors.New("the certificate has not been issued yet")
-	errUnsupported = errors.New("the API server has no PodCertificateRequests (certificates.k8s.io/v1 or v1beta1)")
+	errUnsupported = errors.New("the API server does not serve PodCertificateRequests (certificates.k8s.io/v1 or v1beta1)")
 )
 
 // source is one source of a projected volume.
@@ -89,13 +90,13 @@ type certificateRecord struct {
 	turn   chan struct{}
 	signer string
 
-	key, chain       []byte    // in PEM; nil: nothing was issued yet
+	key, chain       []byte    // in PEM; nil if nothing was issued yet
 	refreshAt        time.Time // beginRefreshAt, with the jitter
 	notAfter         time.Time
 	overdue, expired bool // the event about it was sent
 
 	request *request // pending; nil: none
-	refused error    // the final error after a denied or failed request; nil: none
+	refused error    // the error after a denied or failed request, which is final; nil if there is none
 	state   string   // of that request: denied, failed or ""
 }
 
@@ -185,7 +186,7 @@ func (i *CertificateIssuer) Certificate(ctx context.Context, pod *v1.Pod, volume
 		return nil, nil, err
 	}
 	if podmeta.IsStatic(pod) || podmeta.IsMirror(pod) {
-		return nil, nil, errors.New("static pods have no certificates: no API server knows them by their UID")
+		return nil, nil, errors.New("static pods cannot have certificates: the API server has their mirror pods, with other UIDs")
 	}
 	r := i.record(source{pod.UID, volume, index}, want.SignerName)
 	select {
@@ -341,9 +342,9 @@ func (i *CertificateIssuer) ask(ctx context.Context, pod *v1.Pod, want *v1.PodCe
 	return &request{name: name, beta: beta, public: key.Public(), key: pemKey, made: time.Now()}, nil
 }
 
-// create makes the request in v1, or in v1beta1 where the API server has no v1
-// (before Kubernetes 1.37), and returns its name. Nothing is remembered of the server:
-// it may be another one by the next request, hours later.
+// create makes the request in v1, or in v1beta1 where the API server has no v1 (before Kubernetes
+// 1.37), and returns its name. The version is not remembered: the next request may be hours later,
+// at another API server.
 func (i *CertificateIssuer) create(ctx context.Context, q *certificatesv1.PodCertificateRequest) (name string, beta bool, err error) {
 	k, made := kubeapi.Key{Namespace: q.Namespace}, &certificatesv1.PodCertificateRequest{}
 	if err := i.cfg.Client.Create(ctx, kubeapi.PodCertificateRequests, k, q, made); !unserved(err) {
@@ -377,8 +378,8 @@ func (i *CertificateIssuer) read(ctx context.Context, namespace string, q *reque
 	return &got.Status, err
 }
 
-// unserved reports whether an API server does not have the resource at all: its answer
-// is not a Status then.
+// unserved reports whether an API server does not serve the resource: its answer is then not a
+// Status.
 func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
@@ -422,8 +423,8 @@ func (i *CertificateIssuer) refuse(pod *v1.Pod, r *certificateRecord, state, how
 	return err
 }
 
-// take accepts an issued certificate. If it is invalid, the request is not repeated
-// before the API server has deleted this one: the signer would return the same.
+// take stores an issued certificate. If the certificate is invalid, no new request is made until
+// the API server has deleted this one: the signer would issue the same certificate.
 func (i *CertificateIssuer) take(r *certificateRecord, s *certificatesv1.PodCertificateRequestStatus) error {
 	if s.BeginRefreshAt == nil || s.NotAfter == nil {
 		return fmt.Errorf("PodCertificateRequest %s was issued without beginRefreshAt and notAfter", r.request.name)

@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// maxChain is the maximum number of certificates in a chain, far more than verifiers accept.
+// maxChain limits the certificates of a chain. Verifiers accept far fewer.
 const maxChain = 32
 
 // generate makes a key of a type of KEP-4317.

@@ -28,7 +28,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// stateAt is the kubelet's word for a source.
+// stateAt returns the kubelet's name of a source's state.
 func (r *certificateRecord) stateAt(now time.Time) string {
 	switch {
 	case r.state != "":

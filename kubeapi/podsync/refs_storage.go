@@ -191,7 +191,7 @@ func (s *Storage) Driver(ctx context.Context, name string) (plugins.CSIDriver, e
 	return plugins.CSIDriver{}, fmt.Errorf("CSIDriver %s: %w", name, plugins.ErrNotFound)
 }
 
-// driverOf returns the content of an object, with the API's defaults.
+// driverOf returns the content of a CSIDriver, with the API's defaults.
 func driverOf(o *storagev1.CSIDriver) plugins.CSIDriver {
 	is := func(b *bool) bool { return b != nil && *b }
 	d := plugins.CSIDriver{

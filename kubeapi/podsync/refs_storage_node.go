@@ -38,7 +38,7 @@ func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, 
 	if err != nil {
 		return err
 	}
-	// A driver whose labels contradict the node's is left out; others are not
+	// A driver whose labels contradict those of the Node is skipped; other drivers are not
 	// affected.
 	fine := slices.DeleteFunc(slices.Clone(installed), func(d plugins.CSINodeDriver) bool { return bad[d.Name] != nil })
 	if err := s.patchNode(ctx, k, patch); err != nil {
@@ -69,7 +69,8 @@ func (s *Storage) patchNode(ctx context.Context, k kubeapi.Key, patch []byte) er
 	if patch == nil {
 		return nil
 	}
-	// The status subresource carries labels and annotations, and is the node's own.
+	// The patch uses the status subresource, which a node may write, and which accepts labels and
+	// annotations.
 	if err := s.cfg.Client.Patch(ctx, kubeapi.Nodes, k, types.StrategicMergePatchType, patch, nil, "status"); err != nil {
 		return fmt.Errorf("node %s: %w", k.Name, err)
 	}
@@ -95,12 +96,12 @@ func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []strin
 	bad = map[string]error{}
 	for _, d := range installed {
 		if d.NodeID == "" {
-			bad[d.Name] = fmt.Errorf("driver %s has no name for the node", d.Name)
+			bad[d.Name] = fmt.Errorf("driver %s returned no node ID", d.Name)
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
 			if v, ok := has[key]; ok && v != d.Topology[key] {
-				bad[d.Name] = fmt.Errorf("driver %s: topology label %s is to be %q, and the node has %q", d.Name, key, d.Topology[key], v)
+				bad[d.Name] = fmt.Errorf("driver %s: topology label %s: the driver has %q, the node has %q", d.Name, key, d.Topology[key], v)
 			}
 		}
 		if bad[d.Name] != nil {
@@ -304,7 +305,7 @@ func claimPatch(claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaim
 			diff[name] = nil
 			continue
 		}
-		// In a merge patch a removed key of a map has to be null.
+		// A merge patch removes a key of a map by the value null.
 		var a, b map[string]any
 		if json.Unmarshal(v, &a) == nil && json.Unmarshal(now, &b) == nil && diff[name] != nil {
 			for key := range a {

@@ -48,8 +48,8 @@ type TokenKeeperConfig struct {
 
 const (
 	tokenDefaultPatience = 5 * time.Second
-	// again is how long an outdated token is used before the issuer is called
-	// again, and how long a store that could not be listed is not tried again.
+	// again is how long an outdated token is used before the issuer is called again, and the pause
+	// before a store that could not be listed is read again.
 	again = time.Minute
 )
 
@@ -229,7 +229,7 @@ func (k *TokenKeeper) Retain(known func(types.UID) bool) {
 // prefix begins the keys of tokens.
 const prefix = "token-"
 
-// tokenKeyOf is the same for requests whose tokens are the same.
+// tokenKeyOf returns the key of a request. Requests for the same token have the same key.
 func tokenKeyOf(namespace, account string, spec authenticationv1.TokenRequestSpec) string {
 	if s := spec.ExpirationSeconds; s != nil && *s == 0 {
 		spec.ExpirationSeconds = nil
@@ -246,7 +246,7 @@ func tokenKeyOf(namespace, account string, spec authenticationv1.TokenRequestSpe
 	return prefix + string(uid) + "-" + hex.EncodeToString(h[:16])
 }
 
-// podOf is the pod that the token of a key is bound to, "" for none.
+// podOf returns the UID of the pod to which the token of a key is bound; "" if there is none.
 func podOf(id string) types.UID {
 	id = strings.TrimPrefix(id, prefix)
 	if i := strings.LastIndexByte(id, '-'); i > 0 {
@@ -269,8 +269,8 @@ func (k *TokenKeeper) write(id string, t *kept) error {
 	return k.cfg.Memory.Write(id, b)
 }
 
-// load reads the tokens that earlier processes stored, unless that has succeeded before or was
-// tried a moment ago. It returns when ctx ends.
+// load reads the tokens that earlier processes stored, unless it has succeeded before or was just
+// tried. It returns when ctx ends.
 func (k *TokenKeeper) load(ctx context.Context) {
 	select {
 	case k.loading <- struct{}{}:
@@ -312,7 +312,7 @@ func (k *TokenKeeper) recall() bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.Copy(have, k.have) // tokens issued meanwhile are newer
+	maps.Copy(have, k.have) // tokens issued meanwhile replace stored ones
 	k.have = have
 	return true
 }
@@ -331,7 +331,7 @@ func (k *TokenKeeper) read(id string) (*kept, error) {
 		return is, err
 	}
 	switch {
-	case k.cfg.Seal == nil: // it is usable in this process
+	case k.cfg.Seal == nil: // the token is usable in this process
 		err = k.cfg.Memory.Delete(id)
 	case k.cfg.Seal.Encrypts(): // there is a key now
 		err = k.write(id, is)

@@ -134,7 +134,7 @@ func NewSink(cfg SinkConfig) (*Sink, error) {
 
 // Update publishes a pod's status. It blocks for at most four calls to the server.
 func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
-	// This is no result of the server: a call that is too early must not extend the
+	// The error is not an answer of the server: a call that comes too early must not extend the
 	// requested delay.
 	if err := s.mustWait(pod); err != nil {
 		return err
@@ -143,9 +143,9 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	if err == nil {
 		err = s.patch(ctx, pod, api, status)
 	}
-	// The name belongs to another pod, or the pod has changed in a way that the
-	// patch does not allow: try once more with the server's current version. A
-	// second conflict is left to statusmgr's back-off.
+	// The name belongs to another pod, or the patch does not apply to the server's version of the
+	// pod. The call is repeated once with the server's current version. A second conflict is left
+	// to statusmgr's back-off.
 	if apierrors.IsConflict(err) {
 		s.count(func(c *SinkCounts) { c.Conflicts++ })
 		if api, err = s.read(ctx, pod); err == nil {
@@ -166,9 +166,9 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	})
 	// The precondition failed, or the server could not decide.
 	if apierrors.IsConflict(err) {
-		_, err = s.read(ctx, pod) // which reports whether it is another one
+		_, err = s.read(ctx, pod) // returns ErrGone if the pod is another one
 		if err == nil {
-			err = errors.New("the API server reports a conflict, and has the pod")
+			err = errors.New("the API server reports a conflict, but its pod has the expected UID")
 		}
 	}
 	if err == nil {
@@ -249,7 +249,7 @@ func (s *Sink) learn(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	// Here and not by a timer: a Sink without calls has nothing that grows.
+	// Done here instead of by a timer: without calls, no entries are added.
 	for uid, k := range s.pods {
 		if now.Sub(k.at) > keep {
 			delete(s.pods, uid)

@@ -14,29 +14,30 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// theirs are the fields of the resource claim controller and the scheduler, which
-// patches never contain.
+// theirs lists the fields of the resource claim controller and the scheduler. Patches never contain
+// them.
 var theirs = map[string]bool{
 	"resourceClaimStatuses": true, "extendedResourceClaimStatus": true, "nodeAllocatableResourceClaimStatuses": true,
 }
 
-// ours are the conditions that a node writes; others are never changed.
+// ours lists the conditions that a node writes. Patches never contain others.
 var ours = map[v1.PodConditionType]bool{
 	v1.PodScheduled: true, v1.PodReady: true, v1.PodInitialized: true, v1.ContainersReady: true,
 	v1.PodResizeInProgress: true, v1.PodResizePending: true, v1.PodReadyToStartContainers: true,
 	v1.AllContainersRestarting: true, v1.DisruptionTarget: true,
 }
 
-// forward returns a status to publish that does not go back from the API's status.
+// forward returns the status to publish: next, adjusted so that it never goes back behind the API's
+// status.
 func forward(api, next v1.PodStatus) v1.PodStatus {
-	// Containers that are found running after an outage must not bring a pod back whose
-	// replacement runs elsewhere.
+	// The replacement of a terminal pod may run elsewhere. If containers are found running after an
+	// outage, the phase stays terminal.
 	if podmeta.IsTerminal(api.Phase) {
 		if anyRuns(next) {
-			return api // it is published once they have ended
+			return api // next is published when its containers have ended
 		}
-		// A rejection by a node that did not know of the pod's end, because its
-		// disk had failed, must not hide what the pod has done.
+		// After a failure of its disk, a node may not know that the pod has run, and reject it. The
+		// rejection must not replace the results of the containers.
 		if !anyContainer(next) && anyContainer(api) {
 			return api
 		}
@@ -44,7 +45,7 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 			next.Phase, next.Reason, next.Message = api.Phase, api.Reason, api.Message
 		}
 	}
-	// An observation of an old version of the spec must not hide that of a newer one.
+	// An observation of an old version of the spec must not replace that of a newer version.
 	next.ObservedGeneration = max(next.ObservedGeneration, api.ObservedGeneration)
 	// The time at which a node first saw the pod is set once.
 	if api.StartTime != nil && !api.StartTime.IsZero() {
@@ -62,7 +63,7 @@ func anyRuns(st v1.PodStatus) bool {
 	return slices.ContainsFunc(st.InitContainerStatuses, runs) || slices.ContainsFunc(st.ContainerStatuses, runs)
 }
 
-// anyContainer reports whether a status has a container: that of a pod that was rejected has none.
+// anyContainer reports whether a status has container statuses. A rejected pod has none.
 func anyContainer(st v1.PodStatus) bool {
 	return len(st.InitContainerStatuses) > 0 || len(st.ContainerStatuses) > 0
 }

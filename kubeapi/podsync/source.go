@@ -70,7 +70,7 @@ func (c SourceConfig) validate() error {
 			errs = append(errs, errors.New("SourceConfig."+name+" is "+d.String()+"; want a positive duration"))
 		}
 	}
-	// A Seal without a Memory has no effect: the Memory was most likely forgotten.
+	// A Seal without a Memory has no effect; most likely the Memory was forgotten.
 	if c.Seal != nil && c.Memory == nil {
 		errs = append(errs, errors.New("SourceConfig.Seal requires SourceConfig.Memory"))
 	}
@@ -136,7 +136,7 @@ type Source struct {
 	troubled bool // its last answer was an error
 	patient  bool // Patience is over
 	spoken   bool // something was delivered
-	partial  bool // the last delivery may lack pods
+	partial  bool // the last delivery may have lacked pods
 	changed  bool // since the last delivery
 	run      running
 	waiting  []chan struct{} // of calls of Ended, closed once Memory was written
@@ -153,7 +153,7 @@ type running struct {
 type entry struct {
 	pod  *v1.Pod // never changed
 	over *v1.Pod // a later version in a terminal phase that the watch has not delivered yet; nil
-	out  *v1.Pod // as it was delivered; nil before
+	out  *v1.Pod // the delivered version; nil before the first delivery
 	key  string  // in Memory
 	refs []Ref
 	// due is the time at which the pod is delivered even if objects that it refers to are not
@@ -214,22 +214,20 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	if err != nil {
 		return fmt.Errorf("podsync: %w", err)
 	}
-	// Before anything is recalled: objects that pods refer to are followed from then
-	// on.
+	// Set before stored objects are read: from then on, objects that pods refer to are followed.
 	s.run.ctx = ctx
 	memory := newKeeper(s.cfg)
 	s.mu.Lock()
 	s.run.memory = memory
 	s.mu.Unlock()
-	// Before the watch begins: its first answer is compared with the stored pods, to find
-	// those that were deleted.
+	// Before the watch begins: its first answer is compared with the stored pods, to find those
+	// that were deleted.
 	s.recall(memory)
 	s.run.wg.Go(func() { _ = pods.Run(ctx) })
 	if memory != nil {
 		s.run.wg.Go(func() { memory.run(ctx, s.wanted) })
 	}
-	// After Patience the remembered pods are delivered, although the server may yet
-	// answer.
+	// After Patience the stored pods are delivered, even if the server may still answer.
 	impatient := time.AfterFunc(s.cfg.Patience, s.impatient)
 	defer impatient.Stop()
 	timer := time.NewTimer(0)
@@ -251,7 +249,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 			timer.Reset(max(time.Until(next), time.Millisecond))
 		}
 	}
-	// The state does not change after this; it is stored a last time below.
+	// The state no longer changes; it is stored a last time below.
 	s.run.wg.Wait()
 	if memory != nil {
 		memory.keepAll(s.wanted)
@@ -259,7 +257,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	return nil
 }
 
-// endedPatience bounds how long the terminal status of a pod waits for the disk.
+// endedPatience limits how long the terminal status of a pod waits for the disk.
 const endedPatience = time.Second
 
 // Ended stores a version of a pod whose phase is terminal in Memory at once; it is
@@ -310,12 +308,12 @@ func (s *Source) impatient() {
 func (s *Source) failed(err error, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// 401 and 403 are answers: the gate stays open, as the next try may have a new
+	// 401 and 403 are answers: the gate stays open, since the next attempt may have a new
 	// certificate.
 	if !kubeapi.IsAnswer(err) {
 		s.gate.Close()
 	}
-	// Logged once for each outage, not for each try.
+	// Logged once for each outage, not for each attempt.
 	if !s.troubled {
 		s.cfg.Log.Warn("failed to read pods from the API server; keeping the last state", zap.Error(err), zap.Duration("retry", again))
 	}
@@ -328,7 +326,8 @@ func (s *Source) well() {
 	if s.troubled {
 		s.cfg.Log.Info("read pods from the API server again")
 	}
-	// The stored state is confirmed, also if it did not change.
+	// The server has confirmed the stored state, which is delivered as complete even if it did not
+	// change.
 	s.changed = s.changed || !s.synced && s.spoken
 	s.troubled, s.synced = false, true
 	s.gate.Open()

@@ -90,8 +90,8 @@ type keeper struct {
 type saved struct {
 	is metav1.Object
 	at time.Time
-	// later is a version that differs from it only in its status; nil: none was
-	// compared.
+	// later is the last compared version that differs from the saved one only in its status; nil if
+	// there is none.
 	later metav1.Object
 }
 
@@ -99,12 +99,12 @@ type saved struct {
 // at each check, of which there is one for every change of any pod: on a failing
 // disk each would repeat all failed writes.
 type failure struct {
-	is metav1.Object // that was not written; nil: it was not deleted
+	is metav1.Object // the version that was not written; nil if a deletion failed
 	at time.Time
 }
 
-// rests returns the time until the failed write of that version, or the failed deletion if
-// it is nil, is tried again; 0 if it is due.
+// rests returns the time until the failed write of is, or the failed deletion if is is nil, is
+// tried again; 0 if it is due.
 func (f failure) rests(is metav1.Object) time.Duration {
 	if (is == nil) != (f.is == nil) || is != nil && !same(f.is, is) && !statusOnly(f.is, is) {
 		return 0
@@ -186,7 +186,7 @@ func (k *keeper) look() {
 // run writes until ctx ends. It may block on the disk; no other goroutine waits for
 // it.
 func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool, func())) {
-	// Nothing is due at first: the timer has any long time.
+	// Initially nothing is due; the timer is set to any long time.
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	for {
@@ -233,8 +233,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		if ok && (old.is == it.is || same(old.is, it.is)) {
 			continue
 		}
-		// Statuses that this node has published return by the watch, often many in a
-		// minute. Not each of them is written, to spare flash storage.
+		// Statuses that this node has published come back through the watch, often many in a
+		// minute. They are not all written, to spare flash storage.
 		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
 			old.later = it.is
 			k.have[it.key] = old
@@ -258,8 +258,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		delete(k.unknown, news[i].key)
 		k.have[news[i].key] = saved{is: news[i].is, at: time.Now()}
 	}
-	// Deletions come last: a crash before them leaves too much, which the server's
-	// next answer corrects.
+	// Deletions come last: if a crash prevents them, too much is stored, which the server's next
+	// answer corrects.
 	if complete {
 		remove := func(key string) {
 			if wait := k.failed[key].rests(nil); !now && wait > 0 {
@@ -329,8 +329,7 @@ func (k *keeper) delete(key string) error {
 // isSecret reports whether a key is that of a Secret.
 func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
 
-// writesAtOnce is how many objects are written at a time: syncs of a disk that wait for
-// each other take as long as one.
+// writesAtOnce limits concurrent writes: concurrent syncs of a disk take no longer than one.
 const writesAtOnce = 8
 
 // writeAll writes objects, and returns an error or nil for each.
@@ -362,7 +361,7 @@ func (k *keeper) write(it item) error {
 	return k.memory.Write(it.key, b)
 }
 
-// recall reads all stored values that can be decoded and decrypted.
+// recall returns all stored values that can be decoded and decrypted.
 func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 	keys, err := k.memory.Keys()
 	if err != nil {
@@ -382,9 +381,8 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 			continue // not a value of this package
 		}
 		if err := k.read(key, into); err != nil {
-			// Without a key, encrypted values are kept: the next start may have the
-			// key. Values that were encrypted with another key are removed when the
-			// server has answered.
+			// Without a key, encrypted values are kept: the next start may have the key. Values
+			// that were encrypted with another key are removed once the server has answered.
 			noKey := errors.Is(err, seal.ErrNoKey)
 			if !noKey {
 				k.unknown[key] = true
@@ -443,12 +441,12 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	if err := json.Unmarshal(b, into); err != nil {
 		return err
 	}
-	// A file under another's name would replace that object.
+	// A value under another object's key must not replace that object.
 	if itemKey(kindOf(into), into) != key {
-		return fmt.Errorf("record has the object of key %s; want that of %s", itemKey(kindOf(into), into), key)
+		return fmt.Errorf("record has object %s; want %s", itemKey(kindOf(into), into), key)
 	}
 	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
-		return nil // not recorded as saved: it is written again, encrypted
+		return nil // not recorded as saved, so that it is written again, encrypted
 	}
 	k.have[key] = saved{is: into, at: time.Now()}
 	return nil

@@ -44,7 +44,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 			s.drop(k, e)
 		}
 	}
-	// An empty first answer is delivered as well: it says that there are no pods.
+	// An empty first answer is delivered too: it means that there are no pods.
 	s.changed = s.changed || !s.spoken
 	if held > 0 {
 		s.cfg.Log.Error("API server lost its store or restored a backup; keeping missing pods for a while",
@@ -92,7 +92,7 @@ func (s *Source) remove(p *v1.Pod) {
 func (s *Source) set(p *v1.Pod) {
 	k := keyOf(p)
 	e := s.pods[k]
-	// Another UID under the same name: the old pod has ended.
+	// If the UID has changed, the old pod has ended.
 	if e != nil && e.pod.UID != p.UID {
 		s.drop(k, e)
 		e = nil
@@ -101,13 +101,13 @@ func (s *Source) set(p *v1.Pod) {
 		e = &entry{due: time.Now().Add(s.cfg.Gather), key: itemKey(kindPod, p)}
 		s.pods[k] = e
 	} else {
-		// The server has it again: the store was repaired.
+		// The server has the pod again: its store was repaired.
 		e.held = time.Time{}
 		if e.pod.ResourceVersion == p.ResourceVersion {
 			return
 		}
-		// A deletion is never undone in the API: this server has a restored store, and the
-		// pod is being stopped already.
+		// The API never undoes a deletion. This server's store was restored, and the pod is being
+		// stopped already.
 		if old := e.pod; old.DeletionTimestamp != nil && p.DeletionTimestamp == nil {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = old.DeletionTimestamp, old.DeletionGracePeriodSeconds
 		}
@@ -116,7 +116,7 @@ func (s *Source) set(p *v1.Pod) {
 	if e.over != nil && !kubeapi.Older(p.ResourceVersion, e.over.ResourceVersion) {
 		e.over = nil
 	}
-	// Before the pod is delivered, so that waits has something to wait for.
+	// Before the pod is delivered, so that waits knows the objects to wait for.
 	s.refer(&e.refs, refsOf(p))
 	s.changed = s.changed || e.delivered
 	s.wake()
@@ -145,7 +145,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	waiting, partial := false, !s.synced
 	for k, e := range s.pods {
 		if !e.held.IsZero() {
-			// A held pod is delivered as before; only its end is put off.
+			// A held pod is delivered as before; only its termination is postponed.
 			if now.Before(e.held) {
 				look(e.held)
 			} else {
@@ -164,12 +164,12 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		}
 		s.changed = true
 	}
-	// The missing pods may be gone meanwhile.
+	// The pods that were missing may have been deleted since.
 	s.changed = s.changed || s.partial && !partial
 	switch {
-	// No snapshot: without a change; or while the server may still answer, unless there
-	// are stored pods and it failed or Patience is over; or if the first snapshot would
-	// lack pods.
+	// There is no snapshot in three cases: nothing has changed; no server has answered, and there
+	// are no stored pods, or neither an error nor the end of Patience has come; or the first
+	// snapshot would lack pods.
 	case !s.changed, !s.synced && (len(s.pods) == 0 || !s.patient && !s.troubled), !s.spoken && waiting:
 		return snap, false, next
 	}
@@ -183,8 +183,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		}
 		snap.Pods = append(snap.Pods, e.out)
 	}
-	// By age: after a restart the oldest pods are admitted first, as the kubelet does
-	// it.
+	// Sorted by age: after a restart the oldest pods are admitted first, as by the kubelet.
 	slices.SortFunc(snap.Pods, func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

@@ -22,9 +22,9 @@ type object struct {
 	// users counts the pods and objects that refer to it. The object is dropped with the
 	// last one.
 	users int
-	is    metav1.Object // nil, if it is not there or was not read; never changed
+	is    metav1.Object // nil if it does not exist or was not read; never changed
 	known bool          // the server has answered since the start
-	// stop ends the watch or the polling; nil if there is none.
+	// stop ends the watch or the polling; nil if neither runs.
 	stop  context.CancelFunc
 	next  []Ref         // objects to which it refers: a claim's volume
 	again chan struct{} // triggers a read, if it is polled
@@ -85,7 +85,7 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 	if c := pv.Spec.CSI; c != nil {
 		refs = []*v1.SecretReference{c.NodeStageSecretRef, c.NodePublishSecretRef, c.NodeExpandSecretRef}
 	}
-	// Without a namespace of its own, the Secret is in the claim's.
+	// A Secret without a namespace is in the claim's namespace.
 	if f := pv.Spec.AzureFile; f != nil {
 		r := &v1.SecretReference{Namespace: v1.NamespaceDefault, Name: f.SecretName}
 		if f.SecretNamespace != nil && *f.SecretNamespace != "" {
@@ -127,7 +127,7 @@ func (o *object) settled() bool {
 		return false
 	}
 	var never *bool
-	// Marked immutable (KEP-1412), it needs no watch.
+	// An immutable object (KEP-1412) needs no watch.
 	switch is := o.is.(type) {
 	case *v1.ConfigMap:
 		never = is.Immutable
@@ -137,7 +137,7 @@ func (o *object) settled() bool {
 	return never != nil && *never
 }
 
-// waits reports whether a new pod waits for its objects. Without a reader, none
+// waits reports whether a new pod waits for its objects. Without a client of the server it never
 // does. The caller holds s.mu.
 func (s *Source) waits(e *entry, now time.Time) bool {
 	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
@@ -161,8 +161,8 @@ func (s *Source) follow(o *object) {
 	ctx, cancel := context.WithCancel(s.run.ctx)
 	o.stop = cancel
 	var err error
-	// The node authorizer lets a node watch ConfigMaps and Secrets by name, and get the
-	// rest.
+	// The node authorizer allows a node to watch single ConfigMaps and Secrets, but only to get the
+	// other kinds.
 	switch o.ref.Kind {
 	case kindConfigMap:
 		err = begin[*v1.ConfigMap](ctx, s, o, kubeapi.ConfigMaps, func() runtime.Object { return &v1.ConfigMapList{} })
@@ -196,8 +196,8 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 		},
 		Put:    func(is T) { s.know(o, is) },
 		Delete: func(T) { s.know(o, nil) },
-		// The pods' own follower reports trouble with the server; a line for each
-		// object would say the same.
+		// The follower of the pods reports failures of the server; a log line for each object would
+		// only repeat them.
 		Failed: func(err error, again time.Duration) {
 			s.cfg.Log.Debug("failed to read object", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", again))
 		},
@@ -213,19 +213,19 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 func (s *Source) know(o *object, is metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The object was dropped meanwhile, and may have a successor.
+	// The object was dropped meanwhile, and may have been added again.
 	if s.refs[o.ref] != o {
 		return
 	}
 	news := !o.known || (is == nil) != (o.is == nil) || is != nil && is.GetResourceVersion() != o.is.GetResourceVersion()
 	o.known, o.is = true, is
-	// A claim that was just bound leads to its volume.
+	// A claim that was just bound refers to its volume.
 	s.refer(&o.next, nextOf(is))
 	if o.settled() && o.stop != nil {
 		o.stop()
 		o.stop = nil
 	}
-	// The version is known, as after a restarted watch.
+	// The version is known already, for example after a restarted watch.
 	if !news {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// The node authorizer lets a node get claims and volumes, and not watch them.
+// The node authorizer allows a node to get claims and volumes, but not to watch them.
 const (
 	pollUnbound = 2 * time.Second // while a pod waits for the object
 	pollBound   = time.Minute     // afterwards: the volume may be expanded
@@ -38,7 +38,7 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 		pause := pollUnbound
 		switch {
 		case err == nil:
-			// They are of no use here, and often larger than the object.
+			// Managed fields are not needed, and often larger than the rest of the object.
 			is.SetManagedFields(nil)
 			s.know(o, is)
 			if s.bound(o, is) {
@@ -50,8 +50,8 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 		case ctx.Err() == nil:
 			s.cfg.Log.Debug("failed to read object", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
 		}
-		// Spread over one and a half pauses, so that nodes that started together do
-		// not call together.
+		// The pause is spread over 50 to 150 %, so that nodes that started together do not call
+		// together.
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-ctx.Done():
@@ -75,8 +75,7 @@ func (s *Source) bound(ref *object, o metav1.Object) bool {
 	case *resourcev1.ResourceClaim:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		// A claim may be shared: every pod of this node that names it has to be in its
-		// list.
+		// A claim may be shared: its list has to contain every pod of this node that refers to it.
 		for _, e := range s.pods {
 			if slices.Contains(e.refs, ref.ref) && !usable(o, e.pod) {
 				return false

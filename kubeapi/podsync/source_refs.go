@@ -21,11 +21,11 @@ const (
 	kindResource  = "ResourceClaim"
 )
 
-// refsOf returns the objects to which a pod refers and that it may still need, each
-// once; optional ones are among them: they are used if they are there.
+// refsOf returns the objects that a pod refers to and may still need, each once, including optional
+// ones, which are used if they exist.
 func refsOf(p *v1.Pod) []Ref {
-	// The objects of a mirror pod come from the static pod's source; a pod that has
-	// ended starts nothing.
+	// The objects of a mirror pod come from the source of its static pod, and a pod that has ended
+	// starts nothing.
 	if podmeta.IsMirror(p) || podmeta.IsTerminal(p.Status.Phase) {
 		return nil
 	}

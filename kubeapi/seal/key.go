@@ -13,8 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// maxKeyFile is the most that is read of a key's file, in bytes: a key in hex, and
-// room for blanks.
+// maxKeyFile limits the file of a key, in bytes: a key in hex, and some white space.
 const maxKeyFile = 1 << 10
 
 // ErrDamaged means that a file exists but has no key.
@@ -111,7 +110,7 @@ func private(mode fs.FileMode, owner, self int) error {
 	return nil
 }
 
-// parseKey takes 32 bytes as they are, in hex or in base64.
+// parseKey parses a key of 32 bytes: raw, in hex or in base64.
 func parseKey(b []byte) ([]byte, error) {
 	if len(b) == keySize && !bytes.Equal(b, make([]byte, keySize)) { // a crash may leave zeros
 		return b, nil

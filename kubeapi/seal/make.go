@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// maxAside is how many damaged keys are kept.
+// maxAside limits the number of damaged keys that are kept.
 const maxAside = 100
 
 // setAside renames a file to the first free <file>.corrupt-N, from 1.
@@ -22,7 +22,7 @@ func setAside(file string) (string, error) {
 			return aside, os.Rename(file, aside)
 		}
 	}
-	return "", fmt.Errorf("%d damaged keys lie beside %s already; want them removed", maxAside, file)
+	return "", fmt.Errorf("%d damaged keys are beside %s already; remove them first", maxAside, file)
 }
 
 // makeKey writes a new key in one step: a crash leaves a whole one, or none.
@@ -50,7 +50,7 @@ func makeKey(file string) error {
 	return durable.OS{}.SyncDir(filepath.Dir(file))
 }
 
-// place renames a file, and replaces none.
+// place renames a file, unless the new name exists.
 func place(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil {
@@ -59,7 +59,7 @@ func place(from, to string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// A file system without links.
+	// For a file system without hard links.
 	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return &fs.PathError{Op: "make", Path: to, Err: fs.ErrExist}
 	}

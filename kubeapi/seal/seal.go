@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// mark is how an encrypted value begins. JSON begins otherwise.
+// mark begins an encrypted value. JSON never begins with it.
 var mark = []byte("nodewright sealed 1\n")
 
 var (

@@ -33,16 +33,15 @@ func newAddresses(subnet netip.Prefix) *addresses {
 	}
 }
 
-// startAfter has the search begin behind an address. An address of another subnet
-// changes nothing.
+// startAfter makes the search begin after addr. An address of another subnet changes nothing.
 func (a *addresses) startAfter(addr netip.Addr) {
 	if a.subnet.Contains(addr) {
 		a.next = a.following(toUint(addr) - toUint(a.subnet.Addr()))
 	}
 }
 
-// following returns the offset after one, in a circle over those for pods. Offset 0
-// is the network, 1 the gateway, and the last the broadcast address.
+// following returns the offset after offset. It wraps around and skips the reserved offsets: 0 is
+// the network, 1 the gateway, and the last one the broadcast address.
 func (a *addresses) following(offset uint32) uint32 {
 	last := uint32(1)<<(32-a.subnet.Bits()) - 2
 	if offset+1 > last || offset < 1 {
@@ -51,8 +50,8 @@ func (a *addresses) following(offset uint32) uint32 {
 	return offset + 1
 }
 
-// take takes a given address, and reports whether it was free. It is for pods of the
-// past, whose addresses may be outside of the subnet.
+// take allocates addr, and reports whether it was free. It is for pods of an earlier process, whose
+// addresses may be outside of the subnet.
 func (a *addresses) take(addr netip.Addr) bool {
 	if a.used[addr] {
 		return false
@@ -61,9 +60,9 @@ func (a *addresses) take(addr netip.Addr) bool {
 	return true
 }
 
-// give takes the address that has been free for longest. An address that a pod has just
-// had is the last to be given again: peers may still have connections to it, and name
-// servers may still answer with it. It returns errFull if all are taken.
+// give allocates the address that has been free for the longest time. An address that was just
+// freed is used last: peers may still have connections to it, and name servers may still answer
+// with it. It returns errFull if no address is free.
 func (a *addresses) give() (netip.Addr, error) {
 	base := toUint(a.subnet.Addr())
 	for a.left > 0 {
@@ -79,7 +78,7 @@ func (a *addresses) give() (netip.Addr, error) {
 		addr := a.freed[0]
 		a.freed = a.freed[1:]
 		delete(a.queued, addr)
-		// A pod of the past may have taken it since it was queued.
+		// A pod of an earlier process may have the address since it was queued.
 		if a.take(addr) {
 			return addr, nil
 		}
@@ -93,15 +92,14 @@ func (a *addresses) free(addr netip.Addr) {
 		return
 	}
 	delete(a.used, addr)
-	// An address of another subnet is forgotten.
+	// An address of another subnet is not queued.
 	if a.givable(addr) && !a.queued[addr] {
 		a.freed = append(a.freed, addr)
 		a.queued[addr] = true
 	}
 }
 
-// givable reports whether an address is one for pods. It is also the check of addresses
-// in saved plans.
+// givable reports whether a pod can get the address. It also checks the addresses of saved plans.
 func (a *addresses) givable(addr netip.Addr) bool {
 	return a.subnet.Contains(addr) && addr != a.subnet.Addr() && addr != gateway(a.subnet) && addr != broadcast(a.subnet)
 }

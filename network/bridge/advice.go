@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// notes are sentences for people about problems with which pods can still be
-// attached. Plugin.mu guards them. Each is empty if there is no problem.
+// notes has sentences for people about problems that do not prevent attaching pods. Plugin.mu
+// guards them. Each is empty if there is no problem.
 type notes struct {
 	subnet     string   // the configured one waits
 	forwarding string   // the setting that was made
@@ -31,7 +31,7 @@ func (p *Plugin) Advice() []string {
 			all = append(all, s)
 		}
 	}
-	// Problems found at the start come first.
+	// Problems that New found come first.
 	return slices.Concat(all, p.notes.conflicts, p.notes.dropping)
 }
 
@@ -62,8 +62,7 @@ func (p *Plugin) lookForConflicts() error {
 	var found []string
 	for _, t := range all {
 		for _, subnet := range []netip.Prefix{l.subnet, l.subnet6} {
-			// A node with many routes over the subnet has one problem and not a
-			// hundred: the number of sentences is bounded.
+			// The number of sentences is limited: many routes over the subnet are one problem.
 			if !subnet.IsValid() || len(found) == maxForeign {
 				continue
 			}
@@ -77,7 +76,7 @@ func (p *Plugin) lookForConflicts() error {
 		return err
 	}
 	found = append(found, off...)
-	// Sorted and each once, so that note can find new ones.
+	// Sorted and without duplicates, so that note can find new ones.
 	slices.Sort(found)
 	p.note(&p.notes.conflicts, slices.Compact(found), "pods may not reach others")
 	return nil
@@ -87,7 +86,7 @@ func (p *Plugin) lookForConflicts() error {
 // were needed. An agent does not set them again: it would fight forever with the
 // program that turned them off, such as a hardening script.
 func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
-	// Before the first pod they are not needed.
+	// Before the first pod, the settings are not needed.
 	if !p.isReady() {
 		return nil, nil
 	}

@@ -15,8 +15,7 @@ const maxOperations = 256 // in flight
 // remember stores the netlink ports of this plugin's sockets: events from them are
 // its own changes. It is called before a socket changes anything.
 func (p *Plugin) remember(port uint32) {
-	// After an error a new socket is opened, while events of the old one may still
-	// arrive.
+	// After an error a new socket is opened, but events of the old one may still arrive.
 	const kept = 16
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +43,7 @@ func (p *Plugin) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// late returns a DeadlineExceeded that names the operation.
+// late returns a DeadlineExceeded error that names the operation.
 func late(ctx context.Context, doing string) error {
 	return network.Errorf(network.DeadlineExceeded, "bridge network: %s: %w", doing, context.Cause(ctx))
 }
@@ -63,12 +62,12 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 			return func() {
 				p.mu.Lock()
 				delete(p.busy, id)
-				// Out of the map first: a woken caller must find the place free.
+				// Removed from the map first: a waiting call must not find it there.
 				p.mu.Unlock()
 				close(mine)
 			}, nil
 		}
-		// Several may wait for the same end; the loop lets one of them begin.
+		// Several calls may wait for the same end; the loop lets one of them start.
 		p.mu.Unlock()
 		select {
 		case <-other:
@@ -83,8 +82,8 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 // call gets the result of the running one. Errors without a code get one.
 func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context) (network.Result, error)) (network.Result, error) {
 	r, err := p.ops.Do(ctx, kind+" "+id, func() (network.Result, error) {
-		// Inside the call: the sockets are held until it returns, also after its
-		// caller has gone.
+		// Counted within the call: the sockets stay open until it returns, even if its caller has
+		// gone.
 		if err := p.begin(); err != nil {
 			return network.Result{}, err
 		}
@@ -101,7 +100,7 @@ func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context
 	// The order matters: an error that has a code already keeps it.
 	switch {
 	case err == nil || errors.As(err, &coded):
-	// Too many calls hang in the kernel: another try later may succeed.
+	// Too many calls hang in the kernel; a later attempt may succeed.
 	case errors.Is(err, detached.ErrBusy):
 		err = network.Errorf(network.Unavailable, "bridge network: %s: %w", kind, err)
 	case ctx.Err() != nil:

@@ -29,8 +29,8 @@ type Config struct {
 	// Subnet6 is an additional IPv6 subnet for pods, such as fd00:214::/64, with at
 	// least as many addresses as Subnet. The zero value means none.
 	Subnet6 netip.Prefix
-	// SubnetsOf names the setting that the program made Subnet and Subnet6 of, for errors, such
-	// as podCIDR. Empty means these fields.
+	// SubnetsOf is the setting from which the program computed Subnet and Subnet6, such as podCIDR.
+	// Errors name it instead of these fields.
 	SubnetsOf string
 	// MTU is the MTU of a new bridge and of pods, in bytes, from 576 (1280 with
 	// Subnet6) to 65535; the default is that of the default route's interface, or
@@ -45,11 +45,10 @@ type Config struct {
 	// ResolvConf are files with the node's name servers, in the form of
 	// resolv.conf(5). Nil means /etc/resolv.conf and the file of systemd-resolved.
 	ResolvConf []string
-	// Reach limits what of the node's own processes pods reach.
+	// Reach limits which ports of the node's own processes pods can connect to.
 	Reach Reach
-	// Reserved are ports of TCP that no pod can have as host ports, such as those of the
-	// agent itself, which may not listen yet when pods of an earlier process are
-	// recovered; none.
+	// Reserved are TCP ports that no pod can have as host ports, such as the ports of the agent,
+	// which may not listen yet when pods of an earlier process are recovered; none.
 	Reserved []uint16
 	// Log and Registerer may be nil.
 	Log        *zap.Logger
@@ -79,13 +78,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// subnetName and subnet6Name are what errors call the subnets.
+// subnetName and subnet6Name return the names of the subnets' settings for errors.
 func (c Config) subnetName() string  { return cmp.Or(c.SubnetsOf, "Config.Subnet") }
 func (c Config) subnet6Name() string { return cmp.Or(c.SubnetsOf, "Config.Subnet6") }
 
-// validate returns all that is wrong with a configuration that has its defaults. Names
-// become parts of paths below /proc/sys and of nftables messages, hence the narrow
-// alphabets.
+// validate returns every error of a configuration with defaults. Names are restricted to safe
+// characters, since they become parts of paths below /proc/sys and of nftables messages.
 func (c Config) validate() []error {
 	var errs []error
 	if c.StateDir == "" {
@@ -100,7 +98,7 @@ func (c Config) validate() []error {
 	if !validName(c.VethPrefix, maxIfname-vethHex) || strings.Contains(c.VethPrefix, "-") {
 		errs = append(errs, fmt.Errorf("Config.VethPrefix %q: want 1 to %d of [a-zA-Z0-9_]", c.VethPrefix, maxIfname-vethHex))
 	}
-	// The names of the bridge and of a pod's interface must never collide.
+	// The bridge must not have a name that a pod's interface may get.
 	if isVethName(c.VethPrefix, c.Name) {
 		errs = append(errs, fmt.Errorf("Config.Name %q: want a name that no pod's interface has", c.Name))
 	}
@@ -112,8 +110,7 @@ func (c Config) validate() []error {
 	if err := c.Reach.validate(); err != nil {
 		errs = append(errs, err)
 	}
-	// IPv6 does not work over links of less than 1280 bytes, so that the bound depends
-	// on it.
+	// The minimum is higher with IPv6, which needs links of at least 1280 bytes.
 	least := minMTU
 	if c.Subnet6 != (netip.Prefix{}) {
 		least = minMTU6
@@ -127,16 +124,15 @@ func (c Config) validate() []error {
 	return errs
 }
 
-// Bounds of a file of name servers: a larger one names none, and servers beyond the
-// bound are ignored.
+// Limits of a file of name servers. A larger file counts as empty, and servers beyond the limit are
+// ignored.
 const (
 	maxResolvConf = 64 << 10 // bytes
 	maxServers    = 64
 )
 
-// nameServers reads the name servers of the node. A file that is not there, or
-// cannot be read, names none. A subnet over a name server would cut the node's own name
-// resolution off.
+// nameServers reads the name servers of the node. A missing or unreadable file counts as empty. A
+// subnet that contained a name server would break the node's own name resolution.
 func nameServers(files []string) []taken {
 	var all []taken
 	for _, file := range files {
@@ -160,8 +156,7 @@ func parseResolvConf(text string) []taken {
 			continue
 		}
 		if addr, err := netip.ParseAddr(fields[1]); err == nil {
-			// A zone is of no interest for overlaps, and a mapped address is an IPv4
-			// one.
+			// The zone does not matter for overlaps, and a mapped address is an IPv4 address.
 			addr = addr.WithZone("").Unmap()
 			all = append(all, taken{netip.PrefixFrom(addr, addr.BitLen()), "name server " + addr.String()})
 		}

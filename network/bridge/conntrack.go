@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The number of connections depends on pods and their peers, up to the kernel's
-// nf_conntrack_max: the list is filtered while it is read.
+// The number of connections depends on pods and their peers, up to the kernel's nf_conntrack_max.
+// So the list is filtered while it is read.
 const (
 	maxFlows      = 4096 // that are deleted after one reading
 	maxFlowRounds = 64
@@ -28,11 +28,10 @@ type flow struct {
 	proto uint8
 	dst   netip.Addr
 	port  uint16 // of dst
-	// answerer is not dst if the destination was translated: then it is the pod.
+	// answerer differs from dst if the destination was translated; it is then the pod's address.
 	answerer netip.Addr // source of the replies
 	original []byte     // attributes that identify the entry
-	// zone is nil in the default zone; otherwise the connection cannot be named without
-	// it.
+	// zone is nil in the default zone. In another zone it is needed to identify the connection.
 	zone []byte
 }
 
@@ -111,16 +110,16 @@ type udpFlows struct {
 	gone   bool // the pod is removed: selects its connections instead of those of others
 }
 
-// match reports whether a connection is to be deleted.
+// match reports whether a connection has to be deleted.
 func (u udpFlows) match(f flow) bool {
-	// If the pod is removed, entries that lead to it are stale; for a new pod,
-	// entries that lead elsewhere are.
+	// For a removed pod, entries that lead to it are stale; for a new pod, entries that lead
+	// elsewhere.
 	if f.proto != unix.IPPROTO_UDP || (f.answerer == u.pod) != u.gone {
 		return false
 	}
 	one := claim{V6: f.dst.Is6(), Addr: f.dst, Proto: f.proto, Port: f.port}
-	// A claim of all addresses counts for the node's own only: connections that merely
-	// pass through the node may have the same port.
+	// A claim of all addresses means only the node's own addresses: connections that pass through
+	// the node may have the same port.
 	all := one
 	all.Addr = netip.Addr{}
 	return u.claims[one] || u.claims[all] && (u.gone || u.local[f.dst] || f.dst.IsLoopback())
@@ -168,7 +167,7 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 			return fmt.Errorf("list connections: %w", err)
 		}
 		for _, f := range found {
-			// It timed out meanwhile, which is as good.
+			// An entry that timed out meanwhile counts as deleted.
 			if err := l.deleteFlow(family, f); err != nil && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("delete connection: %w", err)
 			}
@@ -177,7 +176,7 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 			return nil
 		}
 	}
-	return errors.New("more connections come than are deleted")
+	return errors.New("new connections appear faster than they are deleted")
 }
 
 // flows returns matching connections, at most maxFlows; again says that there may
@@ -188,13 +187,12 @@ func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again 
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	err = r.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
 		if f, ok := parseFlow(msg); ok && match(f) {
-			// The buffer of the message is used again for the next one.
+			// The message's buffer is reused for the next message.
 			f.original, f.zone = append([]byte(nil), f.original...), append([]byte(nil), f.zone...)
 			found = append(found, f)
 		}
 		again = len(found) == maxFlows
-		// The rest of the list is not read: forget calls again after it has deleted
-		// these.
+		// The rest of the list is not read: forget calls flows again after it has deleted these.
 		return !again
 	})
 	// Without a match another read is useless: the table of a busy node changes all

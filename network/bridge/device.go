@@ -13,10 +13,10 @@ import (
 
 const (
 	bridgeAlias = "nodewright bridge" // marks the bridge as ours
-	// defaultMTU is what an Ethernet carries (IEEE 802.3).
+	// defaultMTU is the MTU of Ethernet (IEEE 802.3).
 	defaultMTU = 1500
-	minMTU     = 576   // what every host has to take (RFC 791)
-	minMTU6    = 1280  // what every link has to carry (RFC 8200)
+	minMTU     = 576   // minimum for every host (RFC 791)
+	minMTU6    = 1280  // minimum for every link (RFC 8200)
 	maxMTU     = 65535 // of a veth and of a bridge
 )
 
@@ -34,7 +34,7 @@ func oursBridge(link netlink.Link) bool {
 
 // errForeign means that another program's link has the name of the bridge: such
 // links are never changed.
-var errForeign = errors.New("there is one that was not made by this agent")
+var errForeign = errors.New("a device with this name exists and was not created by this agent")
 
 // bridgeSpec is the wanted state of the bridge.
 type bridgeSpec struct {
@@ -43,9 +43,9 @@ type bridgeSpec struct {
 	subnet, subnet6 netip.Prefix
 }
 
-// ensureBridge creates or repairs the bridge, and returns its index. A bridge in
-// the wanted state is not changed. It is called again after events, and whenever a
-// pod's set-up finds the bridge missing. On the node the caller holds the gate.
+// ensureBridge creates or repairs the bridge, and returns its index. A bridge in the wanted state
+// is not changed. It is called again after events, and when the set-up of a pod finds no bridge.
+// For the node's bridge, the caller holds the gate.
 func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	link, err := l.find(s.name)
 	if err != nil {
@@ -53,14 +53,14 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	}
 	if link == nil {
 		attrs := netlink.NewLinkAttrs()
-		// A fixed address: without one the bridge would take the lowest of its ports',
-		// and change it with each pod, and pods would lose their neighbour.
+		// The address is fixed. Otherwise the bridge would have the lowest address of its ports,
+		// which would change with each pod, and pods would have a wrong neighbour entry.
 		attrs.Name, attrs.MTU, attrs.HardwareAddr = s.name, s.mtu, macOf(gateway(s.subnet))
 		err := l.may("bridge")
 		if err == nil {
 			err = l.h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 		}
-		// Another process created a link; the next round checks it.
+		// Another process created a link with this name; the next round checks it.
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return 0, fmt.Errorf("add bridge %s: %w", s.name, err)
 		}
@@ -72,7 +72,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	if !oursBridge(link) {
 		return 0, fmt.Errorf("bridge %s: %w", s.name, errForeign)
 	}
-	// A killed agent leaves it without the alias. The alias is set before anything
+	// A killed agent may have left the bridge without the alias. The alias is set before anything
 	// else, so that the next agent recognizes the bridge.
 	if link.Attrs().Alias == "" {
 		if err := l.h.LinkSetAlias(link, bridgeAlias); err != nil {
@@ -85,7 +85,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 		}
 	}
 	index := link.Attrs().Index
-	// Before it is up: pods must not send router advertisements to the node.
+	// Set before the bridge is up: pods must not send router advertisements to the node.
 	if err := withinNetns(l.ns, func() error { return bridgeSysctls(s) }); err != nil {
 		return 0, fmt.Errorf("set up bridge %s: %w", s.name, err)
 	}
@@ -94,7 +94,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 			return 0, fmt.Errorf("set address of bridge %s: %w", s.name, err)
 		}
 	}
-	// Before it is up, so that the routes of the subnet are added with it.
+	// Added before the bridge is up, so that the routes of the subnet are added with it.
 	if err := l.ensureAddresses(link, s); err != nil {
 		return 0, fmt.Errorf("set addresses of bridge %s: %w", s.name, err)
 	}
@@ -106,16 +106,16 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	return index, nil
 }
 
-// trustNobody are the settings of IPv6 at both ends of the pods' network: no pod
-// informs another or the node where the routers are, and no address is waited for.
+// trustNobody has the IPv6 settings of both ends of the pods' network: router advertisements and
+// redirects of pods are ignored, and no duplicate address detection delays an address.
 var trustNobody = map[string]string{"accept_ra": "0", "accept_redirects": "0", "accept_dad": "0"}
 
 // bridgeSysctls writes the settings of the bridge in the network namespace of the
 // calling thread. Values that are right already are not written.
 func bridgeSysctls(s bridgeSpec) error {
-	// Pods answer on host ports of 127.0.0.1: without this the kernel would drop
-	// the packets as martians (Documentation/networking/ip-sysctl.rst). Rules drop
-	// such packets that pods make up.
+	// Pods answer on host ports of 127.0.0.1. Without this setting the kernel would drop the
+	// packets as martians (Documentation/networking/ip-sysctl.rst). Rules drop such packets if pods
+	// forge them.
 	if err := writeSysctl("ipv4/conf/"+s.name+"/route_localnet", "1"); err != nil {
 		return err
 	}
@@ -155,7 +155,8 @@ func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 		bits, _ := a.Mask.Size()
 		if p := netip.PrefixFrom(addr.Unmap(), bits); ok && want[p] {
 			delete(want, p)
-			// IPv6 makes one on its own, which the neighbour discovery of pods needs.
+			// The kernel adds a link-local IPv6 address, which the neighbour discovery of pods
+			// needs.
 		} else if ok && !addr.IsLinkLocalUnicast() {
 			if err := l.h.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 				return err
@@ -170,9 +171,9 @@ func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 	return nil
 }
 
-// defaultRouteMTU is the MTU of the interface of the default route, or 1500. Of several
-// default routes the one with the smallest metric counts, as it does for packets.
-// Errors leave the default, so that no pod fails because of them.
+// defaultRouteMTU returns the MTU of the interface of the default route, or 1500. Of several
+// default routes, the one with the smallest metric is used, as for packets. After an error it
+// returns 1500, so that no pod fails because of it.
 func (l *links) defaultRouteMTU() int {
 	mtu, metric, found := defaultMTU, 0, false
 	routes, _ := l.h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)

@@ -27,8 +27,8 @@ const (
 	lostRoutes = changedBridge | changedRoutes
 )
 
-// watched are the values with which events are compared. It is a copy: the
-// goroutine that reads events holds no lock.
+// watched has the values with which events are compared. It is a copy, since the goroutine that
+// reads events holds no lock.
 type watched struct {
 	table   string
 	bridge  string
@@ -47,7 +47,7 @@ func (w watched) ofRules(m netlink.Message) change {
 		return 0
 	}
 	kind := uint16(m.Header.Type & 0xff)
-	// The kernel sends it after the events of each transaction, also of our own.
+	// The kernel sends this message after the events of each transaction, including our own.
 	if kind == unix.NFT_MSG_NEWGEN {
 		return complete
 	}
@@ -57,7 +57,7 @@ func (w watched) ofRules(m netlink.Message) change {
 	// The first attribute of all other messages is the name of the table.
 	const nameOfTable = 1
 	ad, err := netlink.NewAttributeDecoder(m.Data[4:])
-	// Events are hints: the next check covers one that cannot be parsed.
+	// Events are hints: if one cannot be parsed, the next check finds the change.
 	if err != nil {
 		return 0
 	}
@@ -66,8 +66,7 @@ func (w watched) ofRules(m netlink.Message) change {
 			return changedTable
 		}
 	}
-	// Sets and their elements, which some tools change by thousands, do not matter
-	// here.
+	// Changes of sets and their elements are ignored; some tools change thousands of them.
 	switch kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELTABLE:
 		return changedRules
@@ -78,7 +77,7 @@ func (w watched) ofRules(m netlink.Message) change {
 // ofRoutes reads an event of rtnetlink, each of which is complete.
 func (w watched) ofRoutes(m netlink.Message) change { return w.ofNode(m) | complete }
 
-// ofNode sorts an event by its kind.
+// ofNode classifies an event by its type.
 func (w watched) ofNode(m netlink.Message) change {
 	switch uint16(m.Header.Type) {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -141,12 +140,12 @@ func (w watched) ofLink(m netlink.Message) change {
 			}
 		}
 	}
-	// By name for a new link, by index for a renamed one.
+	// A new link is recognized by its name, a renamed one by its index.
 	if name == w.bridge || binary.NativeEndian.Uint32(m.Data[4:]) == w.index && w.index != 0 {
 		return changedBridge
 	}
-	// A pod's interface without our bridge as its master was taken off it. Its removal
-	// is the pod's own end or TearDown's, and nothing to restore.
+	// A pod's interface was removed from our bridge if its master is another one. The end of the
+	// interface itself is the end of the pod or a TearDown, and nothing is restored.
 	if uint16(m.Header.Type) == unix.RTM_NEWLINK && master != w.index && w.veth(name) {
 		return changedBridge
 	}
@@ -172,16 +171,15 @@ func (w watched) ofRoute(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return 0
 	}
-	// As are those of the destination in struct rtmsg.
+	// In struct rtmsg, these are the family and the bits of the destination.
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofRtMsg:], unix.RTA_DST)
 }
 
-// overlaps reports whether an address with so many bits overlaps a subnet. An
-// address that cannot be parsed counts as overlapping. It is called for each route
-// of a router, possibly a million, and so does not call the kernel.
+// overlaps reports whether an address with so many bits overlaps a subnet. An address that cannot
+// be parsed counts as overlapping. It is called for each route of a router, possibly a million, so
+// it does not call the kernel.
 func (w watched) overlaps(family, bits byte, attrs []byte, kind uint16) change {
-	// A default route overlaps everything and takes nothing from the more specific
-	// subnet.
+	// A default route overlaps everything, but the subnet's route is more specific.
 	if bits <= defaultRouteBits || family != unix.AF_INET && family != unix.AF_INET6 {
 		return 0
 	}

@@ -28,7 +28,7 @@ func (d dropping) advice(bridge string) string {
 	where := fmt.Sprintf("%s %s %s", d.family, d.table, d.into)
 	var rules []string
 	if !d.in {
-		// insert and not add: the rule has to precede those that drop.
+		// "insert", not "add": the rule has to precede the rules that drop.
 		rules = append(rules, fmt.Sprintf("nft insert rule %s iifname %q accept", where, bridge))
 	}
 	if !d.out {
@@ -36,7 +36,7 @@ func (d dropping) advice(bridge string) string {
 	}
 	text := fmt.Sprintf("the chain %s of table %s %s drops what is forwarded from and to pods; to allow it: %s",
 		d.chain, d.family, d.table, strings.Join(rules, "; "))
-	// firewalld writes its table anew at each reload, and a rule of nft would be lost.
+	// firewalld rewrites its table at each reload, and a rule added with nft would be lost.
 	if strings.HasPrefix(d.table, "firewalld") {
 		text += fmt.Sprintf(", or firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", bridge)
 	}
@@ -66,19 +66,20 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 		if family == "" || family == "ip6" && !with6 || family == "inet" && c.Table.Name == t.name {
 			continue
 		}
-		// Pods' packets are forwarded; chains without a hook are only jumped to.
+		// Pods' packets are forwarded. A chain without a hook runs only if another chain jumps to
+		// it.
 		if c.Hooknum == nil || *c.Hooknum != unix.NF_INET_FORWARD || c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
 		d := dropping{family: family, table: c.Table.Name, chain: c.Name, into: c.Name}
-		// Docker leaves this chain to the administrator, and rewrites the others.
+		// Docker reserves this chain for the administrator, and rewrites its other chains.
 		if slices.ContainsFunc(all, func(o *nftables.Chain) bool {
 			return o.Table.Family == c.Table.Family && o.Table.Name == c.Table.Name && o.Name == "DOCKER-USER"
 		}) {
 			d.into = "DOCKER-USER"
 		}
 		for _, name := range slices.Compact([]string{d.chain, d.into}) {
-			// Rules with expressions that cannot be read are taken to accept nothing.
+			// A rule with an expression that cannot be read counts as accepting nothing.
 			rules, _ := r.GetRules(c.Table, &nftables.Chain{Name: name, Table: c.Table})
 			for _, one := range rules {
 				in, out := accepts(one.Exprs, bridge)
@@ -88,7 +89,7 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 		if !d.in || !d.out {
 			found = append(found, d)
 		}
-		// Also bounds the rules that are read.
+		// This also limits the rules that are read.
 		if len(found) == maxForeign {
 			break
 		}

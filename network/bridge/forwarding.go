@@ -40,8 +40,7 @@ func planForwarding(have4, have6 string, with6 bool, boot string, s state) forwa
 	if f.ours.Forward6 != boot {
 		f.ours.Forward6, f.ours.AcceptRA = "", nil
 	}
-	// "1" is kept: the program that set it may want forwarding for other
-	// interfaces, too.
+	// "1" is kept: the program that set it may need forwarding for other interfaces.
 	if have4 == "0" {
 		f.set4, f.ours.Forward4 = true, boot
 	}
@@ -67,13 +66,13 @@ func forwardingNow(with6 bool) (v4, v6 string, err error) {
 // address from a router would lose it. 2 takes them always.
 func raThatWouldEnd() ([]string, error) {
 	entries, err := safefile.Entries("/proc/sys/net/ipv6/conf", maxIfaces)
-	// A node with more interfaces than that keeps most of them as they are.
+	// A node with more interfaces than the limit keeps the settings of the others.
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
-		// An interface may go in between: no setting, no matter.
+		// The interface may have been removed since; then it needs no setting.
 		if v, err := readSysctl("ipv6/conf/" + e.Name() + "/accept_ra"); err == nil && v == "1" && len(names) < maxStateList {
 			names = append(names, e.Name())
 		}
@@ -82,10 +81,9 @@ func raThatWouldEnd() ([]string, error) {
 	return names, nil
 }
 
-// apply makes the planned settings. Before, the rules that drop other forwarding
-// exist and the state is on the disk. It is called within the node's network
-// namespace. After an error part of the settings may be made; the next preparation
-// continues.
+// apply makes the planned settings. It is called within the node's network namespace, after the
+// rules that drop other forwarding exist and the state is on the disk. After an error some settings
+// may be made; the next preparation continues.
 func (f forwarding) apply() error {
 	if f.set4 {
 		if err := writeSysctl(sysctlForward4, "1"); err != nil {
@@ -95,7 +93,7 @@ func (f forwarding) apply() error {
 	if !f.set6 {
 		return nil
 	}
-	// Before forwarding: at no moment does an interface refuse advertisements.
+	// Set before forwarding, so that interfaces never refuse advertisements.
 	for _, name := range f.ours.AcceptRA {
 		if err := writeSysctl("ipv6/conf/"+name+"/accept_ra", "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("set accept_ra of %s: %w", name, err)
@@ -117,7 +115,7 @@ func undoForwarding(s state, boot string) error {
 	if s.Forward6 == boot && boot != "" {
 		errs = append(errs, writeSysctl(sysctlForward6, "0"))
 		for _, name := range s.AcceptRA {
-			// Another program has set another value since.
+			// The setting is kept if another program has changed it since.
 			if v, err := readSysctl("ipv6/conf/" + name + "/accept_ra"); err == nil && v == "2" {
 				errs = append(errs, writeSysctl("ipv6/conf/"+name+"/accept_ra", "1"))
 			}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The sets of the bridge table: the ports of pods, and what each may send from. With a
-// set for each question, a packet of a pod costs the same however many pods there are.
+// The sets of the bridge table: the ports of pods, and the addresses from which each pod may send.
+// Each check is one look-up in a set, so its cost does not depend on the number of pods.
 const (
 	setPods  = "pods"  // port
 	setPods4 = "pods4" // port, MAC address, IPv4 address
@@ -87,11 +87,10 @@ const (
 	optionNeighbour = 32
 )
 
-// guardChains are the chains of the bridge table. What enters at a port of a pod must
-// have the MAC and the IP address of the pod, as the sender of ARP and of neighbour
-// discovery included. Only IPv4, IPv6 and ARP pass, without a VLAN tag. Router
-// advertisements, redirects and answers of DHCP are dropped. Frames from other ports, and
-// from the node, pass.
+// guardChains returns the chains of the bridge table. A frame that enters at a pod's port must have
+// the MAC and IP addresses of the pod, also as the sender in ARP and in neighbour discovery. Only
+// IPv4, IPv6 and ARP pass, without a VLAN tag. Router advertisements, redirects and answers of DHCP
+// are dropped. Frames from other ports and from the node pass.
 func (l layout) guardChains() []chain {
 	if !l.guard {
 		return nil
@@ -100,14 +99,14 @@ func (l layout) guardChains() []chain {
 	accept, drop := verdict(expr.VerdictAccept, ""), verdict(expr.VerdictDrop, "")
 	pod := rule(load(expr.MetaKeyIIFNAME), []expr.Any{&expr.Lookup{SourceRegister: reg32(regKey), SetName: setPods}})
 	link, network, transport := expr.PayloadBaseLLHeader, expr.PayloadBaseNetworkHeader, expr.PayloadBaseTransportHeader
-	// The type of an Ethernet frame; that of a VLAN's is its tag's.
+	// The type of an Ethernet frame. In a tagged frame it is the type of the tag.
 	ether := func(kind []byte) []expr.Any { return equal(link, 12, kind) }
 	const macOffset = 6 // of the source in an Ethernet frame
 	from4 := func(macBase expr.PayloadBase, mac, ip uint32) []expr.Any {
 		return sender(setPods4, macBase, mac, network, ip, 4)
 	}
 	rules := [][]expr.Any{
-		// Sender's addresses are at 8 and 14.
+		// The sender's addresses are at offsets 8 and 14.
 		rule(ether(etherARP), equal(network, 0, arpOfIPv4), from4(link, macOffset, 14), from4(network, 8, 14), accept),
 		rule(ether(etherIPv4), layer4(unix.IPPROTO_UDP), equal(transport, 2, dhcpClient), drop),
 		rule(ether(etherIPv4), from4(link, macOffset, source.offset(4)), accept),
@@ -142,8 +141,8 @@ func (l layout) guardChains() []chain {
 			drop,
 		}
 	}
-	// Addresses that bridges do not forward (IEEE 802.1D): such frames pass no
-	// prerouting, and the node would receive them on the port and not on the bridge.
+	// Bridges do not forward these addresses (IEEE 802.1D). Such frames skip the prerouting chain,
+	// and the node would receive them on the port instead of the bridge.
 	reserved := []expr.Any{
 		&expr.Payload{DestRegister: regOne, Base: link, Len: 6},
 		&expr.Bitwise{SourceRegister: regOne, DestRegister: regOne, Len: 6, Mask: []byte{255, 255, 255, 255, 255, 0xf0}, Xor: make([]byte, 6)},

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// maxPorts is how many host ports an attachment may have.
+// maxPorts limits the host ports of an attachment.
 const maxPorts = 1024
 
 // claim is a port of the node. Two attachments cannot have one; a claim of all addresses
@@ -42,14 +42,15 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 		if p.ContainerPort == 0 {
 			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].containerPort 0: want 1 to 65535", i)
 		}
-		// An IPv4 address in the form of an IPv6 one means the IPv4 one.
+		// An IPv4-mapped IPv6 address counts as the IPv4 address.
 		addr := p.HostIP.Unmap()
 		if addr.Zone() != "" || addr.IsMulticast() {
 			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].hostIP %s: want an address of the node, without a zone", i, addr)
 		}
 		var claims []claim
 		switch {
-		// Without an address: every one of the node, in the families that the pod has.
+		// Without an address, the port is claimed on all addresses of the node, in the address
+		// families of the pod.
 		case !addr.IsValid():
 			claims = append(claims, claim{Proto: proto, Port: p.HostPort})
 			if v6 {
@@ -59,8 +60,8 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 			claims = append(claims, claim{Proto: proto, Port: p.HostPort})
 		case addr.Is4():
 			claims = append(claims, claim{Proto: proto, Port: p.HostPort, Addr: addr})
-		// A warning and no error: the kubelet's pods start although a family is
-		// missing, and the other ports work.
+		// A warning, not an error: as with the kubelet, a pod starts although a family is missing,
+		// and its other ports work.
 		case !v6:
 			warnings = append(warnings, fmt.Sprintf("host port %s %d on %s is not served: the pod has no IPv6 address", p.Protocol, p.HostPort, addr))
 		case addr.IsLoopback():
@@ -86,8 +87,8 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 	return all, warnings, nil
 }
 
-// element is an entry of a map: the claim as a packet shows it, and where it goes. Keys
-// and values are strings so that they can be keys and be compared.
+// element is an entry of a map: the claim in the form of a packet's fields, and its destination.
+// Keys and values are strings, so that they can be map keys and be compared.
 type element struct {
 	set      string
 	key, val string // bytes
@@ -105,7 +106,7 @@ func (f forward) element(pod plan) element {
 	case f.Addr.IsValid():
 		set = setAddr4
 	}
-	// Every field takes whole registers of 4 bytes.
+	// Each field is padded to registers of 4 bytes.
 	var key []byte
 	if f.Addr.IsValid() {
 		key = f.Addr.AsSlice()

@@ -16,7 +16,7 @@ import (
 
 const (
 	linkTimeout = 10 * time.Second // of one answer of rtnetlink
-	// listTries is how often a list is read again that changes meanwhile.
+	// listTries limits how often a list is read again because it changed while it was read.
 	listTries = 5
 )
 
@@ -27,10 +27,10 @@ const (
 type links struct {
 	ns      *os.File
 	h       *netlink.Handle
-	sockets map[int]*nl.SocketHandle // for requests that the library has no words for
+	sockets map[int]*nl.SocketHandle // for requests that the library does not support
 
 	removals removals
-	// fault fails steps that make a link of a kind, in tests.
+	// fault makes the creation of a kind of link fail, in tests.
 	fault func(kind string) error
 }
 
@@ -54,7 +54,7 @@ func newLinks(ns *os.File) (*links, error) {
 	errs := []error{h.SetSocketTimeout(linkTimeout)}
 	tv := unix.NsecToTimeval(linkTimeout.Nanoseconds())
 	for _, family := range []int{unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER} {
-		// Opened by a thread that enters ns temporarily.
+		// The library opens the socket on a thread that enters ns temporarily.
 		s, err := nl.GetNetlinkSocketAt(at, netns.None(), family)
 		if err != nil {
 			l.close()
@@ -79,8 +79,8 @@ func (l *links) close() {
 	}
 }
 
-// request returns a request that goes out by the sockets of the node's namespace, and
-// not by one of the calling thread's.
+// request returns a request for the sockets of the node's namespace, instead of one for the calling
+// thread's namespace.
 func (l *links) request(kind, flags int) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(kind, flags)
 	r.Sockets = l.sockets
@@ -101,8 +101,8 @@ func (l *links) find(name string) (netlink.Link, error) {
 // that changes while it is read is read again, up to a limit.
 func (l *links) addresses(link netlink.Link) (all []netlink.Addr, err error) {
 	for range listTries {
-		// The kernel marks a list during which something changed; it may lack entries
-		// or have some twice (NLM_F_DUMP_INTR).
+		// The kernel marks a list that changed while it was read (NLM_F_DUMP_INTR): entries may be
+		// missing or repeated.
 		if all, err = l.h.AddrList(link, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return all, err
 		}
@@ -114,7 +114,7 @@ func (l *links) addresses(link netlink.Link) (all []netlink.Addr, err error) {
 func addrOf(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
 	if p.Addr().Is6() {
-		// Duplicate address detection would keep the address from being used for a
+		// Without this flag, duplicate address detection would delay the use of the address by a
 		// second or more.
 		a.Flags = unix.IFA_F_NODAD // it is given once
 	}

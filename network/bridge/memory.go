@@ -21,7 +21,7 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Addresses of existing pods are not known before.
+	// Until Recovered has run, the addresses of existing pods are unknown.
 	if !p.recovered {
 		return nil, p.broken
 	}
@@ -32,15 +32,14 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 		return nil, err
 	}
 	if old := p.pods[a.ID]; old != nil {
-		// The same ID with other ports is another attachment, and the old one has to
-		// end first.
+		// The same ID with other ports is another attachment; the old one has to be torn down
+		// first.
 		if old.serving || !slices.Equal(old.forwards, all) {
 			return nil, network.Errorf(network.FailedPrecondition, "%s has an attachment already", a.ID)
 		}
 		return old.bytes(), nil
 	}
-	// All ports are free or none is taken: nothing is claimed before this loop is
-	// through.
+	// Nothing is claimed before all ports have been checked: either all are claimed or none.
 	for _, f := range all {
 		if id, taken := p.claims[f.claim]; taken {
 			return nil, network.Errorf(network.AlreadyExists, "host port %s is taken by pod %s", f.claim, p.pods[id].label)
@@ -50,22 +49,22 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	if err != nil {
 		return nil, network.Errorf(network.ResourceExhausted, "no free address in %s (%d in use)", p.subnet, p.addrs.inUse())
 	}
-	// Records are written one by one: by the number a restart finds the latest address.
+	// Records are written one by one. After a restart, the number shows which address was allocated
+	// last.
 	p.number++
 	one := &pod{label: label(a), forwards: all, warnings: append(warnings, unserved(a)...), plan: plan{
 		Version: planVersion, Number: p.number, Bridge: p.name, Table: p.cfg.Table, Veth: vethName(p.cfg.VethPrefix, a.ID),
 		IPv4: netip.PrefixFrom(addr, p.subnet.Bits()),
 	}}
 	if p.subnet6.IsValid() {
-		// The IPv6 address follows from the IPv4 one: one store of free addresses is
-		// enough.
+		// The IPv6 address is computed from the IPv4 address, so only IPv4 addresses are allocated.
 		one.IPv6 = netip.PrefixFrom(twin(addr, p.subnet, p.subnet6), p.subnet6.Bits())
 	}
 	p.add(a.ID, one)
 	return one.bytes(), nil
 }
 
-// add puts a pod into the memory. The caller holds p.mu. The address has been taken already.
+// add stores a pod in memory. The caller holds p.mu and has allocated the address.
 func (p *Plugin) add(id string, one *pod) {
 	p.pods[id] = one
 	for _, f := range one.forwards {
@@ -147,15 +146,15 @@ func (p *Plugin) get(id string) *pod {
 	return p.pods[id]
 }
 
-// serve marks a pod's host ports as present in the table or not.
+// serve records whether a pod's host ports are in the table.
 func (p *Plugin) serve(one *pod, yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one.serving = yes
 }
 
-// contents are the wanted entries of the table. Pods that are being set up or torn down
-// have no host ports. The result is a copy.
+// contents returns the wanted entries of the table. Pods that are being set up or torn down have no
+// host ports. The result is a copy.
 func (p *Plugin) contents() contents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,8 +169,8 @@ func (p *Plugin) contents() contents {
 			continue
 		}
 		for _, f := range one.forwards {
-			// A port belongs to one pod, even if damaged records say otherwise. Without
-			// a subnet of IPv6 the table has no maps for such ports.
+			// A port belongs to one pod, even if damaged records say otherwise. Without an IPv6
+			// subnet the table has no maps for IPv6 ports.
 			if p.claims[f.claim] == id && (!f.V6 || one.IPv6.IsValid() && p.subnet6.IsValid()) {
 				c.add(f.element(one.plan))
 			}

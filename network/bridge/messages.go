@@ -21,15 +21,15 @@ const (
 // nfAccept is the policy of our chains (netfilter.h).
 const nfAccept = 1
 
-// maxElements is how many entries one message has: each of them is an object
-// of the kernel, and the message's attribute has 64 KiB.
+// maxElements limits the entries of a message: the kernel allocates an object for each, and an
+// attribute has at most 64 KiB.
 const maxElements = 100
 
-// contents are the entries of the maps: by map, the keys and their values. Keys and
-// values are the bytes of the kernel's registers.
+// contents maps the name of a map to its entries. Keys and values are the bytes of the kernel's
+// registers.
 type contents map[string]map[string]string
 
-// add puts an entry in, in place of one of the same key.
+// add adds an entry, or replaces that of the same key.
 func (c contents) add(e element) {
 	if c[e.set] == nil {
 		c[e.set] = map[string]string{}
@@ -46,8 +46,8 @@ func (c contents) size() int {
 	return n
 }
 
-// elements are the contents in an order that is always the same. change relies on it,
-// as it puts neighbours of one map into one message.
+// elements returns all entries in a fixed order. The method batch.change needs this order: it
+// combines successive entries of the same map into one message.
 func (c contents) elements() []element {
 	all := make([]element, 0, c.size())
 	for set, m := range c {
@@ -85,7 +85,7 @@ type batch struct {
 // put appends a message; the first error of encoding is kept for commit.
 func (b *batch) put(family byte, kind uint16, flags netlink.HeaderFlags, encode func(*netlink.AttributeEncoder)) {
 	ae := netlink.NewAttributeEncoder()
-	// nf_tables has its numbers in network byte order, unlike rtnetlink.
+	// nf_tables uses network byte order, unlike rtnetlink.
 	ae.ByteOrder = binary.BigEndian
 	encode(ae)
 	data, err := ae.Encode()
@@ -185,7 +185,7 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 	for len(all) > 0 {
 		n := 1
-		// A message is about one map.
+		// Each message has entries of one map only.
 		for n < len(all) && n < maxElements && all[n].set == all[0].set {
 			n++
 		}
@@ -198,7 +198,7 @@ func (b *batch) change(table string, kind uint16, all []element) {
 				for _, e := range part {
 					nested(list, unix.NFTA_LIST_ELEM, func(ae *netlink.AttributeEncoder) {
 						nested(ae, unix.NFTA_SET_ELEM_KEY, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.key)) })
-						// The key alone says which entry is deleted.
+						// A deletion needs only the key.
 						if kind == unix.NFT_MSG_NEWSETELEM && e.val != "" {
 							nested(ae, unix.NFTA_SET_ELEM_DATA, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.val)) })
 						}
@@ -221,14 +221,14 @@ func wholeTable(name string, flags uint32, there []byte, l layout, c contents) *
 		b.addTable(family, name, flags)
 	}
 	b.addRules(name, l)
-	// Within the same transaction, so that the mark is never of other rules.
+	// The mark is added in the same transaction, so it always belongs to these rules.
 	b.addChain(name, chain{name: l.mark()})
 	b.change(name, unix.NFT_MSG_NEWSETELEM, c.elements())
 	return b
 }
 
-// addRules adds everything of a table but the elements. Chains come before rules,
-// since rules jump to chains. The order is fixed, since mark is a hash of it.
+// addRules adds everything of a table except the elements. Chains come before rules, since rules
+// jump to chains. The order is fixed, since mark is a hash of the rules.
 func (b *batch) addRules(table string, l layout) {
 	for i, m := range l.mappings() {
 		b.addMapping(table, uint32(i+1), m)

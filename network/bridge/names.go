@@ -9,7 +9,7 @@ import (
 const (
 	maxIfname = 15 // IFNAMSIZ without the NUL
 	maxTable  = 64 // of nftables' 255, so that messages stay readable
-	// vethHex leaves 4 of maxIfname for the prefix.
+	// vethHex leaves 4 bytes of maxIfname for the prefix.
 	vethHex = 11 // digits of a veth's name after the prefix
 )
 
@@ -37,9 +37,9 @@ func validName(name string, most int) bool {
 	return name[0] != '-'
 }
 
-// vethName is the name of the node's end of an attachment's veth. The name follows from
-// the ID, so that an interface can be removed even if its record is lost. 11 digits are
-// 44 bits: two pods of a node do not get the same.
+// vethName returns the name of the node's end of an attachment's veth. It is computed from the ID,
+// so that an interface can be removed even if its record is lost. 11 digits are 44 bits, so two
+// pods of a node do not get the same name.
 func vethName(prefix, id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return prefix + hex.EncodeToString(sum[:])[:vethHex]

@@ -35,7 +35,7 @@ func openNetns(path string, nofollow bool) (*os.File, error) {
 	if nofollow {
 		flags |= unix.O_NOFOLLOW
 	}
-	// With O_PATH first: opening another kind of file could have effects.
+	// Opened with O_PATH first: opening a file of another kind could have effects.
 	at, err := unix.Open(path, flags, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -48,13 +48,12 @@ func openNetns(path string, nofollow bool) (*os.File, error) {
 	if fs.Type != nsfsMagic {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a namespace")}
 	}
-	// The same file by its descriptor: it cannot have been exchanged since the
-	// check.
+	// Opened through the descriptor: the file cannot have been replaced since the check.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	// Other kinds of namespaces are of the same file system.
+	// Other kinds of namespaces are in the same file system.
 	kind, err := unix.IoctlRetInt(fd, nsGetType)
 	if err == nil && kind != unix.CLONE_NEWNET {
 		err = errors.New("not a network namespace")
@@ -73,15 +72,15 @@ func sameFile(a, b *os.File) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// withinNetns calls f on a thread that is in a network namespace, and waits for it. A
-// thread that cannot go back ends with the call: no other goroutine ever runs in the
-// wrong namespace. f must not start goroutines that rely on the namespace.
+// withinNetns calls f on a thread that is in a network namespace, and waits for it. A thread that
+// cannot return to its namespace is ended, so that no other goroutine ever runs in the wrong
+// namespace. f must not start goroutines that rely on the namespace.
 func withinNetns(ns *os.File, f func() error) error {
 	return onThread(func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET) }, f)
 }
 
-// inFreshNetns calls f in a network namespace that ends with it. Everything that f
-// makes goes with the namespace, also after a panic.
+// inFreshNetns calls f in a new network namespace, which is removed at the end, also after a panic,
+// with everything that f created in it.
 func inFreshNetns(f func() error) error {
 	return onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, f)
 }
@@ -106,8 +105,7 @@ func onThread(enter, f func() error) error {
 			return
 		}
 		err = call(f)
-		// Left locked, the thread ends with the goroutine, as the runtime has no use
-		// for it.
+		// If the thread stays locked, the Go runtime ends it together with the goroutine.
 		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
@@ -116,8 +114,8 @@ func onThread(enter, f func() error) error {
 	return <-result
 }
 
-// alonePatience is how long to wait for the lock. Other agents hold it for
-// milliseconds, but any process of the namespace can hold it longer.
+// alonePatience limits the wait for the lock. Other agents hold it for milliseconds, but any
+// process of the namespace could hold it longer.
 const alonePatience = 5 * time.Second
 
 // alone calls f while no other agent in the same network namespace is in alone: two
@@ -135,7 +133,7 @@ func alone(ctx context.Context, ns *os.File, f func() error) error {
 	return f()
 }
 
-// call has a panic be an error: it would be one of a thread in a foreign namespace.
+// call turns a panic of f into an error.
 func call(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -153,8 +151,8 @@ func readSysctl(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// writeSysctl writes a setting, unless it has the value: files of /proc/sys may be
-// read-only in a container, while the value is right.
+// writeSysctl writes a setting, unless it has the value already: in a container, /proc/sys may be
+// read-only while the value is right.
 func writeSysctl(name, value string) error {
 	if have, err := readSysctl(name); err == nil && have == value {
 		return nil
@@ -165,8 +163,8 @@ func writeSysctl(name, value string) error {
 // signOfIPv6 is the setting that exists if the kernel has IPv6; tests replace it.
 var signOfIPv6 = "ipv6/conf/all/disable_ipv6"
 
-// hasIPv6 reports whether the kernel has IPv6, be it disabled for interfaces. Kernels
-// booted with ipv6.disable=1 have no such files.
+// hasIPv6 reports whether the kernel has IPv6, even if it is disabled for interfaces. Kernels
+// booted with ipv6.disable=1 lack these files.
 func hasIPv6() bool {
 	_, err := readSysctl(signOfIPv6)
 	return err == nil

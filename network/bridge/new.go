@@ -30,8 +30,8 @@ func New(cfg Config) (*Plugin, error) {
 	p := &Plugin{
 		cfg: cfg, log: cfg.Log, ns: ns, name: cfg.Name, subnet: cfg.Subnet, subnet6: cfg.Subnet6, dir: stateDir(cfg.StateDir),
 		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, held: hostports.Held{Reserved: cfg.Reserved}, busy: map[string]chan struct{}{},
-		// Until Recovered has run, no pod can be attached: its address could be one
-		// that is in use.
+		// Until Recovered has run, no pod can be attached: it could get an address that another pod
+		// has.
 		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),
 	}
 	p.ops.Limit = maxOperations
@@ -51,7 +51,7 @@ func New(cfg Config) (*Plugin, error) {
 	return p, nil
 }
 
-// refused makes one FailedPrecondition of all reasons.
+// refused joins all reasons into one FailedPrecondition error.
 func refused(errs []error) error {
 	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("bridge network: %w", errors.Join(errs...))}
 }
@@ -62,7 +62,8 @@ func (p *Plugin) look() []error {
 	feat, err := probe(p.cfg)
 	errs := compact([]error{err})
 	p.feat = feat
-	// Worth a sentence and not a refusal: only UDP ports that change hands are touched.
+	// This is a sentence of Advice, not an error: it only affects UDP host ports that move to
+	// another pod.
 	if len(errs) == 0 && !feat.conntrack {
 		p.notes.conntrack = "the kernel does not list connections (module nf_conntrack_netlink): peers of a UDP host port that go on sending may reach whoever had it before"
 	}
@@ -74,8 +75,7 @@ func (p *Plugin) look() []error {
 	if p.links, err = newLinks(p.ns); err != nil {
 		return compact(append(errs, err))
 	}
-	// A damaged state is begun anew; only a disk that cannot be read is a reason to
-	// refuse.
+	// A damaged state is replaced by an empty one; only a disk that cannot be read is an error.
 	if p.state, err = readState(p.dir, p.log); err != nil {
 		errs = append(errs, err)
 	}
@@ -84,7 +84,7 @@ func (p *Plugin) look() []error {
 	}
 	link, err := p.links.find(p.name)
 	errs = append(errs, err)
-	var had netip.Prefix // the subnet of a bridge that is there
+	var had netip.Prefix // subnet of the existing bridge
 	if link != nil {
 		// Another program has the name: its link is not changed.
 		if !oursBridge(link) {
@@ -102,11 +102,10 @@ func (p *Plugin) look() []error {
 	}
 	all, err := p.links.taken(p.name, append([]netip.Prefix{p.subnet, p.subnet6}, ranges...)...)
 	errs = append(errs, err)
-	// In this order: the configured subnet, the stored one, that of the bridge, and
-	// a new one.
+	// In this order: the configured subnet, the stored one, that of the existing bridge, a new one.
 	switch {
 	case p.cfg.Subnet.IsValid():
-		// Routes over the subnet are the bridge's own if it has the subnet already.
+		// Routes over the subnet are the bridge's own if the bridge has this subnet already.
 		if t, found := overlap(p.cfg.Subnet, all); found && had != p.cfg.Subnet {
 			errs = append(errs, fmt.Errorf("%s %s overlaps %s", p.cfg.subnetName(), p.cfg.Subnet, t.by))
 		}
@@ -119,7 +118,7 @@ func (p *Plugin) look() []error {
 		p.fresh = true
 		errs = append(errs, err)
 	}
-	// With the bridge there, the overlap is most likely its own route.
+	// If the bridge exists, the overlap is most likely its own route.
 	if p.subnet6.IsValid() && link == nil {
 		if t, found := overlap(p.subnet6, all); found {
 			errs = append(errs, fmt.Errorf("%s %s overlaps %s", p.cfg.subnet6Name(), p.subnet6, t.by))

@@ -14,9 +14,9 @@ const (
 	maxPlan     = 4 << 10 // bytes; one has about 200
 )
 
-// plan is the stored plan of an attachment: everything that TearDown needs beside
-// the attachment, whatever the current configuration. It is written to the record
-// before anything is created, so that a crash at any point leaves nothing unknown.
+// plan is the stored plan of an attachment: everything that TearDown needs besides the attachment,
+// whatever the current configuration. It is written to the record before anything is created, so
+// that after a crash at any point the record names everything that exists.
 type plan struct {
 	Version int `json:"v"`
 	// Number increases with each plan of a node, so that the latest one is known.
@@ -49,7 +49,7 @@ func parsePlan(b []byte) (plan, error) {
 		return plan{}, fmt.Errorf("saved plan: %w", err)
 	}
 	switch {
-	// A plan of a later agent is not interpreted: TearDown then uses the ID.
+	// A plan of a newer agent is not read; TearDown uses the ID instead.
 	case p.Version != planVersion:
 		return plan{}, fmt.Errorf("saved plan: version %d, want %d", p.Version, planVersion)
 	case !validIfname(p.Bridge):

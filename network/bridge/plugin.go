@@ -36,10 +36,10 @@ type Plugin struct {
 	boot   string
 	events *inbox // what Run looks into
 
-	// ops are the calls that may outlive their callers.
+	// ops runs the calls that may outlive their callers.
 	ops detached.Group[network.Result]
-	// gate is held for changes of the node other than single veths. It guards the
-	// fields below.
+	// gate is held during changes of the node, except those of single veths. It guards the fields
+	// below.
 	gate  chan struct{}
 	links *links
 	table *table
@@ -59,10 +59,11 @@ type Plugin struct {
 	subnet6   netip.Prefix
 	addrs     *addresses
 	number    uint64
-	// pods has every attachment from Plan to the end of TearDown, by ID.
+	// pods has every attachment by ID, from Plan to the end of TearDown.
 	pods   map[string]*pod
 	claims map[claim]string // to IDs
-	// busy has a channel for each ID with a running call; it is closed at the end.
+	// busy has a channel for each ID with a running call. The channel is closed at the end of the
+	// call.
 	busy map[string]chan struct{}
 	own  []uint32 // netlink ports of this plugin's sockets, the latest last
 	// bridgeIndex is index, for readers without the gate.
@@ -121,8 +122,8 @@ func (p *Plugin) end() {
 	}
 }
 
-// closeSockets is called once, by Close or by the last end, and also for a Plugin that
-// New has made in part.
+// closeSockets is called once, by Close or by the last end. It also works for a Plugin that New did
+// not complete.
 func (p *Plugin) closeSockets() {
 	if p.links != nil {
 		p.links.close()

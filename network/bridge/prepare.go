@@ -24,17 +24,17 @@ func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err 
 	case again:
 		err = p.ensureBridge()
 	}
-	// A caller that ran out of time says nothing about the node.
+	// If only the caller's time ran out, the state of the node is unknown, so Status keeps its
+	// result.
 	if err != nil && ctx.Err() == nil {
 		p.setBroken(err)
-		p.events.put(unsure) // Run tries again, and says so
+		p.events.put(unsure) // Run tries again and logs the result
 	}
 	return p.index, p.mtu, err
 }
 
-// prepare makes the table, has the node forward, and makes the bridge. The gate
-// is held. A failure leaves p.ready false, so that the next call begins again; each
-// step is idempotent.
+// prepare creates the table, turns forwarding on, and creates the bridge. The gate is held. After a
+// failure p.ready stays false, so that the next call starts again; each step is idempotent.
 func (p *Plugin) prepare(ctx context.Context) error {
 	return alone(ctx, p.ns, func() error {
 		if err := p.freshSubnet(); err != nil {
@@ -84,9 +84,8 @@ func (p *Plugin) freshSubnet() error {
 // leave a node that forwards all packets.
 func (p *Plugin) planForwarding(ctx context.Context) error {
 	l, kept := p.layout(), p.state
-	// Forwarding that another agent has turned on counts as this one's, too, until
-	// the last agent turns it off; and the table of an earlier process shows it if
-	// the state was lost.
+	// Forwarding that another agent has turned on also counts as turned on by this one, until the
+	// last agent turns it off. If the state was lost, the table of an earlier process shows it.
 	v4, v6, err := p.table.dropsOthers("")
 	if err != nil {
 		return fmt.Errorf("read table inet %s: %w", p.cfg.Table, err)
@@ -104,8 +103,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 			return fmt.Errorf("read forwarding: %w", err)
 		}
 		f = planForwarding(v4, v6, l.has6(), p.boot, p.state)
-		// Before forwarding is on: afterwards the affected interfaces could not be
-		// determined.
+		// Determined before forwarding is on: afterwards the affected interfaces are unknown.
 		if f.set6 {
 			f.ours.AcceptRA, err = raThatWouldEnd()
 		}
@@ -117,7 +115,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	if !p.cfg.Subnet.IsValid() {
 		f.ours.Subnet = l.subnet
 	}
-	// The state is synced: no write without a reason.
+	// Writing the state syncs the disk, so it is written only if it differs.
 	if !sameState(f.ours, kept) {
 		if err := writeState(p.dir, f.ours); err != nil {
 			return fmt.Errorf("write state: %w", err)
@@ -128,7 +126,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	p.drop4, p.drop6 = p.state.Forward4 != "", p.state.Forward6 != ""
 	p.mu.Unlock()
 	atPoint("state")
-	// With the entries of pods that live: their host ports must not be missing for a
+	// The table includes the entries of existing pods: their host ports must not be missing for a
 	// moment.
 	if err := p.table.take(ctx, p.layout(), p.contents()); err != nil {
 		return err
@@ -146,7 +144,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	return nil
 }
 
-// sameState reports whether two states need only one file.
+// sameState reports whether two states would be stored as the same file.
 func sameState(a, b state) bool {
 	return a.Version == b.Version && a.Subnet == b.Subnet && a.Forward4 == b.Forward4 && a.Forward6 == b.Forward6 && slices.Equal(a.AcceptRA, b.AcceptRA)
 }
@@ -155,8 +153,8 @@ func sameState(a, b state) bool {
 // ports. The gate is held. It also restores a bridge that was removed.
 func (p *Plugin) ensureBridge() error {
 	l := p.layout()
-	// Read each time, since the default route may appear after the agent's start.
-	// An existing bridge keeps its MTU; new pods get this one.
+	// Read each time, since a default route may appear after the agent's start. An existing bridge
+	// keeps its MTU; new pods get this one.
 	mtu := p.cfg.MTU
 	if mtu == 0 {
 		mtu = p.links.defaultRouteMTU()

@@ -19,16 +19,15 @@ const probeTimeout = 30 * time.Second
 type features struct {
 	// tableFlags are the flags of an owned table, or 0 for kernels before 6.9.
 	tableFlags uint32
-	// ipv6 is false for a kernel without it, whatever interfaces are set to.
+	// ipv6 is false if the kernel lacks IPv6. Settings of interfaces do not matter.
 	ipv6      bool
 	conntrack bool // connections can be listed and deleted
 	guard     bool // nf_tables has the family bridge
 }
 
-// probe makes everything once in a network namespace that ends with it, and
-// returns all reasons for which it cannot be made on the node. Trying is better than
-// asking for versions: kernels of distributions have features of later ones, and
-// modules may be missing in any.
+// probe creates everything once in a temporary network namespace, and returns all reasons why it
+// cannot be created on the node. The version of a kernel would not be enough: distributions
+// backport features, and any kernel may lack modules.
 func probe(c Config) (features, error) {
 	if err := privileges(); err != nil {
 		return features{}, err
@@ -44,11 +43,11 @@ func probe(c Config) (features, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 		defer cancel()
 		f.ipv6 = hasIPv6()
-		// All rules that there can be: drop4 and drop6 add some.
+		// All possible rules: drop4 and drop6 add some.
 		l := layout{bridge: c.Name, subnet: netip.PrefixFrom(ranges[0].Addr(), subnetBits), drop4: true, drop6: true}
 		var errs []error
-		// A subnet that the kernel cannot serve is a mistake of the configuration, and
-		// no reason to attach pods without it.
+		// A subnet that the kernel does not support is an error, even though pods could be attached
+		// without it.
 		if c.Subnet6.IsValid() && !f.ipv6 {
 			errs = append(errs, fmt.Errorf("%s %s: the kernel has no IPv6", c.subnet6Name(), c.Subnet6))
 		}
@@ -68,8 +67,8 @@ func probe(c Config) (features, error) {
 	return f, err
 }
 
-// privileges returns an error for missing capabilities, which the kernel checks,
-// not the user ID.
+// privileges returns an error for missing capabilities. The kernel checks capabilities, not the
+// user ID.
 func privileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -93,7 +92,7 @@ func privileges() error {
 	return errors.Join(errs...)
 }
 
-// probeLinks tries links in the namespace ns, with sockets of its own.
+// probeLinks creates links in the namespace ns, with its own sockets.
 func probeLinks(c Config, ns *os.File) (conntrack bool, err error) {
 	l, err := newLinks(ns)
 	if err != nil {
@@ -103,8 +102,7 @@ func probeLinks(c Config, ns *os.File) (conntrack bool, err error) {
 	return l.probe(c)
 }
 
-// probe makes a bridge and a port of it. It says which module is missing, as the
-// kernel's own error would be a number.
+// probe creates a bridge and a port of it. The error names the missing module.
 func (l *links) probe(c Config) (conntrack bool, err error) {
 	subnet := netip.PrefixFrom(ranges[0].Addr(), subnetBits)
 	index, err := l.ensureBridge(bridgeSpec{name: c.Name, mtu: defaultMTU, subnet: subnet})
@@ -118,7 +116,7 @@ func (l *links) probe(c Config) (conntrack bool, err error) {
 	if err := l.setPort(name, mac); err != nil {
 		return false, fmt.Errorf("the kernel cannot set up ports of bridges: %w", err)
 	}
-	// Listing connections is optional: its error is the answer.
+	// Listing connections is optional: an error means that the kernel lacks the feature.
 	_, _, err = l.flows(unix.AF_INET, func(flow) bool { return false })
 	return err == nil, nil
 }
@@ -148,7 +146,7 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 	if err := t.commit(ctx, b); err != nil {
 		return 0, fmt.Errorf("nf_tables of this kernel has no maps with concatenated values (Linux 5.6): %w", err)
 	}
-	// Rule by rule, as a missing module fails the first rule that needs it.
+	// Added rule by rule, so that the first rule that needs a missing module fails alone.
 	for _, c := range l.chains() {
 		b = &batch{}
 		b.addChain(name, c)
@@ -163,7 +161,7 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 			}
 		}
 	}
-	// At last everything in one transaction, as on the node, with an entry in a map.
+	// Finally everything in one transaction, as on the node, with an entry in a map.
 	want := contents{}
 	pod := plan{IPv4: netip.PrefixFrom(gateway(l.subnet).Next(), l.subnet.Bits())}
 	want.add(forward{claim{Proto: unix.IPPROTO_TCP, Port: 1}, 1}.element(pod))

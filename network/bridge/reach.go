@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reach says which ports of the node's own processes pods can reach, at each address of
-// the node but those of 127.0.0.0/8 and ::1, which no pod reaches. With the zero value,
-// pods reach all. ICMP, answers to the node, and host ports of pods do not count.
+// Reach says to which ports of the node's own processes pods can connect, at all addresses of the
+// node except 127.0.0.0/8 and ::1, which pods never reach. With the zero value, pods can connect to
+// all ports. ICMP, replies to the node, and host ports of pods are not limited.
 type Reach struct {
 	Only bool     // only these ports; otherwise all but these
 	TCP  []uint16 // at most 64
 	UDP  []uint16 // at most 64
 }
 
-// maxReach bounds the ports of a protocol, each of which is a rule.
+// maxReach limits the ports of a protocol, each of which is a rule.
 const maxReach = 64
 
 // validate returns an error that names the field.
@@ -37,8 +37,8 @@ func (r Reach) validate() error {
 	return nil
 }
 
-// rules are the rules for packets from pods to the node's processes. in matches packets
-// from the bridge.
+// rules returns the rules for packets from pods to the node's processes. in matches packets from
+// the bridge.
 func (r Reach) rules(in []expr.Any) (all [][]expr.Any) {
 	named := verdict(expr.VerdictDrop, "")
 	if r.Only {

@@ -25,15 +25,15 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 		return network.Result{}, p.recover(ctx, len(kept) > 0, tables)
 	})
 	if err != nil {
-		// Run tries again, and pods that live are left alone.
+		// Run tries again; existing pods are not changed.
 		p.log.Error("failed to restore the bridge network", zap.Error(err))
 	}
 	p.setBroken(err)
 	return nil
 }
 
-// adopt puts the attachments of the past into the memory, and returns the tables
-// that hold their ports beside the one of now. It changes memory alone.
+// adopt stores the attachments of earlier processes in memory, and returns the names of other
+// tables that hold their ports. It changes only memory.
 func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,24 +43,23 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	plans := make([]plan, len(kept))
 	var latest, latest6 plan
 	for i, k := range kept {
-		// Without its plan the pod is still taken over below, by its ID and by its
-		// result.
+		// A pod without a readable plan is adopted below, by its ID and its result.
 		one, err := parsePlan(k.Saved)
 		if err != nil {
 			p.log.Warn("ignored the damaged record of a pod's network", zap.String("id", k.Attachment.ID), zap.Error(err))
 			continue
 		}
 		plans[i] = one
-		// The latest plan shows which subnet is in use, and where the search for free
-		// addresses goes on.
+		// The plan with the highest number shows which subnet is in use, and after which address
+		// the search for free ones continues.
 		if one.Number > latest.Number {
 			latest = one
 		}
 		if one.IPv6.IsValid() && one.Number > latest6.Number {
 			latest6 = one
 		}
-		// The table's name was configured otherwise: ports in the old table have to go
-		// from there.
+		// The configured name of the table has changed; ports have to be removed from the old
+		// table.
 		if one.Table != p.cfg.Table && !slices.Contains(tables, one.Table) {
 			tables = append(tables, one.Table)
 		}
@@ -71,11 +70,10 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	if latest.IPv4.IsValid() {
 		p.addrs.startAfter(latest.IPv4.Addr())
 	}
-	// Attachments to be torn down count as well: they have their addresses until
-	// then.
+	// Attachments that are to be torn down are included: they keep their addresses until then.
 	for i, k := range kept {
-		// Attachments without a result were never attached, or are being torn down:
-		// they have no entries.
+		// Attachments without a result were never attached, or are being torn down: they have no
+		// entries.
 		one := &pod{plan: plans[i], label: label(k.Attachment), serving: k.Result != nil}
 		if one.Version == 0 { // damaged
 			one.Veth = vethName(p.cfg.VethPrefix, k.Attachment.ID)
@@ -86,7 +84,7 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 		}
 		if one.IPv4.IsValid() {
 			p.addrs.take(one.IPv4.Addr())
-			// A port of a record that is damaged beyond that leads nowhere.
+			// If the ports cannot be read either, the pod has no forwards.
 			one.forwards, one.warnings, _ = forwards(k.Attachment.Ports, one.IPv6.IsValid())
 			one.guarded = p.feat.guard
 		}
@@ -105,7 +103,7 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 		return
 	}
 	subnet := latest.IPv4.Masked()
-	// The sentence stays in Advice until a start without such pods.
+	// The sentence stays in Advice until a start without pods of the old subnet.
 	if latest.Bridge != p.name || subnet != p.subnet || subnet6.IsValid() && subnet6 != p.subnet6 {
 		p.notes.subnet = fmt.Sprintf("pods have bridge %s and subnets %s; bridge %s and subnets %s take effect when the agent starts without such pods",
 			latest.Bridge, subnets(subnet, subnet6), p.name, subnets(p.subnet, p.subnet6))
@@ -123,7 +121,7 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	}
 }
 
-// subnets names the subnets for a message.
+// subnets returns the text of the subnets for a message.
 func subnets(v4, v6 netip.Prefix) string {
 	if v6.IsValid() {
 		return v4.String() + " and " + v6.String()
@@ -131,8 +129,8 @@ func subnets(v4, v6 netip.Prefix) string {
 	return v4.String()
 }
 
-// addressesOf finds a pod's addresses in its result. Addresses of other subnets are
-// ignored, and a pod without one of the subnet keeps none.
+// addressesOf finds a pod's addresses in its result. Addresses of other subnets are ignored.
+// Without an address of the subnet, the result is zero.
 func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.Prefix) {
 	for _, ip := range ips {
 		switch {
@@ -145,9 +143,8 @@ func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.P
 	return v4, v6
 }
 
-// recover is the part of Recovered that touches the node. some says that there are
-// attachments, tables are names of other tables of ours. The gate is held for all of
-// it.
+// recover is the part of Recovered that changes the node. some reports that there are attachments;
+// tables are the names of other tables of ours. The gate is held for all of it.
 func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -155,7 +152,7 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 	}
 	defer leave()
 	if !some {
-		// Before the first pod there is nothing, unless an earlier agent left it.
+		// Before the first pod the bridge does not exist, unless an earlier agent left it.
 		link, err := p.links.find(p.layout().bridge)
 		if err != nil {
 			return err
@@ -169,7 +166,7 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	// From here on one failure does not keep the rest from being tried.
+	// From here on, all steps are tried even if one fails.
 	var errs []error
 	for _, name := range tables {
 		errs = append(errs, p.table.remove(ctx, name))
@@ -184,8 +181,7 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 		known[one.Veth] = true
 	}
 	p.mu.Unlock()
-	// Pods with damaged records are known by their IDs, so that their interfaces
-	// are kept.
+	// Pods with damaged records are known by their IDs, so their interfaces are kept.
 	stale := slices.DeleteFunc(found, func(name string) bool { return known[name] })
 	if len(stale) > 0 {
 		errs = append(errs, p.links.removeVeths(stale...))
@@ -208,7 +204,8 @@ func (p *Plugin) holdAgain() {
 	p.mu.Unlock()
 	for c, one := range all {
 		err := p.hold(one.label, c)
-		// Failures that say nothing of a process leave the port served.
+		// Only this error means that a process has the port; after another error, the port stays
+		// served.
 		if network.CodeOf(err) != network.AlreadyExists {
 			continue
 		}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRemovals is how many interfaces are removed by one request: the kernel does
-// nothing else with links of any namespace meanwhile.
+// maxRemovals limits the interfaces that one request removes: meanwhile the kernel does nothing
+// else with links of any namespace.
 const maxRemovals = 64
 
 // removals are the interfaces to be removed. The kernel waits some 20 ms for all of
@@ -49,7 +49,7 @@ func (l *links) removeVeth(name string) error { return l.removeVeths(name) }
 
 // removeVeths removes veths and joins the errors. It may be called concurrently.
 func (l *links) removeVeths(names ...string) error {
-	// With a place for each result, so that removeWaiting never waits for a caller.
+	// Each result has a place in the channel, so that removeWaiting never waits for a caller.
 	done := make(chan error, len(names))
 	r := &l.removals
 	r.mu.Lock()
@@ -78,8 +78,8 @@ func (l *links) removeWaiting() {
 		r.mu.Lock()
 		all := r.waiting[:min(len(r.waiting), maxRemovals)]
 		r.waiting = r.waiting[len(all):]
-		// Set under the lock under which the list was found empty: the next caller
-		// starts a new goroutine.
+		// Set while the lock is held under which the list was found empty: the next caller starts a
+		// new goroutine.
 		r.busy = len(all) > 0
 		r.mu.Unlock()
 		if len(all) == 0 {
@@ -141,7 +141,8 @@ func (l *links) removeNow(names []string) []error {
 				continue
 			}
 		}
-		// ENODEV: it is gone, as when the pod's namespace has ended.
+		// ENODEV means that the interface is gone, for example because the pod's namespace has
+		// ended.
 		if err := l.h.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 			errs[i] = err
 			continue

@@ -27,7 +27,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 			return network.Result{}, err
 		}
 		defer leave()
-		// By the plan's name and not by that of today's configuration.
+		// The name in the plan is used: the configured prefix may have changed.
 		link, err := p.links.find(want.Veth)
 		switch {
 		case err != nil:
@@ -37,11 +37,10 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 		case !p.ready || link.Attrs().MasterIndex != p.index:
 			return network.Result{}, fmt.Errorf("interface %s is not a port of bridge %s", want.Veth, want.Bridge)
 		}
-		// The whole table, not only this pod's entries: rules that are missing cut off
-		// all pods.
+		// The whole table is compared, not only this pod's entries: missing rules affect all pods.
 		ok, err := p.table.holds(p.layout(), p.contents())
 		if err == nil && !ok {
-			err = fmt.Errorf("table inet %s lacks rules, or has others", p.cfg.Table)
+			err = fmt.Errorf("table inet %s has missing or additional rules", p.cfg.Table)
 		}
 		return network.Result{}, err
 	})
@@ -72,7 +71,7 @@ func (p *Plugin) reset(ctx context.Context) error {
 	p.mu.Lock()
 	bridge := p.name
 	veths := map[string]bool{}
-	// Their entries go with the table: none of them is served any more.
+	// Their entries are removed with the table, so none of them is served any more.
 	for _, one := range p.pods {
 		veths[one.Veth] = true
 		one.serving, one.guarded = false, false
@@ -123,6 +122,6 @@ func (p *Plugin) reset(ctx context.Context) error {
 	// The kernel's missing features stay known; everything else is gone.
 	p.notes = notes{conntrack: p.notes.conntrack, guard: p.notes.guard}
 	p.mu.Unlock()
-	// Last of all: a crash before this repeats a Reset that finds less to do.
+	// Done last: after a crash before this point, Reset is repeated and finds less to remove.
 	return p.dir.Remove(stateFile)
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The maps of the table: from a port of all addresses of the node, or of one,
-// to an address and a port.
+// The maps of the table. They translate a port of all addresses of the node, or of a single one, to
+// an address and a port.
 const (
 	setAny4  = "hostports4"
 	setAddr4 = "hostports4_addr"
@@ -43,8 +43,8 @@ const (
 	regOne = unix.NFT_REG_1 // for single comparisons
 )
 
-// reg32 returns the kernel's number of a 4-byte register: a register at the
-// beginning of a 16-byte one has that one's number.
+// reg32 returns the kernel's number of a 4-byte register. The first 4-byte register of a 16-byte
+// register has the number of the latter.
 func reg32(n uint32) uint32 {
 	if n%4 == 0 {
 		return unix.NFT_REG_1 + n/4
@@ -59,8 +59,7 @@ const (
 	ctEstablished = 1<<1 | 1<<2 // established, related
 )
 
-// layout is the input of the table's rules. Equal layouts give equal rules, on
-// which mark relies.
+// layout is the input of the table's rules. Equal layouts give equal rules, which mark relies on.
 type layout struct {
 	bridge          string
 	subnet, subnet6 netip.Prefix
@@ -72,8 +71,7 @@ type layout struct {
 // has6 reports whether pods have IPv6 addresses.
 func (l layout) has6() bool { return l.subnet6.IsValid() }
 
-// mappings are the maps of the tables: two for each address family, and the sets of
-// guard.go.
+// mappings returns the maps of the tables: two for each address family, and the sets of guard.go.
 func (l layout) mappings() []mapping {
 	const port = typeProto<<typeBits | typeService
 	all := []mapping{
@@ -126,30 +124,29 @@ func (l layout) chains() []chain {
 		rule(v4, daddr(4), portKey(regKey+1), translate(setAddr4, unix.NFPROTO_IPV4, 1)),
 		rule(v4, portKey(regKey), translate(setAny4, unix.NFPROTO_IPV4, 1)),
 	}
-	// Replies of a pod to a connection through an address of the node have to
-	// return through the node: from the pod itself, from its neighbours, and from
-	// 127.0.0.1.
+	// Replies to connections through an address of the node have to return through the node,
+	// whether the client is the pod itself, another pod of the bridge, or 127.0.0.1.
 	postrouting := [][]expr.Any{
 		rule(out, v4, within(source, loop), translated(true), masquerade()),
 		rule(out, own, translated(true), masquerade()),
-		// Pods' addresses mean nothing outside of the node.
+		// Pods' addresses are not valid outside of the node.
 		rule(notOut, own, masquerade()),
 	}
-	// Packets with a source outside of the subnet are made up, those of 127.0.0.0/8
-	// included. Without an IPv6 subnet, that holds for all of IPv6. A kernel without
-	// guard relies on these rules alone.
+	// Packets with a source outside of the subnet are forged, including those of 127.0.0.0/8.
+	// Without an IPv6 subnet, all IPv6 packets are. A kernel without the guard table relies on
+	// these rules alone.
 	forward := [][]expr.Any{
 		rule(in, v4, outside(l.subnet), verdict(expr.VerdictDrop, "")),
 		rule(in, v6, outside(l.subnet6), verdict(expr.VerdictDrop, "")),
-		// They belong to no connection, so that their source would not be masqueraded.
+		// Packets without a connection are dropped, since their source would not be masqueraded.
 		rule(in, notOut, invalid(), verdict(expr.VerdictDrop, "")),
-		// A rule for both directions is needed, as answers are forwarded, too.
+		// Both directions need a rule, since replies are forwarded too.
 		rule(in, verdict(expr.VerdictAccept, "")),
 		rule(out, verdict(expr.VerdictAccept, "")),
 	}
 	linkLocal := netip.MustParsePrefix("fe80::/10")
-	// The bridge accepts packets for 127.0.0.1, which replies to the node need; those
-	// that pods make up are dropped (CVE-2020-8558).
+	// The bridge accepts packets for 127.0.0.1, which replies to the node need. Packets for it that
+	// pods forge are dropped (CVE-2020-8558).
 	input := [][]expr.Any{
 		rule(in, v4, within(destination, loop), translated(false), verdict(expr.VerdictDrop, "")),
 		rule(in, v4, outside(l.subnet), translated(false), verdict(expr.VerdictDrop, "")),
@@ -160,8 +157,8 @@ func (l layout) chains() []chain {
 		input = append(input, rule(in, v6, verdict(expr.VerdictDrop, "")))
 	}
 	input = append(input, l.reach.rules(in)...)
-	// Last, for packets that are neither from nor to pods: they are dropped, as
-	// before forwarding was turned on.
+	// The last rule drops packets that are neither from nor to pods, as before forwarding was
+	// turned on.
 	if l.drop4 {
 		forward = append(forward, dropOthers(unix.NFPROTO_IPV4))
 	}
@@ -185,8 +182,8 @@ func (l layout) chains() []chain {
 	return append([]chain{
 		{name: "hostports", rules: hostports},
 		{name: "prerouting", kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: prioDstNAT, rules: [][]expr.Any{
-			// A neighbour that sends to 127.0.0.1 must not reach ports that only
-			// the node may use.
+			// A neighbour of the node that sends to 127.0.0.1 must not reach ports that only the
+			// node may use.
 			rule(v4, within(destination, loop), verdict(expr.VerdictReturn, "")),
 			local,
 		}},
@@ -198,7 +195,7 @@ func (l layout) chains() []chain {
 	}, l.guardChains()...)
 }
 
-// rule puts expressions together.
+// rule joins expressions.
 func rule(parts ...[]expr.Any) []expr.Any {
 	var all []expr.Any
 	for _, p := range parts {
@@ -231,8 +228,8 @@ func dropOthers(proto byte) []expr.Any {
 	return rule(family(proto), notIn(expr.MetaKeyIIFGROUP), notIn(expr.MetaKeyOIFGROUP), verdict(expr.VerdictDrop, ""))
 }
 
-// ifname compares the name of an interface, all of it. The whole field of 16 bytes is
-// compared: without the zeros it would be a prefix.
+// ifname compares the whole name of an interface. It compares the field of 16 bytes; without the
+// zeros, the name would match as a prefix.
 func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: key, Register: regOne},
@@ -240,7 +237,7 @@ func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	}
 }
 
-// which address of a packet is meant.
+// side is the source or the destination of a packet.
 type side int
 
 const (
@@ -248,8 +245,8 @@ const (
 	destination
 )
 
-// offset is where the address is in the packet's header. IPv4 has its addresses at 12
-// and 16 (RFC 791), IPv6 at 8 and 24 (RFC 8200).
+// offset returns the offset of the address in the packet's header: IPv4 has its addresses at 12 and
+// 16 (RFC 791), IPv6 at 8 and 24 (RFC 8200).
 func (s side) offset(size uint32) uint32 {
 	first := uint32(12)
 	if size == 16 {
@@ -258,8 +255,8 @@ func (s side) offset(size uint32) uint32 {
 	return first + uint32(s)*size
 }
 
-// within compares an address with a prefix. The family was compared before. An
-// invalid prefix gives no expression: the rule is then not used.
+// within compares an address with a prefix. A preceding expression has compared the family. For an
+// invalid prefix it returns no expression, and the rule is not used.
 func within(s side, p netip.Prefix) []expr.Any { return compareAddress(s, p, expr.CmpOpEq) }
 
 // outside checks that the source is not within a prefix. For an invalid prefix, it

@@ -26,8 +26,8 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "%w", err)
 		}
 		one := p.get(a.ID)
-		// The plan in the record and in memory are compared: they differ if the
-		// plan is of an earlier process.
+		// The plans of the record and in memory differ if the record's plan is of an earlier
+		// process.
 		if one == nil || one.plan != want {
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "%s has no such plan", a.ID)
 		}
@@ -38,7 +38,7 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "network namespace: %w", err)
 		}
 		defer func() { _ = ns.Close() }()
-		// A pod of the node's network would have the node's interfaces changed.
+		// For a pod in the node's network, SetUp would change the node's interfaces.
 		if sameFile(ns, p.ns) {
 			return network.Result{}, network.Errorf(network.InvalidArgument, "network namespace %s: want one of the pod's own, not the node's", netns)
 		}
@@ -56,23 +56,23 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	if subnet := p.layout().subnet; one.IPv4.Masked() != subnet {
 		return network.Result{}, network.Errorf(network.Unavailable, "address %s: the subnet of pods is %s now", one.IPv4.Addr(), subnet)
 	}
-	// Before there is an interface, so that nothing passes it unchecked.
+	// The guard comes before the interface, so that nothing passes the interface unchecked.
 	if err := p.guard(ctx, one, true); err != nil {
 		return network.Result{}, err
 	}
 	mac := macOf(one.IPv4.Addr())
 	err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 	switch {
-	// The name follows from the ID, so that it is this pod's own, of an earlier try.
+	// The name is computed from the ID, so the interface is this pod's own, of an earlier attempt.
 	case errors.Is(err, unix.EEXIST): // left by a killed agent
 		if err := p.links.removeVeth(one.Veth); err != nil {
 			return network.Result{}, fmt.Errorf("remove stale interface %s: %w", one.Veth, err)
 		}
 		err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
-	// Run has not handled the event yet: try once more after checking the bridge.
+	// Run has not handled the event yet: check the bridge, then try once more.
 	case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL): // the bridge was removed
 		if index, mtu, err = p.prepared(ctx, true); err == nil {
-			// The node's end may be there, without its bridge.
+			// The node's end may exist without its bridge.
 			_ = p.links.removeVeth(one.Veth)
 			err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 		}
@@ -99,7 +99,7 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	p.links.settle(one.Veth)
 	p.links.settle(one.Bridge)
 	atPoint("addresses")
-	// The caller has gone and will call TearDown: no ports are published.
+	// The caller has gone and will call TearDown, so no ports are published.
 	if ctx.Err() != nil {
 		return network.Result{}, late(ctx, "set up")
 	}
@@ -134,7 +134,7 @@ func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
 	p.mu.Unlock()
 	var add, del []element
 	switch {
-	// A table that was removed, such as by Reset, is made with all that is wanted.
+	// A missing table, such as after Reset, is created with all wanted entries.
 	case !p.feat.guard || had == yes || !p.ready:
 		return nil
 	case yes:
@@ -151,9 +151,8 @@ func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
 	return nil
 }
 
-// publish adds the pod's host ports to the table. Connections of a port's former
-// owner are deleted after the entries exist: connections in between go to the new
-// pod.
+// publish adds the pod's host ports to the table. Connections of a port's former pod are deleted
+// after the entries exist, so that connections in between go to the new pod.
 func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if err := p.addPorts(ctx, one); err != nil {
 		return fmt.Errorf("add host ports: %w", err)
@@ -162,7 +161,7 @@ func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if !p.feat.conntrack {
 		return nil
 	}
-	// The port works for new peers; only some old ones may go astray.
+	// The port works for new peers; only some existing connections may still go to the former pod.
 	if err := p.links.forgetUDP(one.forwards, one.plan, false); err != nil {
 		p.log.Warn("failed to delete stale connections", zap.String("pod", one.label), zap.Error(err))
 	}
@@ -228,8 +227,8 @@ func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, s
 // more.
 func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byte) error {
 	one := p.get(a.ID)
-	// An attachment must end also if its record is damaged, or its address would be
-	// lost for ever.
+	// The attachment has to end even if its record is damaged, or its address would never be free
+	// again.
 	what, err := parsePlan(saved)
 	if err != nil {
 		// The names can be derived from the ID.
@@ -239,7 +238,7 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 		}
 		p.log.Warn("removing pod network without its record; using the names that follow from its ID", zap.String("id", a.ID), zap.Error(err))
 	}
-	// Without one in memory, it has no entries in the table.
+	// A pod that is not in memory has no entries in the table.
 	if one != nil {
 		if err := p.withdraw(ctx, one); err != nil {
 			return err
@@ -255,7 +254,7 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 			return err
 		}
 	}
-	// After the interface is removed, so that the pod cannot open new ones.
+	// After the interface is removed, so that the pod cannot open new connections.
 	if one != nil && len(one.forwards) > 0 && p.feat.conntrack {
 		if err := p.links.forgetUDP(one.forwards, what, true); err != nil {
 			return fmt.Errorf("delete stale connections: %w", err)
@@ -266,8 +265,8 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 	return nil
 }
 
-// withdraw takes the pod's host ports out of the table. An error leaves the pod marked
-// as serving, so that the next TearDown tries again.
+// withdraw removes the pod's host ports from the table. After an error the pod still counts as
+// serving, so that the next TearDown tries again.
 func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 	if len(one.forwards) == 0 {
 		p.serve(one, false)
@@ -299,8 +298,8 @@ func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 	return nil
 }
 
-// listed are the entries that the table has of a pod. Deleting an entry that the table
-// does not have would fail the whole transaction.
+// listed returns the entries of a pod that the table has. Deleting an entry that the table does not
+// have would fail the whole transaction.
 func (p *Plugin) listed(one *pod) []element {
 	p.mu.Lock()
 	defer p.mu.Unlock()

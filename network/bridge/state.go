@@ -46,7 +46,7 @@ func parseState(b []byte) (state, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return state{}, err
 	}
-	// A later agent may mean other things by the same fields.
+	// A newer agent may give these fields another meaning.
 	if s.Version != stateVersion {
 		return state{}, fmt.Errorf("version %d, want %d", s.Version, stateVersion)
 	}
@@ -109,7 +109,7 @@ func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 	return s, nil
 }
 
-// writeState makes the directory if it is missing, and replaces the file.
+// writeState creates the directory if it is missing, and replaces the file.
 func writeState(dir durable.Dir, s state) error {
 	if err := dir.Prepare(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func writeState(dir durable.Dir, s state) error {
 	return dir.Replace(stateFile, b)
 }
 
-// isDisk reports whether an error is of the disk and not of the file.
+// isDisk reports whether an error is a failure of the disk, not of the file's content.
 func isDisk(err error) bool {
 	return !errors.Is(err, safefile.ErrTooLarge) && !errors.Is(err, safefile.ErrNotRegular)
 }

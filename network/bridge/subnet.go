@@ -17,7 +17,7 @@ const (
 	subnetBits = 24
 	minBits4   = 8  // the largest subnet
 	maxBits4   = 29 // the smallest: five pods
-	// Shorter prefixes are default routes, also the two halves that some VPNs add.
+	// Shorter prefixes are default routes, including the two halves that some VPNs add.
 	defaultRouteBits = 1
 )
 
@@ -67,7 +67,7 @@ func validSubnet(p netip.Prefix) error {
 	// 0.0.0.0/8 and all from 224.0.0.0 on are never addresses of hosts (RFC 1122, RFC
 	// 1112).
 	case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast() || p.Addr().As4()[0] == 0 || p.Addr().As4()[0] >= 224:
-		return fmt.Errorf("%s: want addresses that hosts may have", p)
+		return fmt.Errorf("%s: want unicast addresses", p)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func validSubnet6(p6, p4 netip.Prefix) error {
 		return fmt.Errorf("%s: want a prefix of 16 to %d bits, so that it has an address for each of the IPv4 subnet", p6, most)
 	// Private and global ranges are both accepted.
 	case p6.Addr().IsLoopback() || p6.Addr().IsMulticast() || p6.Addr().IsLinkLocalUnicast() || p6.Addr().IsUnspecified():
-		return fmt.Errorf("%s: want addresses that hosts may have", p6)
+		return fmt.Errorf("%s: want unicast addresses", p6)
 	}
 	return nil
 }
@@ -101,8 +101,8 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return fromUint(toUint(p.Masked().Addr()) | 1<<(32-p.Bits()) - 1)
 }
 
-// twin is the address of p6 that has the place of addr in p4. validSubnet6 has made
-// sure that p6 is large enough.
+// twin returns the address of p6 with the offset that addr has in p4. validSubnet6 has checked that
+// p6 is large enough.
 func twin(addr netip.Addr, p4, p6 netip.Prefix) netip.Addr {
 	offset := toUint(addr) - toUint(p4.Masked().Addr())
 	b := p6.Masked().Addr().As16()
@@ -111,9 +111,8 @@ func twin(addr netip.Addr, p4, p6 netip.Prefix) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// macOf is 0a:58 and the IPv4 address. The first byte has the bit of locally
-// administered addresses (IEEE 802). CNI's bridge plugin has made such addresses of the
-// same two bytes.
+// macOf returns 0a:58 followed by the IPv4 address. The first byte has the bit of locally
+// administered addresses (IEEE 802). CNI's bridge plugin used the same two bytes.
 func macOf(addr netip.Addr) net.HardwareAddr {
 	b := addr.As4()
 	return net.HardwareAddr{0x0a, 0x58, b[0], b[1], b[2], b[3]}

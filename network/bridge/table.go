@@ -22,12 +22,12 @@ const (
 	nftPause    = 50 * time.Millisecond
 )
 
-// table is the table of nftables that is ours: one of family inet, and one of family
-// bridge with the same name, which are always changed in one transaction. One at a time
-// may call its methods. The gate guards it. Its writing socket is kept open, since it is
-// the owner of the tables.
+// table is the pair of nftables tables of this plugin: one of family inet, and one of family bridge
+// with the same name, which are always changed in one transaction. The gate guards it; its methods
+// must not be called concurrently. Its writing socket stays open, since it is the owner of the
+// tables.
 type table struct {
-	ns   int // a descriptor of the network namespace
+	ns   int // descriptor of the network namespace
 	name string
 	// flags are the flags of the table: owner and persist, or none.
 	flags uint32
@@ -200,8 +200,8 @@ type difference struct {
 	add, del []element
 }
 
-// differs reads the table and compares it. A missing table, chain or map is a
-// difference and no error.
+// differs reads the table and compares it. A missing table, chain or map is a difference, not an
+// error.
 func (t *table) differs(l layout, want contents) (d difference, err error) {
 	there, err := t.exists(t.name)
 	if err != nil || !slices.Equal(there, l.families()) {
@@ -215,7 +215,7 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 		return &nftables.Table{Name: t.name, Family: nftables.TableFamily(family)}
 	}
 	d.rules = true
-	// A chain without rules counts, too: its name stands for the rules of this layout.
+	// The chain without rules is needed too: its name identifies the rules of this layout.
 	for _, c := range append(l.chains(), chain{name: l.mark()}) {
 		of := in(c.of())
 		rules, err := r.GetRules(of, &nftables.Chain{Name: c.name, Table: of})
@@ -316,9 +316,9 @@ func (t *table) served(want element) string {
 	return ""
 }
 
-// take makes the table hold these elements. A table with the right rules, such as
-// that of a running agent, is kept: during the replacement of a base chain, even in
-// one transaction, a packet can miss both the old and the new one.
+// take makes the table hold these elements. A table with the right rules, such as that of a running
+// agent, is kept: while a base chain is replaced, even in one transaction, a packet can miss both
+// the old and the new chain.
 func (t *table) take(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error {
 		if d, err := t.differs(l, want); err == nil && d.chains && d.rules {
@@ -373,8 +373,8 @@ func passing(err error) bool {
 	return slices.ContainsFunc([]error{unix.EPERM, unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOBUFS, unix.EINTR, unix.EAGAIN}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// tryReplace creates the table anew once. If it is created or removed by others
-// meanwhile, the transaction fails, and insist tries again.
+// tryReplace creates the table again once. If another program creates or removes it meanwhile, the
+// transaction fails, and insist tries again.
 func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	there, err := t.exists(t.name)
 	if err != nil {

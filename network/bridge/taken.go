@@ -13,23 +13,22 @@ import (
 // maxTaken bounds the memory; near makes it unlikely that it is ever reached.
 const maxTaken = 1 << 16 // routes and addresses that are looked at
 
-// taken returns ranges that a subnet must not overlap: the routes of all tables and
-// the addresses, without those of the bridge, which a restart would otherwise take
-// for foreign ones. Only ranges that overlap near are returned: a router may have a
-// million others.
+// taken returns ranges that a subnet must not overlap: the addresses and the routes of all tables,
+// except those of the bridge, which would count as foreign after a restart. Only ranges that
+// overlap near are returned, since a router may have a million others.
 func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	var all []taken
 	byIndex := map[int]string{}
 	list, err := l.h.LinkList()
-	// Names are for messages only: a list that is not quite right will do.
+	// Names are only used in messages, so an incomplete list is sufficient.
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	for _, link := range list {
 		byIndex[link.Attrs().Index] = link.Attrs().Name
 	}
-	// All tables, as VPNs have routes in tables of their own. The library passes
-	// routes one by one, without collecting them.
+	// All tables are read, since VPNs have routes in tables of their own. The library passes routes
+	// one by one, without collecting them.
 	err = l.h.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
 		dev := byIndex[r.LinkIndex]
 		p, err := prefixOf(r.Dst)
@@ -65,8 +64,7 @@ func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	return all, nil
 }
 
-// overlapsAny reports whether a prefix overlaps one of those in near. Invalid ones
-// overlap nothing.
+// overlapsAny reports whether a prefix overlaps one in near. Invalid prefixes overlap nothing.
 func overlapsAny(p netip.Prefix, near []netip.Prefix) bool {
 	return slices.ContainsFunc(near, func(n netip.Prefix) bool { return n.Overlaps(p) })
 }

@@ -23,11 +23,11 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	if err := l.may("veth"); err != nil {
 		return err
 	}
-	// EXCL: an interface of that name is an EEXIST, and never changed.
+	// EXCL: if an interface has the name, the error is EEXIST, and the interface is not changed.
 	add := l.request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	// Both ends in one request, with the pod's end in its namespace from the
-	// beginning: it cannot remain in the node's, and its name cannot collide there.
+	// One request creates both ends, with the pod's end in its namespace: it never exists in the
+	// node's namespace, where its name could collide.
 	msg.Flags, msg.Change = unix.IFF_UP, unix.IFF_UP
 	add.AddData(msg)
 	add.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
@@ -39,8 +39,8 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	nl.NewIfInfomsgChild(peer, unix.AF_UNSPEC)
 	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(podIfname))
 	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu)))
-	// From the IPv4 address, so that an address that is used again has the same
-	// neighbour entry.
+	// The MAC address is derived from the IPv4 address, so that an address that is reused has the
+	// same neighbour entry.
 	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
 	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(pod.Fd())))
 	add.AddData(info)
@@ -70,15 +70,15 @@ func (l *links) setPort(name string, mac net.HardwareAddr) error {
 	if err != nil {
 		return err
 	}
-	// Sticky, as frames at other ports would move a static entry (Linux 5.0; earlier
-	// kernels ignore the flag).
+	// The entry is sticky: without the flag (Linux 5.0; earlier kernels ignore it), a frame at
+	// another port would move it.
 	return l.h.NeighSet(&netlink.Neigh{
 		LinkIndex: index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | ntfSticky, HardwareAddr: mac,
 	})
 }
 
-// indexOf returns the index of an interface in the network namespace of a socket, without
-// asking for all that the kernel knows of the interface.
+// indexOf returns the index of an interface in the network namespace of a socket, without the
+// interface's other attributes.
 func indexOf(fd int, name string) (int, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -93,9 +93,8 @@ func indexOf(fd int, name string) (int, error) {
 // ntfSticky is NTF_STICKY of linux/neighbour.h.
 const ntfSticky = 1 << 6
 
-// settle returns when the kernel has noticed that a link is up. It does so later
-// otherwise, and drops the first packets to the pod: nothing delays them, since no
-// neighbour has to be found. A failure has no other effect, and is ignored.
+// settle makes the kernel notice now that a link is up. Otherwise the kernel notices later and
+// drops the first packets to the pod. A failure is ignored.
 func (l *links) settle(name string) {
 	// Asking for the state of a link handles its pending events (ETHTOOL_GLINK).
 	const glink = 0xa
@@ -110,16 +109,16 @@ func (l *links) settle(name string) {
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
 }
 
-// setUpPod gives eth0 of a pod's namespace its addresses and routes, and disables
-// router and neighbour discovery. It works on a thread that enters the namespace;
-// the pod's processes are not running yet.
+// setUpPod configures the addresses and routes of eth0 in a pod's namespace, and disables router
+// and neighbour discovery. It works on a thread that enters the namespace; the pod's processes are
+// not running yet.
 func setUpPod(pod *os.File, p plan) error {
 	return withinNetns(pod, func() error {
-		// Before the interface is up, so that no router is listened to even once.
+		// Set before the interface is up, so that no router advertisement is accepted.
 		if hasIPv6() {
 			all := maps.Clone(trustNobody)
 			if p.IPv6.IsValid() {
-				// The link-local address follows from the MAC address: see senders.
+				// The link-local address is derived from the MAC address: see senders.
 				all["disable_ipv6"], all["addr_gen_mode"] = "0", "0"
 			}
 			for name, value := range all {
@@ -165,7 +164,8 @@ func setUpPod(pod *os.File, p plan) error {
 				continue
 			}
 			gw := gateway(addr)
-			// Permanent: no answer of another pod replaces the node.
+			// The entry is permanent, so that no other pod can replace the node's address by its
+			// own.
 			if err := h.NeighSet(neighbour(index, gw, macOf(gateway(p.IPv4)))); err != nil {
 				return fmt.Errorf("add neighbour %s: %w", gw, err)
 			}
@@ -187,7 +187,7 @@ func everywhere(like netip.Addr) *net.IPNet {
 // other programs, are left out.
 func (l *links) ports(master int, prefix string) ([]string, error) {
 	all, err := l.h.LinkList()
-	// A port that the list lacks is found by the next start.
+	// A port that is missing in the list is found at the next start.
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}
@@ -200,14 +200,14 @@ func (l *links) ports(master int, prefix string) ([]string, error) {
 	return names, nil
 }
 
-// neighbour is a permanent entry: who has an address on a link.
+// neighbour returns a permanent entry: the MAC address of an IP address on a link.
 func neighbour(link int, addr netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: link, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}
 }
 
-// addNeighbours tells the node who has the addresses of pods. It does not ask, and no
-// answer replaces an entry. The MAC address follows from the address, so that an entry
-// that is left over is right for the next pod.
+// addNeighbours adds the addresses of pods to the node's neighbour table. The kernel sends no
+// requests for these entries, and no reply replaces one. The MAC address is derived from the IP
+// address, so an entry that is left over is right for the next pod.
 func (l *links) addNeighbours(bridge int, pods ...plan) error {
 	for _, p := range pods {
 		for _, addr := range p.ips() {
@@ -230,10 +230,10 @@ func (l *links) removeNeighbours(bridge int, p plan) error {
 	return nil
 }
 
-// join makes veths ports of the bridge again. A bridge that was removed and made anew
-// has no ports. A pod's interface that is missing is skipped: its TearDown will not
-// find it either. With all, ports of the bridge get their settings as well, such as
-// those of an agent of another version.
+// join makes veths ports of the bridge again: a bridge that was removed and created again has no
+// ports. A missing interface of a pod is skipped, as in TearDown. With all, interfaces that are
+// ports already get their settings too, since an agent of another version may have made other
+// settings.
 func (l *links) join(master int, pods []plan, all bool) error {
 	var errs []error
 	for _, p := range pods {
@@ -246,7 +246,7 @@ func (l *links) join(master int, pods []plan, all bool) error {
 		if strange {
 			errs = append(errs, l.h.LinkSetMasterByIndex(link, master))
 		}
-		// The MAC address of a damaged record is not known: its port stays as it is.
+		// The MAC address of a pod with a damaged record is unknown, so its port is not changed.
 		if (strange || all) && p.IPv4.IsValid() {
 			errs = append(errs, l.setPort(p.Veth, macOf(p.IPv4.Addr())), l.addNeighbours(master, p))
 		}

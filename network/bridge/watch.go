@@ -80,7 +80,7 @@ func (s *schedule) add(all change, now time.Time) {
 		if all&c == 0 || !s.due[c].IsZero() {
 			continue
 		}
-		// Two programs that both put the table back must not do so without a pause.
+		// Without a pause, two programs that both restore the table would do so all the time.
 		switch c {
 		case changedTable, unsure:
 			s.due[c] = later(now, s.last[c].Add(restorePause))
@@ -100,8 +100,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// next returns the due changes, or how long to wait if there are none; 0 means
-// forever.
+// next returns the due changes. If there are none, it returns the time until the next one; 0 means
+// that nothing is scheduled.
 func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	for _, one := range eachChange {
 		at := s.due[one]
@@ -143,7 +143,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() {
-		// Groups are bits of the socket's address, whose numbers begin at 1.
+		// Groups are bits of the socket's address; group numbers begin at 1.
 		p.listen(ctx, in, unix.NETLINK_NETFILTER, 1<<(unix.NFNLGRP_NFTABLES-1), lostRules, watched.ofRules)
 	})
 	all.Go(func() {
@@ -152,7 +152,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 		p.listen(ctx, in, unix.NETLINK_ROUTE, groups, lostRoutes, watched.ofRoutes)
 	})
 	s := newSchedule()
-	// It is set anew in each round.
+	// The timer is reset in each round.
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -165,7 +165,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 				p.looked = true
 				p.mu.Unlock()
 			}
-			// With the changes that arrived meanwhile.
+			// Together with the changes that arrived meanwhile.
 			s.add(in.take(), time.Now())
 			if ctx.Err() != nil {
 				return nil
@@ -181,7 +181,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		// A wake-up without changes, left from an earlier round, does no harm.
+		// A wake-up that is left from an earlier round, without changes, has no effect.
 		case <-in.wake:
 			s.add(in.take(), time.Now())
 		case <-alarm:
@@ -189,8 +189,8 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// lookInto handles a change. changed is called if the result of Status differs
-// afterwards. After an error the change is handled again.
+// lookInto handles a change. It calls changed if the result of Status differs afterwards. After an
+// error the change is handled again.
 func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	ctx, cancel := context.WithTimeout(ctx, runDeadline)
 	defer cancel()
@@ -206,28 +206,28 @@ func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	}
 	err := p.restore(ctx, c)
 	p.logFailure(ctx, "failed to restore the bridge network", err)
-	// Before Recovered has run, Status says so.
+	// Before Recovered has run, Status has its own error.
 	if ctx.Err() == nil && p.isRecovered() && p.setBroken(err) {
 		changed()
 	}
 	return err
 }
 
-// isRecovered reports whether Recovered has taken over the attachments.
+// isRecovered reports whether Recovered has adopted the attachments.
 func (p *Plugin) isRecovered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.recovered
 }
 
-// isReady reports whether the bridge was made.
+// isReady reports whether the bridge was created.
 func (p *Plugin) isReady() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bridgeIndex != 0
 }
 
-// logFailure logs an error that is not the end of ctx.
+// logFailure logs an error, unless ctx has ended.
 func (p *Plugin) logFailure(ctx context.Context, message string, err error) {
 	if err != nil && ctx.Err() == nil {
 		p.log.Error(message, zap.Error(err))
@@ -262,7 +262,7 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 	if err := p.table.replace(ctx, l, want); err != nil {
 		return err
 	}
-	// A table that take adopts or makes at the start is not counted.
+	// The table that take adopts or creates at the start is not counted.
 	p.metrics.restores.Inc()
 	p.log.Warn("restored table after a change by another program", zap.String("table", p.cfg.Table))
 	return nil
@@ -274,7 +274,7 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint32, lost change, read func(watched, netlink.Message) change) {
 	pause := failedPause
 	for ctx.Err() == nil {
-		// In the node's namespace, whatever the thread's is.
+		// The socket is in the node's namespace, whatever the thread's namespace is.
 		conn, err := netlink.Dial(family, &netlink.Config{Groups: groups, NetNS: int(p.ns.Fd())})
 		if err == nil {
 			// Without the privilege the buffer keeps its size, and more events are
@@ -282,8 +282,8 @@ func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint3
 			_ = conn.SetReadBuffer(nftBuffer)
 			// A deadline in the past ends Receive.
 			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-			// After the socket has joined its groups: earlier changes are found by
-			// a check, later ones cause events.
+			// Added after the socket has joined its groups: a check finds earlier changes, and
+			// later ones cause events.
 			in.put(lost)
 			began := time.Now()
 			err = p.receive(ctx, conn, in, lost, read)
@@ -313,15 +313,14 @@ func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, los
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		// The kernel has dropped events and the socket goes on (netlink(7)).
+		// The kernel has dropped events; the socket continues to work (netlink(7)).
 		case errors.Is(err, unix.ENOBUFS):
 			in.put(lost)
 			continue
 		case err != nil:
 			return err
 		}
-		// Read again for each batch: pods are added and removed, and the bridge's
-		// index may change.
+		// Read again for each batch, since pods come and go, and the bridge's index may change.
 		w := p.watched()
 		for _, m := range all {
 			pending |= read(w, m)

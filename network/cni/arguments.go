@@ -9,8 +9,7 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Capabilities, by the names of the CNI conventions and, of the annotations,
-// of containerd.
+// Names of capabilities, from the CNI conventions; those of annotations are containerd's.
 const (
 	portMappings   = "portMappings"
 	bandwidth      = "bandwidth"
@@ -26,7 +25,7 @@ type portMapping struct {
 	HostIP        string `json:"hostIP,omitempty"`
 }
 
-// limits are in bits a second, and bits.
+// limits has rates in bits per second and bursts in bits.
 type limits struct {
 	IngressRate  uint64 `json:"ingressRate,omitempty"`
 	IngressBurst uint64 `json:"ingressBurst,omitempty"`
@@ -34,7 +33,7 @@ type limits struct {
 	EgressBurst  uint64 `json:"egressBurst,omitempty"`
 }
 
-// burst is containerd's: as much as the bandwidth plugin takes.
+// burst is containerd's value: the maximum that the bandwidth plugin accepts.
 const burst = math.MaxUint32
 
 // arguments returns the CNI_ARGS of an attachment, in containerd's order. Plugins
@@ -58,8 +57,8 @@ func arguments(a network.Attachment) ([][2]string, error) {
 	return args, nil
 }
 
-// capabilities returns the capability arguments for the plugins of a list, in
-// containerd's form: those that one of them declares.
+// capabilities returns the capability arguments that at least one plugin of a list declares, in
+// containerd's form.
 func capabilities(a network.Attachment, l *list) (map[string]json.RawMessage, error) {
 	all := map[string]any{}
 	if ports := mappings(a.Ports); len(ports) > 0 {

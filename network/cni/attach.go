@@ -13,11 +13,11 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// grace is the time after its deadline in which a call may still return its own error: the time
-// to kill processes, and a second.
+// grace is the time after its deadline in which a call may still return its own error: the time to
+// kill processes, plus a second.
 const grace = pipePatience + killPatience + time.Second
 
-// executor runs plugins of a list.
+// executor returns an executor for the plugins of a list.
 func (p *Plugin) executor(l *list, guard *os.File, left *sync.WaitGroup) *executor {
 	return &executor{
 		processes: p.processes, binDirs: p.cfg.BinDirs, list: l, guard: guard, left: left, pause: p.pause,
@@ -29,7 +29,7 @@ func (p *Plugin) libcni(x *executor) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(p.cfg.BinDirs, p.cfg.CacheDir, x)
 }
 
-// call is a call of plugins.
+// call describes a call of plugins.
 type call struct {
 	id      string // of the attachment; everything
 	verb    string
@@ -46,9 +46,9 @@ func checkID(id string) error {
 	return nil
 }
 
-// do calls f with a deadline, after other calls for the same ID, and the processes
-// they left, have ended. It returns when f does, and soon after the deadline in any
-// case. The guard stays locked as long as f and its processes run.
+// do runs f with a deadline. It first waits until other calls for the same ID, and the processes
+// that they left, have ended. It returns when f does, but at the latest soon after the deadline.
+// The guard stays locked as long as f and its processes run.
 func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Context, guard *os.File, left *sync.WaitGroup) (T, error)) (T, error) {
 	var none T
 	if c.id != everything || c.verb != "GC" {
@@ -109,7 +109,7 @@ func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Contex
 type joinedError interface{ Unwrap() []error }
 
 // coded gives an error the code of a wrapped error that has one. The text of a plugin's error has
-// everything that libcni's has.
+// everything that libcni's error has.
 func coded(err error) error {
 	var e *network.Error
 	if _, several := err.(joinedError); !several && errors.As(err, &e) {
@@ -118,7 +118,7 @@ func coded(err error) error {
 	return &network.Error{Code: network.CodeOf(err), Err: short(err)}
 }
 
-// short cuts the text of an error that may quote untrusted text.
+// short shortens the text of an error that may contain untrusted text.
 func short(err error) error {
 	if len(err.Error()) <= 2*maxText {
 		return err
@@ -134,8 +134,8 @@ type shortened struct {
 func (s *shortened) Error() string { return s.text }
 func (s *shortened) Unwrap() error { return s.error }
 
-// SetUp runs ADD of each plugin in the plan. A host port that a process of the node or
-// another attachment has is AlreadyExists, before any plugin runs.
+// SetUp runs ADD of each plugin in the plan. If a process of the node or another attachment has a
+// host port, it returns AlreadyExists before any plugin runs.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, planned []byte, guard *os.File) (network.Result, error) {
 	s, err := decodeSaved(planned)
 	if err != nil {
@@ -239,7 +239,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, guard *os.File) erro
 		case errors.Is(err, libcni.ErrorCheckNotSupp):
 			return struct{}{}, nil
 		case err != nil && !whole:
-			return struct{}{}, fmt.Errorf("without the result of ADD, which is lost: %w", coded(err))
+			return struct{}{}, fmt.Errorf("the saved result of ADD is missing: %w", coded(err))
 		}
 		return struct{}{}, err
 	})
@@ -249,7 +249,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, guard *os.File) erro
 	return nil
 }
 
-// remember keeps a result in memory; nil forgets it.
+// remember stores a result in memory; nil removes it.
 func (p *Plugin) remember(id string, result []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +264,7 @@ func damaged(err error) error {
 	return network.Errorf(network.FailedPrecondition, "record is damaged: %w", err)
 }
 
-// naming puts the network's name before an error, and leaves its code.
+// naming adds the network's name to an error, and keeps its code.
 func naming(l *list, err error) error {
 	return network.Errorf(network.CodeOf(err), "network %q: %w", l.name, err)
 }

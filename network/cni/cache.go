@@ -67,7 +67,8 @@ func (p *Plugin) mend(s *saved, rt *libcni.RuntimeConf) (bool, error) {
 	result := p.results[rt.ContainerID]
 	p.mu.Unlock()
 	if checkResult(result) != nil {
-		// libcni would wait for a pipe; and a file that lies is worse than none.
+		// The file is removed: libcni would wait for a pipe, and a wrong entry is worse than a
+		// missing one.
 		if err := os.RemoveAll(filepath.Join(p.cache(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, fmt.Errorf("remove damaged file of the cache: %w", err)
 		}
@@ -96,7 +97,7 @@ func (p *Plugin) mend(s *saved, rt *libcni.RuntimeConf) (bool, error) {
 	return true, nil
 }
 
-// tidy removes the remnants of a crash within mend.
+// tidy removes the files that a crash within mend left.
 func (p *Plugin) tidy(s *saved, rt *libcni.RuntimeConf) {
 	_ = os.Remove(filepath.Join(p.cache(), entryName(s.list.name, rt.ContainerID, rt.IfName)+durable.TempSuffix))
 }
@@ -162,7 +163,7 @@ func (p *Plugin) entries() ([]*entry, error) {
 	return all, nil
 }
 
-// record makes a record of a file of the cache.
+// record converts an entry of the cache to a record.
 func (e *entry) record() (*saved, error) {
 	s := &saved{
 		Format: savedFormat, File: "cache.conflist", List: e.Config, IfName: e.IfName, Args: e.Args, Capabilities: e.Capabilities,

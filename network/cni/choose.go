@@ -2,7 +2,7 @@ package cni
 
 import "errors"
 
-// skipped is a file that is not used, or not as it is now, and why.
+// skipped is a file that is not used, or whose earlier content is used instead, and the reason.
 type skipped struct {
 	file string
 	err  error

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// loadPatience is how long reading the directories may take, answers of plugins
-// included; firstPatience is how long callers wait for the first read.
+// loadPatience limits the time for reading the directories, including the plugins' answers.
+// firstPatience limits how long callers wait for the first read.
 const (
 	loadPatience  = time.Minute
 	firstPatience = 15 * time.Second
@@ -159,13 +159,13 @@ func (p *Plugin) watchAndLoad(ctx context.Context, w *watcher) loaded {
 	return r
 }
 
-// load reads the directories and stores the result. It returns the directories of
-// plugins' files, and false if they could not be read in time.
+// load reads the directories and stores the result. It returns the directories of plugins' files,
+// and false if they could not be read in time.
 func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	ctx, cancel := context.WithTimeout(caller, loadPatience)
 	defer cancel()
 	subs, err := p.loads.Do(ctx, "load", func() ([]string, error) {
-		// Later callers may wait longer for it.
+		// The read continues for later callers, which may wait longer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadPatience)
 		defer cancel()
 		l, err := p.dir.load(ctx)
@@ -185,8 +185,8 @@ func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	return subs, err == nil
 }
 
-// use stores a loaded list. A new list has its predecessor's status until its
-// plugins have answered.
+// use stores a loaded list. A new list has the status of the previous one until its own plugins
+// have answered.
 func (p *Plugin) use(l *list, none error) {
 	was := p.list
 	p.loaded, p.list, p.none = true, l, none
@@ -208,8 +208,7 @@ func (p *Plugin) use(l *list, none error) {
 		zap.String("network", l.name), zap.String("version", l.version), zap.Strings("plugins", l.kinds()))
 }
 
-// publish changes the state and then the result of Status, and calls changed if
-// that differs.
+// publish runs change and updates the result of Status. It calls changed if the result differs.
 func (p *Plugin) publish(change func()) {
 	p.mu.Lock()
 	change()

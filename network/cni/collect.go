@@ -79,8 +79,8 @@ func (p *Plugin) collect(ctx context.Context, l *list, args *libcni.GCArgs, left
 	return p.libcni(p.executor(l, nil, left)).GCNetworkList(ctx, l.forLibcni(), args)
 }
 
-// collectCached runs DEL with the configuration that ADD was run with. libcni
-// would take that of today.
+// collectCached runs DEL with the configuration that ADD used. libcni would use the current
+// configuration.
 func (p *Plugin) collectCached(ctx context.Context, valid map[string]bool, left *sync.WaitGroup) error {
 	all, err := p.entries()
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Plugin) collectCached(ctx context.Context, valid map[string]bool, left 
 		}
 		s, err := e.record()
 		if err == nil && !s.list.parsed.DisableGC {
-			// The namespace may be another one by now.
+			// Without the namespace, since its path may lead to another one by now.
 			err = p.del(ctx, s, e.ContainerID, "", nil, left)
 		}
 		if err != nil {

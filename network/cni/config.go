@@ -102,7 +102,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// absolute cleans a path, which has to be absolute.
+// absolute checks that a path is absolute, and cleans it.
 func absolute(field string, path *string) error {
 	if !filepath.IsAbs(*path) || strings.ContainsRune(*path, 0) {
 		return fmt.Errorf("%s is %q; want an absolute path", field, *path)

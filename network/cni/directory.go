@@ -25,7 +25,7 @@ const (
 	maxNamed   = 8    // limit of faulty files in an error
 )
 
-// directory reads the configurations. It serves one load at a time.
+// directory reads the configurations. Loads must not be concurrent.
 type directory struct {
 	path     string
 	versions *versions
@@ -33,14 +33,14 @@ type directory struct {
 
 	last  *list
 	named map[string]string // errors by file, as they were logged
-	// Of the last load: directories of plugins' files, of the checked lists, and
-	// whether a plugin did not return its versions.
+	// Results of the last load: the directories of plugins' files of the checked lists, and whether
+	// a plugin did not return its versions.
 	subs       []string
 	unanswered bool
 }
 
-// load reads the directory and returns the list to use, or why there is none. If
-// the directory exists and cannot be read, nothing changes.
+// load reads the directory and returns the list to use, or why there is none. If the directory
+// exists but cannot be read, nothing changes.
 func (d *directory) load(ctx context.Context) (*list, error) {
 	d.subs, d.unanswered = nil, false
 	files, err := confFiles(d.path, ".conf", ".conflist", ".json")
@@ -92,7 +92,7 @@ func confFiles(dir string, extensions ...string) ([]string, error) {
 	return files, nil
 }
 
-// read reads a file, and those of its network's plugins.
+// read reads a configuration file, and the separate files of its network's plugins.
 func (d *directory) read(file string) (*list, error) {
 	data, err := safefile.ReadLinked(filepath.Join(d.path, file), maxConf)
 	if err != nil {
@@ -113,8 +113,8 @@ func (d *directory) read(file string) (*list, error) {
 	return l, nil
 }
 
-// readPlugins adds the plugins of a list that stand in files of their own, in
-// a directory of the network's name.
+// readPlugins adds the plugins of a list that have separate files, in a directory with the
+// network's name.
 func (d *directory) readPlugins(l *list) (*list, error) {
 	dir := filepath.Join(d.path, l.name)
 	d.subs = append(d.subs, dir)

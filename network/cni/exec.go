@@ -28,7 +28,7 @@ const (
 	maxText   = 2 << 10 // of each part of an error
 )
 
-// How a plugin that is just being written is tried again.
+// Retries of a plugin whose executable is still being written.
 const (
 	busyTries = 5
 	busyPause = time.Second
@@ -66,17 +66,17 @@ type output struct {
 	failed error  // it did not exit with 0
 }
 
-// Errors of processes, beside those of starting them.
+// Errors of processes that were started.
 var (
 	errKilled = errors.New("killed at the deadline")
 	errFlood  = fmt.Errorf("killed for an output of more than %d bytes", maxStdout)
-	errGone   = errors.New("killed, since the caller gave up")
+	errGone   = errors.New("killed: the call was canceled")
 	errStuck  = errors.New("has not ended")
 )
 
-// processes runs plugins. left counts those that have not ended, though run may
-// have returned. An error means that there is no output: the process could not be
-// started, or was killed, as the errors above say.
+// processes runs plugins. left counts the processes that have not ended, even after run has
+// returned. If run returns an error, there is no output: the process could not be started, or was
+// killed for one of the reasons above.
 type processes interface {
 	run(ctx context.Context, c command, left *sync.WaitGroup) (output, error)
 }
@@ -96,8 +96,8 @@ type executor struct {
 
 var _ invoke.Exec = (*executor)(nil)
 
-// FindInPath returns the executable of a plugin in the configured directories,
-// which are also CNI_PATH.
+// FindInPath returns the executable of a plugin in the configured directories. The plugin gets the
+// same directories as CNI_PATH.
 func (x *executor) FindInPath(kind string, _ []string) (string, error) {
 	path, _, err := findPlugin(kind, x.binDirs)
 	return path, err
@@ -125,7 +125,7 @@ func findPlugin(kind string, dirs []string) (string, os.FileInfo, error) {
 	return "", nil, &network.Error{Code: network.FailedPrecondition, Err: err}
 }
 
-// missingError says that a plugin is not there.
+// missingError is the error for a plugin without an executable.
 type missingError struct {
 	kind string
 	dirs []string
@@ -140,7 +140,8 @@ func (e *missingError) Error() string {
 	return s
 }
 
-// ExecPlugin runs a plugin. Of the agent's environment it gets only PATH.
+// ExecPlugin runs a plugin. PATH is the only variable of the agent's environment that the plugin
+// gets.
 func (x *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	c := command{path: path, stdin: stdin, guard: x.guard}
 	c.env, c.verb = environment(environ)
@@ -169,7 +170,7 @@ func (x *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	return out.stdout, nil
 }
 
-// run tries again while the executable is being written.
+// run runs a command, and tries again while the executable is being written.
 func (x *executor) run(ctx context.Context, c command) (output, error) {
 	for try := 0; ; try++ {
 		if ctx.Err() != nil {
@@ -188,7 +189,7 @@ func (x *executor) run(ctx context.Context, c command) (output, error) {
 	}
 }
 
-// notRun is the error of a plugin that did not answer.
+// notRun returns the error for a plugin that did not answer.
 func (x *executor) notRun(kind, verb string, out output, err error) error {
 	killed := errors.Is(err, errKilled) || errors.Is(err, errFlood) || errors.Is(err, errGone)
 	if killed {
@@ -215,7 +216,7 @@ func quoted(stderr string) string {
 	return fmt.Sprintf(" (stderr: %q)", clip(stderr, maxStderr))
 }
 
-// pluginError is the error that a plugin answered.
+// pluginError is the error in a plugin's answer.
 type pluginError struct {
 	kind, verb string
 	code       uint
@@ -226,7 +227,7 @@ func (e *pluginError) Error() string {
 	return fmt.Sprintf("plugin %s: %s: %s (code %d)", e.kind, e.verb, e.text, e.code)
 }
 
-// said is the answer of a plugin that failed.
+// said returns the result of a plugin that failed: its error, or the output that libcni expects.
 func (x *executor) said(kind, verb string, out output) ([]byte, error) {
 	var said types.Error
 	e := &pluginError{kind: kind, verb: verb}
@@ -248,7 +249,7 @@ func (x *executor) said(kind, verb string, out output) ([]byte, error) {
 	switch e.code {
 	case codeContainer:
 		if verb == "DEL" {
-			return nil, nil // nothing is left of it, and the rest of the list goes on
+			return nil, nil // the attachment is gone; the other plugins of the list still run
 		}
 	case codeLater:
 		code = network.Unavailable
@@ -258,14 +259,14 @@ func (x *executor) said(kind, verb string, out output) ([]byte, error) {
 	return nil, &network.Error{Code: code, Err: e}
 }
 
-// variables are the variables of the CNI protocol.
+// variables lists the variables of the CNI protocol.
 var variables = []string{"CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH"}
 
-// usualPath is the PATH for plugins if the agent has none: they need ip, iptables
-// and others.
+// usualPath is the PATH for plugins if the agent has none: plugins run ip, iptables and other
+// programs.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment returns the plugin's part of libcni's environment, which includes the
+// environment returns the variables for the plugin from libcni's environment, which includes the
 // agent's.
 func environment(all []string) (env []string, verb string) {
 	path := usualPath

@@ -17,14 +17,13 @@ import (
 
 // Limits of configurations.
 const (
-	// maxConf limits the bytes of a list, with the files of its plugins: encoded,
-	// it leaves a third of a record to arguments.
+	// maxConf limits the bytes of a list, with the files of its plugins. Encoded in a record, it
+	// leaves a third of the record for arguments.
 	maxConf = 128 << 10
-	// maxPlugins is the most plugins of a list: each one is a process.
+	// maxPlugins limits the plugins of a list: each one is a process.
 	maxPlugins = 32
-	// maxName and maxID are the most bytes of a network's name and of an
-	// attachment's ID: the file name NAME-ID-IFNAME in libcni's cache has at most
-	// 255, 15 of them the interface's.
+	// maxName and maxID limit the bytes of a network's name and of an attachment's ID. The file
+	// name NAME-ID-IFNAME in libcni's cache has at most 255 bytes, 15 of them for the interface.
 	maxName = 110
 	maxID   = 128
 )
@@ -34,16 +33,15 @@ var legalName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
 // errUnreadable is the error of a file that may be being written: it cannot be
 // read, is empty, or is not JSON.
-var errUnreadable = errors.New("not readable")
+var errUnreadable = errors.New("file cannot be read, is empty or is not JSON")
 
-// list is a network: the plugins that give it, in their order. It is never
-// changed.
+// list is a network: its plugins in order. It is immutable.
 type list struct {
 	file    string // name in the directory
 	bytes   []byte // a conflist with all of its plugins
 	name    string
-	offers  []string // its versions that are supported here,
-	version string   // the one of them that is used; "" until it is chosen
+	offers  []string // the supported versions of the list
+	version string   // the version in use; "" until it is chosen
 	plugins []plugin
 	inlined bool // loadOnlyInlinedPlugins
 
@@ -183,7 +181,7 @@ func offered(one string, more []string) ([]string, error) {
 	return known, nil
 }
 
-// with returns the list with plugins that stand in files of their own.
+// with returns the list with additional plugins, which have separate files.
 func (l *list) with(more []json.RawMessage) (*list, error) {
 	if len(more) == 0 {
 		return l, nil
@@ -210,14 +208,14 @@ func (l *list) with(more []json.RawMessage) (*list, error) {
 	return parseList(l.file, object(fields))
 }
 
-// speaking returns the list with the version that is used of it.
+// speaking returns the list with the version to use.
 func (l *list) speaking(version string) *list {
 	c := *l
 	c.version = version
 	return &c
 }
 
-// same reports whether two lists are equal but for the version in use.
+// same reports whether two lists are equal except for the version in use.
 func (l *list) same(o *list) bool {
 	return o != nil && l.file == o.file && bytes.Equal(l.bytes, o.bytes)
 }
@@ -235,9 +233,8 @@ func (l *list) kinds() []string {
 	return kinds
 }
 
-// stand stands in for a plugin where libcni would decode and encode it, which
-// numbers of more than 53 bits would not survive. The executor puts the plugin's
-// own fields in its place.
+// stand replaces a plugin's configuration where libcni would decode and encode it: numbers of more
+// than 53 bits would be changed. The executor inserts the plugin's own fields again.
 type stand struct {
 	Type         string          `json:"type"`
 	Index        int             `json:"nodewright.io/index"`
@@ -254,8 +251,8 @@ func declared(capabilities []string) map[string]bool {
 	return m
 }
 
-// forLibcni returns the list for libcni: with the used version, and the fields of
-// each plugin that libcni reads.
+// forLibcni returns the list for libcni: with the version in use, and only the fields that libcni
+// reads.
 func (l *list) forLibcni() *libcni.NetworkConfigList {
 	c := *l.parsed
 	c.CNIVersion = l.version
@@ -294,7 +291,7 @@ func (l *list) request(made []byte) ([]byte, error) {
 	return object(fields), nil
 }
 
-// object writes an object as it is, in the order of its keys.
+// object encodes an object with its values unchanged, sorted by key.
 func object(fields map[string]json.RawMessage) []byte {
 	keys := make([]string, 0, len(fields))
 	for k := range fields {

@@ -17,8 +17,8 @@ const (
 	again = 30 * time.Second
 )
 
-// loop decides when to read the configurations and when to call STATUS. It does
-// neither itself, and blocks only on its channels.
+// loop decides when to read the configurations and when to call STATUS. It only waits on its
+// channels; functions do the work.
 type loop struct {
 	events <-chan struct{} // something may have changed in a directory
 	failed <-chan struct{} // an ADD failed

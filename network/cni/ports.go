@@ -10,8 +10,7 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// claims returns what an attachment has of the node's ports, if a plugin of the list
-// serves them.
+// claims returns the host ports of an attachment, if a plugin of the list serves host ports.
 func claims(a network.Attachment, l *list) (all []hostports.Claim) {
 	if !l.declares(portMappings) {
 		return nil
@@ -24,8 +23,8 @@ func claims(a network.Attachment, l *list) (all []hostports.Claim) {
 	return all
 }
 
-// checkPorts returns an error if a process of the node or another attachment has a host
-// port. It leaves the ports free: a plugin may serve one by listening on it.
+// checkPorts returns an error if a process of the node or another attachment has a host port. It
+// does not reserve the ports: a plugin may listen on them itself.
 func (p *Plugin) checkPorts(a network.Attachment, l *list) error {
 	err := p.ports.Take(a.ID, claims(a, l)...)
 	p.ports.Give(a.ID)
@@ -38,8 +37,8 @@ func (p *Plugin) checkPorts(a network.Attachment, l *list) error {
 	return err
 }
 
-// keepPorts keeps other processes from the host ports of an attachment, one by one: some
-// may be a plugin's own.
+// keepPorts reserves the host ports of an attachment. Each is tried separately, since a plugin may
+// listen on some of them itself.
 func (p *Plugin) keepPorts(a network.Attachment, l *list) {
 	for _, c := range claims(a, l) {
 		if err := p.ports.Take(a.ID, c); err != nil {

@@ -75,8 +75,8 @@ func (groups) run(ctx context.Context, c command, left *sync.WaitGroup) (output,
 	return out, why
 }
 
-// start starts a process. Its pipes belong to this package, which has to know
-// before the reaping whether other processes keep them open.
+// start starts a process. This package creates its pipes: before the process is reaped, it has to
+// know whether other processes have them open.
 func start(c command) (*process, error) {
 	p := &process{cmd: exec.Command(c.path), exited: make(chan struct{}), stdout: limited{full: make(chan struct{})}} //nolint:gosec // that is what plugins are
 	var theirs [3]*os.File
@@ -130,27 +130,26 @@ func start(c command) (*process, error) {
 	return p, nil
 }
 
-// buffers are for copying: plugins say little, and there are two pipes of each.
+// buffers has buffers for copying. They are small: plugins write little, and each has two pipes.
 var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
 // drain copies the data of a pipe.
 func drain(to io.Writer, from *os.File) error {
 	b, _ := buffers.Get().(*[4 << 10]byte)
 	defer buffers.Put(b)
-	// Hides methods that would use buffers of their own.
+	// The wrappers hide methods that would allocate their own buffers.
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, b[:])
 	return err
 }
 
-// copied notes how the copying of a pipe ended. A plugin that does not read is
-// its own judge.
+// copied stores the error of copying a pipe. It is no error if the plugin does not read its input.
 func (p *process) copied(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p.held.Store(true)
 	}
 }
 
-// maxInherited is the highest descriptor that is checked.
+// maxInherited limits the descriptors that are checked.
 const maxInherited = 4096
 
 // extraFiles returns a process's descriptors from 3 on: the guard, and nil in place

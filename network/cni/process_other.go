@@ -11,5 +11,5 @@ import (
 type groups struct{}
 
 func (groups) run(context.Context, command, *sync.WaitGroup) (output, error) {
-	return output{}, errors.New("CNI plugins are run on Linux alone")
+	return output{}, errors.New("CNI plugins are supported on Linux only")
 }

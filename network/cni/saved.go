@@ -10,10 +10,10 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// savedFormat is the only format of records so far.
+// savedFormat is the format of records.
 const savedFormat = 1
 
-// maxSaved is the most bytes of a record, as network.Plugin allows.
+// maxSaved limits a record, in bytes, as network.Plugin does.
 const maxSaved = 256 << 10
 
 // saved is the stored configuration of an attachment. DEL and CHECK use it,
@@ -43,8 +43,7 @@ func (s *saved) encode() ([]byte, error) {
 	return b, nil
 }
 
-// decodeSaved reads a record, and takes nothing that encode would not have
-// written.
+// decodeSaved decodes a record. It refuses everything that encode would not write.
 func decodeSaved(b []byte) (*saved, error) {
 	s := &saved{}
 	if len(b) > maxSaved {

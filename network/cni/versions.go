@@ -14,19 +14,19 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// askAgain is how long a plugin that does not answer VERSION is not asked again,
-// unless its file changes.
+// askAgain is the pause before a plugin that did not answer VERSION is asked again, unless its file
+// changes.
 const askAgain = 30 * time.Second
 
-// maxAsked limits how many plugins are asked for their versions at a time.
+// maxAsked limits the concurrent requests for versions.
 const maxAsked = 4
 
 // errUnanswered is the error of a plugin that did not return its versions, for
 // example because its file is being written.
 var errUnanswered = errors.New("plugin does not report its versions")
 
-// versions stores the versions of plugins, each of which is asked once. check is
-// called once at a time.
+// versions stores the versions of plugins. Each plugin is asked once. Calls of check must not be
+// concurrent.
 type versions struct {
 	binDirs []string
 	ask     func(ctx context.Context, path string) ([]string, error)
@@ -45,8 +45,8 @@ type answer struct {
 	at     time.Time
 }
 
-// check returns the highest version of a list that all its plugins support. An
-// errUnanswered means that it is not known.
+// check returns the highest version of a list that all its plugins support. The error errUnanswered
+// means that a plugin did not answer.
 func (v *versions) check(ctx context.Context, l *list) (string, error) {
 	kinds := slices.Compact(slices.Sorted(slices.Values(l.kinds())))
 	answers := make([]answer, len(kinds))
@@ -123,8 +123,8 @@ func (v *versions) sweep() {
 	v.used = map[string]bool{}
 }
 
-// askVersion asks a plugin for its versions, and returns the supported ones. A
-// plugin that does not know VERSION has 0.1.0.
+// askVersion asks a plugin for its versions, and returns the supported ones. A plugin that does not
+// know VERSION counts as 0.1.0.
 func (p *Plugin) askVersion(ctx context.Context, path string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.VersionTimeout+grace)
 	defer cancel()
@@ -138,7 +138,7 @@ func (p *Plugin) askVersion(ctx context.Context, path string) ([]string, error) 
 }
 
 func spoken(ctx context.Context, x *executor, path string) ([]string, error) {
-	// Old plugins demand these for every verb.
+	// Old plugins require these variables for every verb.
 	args := invoke.Args{Command: "VERSION", NetNS: "dummy", IfName: "dummy", Path: "dummy"}
 	stdin, err := json.Marshal(map[string]string{"cniVersion": version.Current()})
 	if err != nil {
@@ -163,7 +163,7 @@ func spoken(ctx context.Context, x *executor, path string) ([]string, error) {
 		}
 	}
 	if len(speaks) == 0 {
-		return nil, fmt.Errorf("none of its %d versions is known; want one of %q", len(info.SupportedVersions()), version.All.SupportedVersions())
+		return nil, fmt.Errorf("plugin has %d versions, none of them supported; want one of %q", len(info.SupportedVersions()), version.All.SupportedVersions())
 	}
 	return speaks, nil
 }

@@ -78,7 +78,7 @@ func (w *watcher) watchAll(dirs []string) bool {
 		go w.listen(f)
 	}
 	all := true
-	// Again if a directory appeared before its parent was watched.
+	// Repeated, since a directory may appear before its parent is watched.
 	for range 8 {
 		want := wanted(dirs)
 		all = w.watch(want)
@@ -164,7 +164,7 @@ func (w *watcher) listen(f *fsnotify.Watcher) {
 			if !ok {
 				return
 			}
-			// An overflow among them: all is read again.
+			// This includes an overflow of the event queue: everything is read again.
 			w.log.Warn("lost events of network configurations; reading them again", zap.Error(err))
 		}
 		select {

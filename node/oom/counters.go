@@ -54,7 +54,7 @@ func (t *tree) kills(now time.Time) ([]Kill, error) {
 	}
 	walk(t.root, 0)
 	for dir, n := range t.seen {
-		// Not read, since no counter above it has grown.
+		// No counter above this cgroup has grown, so it was not read.
 		if _, ok := seen[dir]; !ok && exists(t.files, dir) {
 			seen[dir] = n
 		}

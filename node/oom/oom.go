@@ -175,7 +175,7 @@ func (m *Watcher) record(raw []byte) {
 	}
 }
 
-// without spends a while without the log.
+// without waits for the given time without the log, and watches Config.Fallback meanwhile.
 func (m *Watcher) without(ctx context.Context, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's.
+// metrics are the kubelet's metrics of a graceful shutdown: its start and end time.
 type metrics struct{ start, end prometheus.Gauge }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {

@@ -282,7 +282,7 @@ func (m *Manager) end(ctx, running context.Context) {
 	m.mu.Unlock()
 	m.keep() // the machine may be down a moment after the release
 	m.mu.Lock()
-	defer m.mu.Unlock() // so that it is not called off meanwhile
+	defer m.mu.Unlock() // so that the shutdown is not cancelled meanwhile
 	if running.Err() == nil {
 		m.cfg.Log.Info("terminated pods for shutdown", zap.Duration("took", m.state.EndTime.Sub(m.state.StartTime)))
 		m.cfg.Machine.Release()

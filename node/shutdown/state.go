@@ -69,7 +69,7 @@ func (m *Manager) Restore() error {
 // orderly end of the pods.
 const keepFor = 2 * time.Second
 
-// keep shows and writes the state as it is now.
+// keep updates the metrics and writes the current state.
 func (m *Manager) keep() {
 	m.mu.Lock()
 	m.met.show(m.state)

@@ -154,7 +154,7 @@ func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, erro
 		return nil, err
 	}
 	if len(images) == 0 {
-		return nil, errors.New("the runtime names none for images")
+		return nil, errors.New("the runtime reports no file system for images")
 	}
 	disk := func(f *Filesystem) *Disk {
 		if d, err := m.disks.ask(ctx, f.Mountpoint); err == nil {

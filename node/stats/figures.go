@@ -64,7 +64,7 @@ func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
 	out.Node = ask("pods", m.cfg.RootDir)
 	images, containers, err := m.cfg.Runtime.Filesystems(ctx)
 	if err == nil && len(images) == 0 {
-		err = errors.New("the runtime names none for images")
+		err = errors.New("the runtime reports no file system for images")
 	}
 	// Without the runtime the node's own file system is still known, which is
 	// enough to evict pods.

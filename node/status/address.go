@@ -8,10 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The addresses of a node, decided from values alone. The order of preference is
-// the kubelet's: given, then the node's name, then the default route.
+// The addresses of a node are computed from values only. The order of preference is the kubelet's:
+// configured addresses, the node's name, the default route.
 
-// AnnotationProvidedIP tells an external cloud provider the requested addresses
+// AnnotationProvidedIP passes the configured addresses to an external cloud provider
 // (k8s.io/cloud-provider/api).
 const AnnotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 
@@ -22,17 +22,15 @@ func setAddresses(node *v1.Node, in Addressing) error {
 	given := in.NodeIPs
 	anyOf := len(given) == 1 && given[0].IsUnspecified() // 0.0.0.0 or ::
 	if !anyOf {
-		// Checked at each call: an interface may be added later, which ends the
-		// error.
+		// Checked at each call: the address may be added to an interface later.
 		for _, ip := range given {
 			if err := checkNodeIP(ip, in.Host); err != nil {
 				return err
 			}
 		}
 	}
-	// The provider chooses the node's addresses by it. The annotation has to go
-	// when no addresses are given any more, or it would bind the provider to stale
-	// ones.
+	// The cloud provider chooses the node's addresses by this annotation. It is removed when no
+	// addresses are configured any more, or the provider would use stale ones.
 	if in.External && len(given) > 0 && !anyOf {
 		if node.Annotations == nil {
 			node.Annotations = map[string]string{}
@@ -62,10 +60,10 @@ func setAddresses(node *v1.Node, in Addressing) error {
 	return nil
 }
 
-// choose returns the address of a node without a configured one: its name if that
-// is an address, else the address of DNS, else that of the default route. six
-// prefers IPv6; an address of the other family is better than none. Without any it
-// returns an error. It makes no call: the answers of DNS are in the inputs.
+// choose returns the address of a node without a configured one: its name if the name is an
+// address, else the address in DNS, else the address of the default route. six prefers IPv6; an
+// address of the other family is used if there is no other. It returns an error if there is none.
+// It makes no call: the answers of DNS are in the inputs.
 func (in Addressing) choose(six bool) (netip.Addr, error) {
 	if ip, ok := sloppyAddr(in.Hostname); ok {
 		return ip, nil
@@ -93,7 +91,7 @@ func (in Addressing) choose(six bool) (netip.Addr, error) {
 			return ip, nil
 		}
 	}
-	return netip.Addr{}, errors.New("node addresses: no node IP is given, the node's name has none, and there is no default route")
+	return netip.Addr{}, errors.New("node addresses: no node IP is configured, the node's name does not resolve, and there is no default route")
 }
 
 // needsName reports whether DNS is needed. A node with a configured address must

@@ -35,7 +35,7 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	s.NodeInfo.OperatingSystem = cmp.Or(in.Facts.OS, runtime.GOOS)
 	s.NodeInfo.Architecture = cmp.Or(in.Facts.Arch, runtime.GOARCH)
 	s.RuntimeHandlers = in.Handlers
-	// Nil means that the runtime did not report it: the published value is kept.
+	// A nil value was not reported by the runtime, so the published value is kept.
 	if in.Features != nil {
 		s.Features = in.Features
 	}
@@ -43,7 +43,7 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	events = append(events, memoryPressure.set(node, in.MemoryPressure, at)...)
 	events = append(events, diskPressure.set(node, in.DiskPressure, at)...)
 	events = append(events, pidPressure.set(node, in.PIDPressure, at)...)
-	// Ready checks the capacity, so that it comes after setMachine.
+	// setReady checks the capacity, so it comes after setMachine.
 	events = append(events, setReady(node, in, at)...)
 	// Before the volumes are known, an empty list would let a controller detach
 	// disks in use.
@@ -72,8 +72,8 @@ func setVersions(node *v1.Node, in *Inputs) error {
 	return nil
 }
 
-// schedulable returns an event when a node is cordoned or uncordoned, also if it
-// was cordoned when the agent started.
+// schedulable returns an event if the node was cordoned or uncordoned since the last call. A node
+// that is cordoned when the agent starts gets an event too.
 func (seen *Seen) schedulable(node *v1.Node) []Event {
 	if node.Spec.Unschedulable == seen.unschedulable {
 		return nil

@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// capacityOf returns the node's capacity: the machine's resources, pods, and
-// devices. Earlier keys that are not the agent's are kept, as they are opaque
-// resources set by others. The result is a new list; quantities are those of the
-// inputs. If the machine cannot be read, its resources are zero, so that nothing
-// more is scheduled to it, while the number of pods is kept.
+// capacityOf returns the node's capacity: the machine's resources, pods, and devices. Entries that
+// the agent does not write are kept: others set them as opaque resources. The result is a new list;
+// quantities are those of the inputs. If the machine cannot be read, its resources are zero, so
+// that nothing more is scheduled to it, while the number of pods is kept.
 func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	maps.Copy(out, before)
@@ -40,12 +39,11 @@ func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 			delete(out, v1.ResourceEphemeralStorage)
 		}
 	}
-	// After the machine's resources: a plugin's word counts for its own.
+	// Devices come last: the figure of a device plugin is used for its own resource.
 	for name, q := range in.Devices.Capacity {
 		out[name] = q
 	}
-	// Zero instead of no entry: an earlier entry would stay in the status like one
-	// of others.
+	// A missing entry would not remove an earlier one from the status, so the value is zero.
 	for _, name := range in.Devices.Gone {
 		out[name] = *resource.NewQuantity(0, resource.DecimalSI)
 	}
@@ -58,8 +56,7 @@ func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 func allocatableOf(before, capacity v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range before {
-		// Extended resources that have left the capacity would be handed out
-		// although the node has none.
+		// An extended resource without capacity must not stay allocatable.
 		if _, has := capacity[name]; has || !IsExtended(name) && !IsHugePages(name) && name != v1.ResourceEphemeralStorage {
 			out[name] = q
 		}
@@ -82,8 +79,8 @@ func allocatableOf(before, capacity v1.ResourceList, in *Inputs) v1.ResourceList
 	if !ok {
 		return out
 	}
-	// Huge pages are a part of MemTotal that no ordinary allocation can have. Once
-	// only: they are taken off after the reservations.
+	// Huge pages are part of MemTotal, but ordinary allocations cannot use them. They are
+	// subtracted once, after the reservations.
 	for name, q := range capacity {
 		if IsHugePages(name) {
 			memory.Sub(q)
@@ -136,7 +133,7 @@ func setMachine(node *v1.Node, in *Inputs, seen *Seen) []Event {
 	// would not be reported.
 	info.MachineID, info.SystemUUID = cmp.Or(in.Facts.MachineID, info.MachineID), cmp.Or(in.Facts.SystemUUID, info.SystemUUID)
 	info.BootID = cmp.Or(in.Facts.BootID, info.BootID)
-	// Nil and not zero: the field is for nodes with swap (KEP-2400).
+	// Nil, not zero: the field is only for nodes with swap (KEP-2400).
 	info.Swap = nil
 	if swap := in.Facts.Swap; swap != 0 {
 		info.Swap = &v1.NodeSwapStatus{Capacity: &swap}

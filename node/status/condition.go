@@ -39,10 +39,9 @@ var (
 	}
 )
 
-// set moves the heartbeat, and the rest if the status is another than before. One
-// that was not there was Unknown, so that it counts as a change. The transition
-// time must not move without a transition: the node lifecycle controller and people
-// measure from it.
+// set sets the heartbeat time, and the other fields if the status has changed. A missing condition
+// counts as Unknown, so its first status is a change. Without a change the transition time stays:
+// the node lifecycle controller measures from it.
 func (p statusPressure) set(node *v1.Node, holds bool, now metav1.Time) []Event {
 	c := condition(node, p.kind)
 	c.LastHeartbeatTime = now
@@ -115,17 +114,17 @@ func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
 	return []Event{statusEvent(node.Name, event)}
 }
 
-// begins reports whether the node would be ready but for an agent that has only begun. A
-// restart would otherwise make it not ready for an instant, and its pods with it.
+// begins reports whether the agent's own checks, just after its start, are the only reason why the
+// node is not ready. Otherwise each restart of the agent would make the node and its pods not ready
+// for a moment.
 func (in *Inputs) begins(capacity v1.ResourceList) bool {
 	rest := *in
 	rest.Problems.Runtime = nil
 	return in.Problems.Beginning && rest.notReady(capacity) == ""
 }
 
-// notReady returns the texts of all problems in a fixed order; empty if the node is
-// ready. A text that flapped would change the status each time, and cause a write
-// to the API server.
+// notReady returns the texts of all problems in a fixed order, or "" if the node is ready. In a
+// varying order, the status would change each time and be written to the API server.
 func (in *Inputs) notReady(capacity v1.ResourceList) string {
 	var texts []string
 	for _, err := range []error{in.Problems.Runtime, in.Problems.Network, in.Problems.Storage, in.Problems.Shutdown} {
@@ -185,8 +184,8 @@ func runtimeErr(lastGood, now time.Time, grace time.Duration, unhealthy []string
 	switch {
 	case lastGood.IsZero():
 		texts = append(texts, errNeverSeen.Error())
-	// At exactly the grace period it is down: pollWait schedules the next check
-	// then.
+	// At exactly the grace period the runtime counts as down: pollWait schedules the next check for
+	// that moment.
 	case now.Sub(lastGood) >= grace:
 		texts = append(texts, errRuntimeDown.Error())
 	}

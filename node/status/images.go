@@ -7,9 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// namesPerImage bounds the names that are shown of one image: the kubelet's. An
-// image may have hundreds of tags, and a status has to fit into an object of the
-// API server.
+// namesPerImage limits the names that are shown of one image, as in the kubelet. An image may have
+// hundreds of tags, and a status must not exceed the size limit of an object.
 const namesPerImage = 5
 
 // showImages returns the images for a status: the limit largest (-1: all), with
@@ -23,7 +22,7 @@ func showImages(all []v1.ContainerImage, limit int) []v1.ContainerImage {
 	slices.SortStableFunc(out, func(a, b v1.ContainerImage) int {
 		return cmp.Or(cmp.Compare(b.SizeBytes, a.SizeBytes), slices.Compare(a.Names, b.Names))
 	})
-	// A second copy gives up the memory of a long list.
+	// Copied again, so that the memory of the long list is released.
 	if limit > 0 && len(out) > limit {
 		out = slices.Clone(out[:limit])
 	}

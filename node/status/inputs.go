@@ -51,8 +51,8 @@ const beginning = refreshEvery
 // become the message of Ready, in this order.
 type Problems struct {
 	Runtime, Network, Storage, Shutdown error
-	// Beginning means that only the agent's own checks cause Runtime, and that the
-	// agent has just started. A condition Ready that is True is not changed then.
+	// Beginning means that the agent has just started, and that Runtime is only an error of the
+	// agent's own checks. A condition Ready that is True does not change then.
 	Beginning bool
 }
 
@@ -64,12 +64,12 @@ type Addressing struct {
 	NodeIPs []netip.Addr
 	// External reports that an external cloud provider sets the addresses.
 	External bool
-	// Host are the addresses of the machine's interfaces.
+	// Host lists the addresses of the machine's interfaces.
 	Host []netip.Addr
-	// Resolved are the addresses of the node's name in DNS, in its order.
+	// Resolved lists the addresses of the node's name in DNS, in the order of the answer.
 	Resolved []netip.Addr
-	// Default4 and Default6 are the sources of the default routes; the zero
-	// Addr if there is none.
+	// Default4 and Default6 are the source addresses of the default routes; the zero Addr if there
+	// is no route.
 	Default4, Default6 netip.Addr
 }
 
@@ -77,7 +77,7 @@ type Addressing struct {
 type Inputs struct {
 	Addressing Addressing
 
-	// MaxPods limits the pods, and so does PodsPerCore unless it is 0.
+	// MaxPods limits the number of pods. PodsPerCore limits it too, unless it is 0.
 	MaxPods, PodsPerCore int64
 	// Reserved is the amount that pods cannot have: the shares of the system and
 	// the agent and the hard eviction thresholds.
@@ -94,7 +94,7 @@ type Inputs struct {
 	Version string
 	Port    int32
 
-	// Images are shown by showImages; with an error none are.
+	// Images are shown by showImages. After an error no images are shown.
 	Images    []v1.ContainerImage
 	ImagesErr error
 	MaxImages int
@@ -115,7 +115,7 @@ type Inputs struct {
 	// VolumesInUse are sorted; they are used if VolumesSynced is true.
 	VolumesInUse  []v1.UniqueVolumeName
 	VolumesSynced bool
-	// Declared are the features of KEP-5328; nil keeps the node's.
+	// Declared lists the declared features (KEP-5328); nil keeps those of the node.
 	Declared []string
 }
 

@@ -45,7 +45,7 @@ func (s System) Facts(ctx context.Context) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	// Without it reboots are not reported, and nothing else is lost.
+	// Without the boot ID, only reboots are not reported.
 	boot, _ := bootid.Read(s.Files)
 	f := Facts{
 		Capacity: v1.ResourceList{
@@ -58,8 +58,8 @@ func (s System) Facts(ctx context.Context) (Facts, error) {
 		MachineID: cmp.Or(s.line("etc/machine-id"), s.line("var/lib/dbus/machine-id")),
 		OSImage:   cmp.Or(s.osImage("etc/os-release"), s.osImage("usr/lib/os-release"), "Unknown"),
 	}
-	// The UUID of the firmware; systems without, such as many of ARM, have the
-	// device tree's, and else their machine-id.
+	// The UUID is read from the firmware; on systems without one, such as many ARM boards, from the
+	// device tree, and otherwise from machine-id.
 	f.SystemUUID = cmp.Or(s.line("sys/class/dmi/id/product_uuid"), s.line("proc/device-tree/vm,uuid"), f.MachineID)
 	if s.Storage != nil {
 		disk, err := s.Storage()

@@ -40,15 +40,14 @@ func checkNodeIPs(ips []netip.Addr, text string) error {
 	case ips[0].IsUnspecified() || ips[1].IsUnspecified():
 		return fmt.Errorf("node IPs: %q: 0.0.0.0 and :: can only be alone", text)
 	case ips[0].Is4() == ips[1].Is4():
-		return fmt.Errorf("node IPs: %q: two must be one of IPv4 and one of IPv6", text)
+		return fmt.Errorf("node IPs: %q: want one IPv4 and one IPv6 address", text)
 	}
 	return nil
 }
 
-// sloppyAddr reads an address, with leading zeros if it has them. IPv4 within IPv6
-// is IPv4. Zones are refused: they mean something on this machine only. Old
-// configurations have addresses such as 010.0.0.1, which Kubernetes has always read
-// as 10.0.0.1.
+// sloppyAddr parses an address; IPv4 parts may have leading zeros. An IPv4-mapped IPv6 address
+// becomes IPv4. Zones are refused, since they are valid only on this machine. Old configurations
+// have addresses such as 010.0.0.1, which Kubernetes has always read as 10.0.0.1.
 func sloppyAddr(s string) (netip.Addr, bool) {
 	if !strings.Contains(s, ":") {
 		parts := strings.Split(s, ".")

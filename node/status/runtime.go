@@ -9,9 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// How often the runtime is called: the kubelet's 5 s, and more often while its
-// answer is awaited. pollTimeout limits one call. defaultRuntimeGrace is the
-// kubelet's.
+// Intervals of calls to the runtime: the kubelet's 5 s, and shorter ones while an answer is
+// awaited. pollTimeout limits one call. defaultRuntimeGrace is the kubelet's.
 const (
 	pollEvery           = 5 * time.Second
 	pollLost            = time.Second
@@ -60,13 +59,12 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 		m.mu.Lock()
 		problem, network, good := m.runtimeErr(), m.network, m.lastGood
 		m.mu.Unlock()
-		// One line for each change: a runtime that is away for hours does not fill
-		// the log.
+		// A change is logged once, so that a runtime that is down for hours does not fill the log.
 		if text := fmt.Sprint(err, problem, network); text != told {
 			told = text
 			m.cfg.Log.Info("state of container runtime changed", zap.NamedError("call", err), zap.NamedError("runtime", problem), zap.NamedError("network", network))
 		}
-		// Network counts as well: pods wait for it as for the runtime.
+		// The network counts too: pods wait for it as for the runtime.
 		well := err == nil && problem == nil && network == nil
 		everWell = everWell || well
 		var toGrace time.Duration
@@ -76,8 +74,8 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 		select {
 		case <-ctx.Done():
 			return
-		// Also while it was well: the owner of the connection detects a failure
-		// before the next call.
+		// Also while the runtime is well: the owner of the connection detects a failure before the
+		// next call.
 		case <-m.poll:
 		case <-time.After(pollWait(well, everWell, time.Since(start), toGrace)):
 		}
@@ -98,8 +96,8 @@ func (m *Manager) askRuntime(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.unwell = unwell
-	// Network and conditions of before hold: a call that failed says nothing about
-	// them.
+	// After a failed call the previous network state and conditions stay: the failure says nothing
+	// about them.
 	if err != nil {
 		return err
 	}
@@ -107,8 +105,8 @@ func (m *Manager) askRuntime(ctx context.Context) error {
 	if state.NetworkNotReady != "" {
 		m.network = fmt.Errorf("container runtime network not ready: %s", state.NetworkNotReady)
 	}
-	// lastGood is not set: after the grace period the node reports the runtime as
-	// down beside the condition. Earlier handlers and features are kept.
+	// lastGood is not set, so that after the grace period the node reports the runtime as down, in
+	// addition to the condition. Earlier handlers and features are kept.
 	if state.NotReady != "" {
 		m.runtime.NotReady, m.runtime.Name, m.runtime.Version = state.NotReady, state.Name, state.Version
 		return nil
@@ -137,7 +135,7 @@ func (m *Manager) watchImages(ctx context.Context) {
 			return
 		}
 		m.mu.Lock()
-		// The first failure of a row is logged.
+		// Only the first of successive failures is logged.
 		if err != nil && m.listErr == nil {
 			m.cfg.Log.Warn("failed to list images", zap.Error(err))
 		}

@@ -13,9 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Machine reads the facts of the machine. It is called every few minutes, to detect
-// added memory or processors. Calls do not overlap. Facts should end when ctx does,
-// after 5 s.
+// Machine reads the facts of the machine. It is called every few minutes, to detect added memory or
+// processors. Calls do not overlap. ctx ends after 5 s; Facts should return then.
 type Machine interface {
 	Facts(ctx context.Context) (Facts, error)
 }
@@ -183,15 +182,16 @@ func New(cfg Config) (*Manager, error) {
 	// The node is not ready until the first results: machine, runtime and network start as
 	// errors.
 	return &Manager{
-		cfg: cfg, factsErr: errors.New("the machine has not been looked at yet"), network: errNetworkUnknown,
+		cfg: cfg, factsErr: errors.New("the machine has not been read yet"), network: errNetworkUnknown,
 		addr:    Addressing{Hostname: cfg.Hostname, NodeIPs: cfg.NodeIPs, External: cfg.External},
 		changes: make(chan struct{}, 1), images: make(chan struct{}, 1), poll: make(chan struct{}, 1),
 	}, nil
 }
 
 // Changes returns a channel that gets a value when the result of Fill may have
-// changed, first when the machine and the runtime have been read. It is one channel
-// for one reader. Several changes may be one value.
+// Changes returns a channel that gets a value when the result of Fill may have changed, first when
+// the machine and the runtime have been read. It is one channel for one reader. Several changes may
+// be one value.
 func (m *Manager) Changes() <-chan struct{} { return m.changes }
 
 // Changed reports that the results of Config's functions may have changed:
@@ -343,8 +343,7 @@ func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{})
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
 	m.look(ctx)
-	// Reporting at once would show a node that is not ready, and a second later
-	// that it is.
+	// An immediate report would show the node as not ready, and a second later as ready.
 	select {
 	case <-ctx.Done():
 		return
@@ -391,7 +390,7 @@ func (m *Manager) look(ctx context.Context) {
 		switch again = time.Now().Add(namesEvery); {
 		case lookErr == nil:
 			addr.Resolved = resolved
-		// An answer too: the name has no address any more.
+		// The name has no addresses any more, which is an answer too.
 		case errors.As(lookErr, &none) && none.IsNotFound:
 			addr.Resolved = nil
 		default: // no answer: the last addresses are used

@@ -60,8 +60,8 @@ type cluster struct {
 	unbounded func() (*kubeapi.Client, error) // one more client, whose calls are not counted
 }
 
-// statusBackoff is the longest pause between two tries to publish a status: it is
-// published soon after the API server's return.
+// statusBackoff is the longest pause between two tries to publish a status, so that statuses are
+// published soon after the API server answers again.
 const statusBackoff = 10 * time.Second
 
 // Join connects to the cluster in the configuration's kubeconfig. The node's state
@@ -100,8 +100,7 @@ func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error)
 	return cl.parts(b)
 }
 
-// wipe creates the component that deletes the ResourceSlices of drivers that are
-// gone.
+// wipe creates the component that deletes the ResourceSlices of drivers that are gone.
 func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	f := b.Facts
 	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made

@@ -73,7 +73,7 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 	return err
 }
 
-// client are the two services of a runtime as one.
+// client joins the two services of a runtime.
 type client struct {
 	criapi.RuntimeService
 	criapi.ImageManagerService
@@ -87,7 +87,7 @@ func booted(ctx context.Context, machine *kernel.Reader) time.Time {
 	return time.Time{}
 }
 
-// podCIDR hands the node's ranges to the runtime, for whose network they are.
+// podCIDR passes the node's pod CIDRs to the runtime, which configures the network.
 func podCIDR(rt criapi.RuntimeService) func(ctx context.Context, cidrs string) error {
 	return func(ctx context.Context, cidrs string) error {
 		return rt.UpdateRuntimeConfig(ctx, &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidrs}})
@@ -138,8 +138,8 @@ func devices(f *nodeagent.Facts) status.Devices {
 	return status.Devices{Capacity: capacity, Allocatable: allocatable}
 }
 
-// declared are the features that the node declares to schedulers and the API server
-// (KEP-5328), in order; nil if it declares none at all.
+// declared lists the features that the node declares to schedulers and the API server (KEP-5328),
+// in order; nil if it declares none.
 func declared(c *kubeletconfig.Config) []string {
 	if !c.Declares("") {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// run keeps the node in its cluster until ctx ends. The lease is kept until
-// then, and no certificate is waited for.
+// run keeps the node in its cluster until ctx ends. It renews the lease until then, and does not
+// wait for a certificate.
 func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
 	if err := cl.node.Restore(); err != nil {
 		log.Warn("failed to read stored Node; using the API server's only", zap.Error(err))

@@ -11,8 +11,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// maxPolicy is how many bytes a file of the machine's policy may have; some have a
-// hundred lines.
+// maxPolicy limits a file of the machine's SELinux policy, in bytes; some have a hundred lines.
 const maxPolicy = 64 << 10
 
 // labels returns a function for the SELinux label of a container's files, by the

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// offers are the devices of a node, which no plugin has to serve.
+// offers holds the devices of a node. No plugin process serves them.
 type offers struct {
 	devices map[string]int
 	nodes   int
@@ -61,8 +61,8 @@ func (o *offers) serve(n *nodeagent.Node) (name string, run func(context.Context
 	}, nil
 }
 
-// offer offers the devices of a resource as soon as the manager runs, at about the
-// time when the agent is ready.
+// offer offers the devices of a resource as soon as the manager runs, at about the time when the
+// agent becomes ready.
 func (o *offers) offer(ctx context.Context, name string) error {
 	pause := retry.Backoff{First: 10 * time.Millisecond, Max: time.Second}
 	for {
@@ -74,7 +74,7 @@ func (o *offers) offer(ctx context.Context, name string) error {
 	}
 }
 
-// list returns the devices of a resource, near to the NUMA nodes in turn.
+// list returns the devices of a resource, spread evenly over the NUMA nodes.
 func (o *offers) list(count int) []devicemgr.Device {
 	out := make([]devicemgr.Device, count)
 	for i := range out {
@@ -83,7 +83,7 @@ func (o *offers) list(count int) []devicemgr.Device {
 	return out
 }
 
-// plugin has devices that need nothing to be used.
+// plugin serves devices that need no preparation.
 type plugin struct{ devices []devicemgr.Device }
 
 // Options implements devicemgr.Plugin.

@@ -25,7 +25,7 @@ const (
 // longestQuantity limits an annotation before it is parsed.
 const longestQuantity = 32
 
-// making are the calls that Latency and FailureRate are about.
+// making lists the calls that Latency and FailureRate apply to.
 var making = []string{"RunPodSandbox", "PullImage", "StartContainer"}
 
 var errInjected = errors.New("hollow: this call was chosen to fail")

@@ -43,7 +43,7 @@ type Config struct {
 	Beside map[string]http.Handler
 }
 
-// authorityDir is where the authority of clients' certificates is.
+// authorityDir returns the directory of the authority that signs clients' certificates.
 func authorityDir(rootDir string) string { return filepath.Join(rootDir, "localapi") }
 
 // dir returns the directory of the objects.
@@ -72,7 +72,7 @@ func Attach(o *nodeagent.Options, cfg Config) {
 	o.Services = append([]nodeagent.Service{a.service}, o.Services...)
 }
 
-// attached is one API of one node.
+// attached is the API of one node.
 type attached struct {
 	cfg  Config
 	conf *kubeletconfig.Config
@@ -81,7 +81,7 @@ type attached struct {
 	api  *localapi.Server
 	sink *sink
 	node atomic.Pointer[nodeagent.Node]
-	// inner is the node's own API, once it is made.
+	// inner is the handler of the node's own API; nil until it is created.
 	inner atomic.Pointer[http.Handler]
 }
 
@@ -125,13 +125,13 @@ func (a *attached) describe(ctx context.Context, n *v1.Node) error {
 		d.DescribeNode(ctx, n)
 		return nil
 	}
-	return errors.New("the node is not made yet")
+	return errors.New("the node has not been built yet")
 }
 
 func (a *attached) serveInner(w http.ResponseWriter, r *http.Request) {
 	h := a.inner.Load()
 	if h == nil {
-		http.Error(w, "the node is not made yet", http.StatusServiceUnavailable)
+		http.Error(w, "the node has not been built yet", http.StatusServiceUnavailable)
 		return
 	}
 	(*h).ServeHTTP(w, r)
@@ -220,7 +220,7 @@ func (a *attached) handler() http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		api.ServeHTTP(w, r) // with its path as it is: the mux would clean it
+		api.ServeHTTP(w, r) // without a mux, which would redirect an unclean path
 	})
 }
 
@@ -231,7 +231,7 @@ func first(list []string) string {
 	return list[0]
 }
 
-// maxConnections is how many connections there may be at a time.
+// maxConnections limits the concurrent connections.
 const maxConnections = 1024
 
 // Kubeconfig returns a kubeconfig for a client of the API of the node with a root
@@ -242,7 +242,7 @@ func Kubeconfig(rootDir, url, user string, groups []string, valid time.Duration)
 	if url == "" {
 		var err error
 		if url, err = localapi.ServerURL(dir); err != nil {
-			return nil, fmt.Errorf("no agent has served its API by TLS from %s yet (--local-api): %w", rootDir, err)
+			return nil, fmt.Errorf("no agent with --local-api has run with root directory %s: %w", rootDir, err)
 		}
 	}
 	authority, err := localapi.OpenAuthority(dir)

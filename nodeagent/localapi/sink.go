@@ -28,7 +28,7 @@ func (s *sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	}
 	shown := s.api.Update(ctx, pod, status)
 	if pod.Annotations[podmeta.AnnotationSource] != podmeta.SourceAPI && errors.Is(shown, statusmgr.ErrGone) {
-		shown = nil // another one has its name, or its manifest went while no agent ran
+		shown = nil // another pod has the name, or the manifest was removed while no agent ran
 	}
 	return errors.Join(err, shown)
 }

@@ -23,19 +23,19 @@ func Dir(rootDir string) string { return filepath.Join(rootDir, "localcri") }
 
 // ResetOptions configures [Reset].
 type ResetOptions struct {
-	// RootDir is the node's root directory; kubeletconfig.DefaultRootDir.
+	// RootDir is the root directory of the node; kubeletconfig.DefaultRootDir.
 	RootDir string
 	// CgroupDriver is the driver in the node's configuration; cgroupfs.
 	CgroupDriver string
-	// Images removes images as well, and the record of which runtime the node runs
-	// its pods on: the next agent may choose another.
+	// Images removes images as well, and the record of the node's runtime, so that the next agent
+	// may choose another runtime.
 	Images bool
 	// All removes everything below RootDir, images and data of volumes included,
 	// unless a mount remains.
 	All bool
 	// ClaimsDir is the node's Settings.ClaimsDir; node.ClaimsDir.
 	ClaimsDir string
-	// Removed is that of localcri.ResetOptions.
+	// Removed is called as in localcri.ResetOptions.
 	Removed func(pod string, containers int)
 	Log     *zap.Logger // silent
 }
@@ -68,7 +68,7 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	}
 	defer lock.Release()
 	err = localcri.Reset(ctx, cfg, localcri.ResetOptions{Images: o.Images || o.All, Removed: o.Removed})
-	// After the containers, which have the mounts in use.
+	// After the containers, which use the mounts.
 	err = errors.Join(err, mount.UnmountBelow(ctx, &mount.Kernel{}, o.RootDir, mount.Network))
 	if err == nil && o.ClaimsDir != nodeagent.NoClaims { // nothing of it runs any more
 		err = node.DropClaims(ctx, o.ClaimsDir, o.RootDir)

@@ -41,7 +41,7 @@ func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	}
 }
 
-// podCIDR is what errors call the setting of the pods' subnets, which is a field and a flag.
+// podCIDR is the name of the setting of the pods' subnets in errors; it is a field and a flag.
 const podCIDR = "podCIDR (--pod-cidr)"
 
 // bridgeOf completes the configuration of the bridge from the node's.
@@ -68,8 +68,8 @@ func bridgeOf(cfg bridge.Config, c *kubeletconfig.Config) (bridge.Config, error)
 	return cfg, nil
 }
 
-// reserve returns the amounts below which pods are evicted at once: an image that took the
-// disk below them would cost other pods their lives.
+// reserve returns the hard eviction thresholds: an image that took more of the disk would cause
+// evictions.
 func reserve(list []rank.Threshold) func(bytes, inodes int64) (int64, int64) {
 	return func(bytes, inodes int64) (left, leftInodes int64) {
 		for _, t := range list {

@@ -1,7 +1,8 @@
-// Package admit decides whether a pod may run on a node, given the others: what the node is,
-// then every part in turn. A pod that would fit without pods that are ending waits for them, and
-// one that would fit without less important ones has them end. It only answers: the caller
-// reserves, waits, and ends pods. The order is that of the kubelet.
+// Package admit decides whether a pod may run on a node beside the other pods. It checks the node's
+// properties first, then every part in turn, as the kubelet does. A pod that would fit without
+// terminating pods waits for them. For a pod that would fit without less important pods, it returns
+// those as victims. It only decides: the caller reserves resources, lets pods wait, and terminates
+// pods.
 package admit
 
 import (
@@ -22,22 +23,21 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// ReserveTimeout bounds the reservation of a pod that has to wait for somebody; each call
-// to a plugin has a shorter one.
+// ReserveTimeout limits a pod's reservation; each call to a plugin has a shorter timeout.
 const ReserveTimeout = 2 * time.Minute
 
-// Admission answers whether pods may run. All fields are required.
+// Admission decides whether pods may run. All fields are required.
 type Admission struct {
 	Node  *fit.Node
 	Hooks *hooks.Hooks
 	Guard *hooks.Guard
 	Book  *book.Book
-	// Pods are those that the sources want. *podmgr.Manager implements it.
+	// Pods has the pods that the sources want. *podmgr.Manager implements it.
 	Pods interface {
 		Pods() []*v1.Pod
 		Pod(uid types.UID) (*v1.Pod, bool)
 	}
-	// Workers are those of pods. *podworker.Manager implements it.
+	// Workers has the states of pods' workers. *podworker.Manager implements it.
 	Workers interface {
 		List() []podworker.Status
 		KnownTerminated(uid types.UID) bool
@@ -46,16 +46,16 @@ type Admission struct {
 	// Phase returns the phase of a pod's last status.
 	Phase func(uid types.UID) (v1.PodPhase, bool)
 
-	turn []*v1.Pod // the pods of Others; nil: they are not listed yet
+	turn []*v1.Pod // the result of Others; nil if it has to be listed again
 }
 
-// Turn begins a turn of the caller's loop, in which many pods may be decided on: what Others
-// returned before is out of date. Turn, Others and Counts are for that loop alone.
+// Turn begins a turn of the caller's loop, in which many pods may be decided on: results of Others
+// from before are outdated. Only that loop may call Turn, Others and Counts.
 func (a *Admission) Turn() { a.turn = nil }
 
-// Others is Active as it was when the turn first asked, with the pods that count since: a list
-// for each of many pods that come together would cost more with each pod on the node. Pods of it
-// may have ended meanwhile, so that nobody is rejected by it alone: see Decide.
+// Others returns the result of Active at its first call in this turn, plus the pods added by
+// Counts: listing all pods again for each new pod would be expensive. Some of them may have ended
+// since, so a rejection has to be confirmed with a new list: see Decide.
 func (a *Admission) Others(except types.UID) []*v1.Pod {
 	if a.turn == nil {
 		a.turn = a.Active("")
@@ -67,12 +67,12 @@ func (a *Admission) Others(except types.UID) []*v1.Pod {
 	return a.turn
 }
 
-// Counts says that a pod counts among the others from now on, with what it was allocated.
+// Counts adds a pod to Others, with its allocated resources.
 func (a *Admission) Counts(pod *v1.Pod) {
 	switch {
 	case a.turn == nil:
 	case slices.ContainsFunc(a.turn, func(p *v1.Pod) bool { return p.UID == pod.UID }):
-		a.turn = nil // it may have been allocated something else
+		a.turn = nil // its allocation may have changed
 	default:
 		a.turn = append(a.turn, pod)
 	}
@@ -80,25 +80,26 @@ func (a *Admission) Counts(pod *v1.Pod) {
 
 // Verdict is the answer for one pod.
 type Verdict struct {
-	// Why is why the pod may not run now, or ever; nil if it may, as far as nothing has to be
-	// reserved.
+	// Why says why the pod may not run, now or ever; nil if it may run, provided that reservations
+	// succeed.
 	Why *part.Rejection
-	// Victims are to be ended for it: it would be admitted without them. Why is its wait for that.
+	// Victims are to be terminated for the pod, which fits without them. Why is then the reason of
+	// its wait.
 	Victims []Victim
 }
 
-// Victim is a pod that is to be ended for another one.
+// Victim is a pod to terminate for another one.
 type Victim struct {
 	Pod     *v1.Pod
 	By      hooks.Of[part.Preempter]
 	Missing v1.ResourceList
 }
 
-// Decide answers for a pod beside the others, of which [Admission.Others] knows.
+// Decide decides on a pod beside those of [Admission.Others].
 func (a *Admission) Decide(pod *v1.Pod) Verdict {
 	others := a.Others(pod.UID)
 	r := a.Ask(pod, others)
-	if r != nil && !r.Final && !r.Waits() { // one of the others may have ended
+	if r != nil && !r.Final && !r.Waits() { // one of the others may have ended since
 		others = a.Active(pod.UID)
 		r = a.Ask(pod, others)
 	}
@@ -109,8 +110,8 @@ func (a *Admission) Decide(pod *v1.Pod) Verdict {
 	return a.preempt(pod, others, r)
 }
 
-// Ask asks what the node is, and every Admitter in turn; the first rejection stands. A part that
-// panics rejects the pod: nobody knows what it would have said.
+// Ask checks the node's properties and calls every Admitter in turn. It returns the first
+// rejection. If a part panics, the pod is rejected, since the part's answer is unknown.
 func (a *Admission) Ask(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	if r := a.Node.Admit(pod, others); r != nil {
 		return r
@@ -127,10 +128,10 @@ func (a *Admission) Ask(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// Active lists the pods that hold or will hold resources of the node, except for one, with what
-// they were allocated. A pod whose containers have ended holds none, also while its volumes are
-// taken down. Those that are reserved for count, so that nobody is admitted to their room meanwhile,
-// and so does one that came back while its containers end.
+// Active lists the pods that hold or will hold resources of the node, with their allocations,
+// except one pod. A pod whose containers have ended holds none, even while its volumes are
+// unmounted. Pods with running reservations are included, so that their resources are not given to
+// others, and so is a pod that was created again while its containers terminate.
 func (a *Admission) Active(except types.UID) []*v1.Pod {
 	counted := a.Book.Counted()
 	var active []*v1.Pod
@@ -138,21 +139,20 @@ func (a *Admission) Active(except types.UID) []*v1.Pod {
 		if !counted[p.UID] || p.UID == except || a.Workers.KnownTerminated(p.UID) {
 			continue
 		}
-		// A terminal phase says that the containers have ended, unless somebody ends the pod and
-		// set the phase before that.
+		// In a terminal phase the containers have ended, unless the pod is being terminated by
+		// someone who set the phase before.
 		if ph, ok := a.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.Workers.TerminationRequested(p.UID) {
 			continue
 		}
-		// What it was allocated and not what it asks for: a resize may be pending.
+		// The allocated resources count, not the requested ones: a resize may be pending.
 		active = append(active, a.Hooks.Allocated(a.Guard, p))
 	}
 	return active
 }
 
-// Later lets a pod wait that would not be rejected if pods that are ending had ended: what they
-// hold is free soon. The kubelet rejects such a pod for good, and a controller makes another; a
-// static pod would have nobody to make it again. Pods that should have ended by now may never end:
-// nobody waits for those.
+// Later returns a wait instead of a rejection if the pod would fit without the terminating pods.
+// The kubelet rejects such a pod, and a controller creates another one; nothing would create a
+// static pod again. Terminating pods that are overdue may never end, so they are not waited for.
 func (a *Admission) Later(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.Rejection {
 	if r == nil || r.Final || r.Waits() {
 		return r
@@ -167,15 +167,16 @@ func (a *Admission) Later(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *par
 	return &part.Rejection{Reason: r.Reason, RetryUntil: l.until, Message: waitsFor(r, l)}
 }
 
-// waitsFor is the message of a wait. The same wait has the same message, and is not published anew.
+// waitsFor returns the message of a wait. It stays the same for the same wait, so that the status
+// is not published again.
 func waitsFor(r *part.Rejection, l leaving) string {
 	slices.Sort(l.names)
 	return r.Message + "; it waits for the end of " + strings.Join(l.names, ", ")
 }
 
-// fitsWithout reports whether a pod would be admitted if some had gone. Parts are asked as well as
-// the node: CPUs or devices may be what is missing. A part that would have it wait even then, for
-// its turn or a plugin, is asked again when that is over: wait.
+// fitsWithout reports whether a pod would be admitted without the leaving pods. It asks the parts
+// too: CPUs or devices may be missing. If a part would still make the pod wait, for example for a
+// plugin, wait is its answer.
 func (a *Admission) fitsWithout(pod *v1.Pod, others []*v1.Pod, l leaving) (fits bool, wait *part.Rejection) {
 	if r := a.Ask(pod, l.without(others)); r != nil {
 		if r.Waits() {
@@ -191,16 +192,16 @@ func (a *Admission) fitsWithout(pod *v1.Pod, others []*v1.Pod, l leaving) (fits 
 	return true, nil
 }
 
-// preempt asks parts for pods to end for one that does not fit. Those that are ending in their time
-// count as gone; one that does not end in time is neither gone nor a victim, so that others end in
-// its place when the pod is looked at again.
+// preempt asks parts for victims. Pods that terminate in time count as gone. A terminating pod that
+// is overdue counts neither as gone nor as a victim, so that others are chosen instead at the next
+// decision.
 func (a *Admission) preempt(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) Verdict {
 	if len(a.Hooks.Preempters) == 0 {
 		return Verdict{Why: r}
 	}
 	now := time.Now()
 	var gone leaving
-	busy := map[types.UID]bool{} // those that are ending cannot be ended once more
+	busy := map[types.UID]bool{} // terminating pods cannot be victims
 	for _, w := range a.ends(pod.UID) {
 		busy[w.UID] = true
 		if end := goneBy(w); end.After(now) {
@@ -208,13 +209,13 @@ func (a *Admission) preempt(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) Ve
 		}
 	}
 	staying := gone.without(others)
-	// Nothing is missing if the rejection has another reason, such as a taint: ending pods would
-	// not help.
+	// If no resource is missing, the rejection has another reason, such as a taint, and victims
+	// would not help.
 	missing := a.Node.Missing(pod, staying)
 	if len(missing) == 0 {
 		return Verdict{Why: r}
 	}
-	// Pods that are still being reserved for have no worker to end them.
+	// Pods with running reservations have no worker that could terminate them.
 	candidates := slices.DeleteFunc(slices.Clone(staying), func(o *v1.Pod) bool {
 		return busy[o.UID] || a.Book.Get(o.UID).Stage != book.Admitted
 	})
@@ -227,19 +228,19 @@ func (a *Admission) preempt(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) Ve
 		for _, v := range victims {
 			l.add(v.UID, v.Namespace+"/"+v.Name, now.Add(podlife.Grace(v, nil, podlife.Cause{Kind: podlife.Preempted})+Margin))
 		}
-		// No pod ends for one that would not run even then.
+		// No victims for a pod that would not run even without them.
 		if fits, wait := a.fitsWithout(pod, others, l); wait != nil {
 			return Verdict{Why: wait}
 		} else if !fits {
 			continue
 		}
 		out := Verdict{Why: &part.Rejection{
-			Reason: r.Reason, RetryUntil: l.until, Outside: true, // others may follow those that do not end
+			Reason: r.Reason, RetryUntil: l.until, Outside: true, // more victims may follow if these do not end
 			Message: waitsFor(r, l),
 		}}
 		for _, v := range victims {
 			if wanted, ok := a.Pods.Pod(v.UID); ok {
-				v = wanted // as it is wanted, and not as it was allocated
+				v = wanted // the wanted version, not the allocated one
 			}
 			out.Victims = append(out.Victims, Victim{Pod: v, By: h, Missing: missing})
 		}

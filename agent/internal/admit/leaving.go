@@ -12,18 +12,17 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// Margin is what a pod may take to end beyond its grace period. After that nobody waits
-// for what it has.
+// Margin is added to a pod's grace period. After that, no pod waits for its resources.
 const Margin = 30 * time.Second
 
-// leaving are pods that are ending, or may not come at all.
+// leaving is a set of pods that are terminating, or whose reservation may fail.
 type leaving struct {
 	uids  []types.UID
 	names []string  // by namespace and name
 	until time.Time // when all should be gone
 }
 
-// add adds a pod that should have gone at a time.
+// add adds a pod that should have ended by a time.
 func (l *leaving) add(uid types.UID, name string, end time.Time) {
 	l.uids, l.names = append(l.uids, uid), append(l.names, name)
 	if end.After(l.until) {
@@ -31,12 +30,12 @@ func (l *leaving) add(uid types.UID, name string, end time.Time) {
 	}
 }
 
-// without returns the others when those that leave have gone.
+// without returns the others without the leaving pods.
 func (l *leaving) without(others []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(others), func(o *v1.Pod) bool { return slices.Contains(l.uids, o.UID) })
 }
 
-// goneBy is when a pod that is ending should have ended.
+// goneBy returns the time by which a terminating pod should have ended.
 func goneBy(w podworker.Status) time.Time {
 	by := w.EndsBy
 	if by.IsZero() {
@@ -48,8 +47,8 @@ func goneBy(w podworker.Status) time.Time {
 	return by.Add(Margin)
 }
 
-// ends lists the workers of pods that are ending, but for one. A worker that syncs a pod
-// nobody wants is about to end it.
+// ends lists the workers of terminating pods, except one pod. A worker that syncs an unwanted pod
+// is about to terminate it.
 func (a *Admission) ends(except types.UID) []podworker.Status {
 	return slices.DeleteFunc(a.Workers.List(), func(w podworker.Status) bool {
 		if w.Pod == nil || w.Finished || w.UID == except {
@@ -60,7 +59,7 @@ func (a *Admission) ends(except types.UID) []podworker.Status {
 	})
 }
 
-// leave returns the pods that leave, but for one, and those that may not come.
+// leave returns the leaving pods, except one.
 func (a *Admission) leave(except types.UID) (l leaving) {
 	for _, w := range a.ends(except) {
 		l.add(w.UID, w.Namespace+"/"+w.Name, goneBy(w))

@@ -11,10 +11,9 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// CheckResize returns why a pod may not have what it asks for: not ever, as long as
-// the node is as it is, or not now. No reason means that it may. The reasons are
-// those of in-place resize (KEP-1287): Infeasible is final for this spec, Deferred
-// is tried again. detail is a label of metrics.
+// CheckResize returns why a pod may not have the resources that it requests; no reason means that
+// it may. The reasons are those of in-place resize (KEP-1287): Infeasible is final for this spec,
+// Deferred is tried again. detail is a label of metrics.
 func (a *Admission) CheckResize(has, asks *v1.Pod) (reason, message, detail string) {
 	if err := podruntime.CheckResize(has, asks); err != nil {
 		return v1.PodReasonInfeasible, err.Error(), "not_resizable"
@@ -26,7 +25,7 @@ func (a *Admission) CheckResize(has, asks *v1.Pod) (reason, message, detail stri
 		}
 		return v1.PodReasonInfeasible, err.Error(), cmp.Or(detail, "other")
 	}
-	// With no other pod on the node: what does not fit then never will.
+	// Without other pods: a resize that does not fit then never will.
 	if r := a.Node.Fits(asks, nil); r != nil {
 		return v1.PodReasonInfeasible, r.Message, "insufficient_node_allocatable"
 	}

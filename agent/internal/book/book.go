@@ -1,5 +1,5 @@
-// Package book keeps what a node agent remembers of each pod beside its blocks:
-// whether it was admitted, what it was answered, what is reserved for it.
+// Package book stores the agent's own state of each pod: the stage of its admission, the last
+// decision, and its reservations.
 package book
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Stage is how far a pod has come with this process of the agent.
+// Stage is the stage of a pod's admission in this process.
 type Stage uint8
 
-// The stages. A pod goes from Unknown to Admitted, Waiting or Rejected, by way of
-// Reserving and Reserved if a part has to wait for a plugin, a disk or a server.
+// The stages. A pod goes from Unknown to Admitted, Waiting or Rejected, through Reserving and
+// Reserved if a part has to wait for a plugin, a disk or a server.
 const (
 	Unknown   Stage = iota // not decided on
 	Waiting                // not admitted for now; decided on again later
-	Reserving              // the parts reserve for it, off the loop
-	Reserved               // the parts have reserved or rejected; the loop is to conclude
+	Reserving              // the parts make reservations, off the loop
+	Reserved               // the reservations succeeded or failed; the loop has to conclude
 	Undoing                // the pod was removed meanwhile; its reservations are being released
 	Undone                 // its reservations are released
 	Admitted
@@ -35,41 +35,43 @@ func (s Stage) String() string {
 	return [...]string{"unknown", "waiting", "reserving", "reserved", "undoing", "undone", "admitted", "rejected"}[s]
 }
 
-// AwaitingEnd is why a pod waits that came back under its UID while it was ended.
+// AwaitingEnd is the reason of a pod that was created again under its UID and waits for its own
+// termination.
 const AwaitingEnd = "AwaitingEnd"
 
-// Grants is what became of that which parts gave a pod for itself.
+// Grants is the state of the resources that parts gave to a pod.
 type Grants uint8
 
-// The zero value is the careful one.
+// The zero value means that the pod may still hold resources.
 const (
 	Granted    Grants = iota // the pod may have it
 	TakingBack               // part.Stopper is being called, off the loop, for a rejected pod
 	TakenBack                // part.Stopper has succeeded
 )
 
-// Entry is what the agent remembers of one pod beside its blocks.
+// Entry is the agent's own state of a pod.
 type Entry struct {
 	Stage Stage
 	Ref   part.Ref
-	// Life is the number of the pod's life, if that has begun in this process.
+	// Life is the number of the pod's life, if it began in this process.
 	Life uint32
 	// Why is the last decision on the pod, which its status shows; nil if the pod was
 	// admitted, or not decided on.
 	Why *part.Rejection
-	// Seen is how much of the pod had been seen when Why was given.
+	// Seen is how well the state of the pod was known when Why was decided.
 	Seen observed.Depth
-	// Quiet is when a waiting pod may be reserved for again. Asked means that a decision was
-	// postponed: a waiting pod is decided on at Quiet, a rejected one when its grants are taken back.
+	// Quiet is the time from which a waiting pod may be reserved for again. Asked means that a
+	// decision was postponed: until Quiet for a waiting pod, until its grants are released for a
+	// rejected one.
 	Quiet time.Time
 	Asked bool
-	// Since is when the pod's reservation began, and Cancel cancels it. Verdict is the
-	// decision of the parts, and Held what they reserved.
+	// Since is the start of the pod's reservation, and Cancel cancels it. Verdict is the decision
+	// of the parts, and Held their reservations.
 	Since   time.Time
 	Cancel  context.CancelFunc
 	Verdict *part.Rejection
 	Held    []part.Reservation
-	// Grants is what became of that which parts gave the pod for itself.
+	// Grants is the state of the resources that parts gave to the pod.
 	Grants Grants
 	// Changes counts the changes of the entry.
 	Changes int
@@ -77,8 +79,8 @@ type Entry struct {
 	deadline *time.Timer
 }
 
-// Book keeps an entry for each pod that this process of the agent has heard of.
-// Its methods may be called from any goroutine.
+// Book has an entry for each pod that this process knows. Its methods may be called from any
+// goroutine.
 type Book struct {
 	mu      sync.Mutex
 	entries map[types.UID]*Entry
@@ -95,7 +97,7 @@ func New() *Book {
 	return b
 }
 
-// Update changes a pod's entry, which is made if there is none.
+// Update changes the entry of a pod; a missing one is created.
 func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +120,7 @@ func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
 	}
 }
 
-// Get returns a copy of a pod's entry; of one that has none, the zero value.
+// Get returns a copy of a pod's entry; the zero value if there is none.
 func (b *Book) Get(uid types.UID) Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,13 +143,13 @@ func (b *Book) At(stages ...Stage) map[types.UID]Entry {
 	return out
 }
 
-// Admit notes that a pod was admitted.
+// Admit records that a pod was admitted.
 func (b *Book) Admit(ref part.Ref) {
 	b.Update(ref, func(e *Entry) { e.Stage, e.Why = Admitted, nil })
 }
 
-// NextAt is the earliest time at which a waiting pod has to be looked at: it is
-// rejected then, or may be reserved for again. Zero means none.
+// NextAt returns the earliest time at which a waiting pod is rejected or may be reserved for again;
+// zero if there is none.
 func (b *Book) NextAt() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,8 +168,8 @@ func (b *Book) NextAt() time.Time {
 	return next
 }
 
-// SetDeadline has fn called after a while, unless it is set again or cleared
-// before. fn is not called once the book is closed.
+// SetDeadline calls fn after a time, unless the deadline is set again or cleared before. After
+// Close, fn is not called.
 func (b *Book) SetDeadline(ref part.Ref, after time.Duration, fn func()) {
 	b.Update(ref, func(e *Entry) {
 		switch {
@@ -193,8 +195,7 @@ func (b *Book) ClearDeadline(uid types.UID) {
 // Forget drops the entry of a pod.
 func (b *Book) Forget(uid types.UID) { b.ForgetIf(uid, b.Get(uid).Changes) }
 
-// ForgetIf is forget, unless the entry has changed since it had been changed that
-// often.
+// ForgetIf drops the entry of a pod if its number of changes is still that.
 func (b *Book) ForgetIf(uid types.UID, changes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +210,7 @@ func (b *Book) ForgetIf(uid types.UID, changes int) {
 	delete(b.at[e.Stage], uid)
 }
 
-// Counted lists the pods that hold or will hold resources of the node, as far as the book knows.
+// Counted returns the pods that hold or will hold resources of the node, according to the book.
 func (b *Book) Counted() map[types.UID]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package boots remembers on disk in which boot of the machine the API server answered an agent
-// last.
+// Package boots records the boot of the machine in which the API server last answered.
 package boots
 
 import (
@@ -18,20 +17,20 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// key names the record.
+// key is the name of the record.
 const key = "boot"
 
-// Record says whether the API server has answered an agent since the machine booted. A nil Record
-// is that of an agent without an API server.
+// Record records whether the API server has answered since the machine booted. A nil Record is for
+// an agent without an API server.
 type Record struct {
 	store    *checkpoint.Lazy
 	log      *zap.Logger
-	id       string // of this boot; "" if that cannot be read
+	id       string // ID of this boot; "" if it cannot be read
 	answered bool   // as the disk has it
 }
 
-// Read reads the record below an agent's root directory. id is that of the boot; "" is read from the machine. What
-// cannot be read counts as no answer.
+// Read reads the record below an agent's root directory. id is the ID of this boot; if it is "",
+// Read reads it from the machine. An unreadable record counts as no answer.
 func Read(root, id string, log *zap.Logger) *Record {
 	r := &Record{store: part.OpenStore(filepath.Join(root, "boot"), log), log: log, id: id}
 	if id == "" {

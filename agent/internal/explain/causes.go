@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// kindWords say in a sentence why a pod or a container ended, or waits.
+// kindWords has, for each kind, a sentence that says why a pod or a container ended or waits.
 var kindWords = map[podlife.Kind]string{
 	podlife.Evicted:          "it was evicted, as the node ran short",
 	podlife.OverLimit:        "it was evicted, as it used more local storage than its own limit",
@@ -52,7 +52,7 @@ func (e *explanation) causeOf(c podlife.Cause) string {
 	return words
 }
 
-// advise says what to do about a cause.
+// advise adds the action for a cause.
 func (e *explanation) advise(c podlife.Cause) {
 	switch c.Kind {
 	case podlife.Evicted:
@@ -109,7 +109,7 @@ func (e *explanation) image() bool {
 	return e.waits(notUp, fmt.Sprintf("%s: the runtime pulls it, for %s", what, since))
 }
 
-// noImage explains a container whose image cannot be had.
+// noImage explains a container whose image cannot be pulled.
 func (e *explanation) noImage(c *container, w *v1.ContainerStateWaiting) {
 	switch w.Reason {
 	case "ErrImageNeverPull":
@@ -127,7 +127,7 @@ func (e *explanation) noImage(c *container, w *v1.ContainerStateWaiting) {
 	e.adviseImage(c.spec.Image)
 }
 
-// adviseImage says how to come to an image.
+// adviseImage adds how to get an image onto the node.
 func (e *explanation) adviseImage(image string) {
 	e.do("agent images load FILE, with an archive of %s", image)
 	field := "the image's name"
@@ -142,7 +142,7 @@ func (e *explanation) adviseImage(image string) {
 
 var notFound = regexp.MustCompile(`(?i)(configmap|secret|persistentvolumeclaim|claim) "?(?:[^" :/]+/)?([^" :/]+)"?:? (?:is )?not found`)
 
-// absent says where an object has to come from that an error names as not found.
+// absent adds where to create an object that an error reports as not found.
 func (e *explanation) absent(message string) {
 	m := notFound.FindStringSubmatch(message)
 	if m == nil {
@@ -181,7 +181,7 @@ func (e *explanation) volume() bool {
 	return true
 }
 
-// volumeLine returns in one line which volumes a pod waits for.
+// volumeLine returns, in one line, the volumes that a pod waits for.
 func (e *explanation) volumeLine() string {
 	for _, s := range e.Volumes {
 		if s.State == volumemgr.StateMounted && s.Failures == 0 || len(s.Names) == 0 {
@@ -205,7 +205,7 @@ func (e *explanation) volumeLine() string {
 	return ""
 }
 
-// found is what a probe asks, and what it found.
+// found returns what a probe checks, and its last result.
 func (e *explanation) found(p *v1.Probe, output string) string {
 	if url, rest, ok := httpFailure(output); ok {
 		return "GET " + url + ": " + rest
@@ -213,7 +213,7 @@ func (e *explanation) found(p *v1.Probe, output string) string {
 	return e.target(p) + ": " + shortened(shown(output))
 }
 
-// target is what a probe asks.
+// target returns what a probe checks.
 func (e *explanation) target(p *v1.Probe) string {
 	pod := cmp.Or(e.Pod.Status.PodIP, "POD")
 	switch h := p.ProbeHandler; {
@@ -231,5 +231,5 @@ func (e *explanation) target(p *v1.Probe) string {
 	}
 }
 
-// clock is the time of day of a moment.
+// clock returns the local time of day.
 func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }

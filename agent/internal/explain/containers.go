@@ -18,11 +18,11 @@ import (
 type container struct {
 	spec *v1.Container
 	st   *v1.ContainerStatus
-	path string // of the container in the manifest
-	init bool   // others begin after its end
+	path string // path of the field in the manifest
+	init bool   // later containers wait for its end
 }
 
-// name is the container as sentences have it.
+// name returns the container's name for sentences.
 func (c *container) name() string {
 	if c.init {
 		return "init container " + c.spec.Name
@@ -30,8 +30,8 @@ func (c *container) name() string {
 	return "container " + c.spec.Name
 }
 
-// each calls do with the containers that have a status, init containers first, until it returns
-// true, and reports whether it did.
+// each calls do with the containers that have a status, init containers first, until do returns
+// true. It reports whether do returned true.
 func (e *explanation) each(do func(*container) bool) bool {
 	for _, group := range []struct {
 		field string
@@ -57,14 +57,14 @@ func (e *explanation) each(do func(*container) bool) bool {
 	return false
 }
 
-// containers explains a pod by the first container that is not as it should be. The causes of
-// others are evidence.
+// containers explains a pod by its first container with a problem. Problems of other containers are
+// evidence.
 func (e *explanation) containers() bool {
 	found := false
 	e.each(func(c *container) bool {
 		if !found {
 			found = e.broken(c)
-			// Nothing begins before an init container has ended.
+			// Later containers start only after an init container has ended.
 			return found && c.init
 		}
 		other := &explanation{Facts: e.Facts}
@@ -76,7 +76,7 @@ func (e *explanation) containers() bool {
 	return found
 }
 
-// broken explains a container that is not as it should be, and reports whether it is one.
+// broken explains a container with a problem, and reports whether it has one.
 func (e *explanation) broken(c *container) bool {
 	switch s := c.st; {
 	case s.State.Waiting != nil:
@@ -128,7 +128,7 @@ func (e *explanation) initRuns(c *container) {
 	e.do("%s -f", e.logs(c, false))
 }
 
-// waiting explains a container that is not started.
+// waiting explains a container that has not started.
 func (e *explanation) waiting(c *container, w *v1.ContainerStateWaiting) bool {
 	switch podlife.Kind(w.Reason) {
 	case "", "ContainerCreating", "PodInitializing":
@@ -160,7 +160,7 @@ func (e *explanation) waiting(c *container, w *v1.ContainerStateWaiting) bool {
 	return true
 }
 
-// cannotStart explains a container that the runtime cannot make or start.
+// cannotStart explains a container that the runtime cannot create or start.
 func (e *explanation) cannotStart(c *container, why string) {
 	e.because(doesntRun, "%s cannot be started: %s", c.name(), shown(why))
 	if c.st.RestartCount > 0 {
@@ -174,18 +174,18 @@ func (e *explanation) cannotStart(c *container, why string) {
 	}
 }
 
-// startFailed begins the event of a start that failed.
+// startFailed begins the message of an event about a failed start.
 const startFailed = "Error: "
 
 // startFailure returns the event of the last failed start of a container, or nil.
 func (e *explanation) startFailure(c *container) *v1.Event {
 	return e.last(c, func(ev *v1.Event) bool {
-		// Failures of images have their reason alone.
+		// Events about failed pulls have only this reason.
 		return ev.Reason == "Failed" && strings.HasPrefix(ev.Message, startFailed) && strings.ContainsRune(strings.TrimPrefix(ev.Message, startFailed), ' ')
 	})
 }
 
-// last returns the newest event of a container that is asked for, or nil.
+// last returns the newest event of a container for which is returns true, or nil.
 func (e *explanation) last(c *container, is func(*v1.Event) bool) *v1.Event {
 	for i := len(e.Events) - 1; i >= 0; i-- {
 		if ev := &e.Events[i]; e.of(ev, c) && is(ev) {
@@ -195,12 +195,12 @@ func (e *explanation) last(c *container, is func(*v1.Event) bool) *v1.Event {
 	return nil
 }
 
-// of reports whether an event is of a container.
+// of reports whether an event is about a container.
 func (e *explanation) of(ev *v1.Event, c *container) bool {
 	return ev.InvolvedObject.FieldPath == podmeta.FieldPath(e.Pod, c.spec.Name)
 }
 
-// tellEnd explains the end of a container: of its instance before the one that runs, if past.
+// tellEnd explains the end of a container, or of its previous instance if past is set.
 func (e *explanation) tellEnd(state string, c *container, t *v1.ContainerStateTerminated, past bool) {
 	n := c.st.RestartCount
 	if !past {
@@ -259,7 +259,7 @@ func (e *explanation) tellEnd(state string, c *container, t *v1.ContainerStateTe
 
 func isOOM(ev *v1.Event) bool { return ev.Reason == "OOMKilling" }
 
-// lived is how long an instance ran.
+// lived returns how long an instance ran.
 func (e *explanation) lived(t *v1.ContainerStateTerminated) string {
 	if t.StartedAt.IsZero() || t.FinishedAt.Before(&t.StartedAt) {
 		return "less than 1s"
@@ -267,7 +267,7 @@ func (e *explanation) lived(t *v1.ContainerStateTerminated) string {
 	return spell(t.FinishedAt.Sub(t.StartedAt.Time))
 }
 
-// endedFor returns why the agent ended an instance, "" if it did not.
+// endedFor returns why the agent stopped an instance; "" if it did not.
 func (e *explanation) endedFor(t *v1.ContainerStateTerminated) podlife.Kind {
 	if e.EndedFor == nil {
 		return ""
@@ -275,8 +275,8 @@ func (e *explanation) endedFor(t *v1.ContainerStateTerminated) podlife.Kind {
 	return e.EndedFor(podstatus.BareID(t.ContainerID))
 }
 
-// words adds the last words of a container as evidence: of the instance before the newest, if
-// previous.
+// words adds the last log line of a container as evidence; that of the previous instance if
+// previous is set.
 func (e *explanation) words(c *container, previous bool) {
 	if words := e.lastWords(c, previous); words != "" {
 		e.evidence("its last words: %s", words)
@@ -297,7 +297,8 @@ func (e *explanation) lastWords(c *container, previous bool) string {
 	return shortened(e.LastWords(c.spec.Name, previous))
 }
 
-// port says who holds the port that a container wants, if its last words say that it is taken.
+// port adds the process that has the port of a container, if the container's last log line reports
+// a taken port.
 func (e *explanation) port(c *container) {
 	words := strings.ToLower(e.lastWords(c, false))
 	if e.Holder == nil || !strings.Contains(words, "address") || !strings.Contains(words, "in use") {
@@ -334,7 +335,7 @@ func (e *explanation) failsProbe(c *container, name string, p *v1.Probe, state, 
 	e.edit(c.path+"."+field, "")
 }
 
-// probed adds what a probe found as evidence.
+// probed adds the last result of a probe as evidence.
 func (e *explanation) probed(c *container, name string, p *v1.Probe) {
 	if p == nil {
 		return
@@ -346,7 +347,7 @@ func (e *explanation) probed(c *container, name string, p *v1.Probe) {
 	e.evidence("it asks %s", e.target(p))
 }
 
-// failures returns how often a probe has failed, since when, and what it found last.
+// failures returns how often a probe has failed, since when, and its last result.
 func (e *explanation) failures(c *container, probe string) (n int32, since time.Time, last string) {
 	for i := range e.Events {
 		ev := &e.Events[i]
@@ -363,7 +364,7 @@ func (e *explanation) failures(c *container, probe string) (n int32, since time.
 	return n, since, last
 }
 
-// logs is the command that shows the log of a container.
+// logs returns the command that shows the log of a container.
 func (e *explanation) logs(c *container, previous bool) string {
 	cmd := "agent logs " + e.Pod.Name
 	if e.Pod.Namespace != v1.NamespaceDefault {

@@ -1,9 +1,8 @@
-// Package explain says in sentences how a pod is, and why: its state, the cause with its
-// evidence, what is tried next and what to do.
+// Package explain explains the state of a pod in sentences: the state, the cause with its evidence,
+// what the agent tries next, and what to do.
 //
-// [Pod] is a pure function of [Facts]. "agent why", the node's page, "agent describe" and
-// the API of people at the machine show its answer, so that they cannot contradict each
-// other.
+// [Pod] is a pure function of [Facts]. "agent why", the node's page, "agent describe" and the local
+// API show its result, so that they cannot contradict each other.
 package explain
 
 import (
@@ -24,46 +23,48 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Facts are what is known of a pod. Nothing in it is changed.
+// Facts is the input of [Pod], which does not change it.
 type Facts struct {
 	Now time.Time
-	// Pod has its current status.
+	// Pod is the pod with its current status.
 	Pod *v1.Pod
-	// Cause is why the pod ended, is ended or waits to be admitted, if its status shows that.
+	// Cause says why the pod ended, is being terminated or waits to be admitted, if its status
+	// shows that.
 	Cause podlife.Cause
 	// Worker is the state of the pod's worker, nil if it has none.
 	Worker *podworker.Status
-	// Answer is the last rejection of a pod that is not admitted; Reserving is since when
-	// its resources are being reserved, zero if they are not.
+	// Answer is the last rejection of a pod that is not admitted. Reserving is the start of its
+	// reservation; zero if none is running.
 	Answer    *part.Rejection
 	Reserving time.Time
-	// Shortages are the resources of which the node has too little for the pod, a line each.
+	// Shortages lists the resources that the node lacks for the pod, a line each.
 	Shortages []string
-	// RuntimeError is why the container runtime does not answer, Hung since when it does not
+	// RuntimeError says why the container runtime does not answer. Hung is since when it does not
 	// answer about this pod.
 	RuntimeError error
 	Hung         time.Time
 	Pulls        []images.Pull
 	Volumes      []volumemgr.Status
 	Observed     *observed.Pod
-	// Parts is what a part of the agent says that the pod waits for.
+	// Parts says what the pod waits for, according to a part of the agent.
 	Parts string
-	// Manifest is the file of the pod, "" if it is of none. Problems are the mistakes in it.
+	// Manifest is the file of the pod; "" if it has none. Problems are the errors in it.
 	Manifest string
 	Problems []local.Problem
-	// Events are those of the pod, oldest first.
+	// Events are the events of the pod, oldest first.
 	Events []v1.Event
-	// EndedFor returns why the agent ended a container, by its ID in the runtime; "" if it did not.
-	// Nil knows none.
+	// EndedFor returns why the agent stopped a container, by its ID in the runtime; "" if it did
+	// not. Nil means that this is unknown.
 	EndedFor func(id string) podlife.Kind
-	// LastWords returns the last line of the log of a container's newest instance, or of the one
-	// before it; "" if there is none. Nil knows none.
+	// LastWords returns the last log line of a container's newest instance, or of the previous one;
+	// "" if there is none. Nil means that logs are unknown.
 	LastWords func(container string, previous bool) string
-	// Holder returns who listens at a TCP port of the node; "" if nobody does. Nil knows none.
+	// Holder returns the process that listens on a TCP port of the node; "" if there is none. Nil
+	// means that this is unknown.
 	Holder func(port int32) string
 }
 
-// states of pods, as the first part of a sentence that has the pod's name before it.
+// States of pods. A sentence has the pod's name before the state.
 const (
 	runs      = "runs"
 	notReady  = "runs, but is not ready"
@@ -73,16 +74,16 @@ const (
 	hasEnded  = "has ended"
 )
 
-// recently is how long what happened to a pod is told, although it runs again.
+// recently is how long a past problem of a running pod is reported.
 const recently = 10 * time.Minute
 
-// explanation is an answer in the making.
+// explanation is an explanation under construction.
 type explanation struct {
 	*Facts
 	why local.Why
 }
 
-// Pod explains a pod. The first rule that finds a cause gives the answer.
+// Pod explains a pod. The first rule that finds a cause gives the result.
 func Pod(f *Facts) local.Why {
 	p := f.Pod
 	e := &explanation{Facts: f, why: local.Why{
@@ -139,7 +140,7 @@ func (e *explanation) do(line string, args ...any) {
 	e.why.Do = append(e.why.Do, oneLine(fmt.Sprintf(line, args...)))
 }
 
-// edit tells to change a field of the pod. or is what may be done instead, if it is not "".
+// edit adds the advice to change a field of the pod. or, if not "", is an alternative.
 func (e *explanation) edit(field, or string) {
 	if or != "" {
 		or = ", or " + or
@@ -151,7 +152,7 @@ func (e *explanation) edit(field, or string) {
 	e.do("change %s in the pod's manifest%s", field, or)
 }
 
-// ending explains a pod whose end was asked for.
+// ending explains a terminating pod.
 func (e *explanation) ending() bool {
 	w := e.Worker
 	if e.Pod.DeletionTimestamp == nil && (w == nil || w.Kind != podworker.Terminating) {
@@ -182,7 +183,7 @@ func (e *explanation) ending() bool {
 	return true
 }
 
-// ended explains a pod that has come to its end.
+// ended explains a pod that has ended.
 func (e *explanation) ended() bool {
 	st := &e.Pod.Status
 	if !podmeta.IsTerminal(st.Phase) || e.Answer != nil {
@@ -205,7 +206,7 @@ func (e *explanation) ended() bool {
 	return true
 }
 
-// endOfContainers explains the first container that has ended with an error.
+// endOfContainers explains the first container that ended with an error.
 func (e *explanation) endOfContainers() bool {
 	return e.each(func(c *container) bool {
 		t := c.st.State.Terminated
@@ -217,7 +218,7 @@ func (e *explanation) endOfContainers() bool {
 	})
 }
 
-// admission explains a pod that was not admitted yet, or was rejected.
+// admission explains a pod that is not admitted yet or was rejected.
 func (e *explanation) admission() bool {
 	switch a := e.Answer; {
 	case !e.Reserving.IsZero():
@@ -258,7 +259,7 @@ func (e *explanation) rejection(a *part.Rejection) string {
 	return a.Reason + ": " + a.Message
 }
 
-// hung returns that the runtime does not answer about the pod.
+// hung returns the sentence for a runtime that does not answer about the pod.
 func (e *explanation) hung() string {
 	if e.Hung.IsZero() {
 		return ""
@@ -274,7 +275,7 @@ func (e *explanation) runtime() bool {
 	return false
 }
 
-// surplus explains a pod of which something runs more than once.
+// surplus explains a pod with two running instances of a container or sandbox.
 func (e *explanation) surplus() bool {
 	if e.Observed == nil {
 		return false
@@ -301,7 +302,7 @@ func (e *explanation) surplus() bool {
 	return len(lines) > 0 && e.waits(e.why.State, "the end of surplus instances: "+strings.Join(lines, ", "))
 }
 
-// work explains a pod by what its worker does, or failed to do.
+// work explains a pod by the current or failed work of its worker.
 func (e *explanation) work() bool {
 	w := e.Worker
 	failed := failedLine(w)
@@ -334,7 +335,7 @@ func (e *explanation) work() bool {
 	return e.waits(e.why.State, line)
 }
 
-// failedLine returns that the worker repeats what failed.
+// failedLine returns the sentence for failed work that the worker repeats.
 func failedLine(w *podworker.Status) string {
 	if w == nil || w.LastError == "" {
 		return ""
@@ -342,7 +343,7 @@ func failedLine(w *podworker.Status) string {
 	return "the next try, after: " + shown(w.LastError)
 }
 
-// gates explains a pod that is not ready for the sake of others.
+// gates explains a pod that is not ready because of its readiness gates.
 func (e *explanation) gates() bool {
 	for _, g := range e.Pod.Spec.ReadinessGates {
 		if c := condition(e.Pod, g.ConditionType); c == nil || c.Status != v1.ConditionTrue {
@@ -353,7 +354,7 @@ func (e *explanation) gates() bool {
 	return false
 }
 
-// conditions explains a pod that is not ready, for no reason that another rule knows.
+// conditions explains a pod that is not ready, if no other rule found a cause.
 func (e *explanation) conditions() bool {
 	if ready(e.Pod) {
 		return false
@@ -365,18 +366,18 @@ func (e *explanation) conditions() bool {
 	return e.waits(e.why.State, what)
 }
 
-// manifest explains a pod of which an earlier version runs than the file has.
+// manifest explains a pod that runs an earlier version than its file has.
 func (e *explanation) manifest() bool {
 	for _, p := range e.Problems {
 		e.because(runs, "%s has a mistake, so that the version before it runs: %s", p.Place(), p.Text())
 		e.do("correct %s (agent fit -f FILE checks it)", p.Place())
-		e.why.NextAt = time.Time{} // its next look has nothing to do with the file
+		e.why.NextAt = time.Time{} // the pod's next sync has nothing to do with the file
 		return true
 	}
 	return false
 }
 
-// past tells what happened lately to a pod that runs again.
+// past explains recent problems of a pod that runs again.
 func (e *explanation) past() bool {
 	if e.evictions() {
 		return true
@@ -391,7 +392,7 @@ func (e *explanation) past() bool {
 	})
 }
 
-// evictions tells of the last evictions of a pod that runs again.
+// evictions explains recent evictions of a pod that runs again.
 func (e *explanation) evictions() bool {
 	var last *v1.Event
 	n, first := int32(0), time.Time{}
@@ -413,7 +414,7 @@ func (e *explanation) evictions() bool {
 	return true
 }
 
-// unscheduled returns why a pod has no node yet, "" if it has one.
+// unscheduled returns why a pod has no node yet; "" if it has one.
 func unscheduled(p *v1.Pod) string {
 	if c := condition(p, v1.PodScheduled); c != nil && c.Status == v1.ConditionFalse {
 		return cmp.Or(c.Message, c.Reason)

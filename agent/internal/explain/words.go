@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// maxWords bounds what is cited of a log or a message, in bytes.
+// maxWords limits a citation of a log or a message, in bytes.
 const maxWords = 300
 
-// oneLine puts a text into one line without control characters.
+// oneLine returns a text as one line without control characters.
 func oneLine(s string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -26,7 +26,7 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, "?"))), " ")
 }
 
-// shortened is the last line of a text, as far as it is cited.
+// shortened returns the last line of a text, cut to maxWords.
 func shortened(s string) string {
 	s = strings.TrimSpace(s)
 	if i := strings.LastIndexByte(s, '\n'); i >= 0 {
@@ -38,7 +38,7 @@ func shortened(s string) string {
 	return s
 }
 
-// spell is a duration as people read it.
+// spell returns a duration in a readable form.
 func spell(d time.Duration) string {
 	if d < time.Second {
 		return "less than 1s"
@@ -46,7 +46,7 @@ func spell(d time.Duration) string {
 	return duration.HumanDuration(d)
 }
 
-// times says how often something happened, and since when.
+// times returns how often something happened, and since when.
 func times(n int32, since, now time.Time) string {
 	if n == 1 {
 		return "once, at " + clock(since)
@@ -54,7 +54,7 @@ func times(n int32, since, now time.Time) string {
 	return fmt.Sprintf("%d times in %s, since %s", n, spell(now.Sub(since)), clock(since))
 }
 
-// signal names the signal by which a container ended, from its exit code.
+// signal returns the name of the signal that ended a container, from its exit code.
 func signal(t *v1.ContainerStateTerminated) string {
 	n := t.Signal
 	if n == 0 && t.ExitCode > 128 && t.ExitCode < 128+65 {
@@ -77,7 +77,7 @@ func signal(t *v1.ContainerStateTerminated) string {
 }
 
 var (
-	// repeated is what runtimes and pulls put before the error that counts.
+	// repeated matches the prefixes that runtimes and pulls put before the actual error.
 	repeated  = regexp.MustCompile(`(runc create failed: |unable to start container process: |error during container init: |failed to start container [^ ]+: |RegistryUnavailable: |ErrImagePull: |dial tcp: )`)
 	longID    = regexp.MustCompile(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
 	number    = regexp.MustCompile(`\b\d{2,5}\b`)
@@ -86,28 +86,27 @@ var (
 	getPrefix = regexp.MustCompile(`^Get "([^"]+)": `)
 )
 
-// shown is an error without the codes of calls and what stands in it for programmers, with short
-// IDs.
+// shown returns an error without gRPC codes and internal details, with short IDs.
 func shown(s string) string {
 	return longID.ReplaceAllString(repeated.ReplaceAllString(rpcPrefix.ReplaceAllString(s, ""), ""), "$1")
 }
 
-// httpFailure splits the error of an HTTP request into the URL and what went wrong.
+// httpFailure splits the error of an HTTP request into the URL and the cause.
 func httpFailure(s string) (url, rest string, ok bool) {
 	m := getPrefix.FindStringSubmatch(s)
 	if m == nil {
 		return "", "", false
 	}
 	rest = strings.TrimPrefix(s, m[0])
-	// The address stands in the URL.
+	// The URL already has the address.
 	if i := strings.LastIndex(rest, ": connect: "); strings.HasPrefix(rest, "dial ") && i >= 0 {
 		rest = rest[i+len(": connect: "):]
 	}
 	return m[1], shortened(rest), true
 }
 
-// portsOf lists the ports that a container may mean when it says that one is taken, those of its
-// last words first.
+// portsOf lists the ports that a container may mean when it reports a taken port; those in its last
+// log line come first.
 func portsOf(c *v1.Container, words string) []int32 {
 	var out []int32
 	for _, m := range numbered.FindAllStringSubmatch(words, -1) {
@@ -118,7 +117,7 @@ func portsOf(c *v1.Container, words string) []int32 {
 	for _, p := range c.Ports {
 		out = append(out, p.ContainerPort)
 	}
-	// A program is often told its port.
+	// The port of a program is often one of its arguments.
 	for _, arg := range slices.Concat(c.Command, c.Args) {
 		for _, m := range number.FindAllString(arg, -1) {
 			if n, err := strconv.ParseUint(m, 10, 16); err == nil && n > 0 {

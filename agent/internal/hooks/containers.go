@@ -20,8 +20,8 @@ type Lifecycle struct {
 	Hooks *Hooks
 }
 
-// Creating implements podruntime.Lifecycle. Those parts that were called hear of
-// the outcome, also of a creation that a later part prevents.
+// Creating implements podruntime.Lifecycle. All parts that were called get the outcome, even if a
+// later part prevents the creation.
 func (l Lifecycle) Creating(ctx context.Context, pod *v1.Pod, name string, conf *runtimeapi.ContainerConfig) (func(string, error), error) {
 	if len(l.Hooks.Creators) == 0 {
 		return nil, nil
@@ -56,8 +56,8 @@ func (l Lifecycle) Removed(id string) {
 	Each(l.Guard, l.Hooks.Containers, func(w part.ContainerWatcher) { w.ContainerRemoved(id) })
 }
 
-// Hold keeps what is left of a pod from being removed until release is called,
-// and returns how new an observation of it has to be.
+// Hold prevents the removal of a pod's dead containers until release is called. It returns how new
+// an observation of the pod has to be.
 func (h *Hooks) Hold(ctx context.Context, g *Guard, uid types.UID, newerThan time.Time) (_ time.Time, release func(), err error) {
 	var held []func()
 	release = func() {
@@ -83,8 +83,8 @@ func (h *Hooks) Hold(ctx context.Context, g *Guard, uid types.UID, newerThan tim
 	return newerThan, release, nil
 }
 
-// KeepDead is how many dead instances of a container a sync leaves: as many as
-// the part wants that leaves the most, and else podruntime's default.
+// KeepDead returns how many dead instances of a container a sync keeps: the largest number that a
+// part wants, or podruntime's default.
 func (h *Hooks) KeepDead(g *Guard) (n int) {
 	Each(g, h.Holders, func(p part.Holder) {
 		if k := p.KeepDead(); n >= 0 && (k < 0 || k > n) {
@@ -94,15 +94,15 @@ func (h *Hooks) KeepDead(g *Guard) (n int) {
 	return n
 }
 
-// Images lets podruntime ask images, and the parts hold them for the pod.
+// Images passes podruntime's requests to images, and reports them to the parts.
 type Images struct {
 	Guard  *Guard
 	Hooks  *Hooks
 	Images *images.Manager
 }
 
-// pulling informs the parts that a pod waits for an image; what it returns informs them
-// that it no longer does.
+// pulling reports to the parts that a pod waits for an image. The returned function reports the end
+// of the wait.
 func (i Images) pulling(pod *v1.Pod) (ended func()) {
 	var all []Of[func()]
 	for _, h := range i.Hooks.Pulls {

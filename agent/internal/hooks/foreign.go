@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Sources makes a panic of a source that source's error.
+// Sources returns sources whose panics become their errors.
 func (g *Guard) Sources(sources []podmgr.Source) []podmgr.Source {
 	out := make([]podmgr.Source, 0, len(sources))
 	for _, s := range sources {
@@ -32,8 +32,7 @@ func (s guardedSource) Run(ctx context.Context, deliver func(podmgr.Snapshot)) e
 	return s.g.Call("source "+s.Name(), func() error { return s.Source.Run(ctx, deliver) })
 }
 
-// Sink makes a panic of the sink the error of that call, which is made
-// again.
+// Sink returns a sink whose panics become errors of the call, which is repeated.
 func (g *Guard) Sink(sink statusmgr.Sink) statusmgr.Sink {
 	if sink == nil {
 		return nil

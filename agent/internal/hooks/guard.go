@@ -8,23 +8,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// Guard makes panics of an embedder's values errors. Its methods may be called
-// from any goroutine.
+// Guard turns panics of an embedder's values into errors. Its methods may be called from any
+// goroutine.
 type Guard struct {
 	Log    *zap.Logger
 	Panics *prometheus.CounterVec // by name
 }
 
-// Expect has the count of panics there, with 0, of those on whose behalf calls will be made: an
-// alert on its increase sees the first one.
+// Expect creates the counters of panics with the value 0, so that an alert on an increase sees the
+// first panic.
 func (g *Guard) Expect(names ...string) {
 	for _, who := range names {
 		g.Panics.WithLabelValues(who)
 	}
 }
 
-// PanicError is a panic of a part, or of another value of the embedder's, as the
-// error of the call that it ended.
+// PanicError is the error of a call that panicked, in a part or in another value of the embedder.
 type PanicError struct {
 	Who   string
 	Value any
@@ -32,8 +31,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.Who, e.Value) }
 
-// Call calls fn on behalf of who, and makes a panic of it a [*PanicError], which
-// is logged with its stack and counted.
+// Call calls fn. A panic becomes a [*PanicError], and is logged with its stack and counted under
+// who.
 func (g *Guard) Call(who string, fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -45,8 +44,7 @@ func (g *Guard) Call(who string, fn func() error) (err error) {
 	return fn()
 }
 
-// Each calls a hook of every part that has it. A panic ends the call of that
-// part alone.
+// Each calls a hook of every part that has it. A panic ends only the call of that part.
 func Each[T any](g *Guard, list []Of[T], fn func(T)) {
 	for _, h := range list {
 		_ = g.Call(h.Name, func() error { fn(h.Hook); return nil })
@@ -63,7 +61,7 @@ func InTurn[T any](g *Guard, list []Of[T], fn func(T) error) error {
 	return nil
 }
 
-// Ask calls a hook that answers. The answer to a panic is the zero value.
+// Ask calls a hook with a result. After a panic the result is the zero value.
 func Ask[T, A any](g *Guard, h Of[T], fn func(T) A) (answer A) {
 	_ = g.Call(h.Name, func() error { answer = fn(h.Hook); return nil })
 	return answer

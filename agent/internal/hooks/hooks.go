@@ -1,5 +1,5 @@
-// Package hooks finds what the parts of an agent do, once, and calls them so that
-// a panic of one is that call's error.
+// Package hooks finds the hooks of an agent's parts and calls them. A panic in a hook becomes the
+// error of the call.
 package hooks
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Of is a part's hook with the part's name.
+// Of is a hook with the name of its part.
 type Of[T any] struct {
 	Name string
 	Hook T
 }
 
-// Hooks are the parts by what they do, each list in the order of Config.Parts.
+// Hooks has the parts by hook, each list in the order of Config.Parts.
 type Hooks struct {
 	Names []string            // of the parts
 	Kinds map[string][]string // names of hooks by part
@@ -53,8 +53,7 @@ type Hooks struct {
 	Mirrors     []Of[part.MirrorWatcher]
 }
 
-// Find asks each part once what it does, and reports all that is wrong with
-// the list.
+// Find determines the hooks of each part, and returns all errors of the list.
 func Find(parts []part.Part) (*Hooks, error) {
 	h := &Hooks{Kinds: map[string][]string{}}
 	var errs []error
@@ -119,7 +118,7 @@ func find[T any](h *Hooks, p part.Part, kind string, list *[]Of[T]) {
 	}
 }
 
-// Log lists the parts with their hooks.
+// Log logs the parts with their hooks.
 func (h *Hooks) Log(log *zap.Logger) {
 	for _, name := range h.Names {
 		log.Info("part", zap.String("name", name), zap.Strings("hooks", h.Kinds[name]))

@@ -13,15 +13,15 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// The version of a pod that runs is what its part has allocated to it; without
-// such a part it is what the pod asks for.
+// A pod runs with the resources that a part has allocated to it. Without such a part it runs with
+// the requested resources.
 
 // Recall restores what was allocated to a pod before the agent started.
 func (h *Hooks) Recall(g *Guard, pod *v1.Pod, obs *observed.Pod) {
 	Each(g, h.Allocators, func(a part.Allocator) { a.Recall(pod, obs) })
 }
 
-// Learn notes what a pod runs with.
+// Learn passes the observed resources of a pod's containers to the parts.
 func (h *Hooks) Learn(g *Guard, uid types.UID, obs *observed.Pod) {
 	Each(g, h.Allocators, func(a part.Allocator) { a.Learn(uid, obs) })
 }
@@ -32,21 +32,21 @@ func (h *Hooks) Allocated(g *Guard, pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// Reallocated notes a new version of a pod, and returns the one to run.
+// Reallocated passes a new version of a pod to the parts, and returns the version to run.
 func (h *Hooks) Reallocated(g *Guard, pod *v1.Pod) *v1.Pod {
 	Each(g, h.Allocators, func(a part.Allocator) { pod = a.Changed(pod) })
 	return pod
 }
 
-// Synced reports the result of a sync to the parts, and whether the pod's status
-// is to be computed anew.
+// Synced reports the result of a sync to the parts. It returns whether the pod's status has to be
+// computed again.
 func (h *Hooks) Synced(g *Guard, pod *v1.Pod, res *podruntime.Result, needsResize func() bool) (news bool) {
 	Each(g, h.Syncs, func(s part.SyncWatcher) { news = s.Synced(pod, res, needsResize) || news })
 	return news
 }
 
-// PublishAs returns the object under which a pod's status goes to the sink. ok is
-// false if there is none now.
+// PublishAs returns the object whose status the sink gets for a pod. ok is false if there is no
+// such object now.
 func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
 	as, ok = pod, true
 	for _, p := range h.Publishers {
@@ -57,8 +57,8 @@ func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
 	return as, ok
 }
 
-// Revives returns what is to be called when a pod begins again that has come to its end for
-// a cause, or nil if it does not begin again now.
+// Revives returns a function to call when an ended pod starts again, or nil if the pod does not
+// start again now.
 func (h *Hooks) Revives(g *Guard, pod *v1.Pod, why podlife.Cause) (begins func()) {
 	if !why.Returns(pod) {
 		return nil
@@ -75,7 +75,8 @@ func (h *Hooks) Revives(g *Guard, pod *v1.Pod, why podlife.Cause) (begins func()
 func (h *Hooks) Extended(g *Guard) map[v1.ResourceName]part.Count {
 	var out map[v1.ResourceName]part.Count
 	Each(g, h.Providers, func(p part.Provider) {
-		// The maps are ours: that of the first, mostly the only one, takes the others.
+		// The maps belong to the caller. The first one, mostly the only one, gets the entries of
+		// the others.
 		more := p.Resources()
 		if out == nil {
 			out = more
@@ -86,8 +87,7 @@ func (h *Hooks) Extended(g *Guard) map[v1.ResourceName]part.Count {
 	return out
 }
 
-// Explain returns the reason for which a pod waits, of the first part that knows
-// one, or "".
+// Explain returns why a pod waits, from the first part that knows a reason; "" if none does.
 func (h *Hooks) Explain(g *Guard, pod *v1.Pod) (line string) {
 	Each(g, h.Explainers, func(e part.Explainer) { line = cmp.Or(line, e.Explain(pod)) })
 	return line

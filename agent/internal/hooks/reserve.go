@@ -12,12 +12,11 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// reserveAttempts bounds how often reservations are made again because what they
-// were made on changed meanwhile.
+// reserveAttempts limits how often reservations are repeated after a change of the resources.
 const reserveAttempts = 5
 
-// Reserve makes the reservations of all parts for a pod and commits them. What it
-// has reserved when it fails it has released.
+// Reserve makes the reservations of all parts for a pod and commits them. After an error all
+// reservations are released.
 func (h *Hooks) Reserve(ctx context.Context, g *Guard, pod *v1.Pod) (held []part.Reservation, r *part.Rejection) {
 	for range reserveAttempts {
 		var err error
@@ -47,8 +46,8 @@ func (h *Hooks) tryReserve(ctx context.Context, g *Guard, pod *v1.Pod) ([]part.R
 	return held, nil
 }
 
-// Rehearse asks the parts what they would reserve. On a rejection the
-// reservations are those that were asked for until then.
+// Rehearse makes the reservations of a dry run. After a rejection it returns the reservations made
+// before.
 func (h *Hooks) Rehearse(ctx context.Context, g *Guard, pod *v1.Pod) ([]part.Reservation, *part.Rejection) {
 	return h.ask(ctx, g, pod, true)
 }
@@ -80,8 +79,7 @@ func Release(g *Guard, held []part.Reservation) {
 	}
 }
 
-// rejection is what an error of a reservation means for the pod. One that nobody
-// has a word for has the kubelet's.
+// rejection converts the error of a reservation. An error without a reason gets the kubelet's.
 func rejection(err error) *part.Rejection {
 	if r := (*part.Rejection)(nil); errors.As(err, &r) {
 		return r
@@ -89,7 +87,7 @@ func rejection(err error) *part.Rejection {
 	return Unexpected(err)
 }
 
-// Unexpected is the rejection for an error that nobody has a word for.
+// Unexpected returns the rejection for an error without a reason.
 func Unexpected(err error) *part.Rejection {
 	return &part.Rejection{Reason: topology.ReasonUnexpected, Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Restore has the parts take over what ran before, side by side with learn, and
-// returns when all have, ctx ends, or [part.RestorePatience] is over: a disk that
-// hangs holds up the part that needs it.
+// Restore restores the state of all parts, concurrently with learn. It returns when all have
+// finished, when ctx ends, or after [part.RestorePatience]: a disk that hangs delays only the part
+// that needs it.
 func (h *Hooks) Restore(ctx context.Context, g *Guard, learn func(context.Context) error) {
 	warn := func(message string, err error, fields ...zap.Field) {
 		if err != nil && !errors.Is(err, context.Canceled) {

@@ -13,28 +13,26 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Config holds what a Manager needs. The zero value of every field means the default
-// named beside it.
+// Config configures a Manager. The zero value of every field means the default named beside it.
 type Config struct {
-	// Every is the time between two looks; 1m.
+	// Every is the interval of checks; 1m.
 	Every time.Duration
 	// Find returns the path of a program; exec.LookPath.
 	Find func(name string) (path string, err error)
-	// Call runs a program until it ends, or until ctx does, and returns its exit code,
-	// with the beginning of what it wrote. err is not nil if it could not be run.
-	// [Exec].
+	// Call runs a program until it or ctx ends. It returns the exit code and the beginning of the
+	// output. err is not nil if the program could not be run. Default: [Exec].
 	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 
 	Log *zap.Logger // silent
 }
 
-// Manager keeps the chains. Its methods may be called from any goroutine.
+// Manager maintains the chains. Its methods may be called from any goroutine.
 type Manager struct {
 	cfg   Config
 	calls detached.Group[int]
 }
 
-// New checks cfg.
+// New checks cfg and returns a Manager, which Run starts.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Every < 0 {
 		return nil, fmt.Errorf("hostchains: Config.Every is %v; want a positive duration, or 0 for a minute", cfg.Every)
@@ -54,17 +52,17 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg}, nil
 }
 
-// family is one of the two, with the program that knows it.
+// family is IPv4 or IPv6, with the program for its tables.
 type family struct {
 	program string
 	items   []item
 }
 
-// item is a chain, or a rule of one.
+// item is a chain, or a rule of a chain.
 type item struct {
 	table, chain string
 	rule         []string // none: the chain itself
-	first        bool     // the rule comes before others
+	first        bool     // the rule is inserted at the beginning
 }
 
 const (
@@ -72,7 +70,7 @@ const (
 	firewallChain = "KUBE-FIREWALL"
 )
 
-// families are both, with what each should have.
+// families returns both families with the chains and rules that each needs.
 func families() []family {
 	hint := item{table: "mangle", chain: hintChain}
 	return []family{
@@ -91,8 +89,7 @@ func families() []family {
 	}
 }
 
-// Run keeps the chains until ctx ends. It returns nil, and at once where the machine
-// has no program for them.
+// Run maintains the chains until ctx ends, and returns nil. Without any program it returns at once.
 func (m *Manager) Run(ctx context.Context) error {
 	found := map[string]string{}
 	for _, f := range families() {
@@ -106,7 +103,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if len(found) == 0 {
 		return nil
 	}
-	said := map[string]string{} // the last failure by program
+	said := map[string]string{} // the last logged failure by program
 	look := time.NewTimer(0)
 	defer look.Stop()
 	for {
@@ -124,7 +121,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// tell looks at one family, and logs what is news.
+// tell checks one family, and logs changes and new failures.
 func (m *Manager) tell(ctx context.Context, f family, path string, said map[string]string) {
 	made, err := m.keep(ctx, f, path)
 	if ctx.Err() != nil {
@@ -143,7 +140,8 @@ func (m *Manager) tell(ctx context.Context, f family, path string, said map[stri
 	said[f.program] = text
 }
 
-// Ensure looks at both families once, and returns what could not be made.
+// Ensure checks both families once, and returns errors for missing chains and rules that could not
+// be created.
 func (m *Manager) Ensure(ctx context.Context) error {
 	var errs []error
 	for _, f := range families() {
@@ -158,11 +156,11 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// keepTimeout bounds a look at one family, beyond the calls' own time: a program that
-// the kernel holds is left behind.
+// keepTimeout limits a check of one family, beyond the timeouts of its calls: a program that cannot
+// be killed is abandoned.
 const keepTimeout = 2 * time.Minute
 
-// keep makes what one family lacks, and returns how much that was.
+// keep creates missing chains and rules of one family, and returns their number.
 func (m *Manager) keep(ctx context.Context, f family, path string) (made int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
@@ -177,11 +175,11 @@ func (m *Manager) keep(ctx context.Context, f family, path string) (made int, er
 	})
 }
 
-// The exit code of iptables for a chain or a rule that is not there, which is that for
-// other failures of the kernel's, too.
+// absent is the exit code of iptables for a missing chain or rule. Other failures have the same
+// code.
 const absent = 1
 
-// item makes a chain or a rule that is not there.
+// item creates a missing chain or rule.
 func (m *Manager) item(ctx context.Context, path string, i item) (made int, err error) {
 	look, make := []string{"-S", i.chain}, []string{"-N", i.chain}
 	if i.rule != nil {
@@ -200,7 +198,7 @@ func (m *Manager) item(ctx context.Context, path string, i item) (made int, err 
 	if code, out, err = m.call(ctx, path, i.table, make); err == nil && code == 0 {
 		return 1, nil
 	}
-	// Somebody else may have made it meanwhile.
+	// Another program may have created it meanwhile.
 	if again, _, err := m.call(ctx, path, i.table, look); err == nil && again == 0 {
 		return 0, nil
 	}
@@ -214,8 +212,8 @@ func fail(i item, what string, code int, out string, err error) error {
 	return fmt.Errorf("%s %s in table %s: exit code %d: %s", what, i.chain, i.table, code, out)
 }
 
-// callTimeout is how long one call of a program may take, and lockSeconds how long it
-// waits for another that changes the tables.
+// callTimeout limits a call of a program. lockSeconds is how long the program waits for another one
+// that changes the tables.
 const (
 	callTimeout = 10 * time.Second
 	lockSeconds = "5"
@@ -227,14 +225,14 @@ func (m *Manager) call(ctx context.Context, path, table string, args []string) (
 	return m.cfg.Call(ctx, path, append([]string{"-w", lockSeconds, "-t", table}, args...)...)
 }
 
-// maxOutput is how much of what a program writes is kept, in bytes.
+// maxOutput limits the stored output of a program, in bytes.
 const maxOutput = 1024
 
-// outputDelay is how long a program's output is waited for when it has ended.
+// outputDelay limits the wait for the output after a program has ended.
 const outputDelay = time.Second
 
-// Exec is a Config.Call that runs the program. When ctx ends it is killed. It is waited for
-// however long the kernel holds it.
+// Exec is a Config.Call that runs the program and kills it when ctx ends. It waits for the end of
+// the process, even if the kernel delays it.
 func Exec(ctx context.Context, path string, args ...string) (code int, output string, err error) {
 	var out head
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -251,10 +249,10 @@ func Exec(ctx context.Context, path string, args ...string) (code int, output st
 	return 0, text, err
 }
 
-// head keeps the beginning of what is written to it.
+// head stores the beginning of what is written to it.
 type head struct{ kept []byte }
 
-// Write implements io.Writer. It takes everything.
+// Write implements io.Writer. It never fails.
 func (h *head) Write(b []byte) (int, error) {
 	h.kept = append(h.kept, b[:min(len(b), maxOutput-len(h.kept))]...)
 	return len(b), nil

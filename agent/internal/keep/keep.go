@@ -1,9 +1,8 @@
-// Package keep forgets pods that are gone. Whatever keeps something of pods is a [Store]:
-// one call of [Keeper.Retire] drops it everywhere.
+// Package keep removes the state of pods that are gone. Each component with state of pods is a
+// [Store]; one call of [Keeper.Retire] removes a pod from all of them.
 //
-// What is in memory alone is dropped at once. What may block on a disk is removed by a
-// sweep beside the caller, of which there is one at a time. A sweep is asked for, or comes
-// by itself after a while.
+// State in memory is removed at once. State on disk is removed by a sweep in a goroutine of its
+// own; sweeps do not overlap. A sweep runs on request, or after some time without one.
 package keep
 
 import (
@@ -17,54 +16,54 @@ import (
 )
 
 const (
-	// retryAfter is the shortest time between a sweep that failed and the next, and that until
-	// the first sweep that nobody asked for.
+	// retryAfter is the minimum time between a failed sweep and the next one, and the time until
+	// the first sweep without a request.
 	retryAfter = time.Minute
-	// longest is the longest time between two sweeps that nobody asked for: they look at all
-	// directories. Some of what a sweep cannot remove is no error of it, but tried again by the
-	// next one.
+	// longest is the maximum time between two sweeps without a request: a sweep reads all
+	// directories. Some things that a sweep cannot remove are not errors; the next sweep tries
+	// again.
 	longest = 10 * time.Minute
 )
 
-// Store keeps something of pods.
+// Store has state of pods.
 type Store struct {
 	Of string // for the log
-	// Retain drops what the store has of pods that are not to be kept.
+	// Retain removes the state of pods for which keep returns false.
 	Retain func(ctx context.Context, keep func(types.UID) bool) error
 }
 
-// Config holds what a Keeper needs. All fields but the stores are required.
+// Config configures a Keeper. All fields except the stores are required.
 type Config struct {
-	// Memory are the stores that do not block, and Disk those that may, in the order in
-	// which a sweep calls them.
+	// Memory are the stores that do not block, and Disk those that may block, in the order in which
+	// a sweep calls them.
 	Memory, Disk []Store
 	// Wanted reports whether a source wants a pod now.
 	Wanted func(types.UID) bool
-	// Again is called when a sweep has ended and another was asked for meanwhile.
+	// Again is called when a sweep has ended and another one was requested meanwhile.
 	Again func()
 	// Beside calls a function in another goroutine.
 	Beside func(ctx context.Context, fn func(context.Context))
 	Log    *zap.Logger
 }
 
-// state is how far a Keeper is with its sweeps.
+// state is the state of a Keeper's sweeps.
 type state uint8
 
 const (
 	resting       state = iota
-	asked               // a sweep is to come with the next Retire
+	asked               // the next Retire starts a sweep
 	sweeping            // one is under way
-	sweepingAsked       // one is under way, and another is to follow
+	sweepingAsked       // a sweep is running, and another one has to follow
 )
 
-// Keeper forgets pods that are gone. Its methods may be called from any goroutine.
+// Keeper removes the state of pods that are gone. Its methods may be called from any goroutine.
 type Keeper struct {
 	cfg Config
 
 	mu    sync.Mutex
 	state state
-	last  time.Time     // when a sweep was last asked for, or due
-	pause time.Duration // until the next one that nobody asks for
+	last  time.Time     // time of the last request, or of the last sweep without one
+	pause time.Duration // time until the next sweep without a request
 	took  time.Duration // by the last sweep
 }
 
@@ -73,14 +72,14 @@ func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, last: time.Now(), pause: retryAfter}
 }
 
-// Ask has the next Retire begin a sweep.
+// Ask requests a sweep at the next Retire.
 func (k *Keeper) Ask() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ask()
 }
 
-// ask notes that a sweep is to come. The lock is held.
+// ask records a requested sweep. The lock is held.
 func (k *Keeper) ask() {
 	switch k.state {
 	case resting:
@@ -90,10 +89,9 @@ func (k *Keeper) ask() {
 	}
 }
 
-// Due is called from time to time: it asks for a sweep that nobody else asked for, if its time
-// has come. The first one comes a minute after one that was asked for, or failed, and each other
-// one after twice the time: what a sweep passed over, for being in use, is gone soon after that
-// ends.
+// Due is called from time to time. It requests a sweep if none was requested for some time: a
+// minute after the last request or failure, then twice the previous time. This catches things that
+// a sweep skipped because they were in use.
 func (k *Keeper) Due(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -109,8 +107,8 @@ func (k *Keeper) Due(now time.Time) {
 	k.ask()
 }
 
-// Begin reports whether a sweep is due, for [Keeper.Retire]. It is called before the pods are
-// listed: who asks later asks again.
+// Begin reports whether a sweep is due, for [Keeper.Retire]. Call it before listing the pods: a
+// later request causes another sweep.
 func (k *Keeper) Begin() (sweep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,8 +123,8 @@ func (k *Keeper) Begin() (sweep bool) {
 	return true
 }
 
-// Retire drops what the stores in memory have of pods that are not known and, with sweep, begins
-// a sweep of the others, or has one follow the one that is under way. The caller must not change
+// Retire removes pods that are not known from the stores in memory. With sweep, it starts a sweep
+// of the other stores, or requests another one if a sweep is running. The caller must not change
 // known any more.
 func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep bool) {
 	for _, s := range k.cfg.Memory {
@@ -138,7 +136,7 @@ func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep boo
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch k.state {
-	case sweeping, sweepingAsked: // two would remove the same directories
+	case sweeping, sweepingAsked: // two sweeps would remove the same directories
 		k.state = sweepingAsked
 		return
 	case asked:
@@ -159,21 +157,21 @@ func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep boo
 			k.state = asked
 		}
 		k.mu.Unlock()
-		if again { // what this one missed, the next one finds
+		if again { // the next sweep removes what this one missed
 			k.cfg.Again()
 		}
 	})
 }
 
-// Took is how long the last sweep took.
+// Took returns the duration of the last sweep.
 func (k *Keeper) Took() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.took
 }
 
-// sweep has every store on disk drop what it has of pods that nothing knows. Each sees pods that
-// came after known was made, and each is called, whatever becomes of the others.
+// sweep removes unknown pods from every store on disk. A pod that a source wants by now is kept.
+// All stores are called, even after an error.
 func (k *Keeper) sweep(ctx context.Context, known map[types.UID]bool) error {
 	var errs []error
 	for _, s := range k.cfg.Disk {
@@ -182,7 +180,7 @@ func (k *Keeper) sweep(ctx context.Context, known map[types.UID]bool) error {
 	return errors.Join(errs...)
 }
 
-// retain has a store drop what it has of the pods that keep does not report. It logs and returns the error.
+// retain removes the pods for which keep returns false from a store. It logs and returns the error.
 func (k *Keeper) retain(ctx context.Context, s Store, keep func(types.UID) bool) error {
 	err := s.Retain(ctx, keep)
 	if err != nil && !errors.Is(err, context.Canceled) {

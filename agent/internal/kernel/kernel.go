@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Sys is where the kernel has its parameters, OwnScore where it has the score of the
-// process that asks.
+// Sys is the directory of the kernel's parameters, OwnScore the OOM score file of this process.
 const (
 	Sys      = "/proc/sys"
 	OwnScore = "/proc/self/oom_score_adj"
@@ -22,9 +21,9 @@ type Tunable struct {
 	Want int64
 }
 
-// Tunables are those of the kubelet: memory is promised freely and the OOM killer, not
-// a panic, makes room; a kernel that has panicked starts again after 10 s; root may
-// have as many keys as containers need, of 25 bytes each.
+// Tunables returns the kubelet's parameters: memory is overcommitted, and the OOM killer frees
+// memory instead of a panic; the kernel reboots 10 s after a panic; root may have as many keys as
+// containers need, of 25 bytes each.
 func Tunables() []Tunable {
 	return []Tunable{
 		{"vm/overcommit_memory", 1},
@@ -36,11 +35,11 @@ func Tunables() []Tunable {
 	}
 }
 
-// TunableError is a parameter that is not, or cannot be, what it should be.
+// TunableError is a parameter that has, and keeps, a wrong value.
 type TunableError struct {
 	Tunable
-	Got string // what it is; "" if it could not be read
-	Err error  // nil if it is another value
+	Got string // the current value; "" if it could not be read
+	Err error  // nil if the value is only wrong
 }
 
 func (e *TunableError) Error() string {
@@ -56,8 +55,8 @@ func (e *TunableError) Error() string {
 
 func (e *TunableError) Unwrap() error { return e.Err }
 
-// Check returns what differs below dir, which is [Sys]; nil if nothing does. It
-// joins a [*TunableError] for each parameter.
+// Check returns the wrong parameters below dir, which is [Sys]; nil if there are none. It joins a
+// [*TunableError] for each parameter.
 func Check(dir string, tunables []Tunable) error {
 	var errs []error
 	for _, t := range tunables {
@@ -68,8 +67,8 @@ func Check(dir string, tunables []Tunable) error {
 	return errors.Join(errs...)
 }
 
-// Set makes the parameters below dir, which is [Sys], what they should be, and
-// returns what could not be, as Check does.
+// Set sets the parameters below dir, which is [Sys], and returns those that could not be set, as
+// Check does.
 func Set(dir string, tunables []Tunable) error {
 	var errs []error
 	for _, t := range tunables {
@@ -87,7 +86,7 @@ func Set(dir string, tunables []Tunable) error {
 	return errors.Join(errs...)
 }
 
-// differs is nil if a parameter is as it should be.
+// differs returns nil if a parameter has the right value.
 func (t Tunable) differs(dir string) *TunableError {
 	b, err := os.ReadFile(filepath.Join(dir, t.Name))
 	if err != nil {
@@ -110,9 +109,8 @@ const (
 	MostScore  = 1000
 )
 
-// SetOOMScore sets how soon the kernel kills a process when memory runs out: file is [OwnScore],
-// or that of another process. Only a privileged process may lower one. What it
-// starts from then on inherits it.
+// SetOOMScore sets the OOM score adjustment of a process: file is [OwnScore], or that of another
+// process. Only a privileged process may lower it. Processes that it starts later inherit it.
 func SetOOMScore(file string, score int) error {
 	if score < LeastScore || score > MostScore {
 		return fmt.Errorf("OOM score adjustment is %d; want %d to %d", score, LeastScore, MostScore)

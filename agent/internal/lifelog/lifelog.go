@@ -1,5 +1,5 @@
-// Package lifelog logs the life of a pod: that its containers started and ended, that it became
-// ready or not, and that it ended.
+// Package lifelog logs the transitions of pods: a container has started or ended, the pod has
+// become ready or not ready, or has ended.
 package lifelog
 
 import (
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// fact is what can happen in a pod's life.
+// fact is a kind of transition.
 type fact uint8
 
 const (
@@ -22,13 +22,13 @@ const (
 	podEnded
 )
 
-// line is a fact of a pod's life for the log.
+// line is a transition for the log.
 type line struct {
 	fact   fact
 	fields []zap.Field
 }
 
-// Log logs what has happened to a pod between two statuses, a line a fact.
+// Log logs the transitions of a pod between two statuses, a line each.
 func Log(log *zap.Logger, pod *v1.Pod, before, now *v1.PodStatus) {
 	log = log.With(zap.String("pod", pod.Namespace+"/"+pod.Name))
 	for _, l := range lines(before, now, time.Now()) {
@@ -47,8 +47,7 @@ func Log(log *zap.Logger, pod *v1.Pod, before, now *v1.PodStatus) {
 	}
 }
 
-// lines returns what has happened between two statuses of a pod: containers that have started
-// or ended, and that it became ready or not, or ended.
+// lines returns the transitions of a pod between two statuses.
 func lines(before, now *v1.PodStatus, at time.Time) []line {
 	var out []line
 	old := slices.Concat(before.InitContainerStatuses, before.ContainerStatuses)
@@ -90,7 +89,7 @@ func lines(before, now *v1.PodStatus, at time.Time) []line {
 	return out
 }
 
-// ended returns the last end of a container, nil if it never ended.
+// ended returns the last termination of a container; nil if it never terminated.
 func ended(c *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if c.State.Terminated != nil {
 		return c.State.Terminated

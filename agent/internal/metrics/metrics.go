@@ -1,4 +1,4 @@
-// Package metrics holds what the core of an agent counts, by the kubelet's names.
+// Package metrics has the metrics of an agent's core, with the kubelet's names.
 package metrics
 
 import (
@@ -10,17 +10,16 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// Metrics are counters of an agent's decisions. They may be used from any
-// goroutine.
+// Metrics counts the decisions of an agent. They may be used from any goroutine.
 type Metrics struct {
-	Restarted prometheus.Counter     // pods of one UID that were started again
-	Orphans   prometheus.Counter     // pods of the runtime that nothing wanted
+	Restarted prometheus.Counter     // pods that started again under their UID
+	Orphans   prometheus.Counter     // pods in the runtime that no source wanted
 	Panics    *prometheus.CounterVec // of an embedder's values, by name
 
 	rejections *prometheus.CounterVec
 }
 
-// New makes the metrics and registers them, unless reg is nil.
+// New creates the metrics and registers them, unless reg is nil.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -54,8 +53,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 // Rejected counts a pod that was rejected.
 func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(rejectionLabel(reason)).Inc() }
 
-// rejectionLabel keeps the label's values few: reasons of other Admitters
-// could be anything.
+// rejectionLabel limits the values of the label: Admitters of an embedder could use any reason.
 func rejectionLabel(reason string) string {
 	switch reason {
 	case "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "NodeName", "NodeAffinity", "NodePorts",

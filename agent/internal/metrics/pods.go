@@ -10,12 +10,12 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// Pods counts pods when somebody asks. Its functions are called from any
-// goroutine and must answer from memory.
+// Pods counts pods at each scrape. Its functions are called from any goroutine and must only read
+// memory.
 type Pods struct {
-	Active  func() []*v1.Pod          // admitted, and not at their end
+	Active  func() []*v1.Pod          // admitted, and not ended
 	Desired func() []*v1.Pod          // what sources want
-	Workers func() []podworker.Status // what workers are responsible for
+	Workers func() []podworker.Status // states of all workers
 	Work    func() []local.NodeWork   // what is done at a time
 }
 
@@ -110,7 +110,7 @@ func staticLabel(static bool) string {
 	return ""
 }
 
-// allWorking lists every series, so that none is missing whose count is 0.
+// allWorking returns every series, so that series with the value 0 are exported too.
 func allWorking() (all []working) {
 	for _, k := range []podworker.Kind{podworker.Sync, podworker.Terminating, podworker.Terminated} {
 		for _, config := range []string{"desired", "orphan"} {

@@ -13,17 +13,17 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Critical reports whether a pod is one that others end for: static, the mirror of
-// a static one, or with the priority of system pods.
+// Critical reports whether other pods may be terminated for a pod: it is static, the mirror of a
+// static pod, or has the priority of system pods.
 func Critical(pod *v1.Pod) bool { return podmeta.IsCritical(pod) }
 
-// SystemPriority is [Critical] on a node whose pods are all static: the priority of
-// system pods alone counts.
+// SystemPriority replaces [Critical] on a node with static pods only: it considers only the
+// priority.
 func SystemPriority(pod *v1.Pod) bool {
 	return podmeta.IsCritical(&v1.Pod{Spec: v1.PodSpec{Priority: pod.Spec.Priority}})
 }
 
-// MayEnd reports whether victim may end for the sake of pod.
+// MayEnd reports whether victim may be terminated for pod.
 func MayEnd(victim, pod *v1.Pod, critical func(*v1.Pod) bool) bool {
 	if critical(pod) && !critical(victim) {
 		return true
@@ -31,8 +31,8 @@ func MayEnd(victim, pod *v1.Pod, critical func(*v1.Pod) bool) bool {
 	return pod.Spec.Priority != nil && victim.Spec.Priority != nil && *victim.Spec.Priority < *pod.Spec.Priority
 }
 
-// NotEnoughError is the error of Choose where all that may end do not have what is
-// missing.
+// NotEnoughError is the error of Choose if all possible victims together do not have the missing
+// resources.
 type NotEnoughError struct {
 	Missing v1.ResourceList // even without them
 }
@@ -46,11 +46,10 @@ func (e *NotEnoughError) Error() string {
 	return "no set of pods can be ended that would make room: still missing " + strings.Join(list, ", ")
 }
 
-// Choose returns which of others end so that pod has what is missing, by resource,
-// in the order in which they were chosen; pods count as 1 of the resource "pods".
-// There are none if nothing is missing. The error is a [*NotEnoughError]. Pods are
-// not changed, and what others request counts with the resources that they have
-// in their specs.
+// Choose returns which of others to terminate so that pod gets the missing resources, in the order
+// of the choice; pods count as 1 of the resource "pods". If nothing is missing it returns none. The
+// error is a [*NotEnoughError]. Pods are not changed, and each victim counts with the requests of
+// its spec.
 func Choose(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList, critical func(*v1.Pod) bool) ([]*v1.Pod, error) {
 	need := needOf(missing)
 	if len(need) == 0 {
@@ -81,7 +80,7 @@ func Choose(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList, critical fun
 	return victims, nil
 }
 
-// amounts are so much of each resource: thousandths of a CPU, the unit of the others.
+// amounts has an amount of each resource: thousandths of a CPU, and the unit of other resources.
 type amounts map[v1.ResourceName]int64
 
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
@@ -104,7 +103,7 @@ func needOf(missing v1.ResourceList) amounts {
 	return out
 }
 
-// list writes what is still missing as quantities of the format of those in as.
+// list returns the missing amounts as quantities, in the formats of those in as.
 func (a amounts) list(as v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, n := range a {
@@ -118,7 +117,7 @@ func (a amounts) list(as v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// without is what is still missing when some pods have ended.
+// without returns the amounts that are still missing after some pods have ended.
 func (a amounts) without(gone []*candidate) amounts {
 	out := maps.Clone(a)
 	for name := range out {
@@ -132,7 +131,7 @@ func (a amounts) without(gone []*candidate) amounts {
 	return out
 }
 
-// candidate is a pod that may end, with what it has of what is missing.
+// candidate is a possible victim, with its amounts of the missing resources.
 type candidate struct {
 	pod         *v1.Pod
 	has         amounts
@@ -152,8 +151,8 @@ func newCandidate(pod *v1.Pod, need amounts) *candidate {
 	return c
 }
 
-// distance is how far the pod is from having all that is missing, of the resources of
-// need in the order of names: 0 if it has. Sums of floats depend on their order.
+// distance returns how far the pod is from covering all missing resources; 0 if it covers them.
+// names gives the order of the sum, since sums of floats depend on their order.
 func (c *candidate) distance(need amounts, names []v1.ResourceName) (d float64) {
 	for _, name := range names {
 		if left := need[name] - c.has[name]; left > 0 {
@@ -164,7 +163,7 @@ func (c *candidate) distance(need amounts, names []v1.ResourceName) (d float64) 
 	return d
 }
 
-// before orders those at one distance.
+// before orders candidates with the same distance.
 func (c *candidate) before(o *candidate) bool {
 	return cmp.Or(cmp.Compare(c.memory, o.memory), cmp.Compare(c.cpu, o.cpu),
 		cmp.Compare(c.pod.Namespace, o.pod.Namespace), cmp.Compare(c.pod.Name, o.pod.Name), cmp.Compare(c.pod.UID, o.pod.UID)) < 0

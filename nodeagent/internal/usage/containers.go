@@ -216,8 +216,8 @@ func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
 		own.Processes = p.ProcessStats.ProcessCount
 	}
 	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, own)
-	// The network is the sandbox's, as it is in cAdvisor's eyes, and the pod's where
-	// sandboxes have no cgroup.
+	// The network is that of the sandbox, as in cAdvisor; where sandboxes have no cgroup, it is
+	// that of the pod.
 	sandbox, network, interfaces := details[Key{ref.UID, Sandbox}], pod, own.Interfaces
 	if sandbox.ID != "" {
 		network, interfaces = who{"", sandbox.ID, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}, sandbox.Interfaces
@@ -264,7 +264,7 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	switch {
 	case swap != nil:
 		s.put(m.swap, swap.Time, swap.SwapUsageBytes, 1, l...)
-	case memory != nil: // cAdvisor says so where swap is not counted
+	case memory != nil: // cAdvisor's value where swap is not counted
 		s.value(m.swap, memory.Time.Time, 0, l...)
 	}
 	if !seen.IsZero() {
@@ -292,7 +292,7 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	s.put(m.ulimits, metav1.Time{}, d.OpenFilesLimit, 1, append(l[:len(l):len(l)], "max_open_files")...)
 	disks := d.Disks
 	if len(disks) == 0 && d.ID != "" {
-		disks = []Disk{{}} // no disk used means nothing read, which differs from not known
+		disks = []Disk{{}} // without disks the value is 0; it is missing only if the disks are unknown
 	}
 	for i := range disks {
 		k := &disks[i]

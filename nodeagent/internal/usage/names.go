@@ -9,7 +9,7 @@ func (w who) labels() []string {
 	return []string{w.container, w.id, w.image, w.name, w.namespace, w.pod}
 }
 
-// cadvisor are its metrics, by its names.
+// cadvisor holds cAdvisor's metrics, each named as in cAdvisor.
 type cadvisor struct {
 	all []metric
 

@@ -41,7 +41,7 @@ func Resource(s Stats, timeout time.Duration) prometheus.Collector {
 	}
 }
 
-// levels are the metrics of one kind of thing.
+// levels holds the metrics of the node, of pods or of containers.
 type levels struct{ cpu, memory, swap metric }
 
 func (l levels) put(s sink, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, swap *statsapi.SwapStats, labels ...string) {
