@@ -11,10 +11,10 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// The lives of pods. Nothing stores the number of a life by itself: it is on all that the life
-// leaves, and the highest one counts.
+// The lives of pods. The number of a life is not stored by itself: it is part of the statuses,
+// sandboxes and mirrors of that life, and the highest number counts.
 
-// life returns the life in which a pod is.
+// life returns the current life of a pod.
 func (a *Agent) life(pod *v1.Pod) podlife.Life {
 	l := podlife.Life{UID: pod.UID, N: a.book.Get(pod.UID).Life}
 	if last, ok := a.statuses.Last(pod.UID); ok {
@@ -31,9 +31,8 @@ func (a *Agent) life(pod *v1.Pod) podlife.Life {
 	return l
 }
 
-// nextLife begins the next life of a pod that has ended, or was rejected: what is known of how it
-// ended says nothing about it any more. A status of the earlier life that is being computed is
-// not shown; see show.
+// nextLife begins the next life of a pod that ended or was rejected: statuses of the earlier life
+// no longer apply. A status of the earlier life that is being computed is not shown; see show.
 func (a *Agent) nextLife(pod *v1.Pod) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()

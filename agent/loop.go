@@ -22,26 +22,26 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// The loop: one goroutine that takes causes and hands them on. It owns every
-// decision about admission, which is why nothing here may block.
+// The loop: the only goroutine that decides about admission. It passes changes on to the workers,
+// and nothing here may block.
 
-// Housekeeping follows a cause after a pause that lets a burst of causes
-// share one pass, and comes by itself only as a net below the events.
+// Housekeeping runs a short time after a change, so that one pass serves a burst of changes.
+// Without changes it runs at an interval, in case an event was missed.
 const (
 	// The kubelet has a pass every 2 s, needed or not.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
-	// A pass looks at all pods. The pause grows with the time that the last one took, so that
-	// passes take a tenth of the loop's time at most, up to longestPause.
+	// A pass visits all pods. The pause grows with the duration of the last pass, so that passes
+	// use at most a tenth of the loop's time; longestPause is its maximum.
 	pauseByPass  = 10
 	longestPause = 2 * time.Second
 )
 
-// loop is the one goroutine that decides: it hands causes to the pod workers
-// and never waits for any of them, for the runtime or for a disk.
+// loop is the only goroutine that decides. It passes changes on to the pod workers, and waits for
+// no worker, runtime or disk.
 func (a *Agent) loop(ctx context.Context) error {
-	// Pods are admitted once the runtime has been listed and the parts have been
-	// restored: only then is it known which of them run already, and with what.
+	// Pods are admitted after the runtime has been listed and the parts have been restored: before
+	// that, it is unknown which pods run and with which resources.
 	var changes <-chan podmgr.Change
 	listed := a.pleg.Listed()
 	var restored, spoken <-chan struct{}
@@ -51,18 +51,18 @@ func (a *Agent) loop(ctx context.Context) error {
 	soon := false
 	var took time.Duration // by the last pass
 	for {
-		// Whoever watches the agent sees by this whether the loop hangs.
+		// Health checks detect by this time whether the loop hangs.
 		a.turned()
-		// A pod's time to wait is over then. The pause keeps one that is not
-		// concluded at once from spinning the loop.
+		// The wait of a pod ends at that time. The pause prevents a busy loop if the pod is not
+		// concluded at once.
 		if at := a.book.NextAt(); !at.IsZero() {
 			due.Reset(max(time.Until(at), housekeepingPause))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		// Each step of the start opens the next: list, parts, mirrors, pods. Until
-		// then the channel of changes is nil and cannot be chosen.
+		// Each step of the start enables the next one: list, parts, mirrors, pods. Until then the
+		// channel of changes is nil and is never selected.
 		case <-listed:
 			listed, restored = nil, a.restore(ctx)
 		case <-restored:
@@ -72,13 +72,13 @@ func (a *Agent) loop(ctx context.Context) error {
 			a.requestCleanup()
 		case c, ok := <-changes:
 			if !ok {
-				// A closed channel would be chosen for ever.
+				// A closed channel would be selected forever.
 				changes = nil
 				continue
 			}
 			a.handleChange(ctx, c)
 			if c.Op == podmgr.Add || c.Op == podmgr.Reconcile {
-				wake(a.run.cleanup) // nothing is left of pods that came, or whose status was shown
+				wake(a.run.cleanup) // pods that came have been removed, or their status was shown
 			} else {
 				a.requestCleanup()
 			}
@@ -93,8 +93,7 @@ func (a *Agent) loop(ctx context.Context) error {
 				soon = true
 				pause.Reset(min(max(housekeepingPause, pauseByPass*took), longestPause))
 			}
-		// One timer for both: it fires soon after a cause, or after a minute
-		// without any.
+		// One timer for both: it fires soon after a change, or after a minute without any.
 		case <-pause.C:
 			soon = false
 			a.keep.Due(time.Now())
@@ -108,8 +107,8 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 }
 
-// restore has the parts take over what ran before. The channel is closed when all
-// have, or their patience is over.
+// restore restores the state of the parts. The channel is closed when all have finished, or after
+// their time limit.
 func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	a.background(ctx, func(ctx context.Context) {
@@ -119,15 +118,15 @@ func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// mirrorsPatience is how long static pods wait at the start for a source that has
-// not spoken yet and may have their mirrors: longer than one of a cluster that does not answer
-// takes to hand on what it remembers, see podsync.SourceConfig. A mirror may be all that is left of
-// a pod that has ended.
+// mirrorsPatience is how long static pods wait at the start for a source that may deliver their
+// mirrors. It is longer than the source of a cluster needs to deliver its stored pods if the
+// cluster does not answer, see podsync.SourceConfig. The mirror may be the only trace of a pod that
+// has ended.
 const mirrorsPatience = 2500 * time.Millisecond
 
-// mirrorsKnown returns a channel that is closed when pods can be admitted. Where statuses are published
-// under mirrors, the first status of a static pod continues that of its mirror,
-// which may come from another source than the pod.
+// mirrorsKnown returns a channel that is closed when static pods can be admitted. If statuses are
+// published under mirrors, the first status of a static pod continues that of its mirror, which may
+// come from another source than the pod.
 func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	if len(a.hooks.Publishers) == 0 {
@@ -147,14 +146,13 @@ func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// requestCleanup asks for housekeeping soon, with a sweep of what is left of pods
-// that are gone. It never blocks.
+// requestCleanup requests housekeeping, with a sweep of pods that are gone. It never blocks.
 func (a *Agent) requestCleanup() {
 	a.keep.Ask() // before the wake
 	wake(a.run.cleanup)
 }
 
-// turned notes that the loop has come round; see LastTurn.
+// turned records that the loop has made a turn; see LastTurn.
 func (a *Agent) turned() {
 	now := time.Now()
 	a.run.beat.Store(&now)
@@ -167,12 +165,12 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	c.Pods = a.withoutMirrors(c)
 	switch c.Op {
 	case podmgr.Add:
-		// The oldest first, as the kubelet does: where not all fit, the
-		// earlier pods are admitted.
+		// The oldest come first, as in the kubelet: if not all fit, the older pods are admitted.
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
 			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
 		})
-		// Those that run keep what they have, before any of the others is given it.
+		// Running pods are adopted before other pods are admitted, so that they keep their
+		// resources.
 		a.adopt(c.Pods)
 		for _, p := range c.Pods {
 			a.add(ctx, p)
@@ -197,8 +195,8 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	}
 }
 
-// withoutMirrors takes the mirrors of static pods out of a change, and hands
-// them to the parts that follow them.
+// withoutMirrors removes the mirrors of static pods from a change, and passes them to the parts
+// that follow mirrors.
 func (a *Agent) withoutMirrors(c podmgr.Change) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(c.Pods), func(p *v1.Pod) bool {
 		if !podmeta.IsMirror(p) {
@@ -209,8 +207,7 @@ func (a *Agent) withoutMirrors(c podmgr.Change) []*v1.Pod {
 	})
 }
 
-// adopt has the parts take over those of some pods that run, before any other of
-// them is given what these have.
+// adopt makes the parts adopt those of the pods that run, before resources are given to other pods.
 func (a *Agent) adopt(pods []*v1.Pod) {
 	if len(a.hooks.Reservers) == 0 {
 		return
@@ -226,15 +223,15 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 	}
 }
 
-// add admits a pod, or not. It is called for pods that come, for those that wait,
-// and for those that begin again; a pod that is running already is adopted.
+// add decides whether to admit a pod. It is called for new pods, for waiting ones, and for those
+// that start again; a running pod is adopted.
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	a.statuses.Adopt(pod, a.shown(pod))
 	if begins := a.revives(pod); begins != nil {
 		begins()
 		a.nextLife(pod)
 	}
-	// Nothing of it begins to run: its worker only takes down what is left.
+	// Nothing of the pod starts: its worker only removes what is left.
 	if podmeta.IsTerminal(pod.Status.Phase) || a.isOver(pod.UID) {
 		a.begin(pod)
 		return
@@ -244,7 +241,7 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	}
 	seen := a.pleg.View(pod.UID)
 	a.hooks.Recall(a.guard, pod, seen.Pod)
-	if pod.DeletionTimestamp != nil { // nothing is reserved for what only has to end
+	if pod.DeletionTimestamp != nil { // a pod that only has to terminate reserves nothing
 		a.begin(a.hooks.Allocated(a.guard, pod))
 		return
 	}
@@ -253,15 +250,15 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	}
 }
 
-// isOver reports whether a pod has ended, and nobody has it begin anew yet.
+// isOver reports whether a pod has ended and has not been started again.
 func (a *Agent) isOver(uid types.UID) bool {
 	w, works := a.workers.State(uid)
 	last, ok := a.statuses.Last(uid)
 	return works && w.Finished && ok && podlife.Ended(last.Status.Phase, last.Why)
 }
 
-// settle acts on what was decided about a pod. It is called on the loop, at once or
-// when a reservation has ended.
+// settle applies the decision on a pod. It is called on the loop, at once or when a reservation has
+// ended.
 func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	if r != nil {
 		a.reject(pod, *r)
@@ -272,14 +269,14 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	case last.Why.Kind == podlife.Rejected:
 		a.nextLife(pod)
 	case a.book.Get(pod.UID).Why != nil && !verdict.Ran(&last.Status):
-		a.statuses.Forget(pod.UID) // it only says that the pod waited
+		a.statuses.Forget(pod.UID) // the status only says that the pod waited
 	}
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Grants = book.Granted })
 	a.begin(a.hooks.Allocated(a.guard, pod))
 }
 
-// begin hands a pod to its worker. From here on the worker owns what happens to it;
-// the loop only passes changes on.
+// begin passes a pod to its worker. From here on the worker decides what happens to it; the loop
+// only passes changes on.
 func (a *Agent) begin(pod *v1.Pod) {
 	a.warnOfPeriods(pod)
 	a.book.Admit(part.RefOf(pod))
@@ -287,18 +284,18 @@ func (a *Agent) begin(pod *v1.Pod) {
 	a.update(podworker.CreateUpdate, pod, nil)
 }
 
-// update hands a pod to its worker.
+// update passes a pod to its worker.
 func (a *Agent) update(typ podworker.UpdateType, pod *v1.Pod, kill *podworker.KillOptions) {
 	a.workers.Update(podworker.Update{Type: typ, Pod: pod, Life: a.life(pod).N, Start: time.Now(), Kill: kill})
 }
 
-// change acts on a new version of a pod, or on the wish to delete it. What becomes
-// of it depends on how far its admission is.
+// change handles a new version of a pod or its deletion. What happens depends on the stage of its
+// admission.
 func (a *Agent) change(ctx context.Context, pod *v1.Pod) {
 	switch a.book.Get(pod.UID).Stage {
 	case book.Reserving, book.Reserved:
 		if pod.DeletionTimestamp == nil {
-			return // its newest version is worked on when that is over
+			return // its newest version is handled when that has ended
 		}
 	case book.Rejected:
 		if pod.DeletionTimestamp == nil && !podmeta.IsStatic(pod) {
@@ -311,8 +308,7 @@ func (a *Agent) change(ctx context.Context, pod *v1.Pod) {
 			return
 		}
 	}
-	// What is reserved for it, or being reserved, is given back; an admitted pod
-	// has nothing that is not its own.
+	// Reservations are released, also running ones. An admitted pod has no reservations.
 	if pod.DeletionTimestamp != nil {
 		a.abandon(ctx, pod.UID)
 	}
@@ -337,30 +333,29 @@ func (a *Agent) warnOfFeatures(pod *v1.Pod) {
 	}
 }
 
-// remove is for a pod that a source does not name any more. Its worker ends it with
-// the grace period of its spec.
+// remove handles a pod that its source no longer delivers. Its worker terminates it with the grace
+// period of its spec.
 func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
 	a.abandon(ctx, pod.UID)
 	if a.pods.Want(pod.UID).By == podlife.Unheard && pod.DeletionTimestamp == nil {
-		// A source that has not spoken yet may still want the pod;
-		// housekeeping decides once all have.
+		// A source that has not delivered yet may still want the pod; housekeeping decides when all
+		// have delivered.
 		return
 	}
 	a.update(podworker.KillUpdate, pod, nil)
 }
 
-// handleRuntimeEvent lets the pod's worker look at what happened. A pod that
-// nobody wants is a matter for housekeeping.
+// handleRuntimeEvent requests a sync of the pod. Housekeeping handles pods that no source wants.
 func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
-	// Parts first: the worker's next step may depend on what they note.
+	// Parts come first: the worker's next step may depend on what they record.
 	hooks.Each(a.guard, a.hooks.Watchers, func(w part.RuntimeWatcher) { w.Happened(ev) })
 	if !a.workers.Resync(ev.UID) {
 		a.requestCleanup()
 	}
 }
 
-// configsChanged has the volumes look at objects that are other ones now, and
-// wakes every pod whose last try failed: what it lacked may be there.
+// configsChanged updates the volumes of changed objects, and wakes every pod whose last sync
+// failed: a missing object may exist now.
 func (a *Agent) configsChanged(configs []podmgr.Object) {
 	if v, ok := a.volumes.(VolumeWatcher); ok {
 		for _, c := range configs {

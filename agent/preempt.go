@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// preempt begins to end one pod for the sake of another. It does not wait: the one
-// that waits is asked about again when its victims have gone.
+// preempt starts to terminate a victim of pod. It does not wait: pod is decided on again when its
+// victims have ended.
 func (a *Agent) preempt(ctx context.Context, pod *v1.Pod, v admit.Victim) {
 	h, victim := v.By, v.Pod
 	var why podlife.Cause
@@ -33,8 +33,8 @@ func (a *Agent) preempt(ctx context.Context, pod *v1.Pod, v admit.Victim) {
 	})
 }
 
-// awaitEnd waits until a pod that was ended has no containers any more. ErrNotEnded
-// means that the workers have ended before the pod did.
+// awaitEnd waits until a terminating pod has no containers. ErrNotEnded means that the workers
+// ended before the pod.
 func (a *Agent) awaitEnd(ctx context.Context, pod *v1.Pod, done <-chan struct{}) error {
 	select {
 	case <-ctx.Done():

@@ -21,7 +21,7 @@ var (
 	_ local.Streamer      = (*Agent)(nil)
 )
 
-// questions returns the agent as those see it who ask about pods.
+// questions returns the interface of the agent for requests about pods.
 func (a *Agent) questions() *query.Query {
 	q := &query.Query{
 		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
@@ -60,18 +60,19 @@ func (a *Agent) RunningPods(ctx context.Context) ([]*v1.Pod, error) { return a.q
 // the pod waits.
 func (a *Agent) Why(pod *v1.Pod) local.Why { return a.query.Why(pod) }
 
-// Events returns the remembered events of a pod, oldest first. An agent remembers
-// a bounded number of them, and none of earlier processes.
+// Events returns the stored events of a pod, oldest first. Their number is limited, and events of
+// earlier processes are not included.
 func (a *Agent) Events(pod *v1.Pod) []v1.Event { return a.query.Events(pod) }
 
-// AllEvents returns the remembered events of all pods and of the node, oldest first. They have
-// those of pods that are gone, for an hour.
+// AllEvents returns the stored events of all pods and of the node, oldest first. Events of a pod
+// that is gone are kept for an hour.
 func (a *Agent) AllEvents() []v1.Event { return a.query.AllEvents() }
 
-// NodeEvents returns the remembered events of the node, oldest first.
+// NodeEvents returns the stored events of the node, oldest first.
 func (a *Agent) NodeEvents() []v1.Event { return a.query.NodeEvents() }
 
-// Resync has a pod looked at now, and reports whether it is worked on. A back-off after an error ends.
+// Resync requests a sync of a pod, and reports whether it has a worker. A back-off after an error
+// ends.
 func (a *Agent) Resync(uid types.UID) bool { return a.workers.Resync(uid) }
 
 // Problems returns the manifests that are not in effect, each with the reason.
@@ -87,7 +88,7 @@ func (a *Agent) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (url
 	return a.query.Exec(ctx, pod, r)
 }
 
-// Attach prepares the streams of a running container's first process, with the bounds of Exec.
+// Attach prepares the streams of a running container's first process. It waits and fails like Exec.
 func (a *Agent) Attach(ctx context.Context, pod *v1.Pod, r local.AttachRequest) (local.AttachReply, error) {
 	return a.query.Attach(ctx, pod, r)
 }
@@ -131,12 +132,12 @@ func (a *Agent) SandboxID(ctx context.Context, uid types.UID) (string, error) {
 // of Config.Node, and the extended resources that parts offer now.
 func (a *Agent) Resources() (capacity, allocatable v1.ResourceList) { return a.query.Resources() }
 
-// Settled is closed once every source of pods has listed its pods: from then on, a
-// pod that is not in [Agent.Pods] is not wanted.
+// Settled is closed once every source of pods has delivered: from then on, a pod that is not in
+// [Agent.Pods] is not wanted.
 func (a *Agent) Settled() <-chan struct{} { return a.run.settled }
 
-// WhyNode returns what the agent and its parts know of how the node fares; it implements
-// [local.NodeExplainer]. It answers from memory.
+// WhyNode returns the state of the node as the agent and its parts know it; it implements
+// [local.NodeExplainer]. It reads only memory.
 func (a *Agent) WhyNode() local.NodeWhy {
 	why := local.NodeWhy{Name: a.cfg.Node.Name, Events: a.NodeEvents(), Parts: a.Parts(), Work: a.Work()}
 	hooks.Each(a.guard, a.hooks.NodeWhys, func(e part.NodeExplainer) { e.ExplainNode(&why) })
@@ -146,13 +147,13 @@ func (a *Agent) WhyNode() local.NodeWhy {
 // Parts returns the agent's parts in their order, with the names of their hooks.
 func (a *Agent) Parts() []local.Part { return a.query.Parts() }
 
-// SourcesErr returns which sources of pods have failed and not spoken since, and
-// why; nil if there is none.
+// SourcesErr returns the errors of sources that have failed and not delivered since; nil if there
+// are none.
 func (a *Agent) SourcesErr() error { return a.pods.Err() }
 
-// LastTurn is when the agent's own loop turned last, whatever the runtime does;
-// zero before its first turn. It turns once a minute at least. No change of the
-// clock matters to what is measured from it.
+// LastTurn returns the time of the loop's last turn; zero before the first one. The loop makes a
+// turn at least once a minute, whatever the runtime does. Durations since that time are not
+// affected by changes of the clock.
 func (a *Agent) LastTurn() time.Time {
 	if at := a.run.beat.Load(); at != nil {
 		return *at

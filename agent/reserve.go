@@ -15,23 +15,21 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Reservations: what parts give a pod for itself alone. One that has to wait for a
-// plugin, a disk or a server is made beside the loop, and the pod counts as
-// admitted meanwhile; the book has its stage, and the loop concludes when it is
-// over.
+// Reservations of exclusive resources. A reservation that has to wait for a plugin, a disk or a
+// server is made beside the loop. Meanwhile the pod counts as admitted; the book has its stage, and
+// the loop concludes when the reservation has ended.
 
-// reservePause is between a reservation that failed and the next for the
-// same pod, whatever changes meanwhile.
+// reservePause is the minimum time between a failed reservation and the next one for the same pod.
 const reservePause = time.Second
 
-// reserve has the parts reserve what the pod needs for itself: at once, if no
-// part has to wait for anybody, and else beside the loop.
+// reserve makes the reservations of a pod: at once if no part has to wait, and otherwise beside the
+// loop.
 func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, decided bool) {
 	if len(a.hooks.Reservers) == 0 {
 		return nil, true
 	}
-	// The pause after a failure: a plugin that refuses is not asked again for each
-	// change on the node.
+	// After a failure there is a pause: a plugin that refuses is not called again for each change
+	// on the node.
 	if e := a.book.Get(pod.UID); e.Stage == book.Waiting && time.Now().Before(e.Quiet) {
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = true })
 		return e.Why, true
@@ -52,8 +50,8 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 		held, r := a.hooks.Reserve(ctx, a.guard, pod)
 		gone := false
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) {
-			// Under the book's lock, so that abandon either cancels this
-			// reservation or finds it made, and never neither.
+			// Done under the book's lock, so that abandon either cancels this reservation or sees
+			// its result.
 			if gone = e.Stage == book.Undoing; !gone {
 				e.Stage, e.Verdict, e.Held = book.Reserved, r, held
 			}
@@ -66,8 +64,8 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 	return nil, false
 }
 
-// waits reports whether a part would have to wait for somebody to reserve what a pod asks for.
-// Every part is asked: it is to know of the pod.
+// waits reports whether a part would have to wait for the pod's reservation. Every part is called,
+// so that each knows of the pod.
 func (a *Agent) waits(pod *v1.Pod) bool {
 	slow := false
 	for _, h := range a.hooks.Reservers {
@@ -76,9 +74,9 @@ func (a *Agent) waits(pod *v1.Pod) bool {
 	return slow
 }
 
-// abandon is for a pod that goes before it was admitted: what the parts reserve for
-// it is released, beside the loop, as plugins and disks may be slow. The stage
-// keeps the pod from being admitted before that is over.
+// abandon handles a pod that is removed before it was admitted: its reservations are released
+// beside the loop, since plugins and disks may be slow. The stage prevents its admission until
+// then.
 func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	var held []part.Reservation
 	done := false
@@ -106,17 +104,17 @@ func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	}
 }
 
-// undo gives reservations back, the last one first.
+// undo releases reservations, the last one first.
 func (a *Agent) undo(uid types.UID, held []part.Reservation) {
 	hooks.Release(a.guard, held)
 	a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) { e.Stage = book.Undone })
 }
 
-// conclude acts on the reservations that have ended, and asks again about the
-// pods that wait: something may have come, or a pod may not have.
+// conclude applies the results of reservations that have ended, and decides again on waiting pods:
+// resources may have become available.
 func (a *Agent) conclude(ctx context.Context) {
 	over := a.book.At(book.Reserved, book.Undone)
-	// In an order that does not depend on chance, so that tests can be repeated.
+	// Sorted, so that tests can be repeated.
 	for _, uid := range slices.Sorted(maps.Keys(over)) {
 		e := over[uid]
 		pod, ok := a.pods.Pod(uid)
@@ -143,8 +141,7 @@ func (a *Agent) conclude(ctx context.Context) {
 			a.settle(pod, r)
 		}
 	}
-	// Cleared before the pods are asked about: a change that comes meanwhile has
-	// them asked once more.
+	// Cleared before the decisions: a change that comes meanwhile causes another round.
 	switch changed := a.run.changed.Swap(false); {
 	case changed:
 		a.retryWaiting(ctx, every)
@@ -154,10 +151,10 @@ func (a *Agent) conclude(ctx context.Context) {
 	}
 }
 
-// every has retryWaiting ask about all pods that wait.
+// every selects all waiting pods.
 func every(book.Entry) bool { return true }
 
-// retryWaiting asks again about those of the pods that wait to be admitted that are asked for.
+// retryWaiting decides again on the selected waiting pods.
 func (a *Agent) retryWaiting(ctx context.Context, which func(book.Entry) bool) {
 	waits := a.book.At(book.Waiting)
 	if len(waits) == 0 {

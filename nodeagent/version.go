@@ -17,8 +17,9 @@ import (
 // behaviour is the release of Kubernetes whose kubelet this module behaves as.
 const behaviour = "v1.37.0"
 
-// kubernetesVersion replaces behaviour if it is set. The linker sets it: go build -ldflags "-X
-// github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2"
+// kubernetesVersion replaces behaviour if it is set. The linker sets it:
+//
+//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2"
 var kubernetesVersion string
 
 // KubernetesVersion returns the default Kubernetes version of nodes (see

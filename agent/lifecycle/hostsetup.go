@@ -18,42 +18,42 @@ import (
 // hostSetupName is the name of the part.
 const hostSetupName = "hostsetup"
 
-// HostSetupMode defines what becomes of the kernel's parameters.
+// HostSetupMode says what to do with the kernel's parameters.
 type HostSetupMode int
 
 // The modes.
 const (
 	Leave HostSetupMode = iota // they are as they are
 	Set                        // those that differ are set
-	Check                      // NewHostSetup fails if some differ
+	Check                      // NewHostSetup fails if parameters differ
 )
 
-// HostSetupConfig defines what is set up. The zero value of every field means the default named
+// HostSetupConfig configures [HostSetup]. The zero value of every field means the default named
 // beside it.
 type HostSetupConfig struct {
-	// Kernel says what becomes of the kernel parameters that the kubelet sets, such as
+	// Kernel says what to do with the kernel parameters that the kubelet sets, such as
 	// vm.overcommit_memory; Leave.
 	Kernel HostSetupMode
-	// OOMScore is that of the agent's own process, -1000 to 1000 (oomScoreAdj); it is
-	// not changed. Programs that the agent starts inherit it.
+	// OOMScore is the OOM score adjustment of the agent's own process, -1000 to 1000 (oomScoreAdj);
+	// nil: it is not changed. Programs that the agent starts inherit it.
 	OOMScore *int
-	// Chains keeps the firewall's chains that others look for, KUBE-IPTABLES-HINT and
-	// KUBE-FIREWALL (makeIPTablesUtilChains); they are left alone.
+	// Chains maintains the iptables chains KUBE-IPTABLES-HINT and KUBE-FIREWALL, which other
+	// programs use (makeIPTablesUtilChains); false: they are not created.
 	Chains bool
 
-	// Sys and OwnScore are where the kernel has its parameters and the agent's score;
-	// /proc/sys and /proc/self/oom_score_adj.
+	// Sys and OwnScore are the directory of the kernel's parameters and the file of the agent's
+	// score; /proc/sys and /proc/self/oom_score_adj.
 	Sys, OwnScore string
-	// HostPrograms are how the chains are looked at and made.
+	// HostPrograms configures how the chains are read and created.
 	Programs HostPrograms
 
 	Log *zap.Logger // silent
 }
 
-// HostPrograms are how [HostSetupConfig.Chains] are kept. The zero value of every field means the
-// default named beside it.
+// HostPrograms configures the programs for [HostSetupConfig.Chains]. The zero value of every field
+// means the default named beside it.
 type HostPrograms struct {
-	// Every is the time between two looks at the chains; 1m.
+	// Every is the interval of checks of the chains; 1m.
 	Every time.Duration
 	// Find returns the path of iptables or ip6tables; exec.LookPath.
 	Find func(name string) (path string, err error)
@@ -94,7 +94,7 @@ var (
 	_ part.Runner = (*HostSetup)(nil)
 )
 
-// NewHostSetup checks cfg, and the machine if it is told to, and returns a Part at rest.
+// NewHostSetup checks cfg and, in the mode Check, the machine, and returns a part.
 func NewHostSetup(cfg HostSetupConfig) (*HostSetup, error) {
 	cfg.Sys, cfg.OwnScore = cmp.Or(cfg.Sys, kernel.Sys), cmp.Or(cfg.OwnScore, kernel.OwnScore)
 	if cfg.Log == nil {
@@ -135,7 +135,7 @@ func (p *HostSetup) Join(h part.Host) error {
 	return nil
 }
 
-// reasonSetup is the kubelet's word for a machine that could not be set up.
+// reasonSetup is the kubelet's event reason for a machine that could not be set up.
 const reasonSetup = "KubeletSetupFailed"
 
 // Run implements part.Runner.

@@ -17,21 +17,20 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// MirrorAPI makes and removes mirrors in a cluster. Calls for different pods overlap.
+// MirrorAPI creates and deletes mirror pods in a cluster. Calls for different pods are concurrent.
 type MirrorAPI interface {
-	// Ensure makes the mirror of a static pod. mirror is the one that is there
-	// already, or nil: it stays if it is of this version of the pod, and is
-	// replaced otherwise.
+	// Ensure creates the mirror of a static pod. mirror is the existing one, or nil: a mirror of
+	// this version of the pod is kept, any other is replaced.
 	Ensure(ctx context.Context, pod, mirror *v1.Pod) error
-	// Remove deletes a mirror whose pod is not there any more.
+	// Remove deletes a mirror whose pod is gone.
 	Remove(ctx context.Context, mirror *v1.Pod) error
 }
 
-// MirrorsConfig holds what [Mirrors] needs.
+// MirrorsConfig configures [Mirrors].
 type MirrorsConfig struct {
-	// MirrorAPI reaches the cluster. Required.
+	// API is the API server. Required.
 	API MirrorAPI
-	// Log gets calls that failed. nil: silent.
+	// Log gets failed calls. Nil: nothing is logged.
 	Log *zap.Logger
 }
 
@@ -76,7 +75,7 @@ type Mirrors struct {
 	orphaned map[types.UID]bool
 }
 
-// host is what [Mirrors] needs of its agent.
+// host is the used part of the agent.
 type host interface {
 	part.Host
 	part.Mirrors
@@ -91,7 +90,7 @@ var (
 	_ part.MirrorWatcher = (*Mirrors)(nil)
 )
 
-// NewMirrors checks cfg and returns a Part at rest.
+// NewMirrors checks cfg and returns a part.
 func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	if cfg.API == nil {
 		return nil, errors.New("mirrors: MirrorsConfig.API is required")
@@ -118,8 +117,8 @@ func (p *Mirrors) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it waits for ctx to end, ends the calls of the
-// API that are under way, and returns when they have returned.
+// Run implements part.Runner: when ctx ends, it cancels running calls of the API, and returns when
+// they have returned.
 func (p *Mirrors) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.calls.close()
@@ -129,7 +128,7 @@ func (p *Mirrors) Run(ctx context.Context) error {
 // Syncing implements part.Starter.
 func (p *Mirrors) Syncing(pod *v1.Pod) { p.ensure(pod) }
 
-// ensure has a static pod get its mirror. It does not wait for it.
+// ensure creates the mirror of a static pod, if it is missing, without waiting for it.
 func (p *Mirrors) ensure(pod *v1.Pod) {
 	if !podmeta.IsStatic(pod) {
 		return
@@ -153,17 +152,16 @@ func (p *Mirrors) ensure(pod *v1.Pod) {
 	})
 }
 
-// Housekeep implements part.Housekeeper: it removes the mirrors of static pods
-// that are gone, and over, and makes those that lack: of pods that came before the Node
-// was registered, that were rejected, or that ended while the cluster did not answer.
-// None of them may ever be synced again. Before every source has spoken a pod that nobody
-// wants may still be wanted.
+// Housekeep implements part.Housekeeper. It removes the mirrors of static pods that are gone and
+// have ended. It creates missing mirrors of pods that came before the Node was registered, were
+// rejected, or ended while the cluster did not answer: these pods may never be synced again. It
+// does nothing before every source has delivered, since a pod may still be wanted.
 func (p *Mirrors) Housekeep(desired []*v1.Pod) {
 	if !p.host.AllReady() {
 		return
 	}
 	for _, pod := range desired {
-		// The mirror of an earlier version is kept until that has ended.
+		// The mirror of an earlier version is kept until that version has ended.
 		if !podmeta.IsStatic(pod) || p.host.Terminating(podmeta.FullName(pod.Namespace, pod.Name)) {
 			continue
 		}
@@ -183,7 +181,7 @@ func (p *Mirrors) Housekeep(desired []*v1.Pod) {
 	maps.DeleteFunc(p.orphaned, func(uid types.UID, _ bool) bool { return !there[uid] })
 }
 
-// remove has an orphaned mirror be removed once its pod has ended.
+// remove deletes an orphaned mirror once its pod has ended.
 func (p *Mirrors) remove(m *v1.Pod) {
 	namespace, name := m.Namespace, m.Name
 	fullName := podmeta.FullName(namespace, name)
@@ -202,8 +200,8 @@ func (p *Mirrors) remove(m *v1.Pod) {
 	})
 }
 
-// MirrorChanged implements part.MirrorWatcher: a pod whose mirror came, went or
-// was replaced publishes its status under it.
+// MirrorChanged implements part.MirrorWatcher: if the mirror of a pod appeared, disappeared or was
+// replaced, the pod's status is published again.
 func (p *Mirrors) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 	pod, ok := p.host.PodByName(mirror.Namespace, mirror.Name)
 	switch {
@@ -217,15 +215,16 @@ func (p *Mirrors) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 	}
 }
 
-// isOrphaned reports whether a mirror stands for a pod that went.
+// isOrphaned reports whether the pod of a mirror is gone.
 func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.orphaned[mirror.UID]
 }
 
-// outlived reports whether a mirror shows an earlier life of the pod: see [podlife.Outlived]. That of
-// a pod that was removed and came back before the cluster had deleted the mirror does, if it is over.
+// outlived reports whether a mirror shows an earlier life of the pod: see [podlife.Outlived]. A
+// terminal mirror also does if the pod was removed and came back before the cluster had deleted the
+// mirror.
 func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	if podmeta.IsTerminal(mirror.Status.Phase) && p.isOrphaned(mirror) {
 		return true
@@ -237,10 +236,10 @@ func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	return podlife.Outlived(p.host.Life(pod), status, p.host.Observed(pod.UID).ContainersRun(), mirror)
 }
 
-// PublishAs implements part.Publisher: a static pod's status is shown by its
-// mirror, unless that is missing or being deleted, stands for an earlier version of
-// the pod, or says that the pod is over which goes on: what became of another run is not
-// this one's status. Any other pod's is shown by itself.
+// PublishAs implements part.Publisher: the status of a static pod is published under its mirror.
+// There is no object for it while the mirror is missing, is being deleted, belongs to an earlier
+// version of the pod, or shows the end of an earlier life. Other pods are published under
+// themselves.
 func (p *Mirrors) PublishAs(pod *v1.Pod) (*v1.Pod, bool) {
 	if !podmeta.IsStatic(pod) {
 		return pod, true

@@ -10,15 +10,15 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// A call that failed is made again after minBackoff, doubled each time up to
-// maxBackoff. Each gets callTimeout.
+// A failed call is repeated after minBackoff, which doubles up to maxBackoff. callTimeout limits
+// each call.
 const (
 	minBackoff  = time.Second
 	maxBackoff  = time.Minute
 	callTimeout = 30 * time.Second
 )
 
-// calls are the calls of the API that are under way, at most one for each name.
+// calls has the running calls of the API, at most one for each name.
 type calls struct {
 	log  *zap.Logger
 	stop context.Context
@@ -29,15 +29,14 @@ type calls struct {
 	busy map[string]bool // by the pod's full name
 }
 
-// newCalls returns a value that takes calls before Run has begun, too: the first
-// pods are synced while it is being started.
+// newCalls returns calls that can be used before Run: the first pods are synced while Run starts.
 func newCalls(log *zap.Logger) *calls {
 	c := &calls{log: log, busy: map[string]bool{}}
 	c.stop, c.end = context.WithCancel(context.Background())
 	return c
 }
 
-// close ends the calls that are under way and waits for them. No other begins.
+// close cancels the running calls and waits for them. No other call begins.
 func (c *calls) close() {
 	c.mu.Lock()
 	c.end()
@@ -45,8 +44,8 @@ func (c *calls) close() {
 	c.wg.Wait()
 }
 
-// until makes a call until it succeeds or is needed no more. If one is under way
-// for that name it does nothing: that reads anew what it acts on.
+// until repeats a call until it succeeds or is no longer needed. If a call for that name is
+// running, it does nothing: the running one reads the current state itself.
 func (c *calls) until(name string, call func(context.Context) (needed bool, err error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

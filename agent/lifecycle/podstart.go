@@ -14,11 +14,12 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// PodStartsConfig holds what [PodStarts] needs. The zero value of each field means the default
-// named beside it.
+// PodStartsConfig configures [PodStarts]. The zero value of each field means the default named
+// beside it.
 type PodStartsConfig struct {
-	// Echoed says that the sources show the statuses of pods as they were
-	// published; false: a pod has started as soon as the agent knows.
+	// Echoed says that the sources deliver pods with their published statuses. A pod has then
+	// started when its source shows that. Default: false, and a pod has started when the agent
+	// knows.
 	Echoed  bool
 	Metrics prometheus.Registerer // not exported
 }
@@ -46,7 +47,7 @@ type PodStarts struct {
 	host   part.Host // set by Join
 
 	mu      sync.Mutex
-	before  map[types.UID]bool // what ran before the agent did; set by Restore
+	before  map[types.UID]bool // pods that ran before the agent started; set by Restore
 	starts  map[types.UID]*start
 	network bool // a pod with a network of its own has started
 }
@@ -60,7 +61,7 @@ var (
 	_ part.Reporter    = (*PodStarts)(nil)
 )
 
-// NewPodStarts returns a Part at rest.
+// NewPodStarts returns a part.
 func NewPodStarts(cfg PodStartsConfig) (*PodStarts, error) {
 	met, err := newMetrics(cfg.Metrics)
 	if err != nil {
@@ -81,7 +82,7 @@ func (p *PodStarts) Join(h part.Host) error {
 	return nil
 }
 
-// Restore implements part.Restorer: what runs now has started already.
+// Restore implements part.Restorer: pods that run now have already started.
 func (p *PodStarts) Restore(context.Context) error {
 	before := map[types.UID]bool{}
 	for _, l := range p.host.RuntimePods() {
@@ -93,8 +94,7 @@ func (p *PodStarts) Restore(context.Context) error {
 	return nil
 }
 
-// Admit implements part.Admitter. It admits every pod: it is where the agent sees
-// them first.
+// Admit implements part.Admitter. It admits every pod, and records when the agent first sees a pod.
 func (p *PodStarts) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *PodStarts) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// see takes note of a pod that is new. p.mu is held.
+// see records a new pod. p.mu is held.
 func (p *PodStarts) see(pod *v1.Pod, now time.Time) *start {
 	s := p.starts[pod.UID]
 	if s == nil && pod.UID != "" {
@@ -112,8 +112,8 @@ func (p *PodStarts) see(pod *v1.Pod, now time.Time) *start {
 	return s
 }
 
-// Housekeep implements part.Housekeeper: it forgets pods that are gone, and takes
-// the statuses that the source shows.
+// Housekeep implements part.Housekeeper: it drops pods that are gone, and reads the statuses in the
+// sources.
 func (p *PodStarts) Housekeep(desired []*v1.Pod) {
 	now := time.Now()
 	p.mu.Lock()
@@ -148,7 +148,7 @@ func (p *PodStarts) PullBegan(pod *v1.Pod) (ended func()) {
 	}
 }
 
-// Report implements part.Reporter. It reads the status and leaves it as it is.
+// Report implements part.Reporter. It does not change the status.
 func (p *PodStarts) Report(pod *v1.Pod, st *v1.PodStatus) {
 	now := time.Now()
 	p.mu.Lock()
@@ -167,8 +167,7 @@ func (p *PodStarts) Report(pod *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-// shown records a pod's start, if the status says that it has started. p.mu is
-// held.
+// shown records the start of a pod, if its status shows that it has started. p.mu is held.
 func (p *PodStarts) shown(s *start, pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 	if s.over || !s.started || !hasStarted(pod, st) {
 		return

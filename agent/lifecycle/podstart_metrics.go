@@ -11,7 +11,7 @@ import (
 // seconds are the kubelet's buckets of pod starts (pkg/kubelet/metrics).
 var seconds = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 
-// metrics are the kubelet's, by its names.
+// metrics has the kubelet's metrics, with its names.
 type metrics struct {
 	duration, total, sli prometheus.Histogram
 	network              prometheus.Gauge

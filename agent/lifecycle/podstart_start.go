@@ -9,13 +9,13 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// start is what is known of one pod's.
+// start is the recorded start of one pod.
 type start struct {
 	seen    time.Time
 	counts  bool // it was created at a known time and was not started before
 	runs    bool
-	started bool // the agent knows that all its containers have
-	over    bool // there is nothing left to measure
+	started bool // the agent knows that all containers have started
+	over    bool // nothing is left to measure
 
 	pulls  int       // that are under way
 	since  time.Time // when the first of these began
@@ -24,10 +24,10 @@ type start struct {
 	init   []span // what init containers took
 }
 
-// span is a time that does not count.
+// span is a time span that does not count.
 type span struct{ from, to time.Time }
 
-// maxSpans bounds what is kept of a pod whose images cannot be had for hours.
+// maxSpans limits the time spans of a pod whose images cannot be pulled for hours.
 const maxSpans = 64
 
 func newStart(pod *v1.Pod, now time.Time, ranBefore bool) *start {
@@ -54,10 +54,10 @@ func (s *start) pullEnded(now time.Time) {
 	}
 }
 
-// follow takes note of a status that the agent has computed.
+// follow records a status that the agent has computed.
 func (s *start) follow(pod *v1.Pod, st *v1.PodStatus) {
 	if podmeta.IsTerminal(st.Phase) {
-		s.over, s.spans = true, nil // it has come to its end without having been seen to start
+		s.over, s.spans = true, nil // it ended before it was seen to start
 		return
 	}
 	if s.started || !hasStarted(pod, st) {
@@ -71,7 +71,7 @@ func (s *start) follow(pod *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-// waited is for how long images were pulled or init containers ran.
+// waited returns how long images were pulled or init containers ran.
 func (s *start) waited() time.Duration {
 	all := slices.Concat(s.spans, s.init)
 	slices.SortFunc(all, func(x, y span) int { return x.from.Compare(y.from) })
@@ -88,7 +88,7 @@ func (s *start) waited() time.Duration {
 	return sum
 }
 
-// hasStarted reports whether each of a pod's containers runs.
+// hasStarted reports whether all containers of a pod run.
 func hasStarted(pod *v1.Pod, st *v1.PodStatus) bool {
 	if len(st.ContainerStatuses) < len(pod.Spec.Containers) {
 		return false
@@ -108,8 +108,8 @@ func unschedulable(st *v1.PodStatus) bool {
 	})
 }
 
-// stateful reports whether a pod has a volume that outlives it, or comes from
-// elsewhere than the API server.
+// stateful reports whether a pod has a volume with data that outlives the pod or does not come from
+// the API server.
 func stateful(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		return v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil

@@ -19,28 +19,27 @@ import (
 // shutdownName is the name of the part.
 const shutdownName = "shutdown"
 
-// ShutdownConfig defines how pods end when the machine goes down. Machine is required, unless
-// there are neither times nor groups; the zero value of every other field means
+// ShutdownConfig configures the termination of pods when the machine shuts down. Machine is
+// required, unless there are neither times nor groups; the zero value of every other field means
 // the default named beside it.
 type ShutdownConfig struct {
-	// Requested is the time of all pods together, Critical the part of it that
-	// pods of the system have; 0: shutdowns are not handled.
+	// Requested is the time of all pods together, and Critical the part of it for pods of the
+	// system; 0: shutdowns are not handled.
 	Requested, Critical time.Duration
-	// Groups take the place of both; none.
+	// Groups replace Requested and Critical; none.
 	Groups []shutdown.Group
-	// PassOn gives time that a group did not need to the next; false.
+	// PassOn gives the unused time of a group to the next one; false.
 	PassOn bool
-	// Machine reports when the machine goes down: that of [logind.New], or of
-	// [shutdown.OnSignal]. Its Release must not block.
+	// Machine reports the machine's shutdown: the result of [logind.New] or of [shutdown.OnSignal].
+	// Its Release must not block.
 	Machine shutdown.Machine
-	// Changed is called when the machine is about to go down, and when not after
-	// all, one call after the other and off the loop; nothing is.
+	// Changed is called when a shutdown begins and when it is cancelled. Calls do not overlap, and
+	// are not made on the loop. Nil: no call.
 	Changed func(down bool)
-	// BootID names the present boot of the machine; that of the kernel.
+	// BootID is the ID of the machine's current boot; the kernel's.
 	BootID string
 
-	// Store remembers over a restart of the agent that the machine goes down; it
-	// is forgotten.
+	// Store stores the state of a shutdown over a restart of the agent; nil: it is not stored.
 	Store   part.Store
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -86,7 +85,7 @@ type Shutdown struct {
 	block *shutdown.Manager
 	host  part.Host
 	past  *past
-	// adopted has the first shutdown wait for pods that run to be adopted.
+	// adopted makes the first shutdown wait until running pods are adopted.
 	adopted sync.Once
 }
 
@@ -98,7 +97,7 @@ var (
 	_ part.Reviver  = (*Shutdown)(nil)
 )
 
-// NewShutdown checks cfg and returns a Part at rest.
+// NewShutdown checks cfg and returns a part.
 func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -124,8 +123,8 @@ func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
 	return p, nil
 }
 
-// changed follows the machine: pods that ended for a shutdown that is called off
-// begin again.
+// changed handles a shutdown or its cancellation: pods that ended for a cancelled shutdown start
+// again.
 func (p *Shutdown) changed(down bool) {
 	p.host.Housekeep()
 	p.cfg.Changed(down)
@@ -143,8 +142,8 @@ func (p *Shutdown) Join(h part.Host) error {
 	return nil
 }
 
-// ShuttingDown returns [shutdown.ErrShuttingDown] while the machine is about to
-// go down, which makes the node not ready; else nil. It does not block.
+// ShuttingDown returns [shutdown.ErrShuttingDown] during a shutdown, which makes the node not
+// ready; else nil. It does not block.
 func (p *Shutdown) ShuttingDown() error { return p.block.Err() }
 
 // Admit implements part.Admitter.
@@ -166,8 +165,8 @@ func (p *Shutdown) Begins(pod *v1.Pod, _ podlife.Cause) {
 	p.cfg.Log.Info("pod begins again: the machine stays up", zap.String("pod", pod.Namespace+"/"+pod.Name))
 }
 
-// Restore implements part.Restorer: it returns when Run has read what an agent
-// before this one has left, or has given that up.
+// Restore implements part.Restorer: it returns when Run has read the state of the previous agent,
+// or has given up.
 func (p *Shutdown) Restore(ctx context.Context) error {
 	if err := p.past.wait(ctx); err != nil {
 		return fmt.Errorf("find out whether the machine was going down: %w", err)
@@ -175,8 +174,8 @@ func (p *Shutdown) Restore(ctx context.Context) error {
 	return nil
 }
 
-// Run implements part.Runner: it reads the past, and watches the machine. The
-// machine may go down at any time, whatever the disk does: the wait is short.
+// Run implements part.Runner: it reads the stored state and watches the machine. The wait for the
+// disk is short, since the machine may shut down at any time.
 func (p *Shutdown) Run(ctx context.Context) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -185,7 +184,7 @@ func (p *Shutdown) Run(ctx context.Context) error {
 	defer cancel()
 	if p.past.wait(short) != nil && short.Err() != nil { // Restore returns the error
 		p.past.giveUp()
-		_ = p.past.wait(ctx) // what has just been read is being taken over
+		_ = p.past.wait(ctx) // the state that was just read is being restored
 	}
 	return p.block.Run(ctx)
 }

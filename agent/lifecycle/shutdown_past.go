@@ -11,22 +11,21 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// readWithin bounds the wait for the store before the machine is watched: a disk
-// that hangs must not keep pods from an orderly end.
+// readWithin limits the wait for the store before the machine is watched: a disk that hangs must
+// not prevent an orderly termination of pods.
 const readWithin = 2 * time.Second
 
-// errLate means that the store has not answered in time.
+// errLate means that the store did not answer in time.
 var errLate = errors.New("the store did not answer in time")
 
-// past reads what an agent before this one has left, once. It is the store of
-// package node, whose Restore must not have an effect any more once the
-// machine is being watched: a read that comes back after that finds nothing.
+// past reads the stored state once. It is the store of package node/shutdown, whose Restore must
+// have no effect once the machine is watched: a read that returns later finds nothing.
 type past struct {
 	store part.Store
-	done  chan struct{} // closed when it is known, or nobody waits for it any more
+	done  chan struct{} // closed when the state is known, or the wait was given up
 
 	mu    sync.Mutex
-	given bool // what was read has been handed on
+	given bool // the state was passed on
 	over  bool // done is closed
 	err   error
 }
@@ -53,7 +52,7 @@ func (p *past) Read(key string) ([]byte, error) {
 // restore calls read, which is the Restore of package node.
 func (p *past) restore(read func() error) { p.end(read(), true) }
 
-// giveUp ends the wait for restore, unless what was read has been handed on.
+// giveUp ends the wait for restore, unless the state was passed on.
 func (p *past) giveUp() { p.end(errLate, false) }
 
 func (p *past) end(err error, restored bool) {

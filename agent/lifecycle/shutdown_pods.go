@@ -11,15 +11,15 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// pods are the agent's, as package node knows them.
+// pods provides the agent's pods for package node/shutdown.
 type pods struct{ *Shutdown }
 
-// adoptedWithin bounds the wait for pods of sources that have not spoken yet when
-// the machine goes down; those of the others are adopted in a tenth of a second.
+// adoptedWithin limits the wait at a shutdown for sources that have not delivered. Pods of other
+// sources are adopted within a tenth of a second.
 const adoptedWithin = 2 * time.Second
 
-// Active implements block.Pods. An agent that has just begun adopts what runs
-// first: the machine may go down at any time.
+// Active implements block.Pods. If the agent has just started, it first waits until running pods
+// are adopted: the machine may shut down at any time.
 func (p pods) Active() []*v1.Pod {
 	p.adopted.Do(func() {
 		late := time.NewTimer(adoptedWithin)
@@ -37,12 +37,11 @@ func (p pods) Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	return p.host.End(ctx, pod, why)
 }
 
-// unmountedEvery is the time between two checks whether all volumes are unmounted, while
-// the machine shuts down.
+// unmountedEvery is the time between two checks whether all volumes are unmounted.
 const unmountedEvery = 100 * time.Millisecond
 
-// WaitUnmounted implements block.Volumes: a pod's worker has finished when its
-// volumes are gone.
+// WaitUnmounted implements block.Volumes: a pod's worker has finished when its volumes are
+// unmounted.
 func (p pods) WaitUnmounted(ctx context.Context, list []*v1.Pod) error {
 	tick := time.NewTicker(unmountedEvery)
 	defer tick.Stop()

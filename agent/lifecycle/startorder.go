@@ -22,7 +22,7 @@ import (
 // startOrderName is the name of the part.
 const startOrderName = "startorder"
 
-// Reasons of a pod that waits, and of the event about what is left out.
+// Reasons of a waiting pod, and of the event about ignored names.
 const (
 	ReasonStartOrder        = "StartOrder"
 	ReasonStartOrderIgnored = "StartOrderIgnored"
@@ -30,22 +30,22 @@ const (
 
 const (
 	defaultPatience = 30 * time.Second
-	// lookEvery is the time between two looks at the machine while a pod waits for its
-	// turn, and perLook how many are let through at each if it is not busy.
+	// lookEvery is the time between two checks of the machine's load while a pod waits for its
+	// turn. perLook is the number of pods that start after each check if the machine is not busy.
 	lookEvery = 200 * time.Millisecond
 	perLook   = 2
-	// waitUntil is longer than a node waits for its pods: a wait for others has no end
-	// of its own.
+	// waitUntil is the time limit of a wait for other pods, which has no limit of its own; no node
+	// runs that long.
 	waitUntil = 365 * 24 * time.Hour
 )
 
-// StartOrderConfig holds what a [StartOrder] needs. The zero value of every field means the default
-// named beside it.
+// StartOrderConfig configures a [StartOrder]. The zero value of every field means the default named
+// beside it.
 type StartOrderConfig struct {
-	// Patience is how long a pod waits for more important ones; 30s.
+	// Patience is how long a pod waits for more important pods; 30s.
 	Patience time.Duration
-	// Busy reports whether the machine was busy since it was asked last, and by what in
-	// a few words. It is called off the loop, by one goroutine. The kernel's figures.
+	// Busy reports whether the machine was busy since the last call, and why in a few words. One
+	// goroutine calls it, not the loop. Default: the kernel's pressure figures.
 	Busy func() (busy bool, why string)
 	Log  *zap.Logger // silent
 }
@@ -91,17 +91,17 @@ type StartOrderConfig struct {
 type StartOrder struct {
 	cfg  StartOrderConfig
 	host part.Host
-	wake chan struct{} // has a token when a pod waits for its turn
+	wake chan struct{} // has a value when a pod waits for its turn
 
 	mu      sync.Mutex
-	begun   map[types.UID]bool // true: was ready once, or is at its end
+	begun   map[types.UID]bool // true: was ready once, or has ended
 	version int                // of begun
 	graph   *graph
 	of      []*v1.Pod               // that graph is of
-	told    map[types.UID]string    // what was left out, as last told
-	queued  map[types.UID]time.Time // since when pods wait for their turn
-	turns   map[types.UID]bool      // pods whose turn it is, until they begin
-	places  int                     // for pods that wait for their turn
+	told    map[types.UID]string    // ignored names, as last reported
+	queued  map[types.UID]time.Time // pods that wait for their turn, and since when
+	turns   map[types.UID]bool      // pods that may start now, until they start
+	places  int                     // number of waiting pods that may start
 	why     string                  // the machine is busy
 }
 
@@ -114,7 +114,7 @@ var (
 	_ part.Explainer = (*StartOrder)(nil)
 )
 
-// NewStartOrder checks cfg and returns a Part at rest.
+// NewStartOrder checks cfg and returns a part.
 func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
 	if cfg.Patience < 0 {
 		return nil, fmt.Errorf("startorder: StartOrderConfig.Patience is %v; want a positive duration", cfg.Patience)
@@ -163,8 +163,8 @@ func (p *StartOrder) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return &part.Rejection{Reason: ReasonStartOrder, Message: message, RetryUntil: time.Now().Add(waitUntil), Outside: true, Final: true}
 }
 
-// admit returns what a pod waits for, "" for nothing, and what is left out of its wishes.
-// The caller holds p.mu.
+// admit returns what a pod waits for, "" for nothing, and which of its names are ignored. The
+// caller holds p.mu.
 func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	if _, begun := p.begun[pod.UID]; begun {
 		return "", p.told[pod.UID]
@@ -172,7 +172,7 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	p.update(pods)
 	n := p.graph.pods[pod.UID]
 	if n == nil {
-		return "", "" // somebody asks what would be
+		return "", "" // a dry run
 	}
 	needs, problems := p.graph.needs(n)
 	slices.Sort(problems)
@@ -189,7 +189,7 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	return "waits for more important pods while the machine is busy: " + list(before), left
 }
 
-// comes are the names of those that have not been rejected, sorted.
+// comes returns the names of the nodes that have not been rejected, sorted.
 func (p *StartOrder) comes(nodes []*orderNode) (names []string) {
 	for _, n := range nodes {
 		if phase, ok := p.host.Phase(n.pod.UID); !ok || !podmeta.IsTerminal(phase) {
@@ -200,9 +200,8 @@ func (p *StartOrder) comes(nodes []*orderNode) (names []string) {
 	return names
 }
 
-// takesTurn reports whether a pod may begin though more important ones have not. It keeps its
-// turn: others may have it wait, for devices say, and the answer would change with each
-// question. The caller holds p.mu.
+// takesTurn reports whether a pod may start although more important ones have not. The pod keeps
+// its turn: if another part makes it wait, the answer must not change. The caller holds p.mu.
 func (p *StartOrder) takesTurn(uid types.UID) bool {
 	since, waits := p.queued[uid]
 	if !waits {
@@ -211,7 +210,7 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 		case p.wake <- struct{}{}:
 		default:
 		}
-		return false // there may be places for those that were here before
+		return false // pods that waited before come first
 	}
 	if time.Since(since) < p.cfg.Patience {
 		if p.places == 0 {
@@ -223,7 +222,7 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 	return true
 }
 
-// update has the graph be that of the pods, with their states of now. The caller holds p.mu.
+// update updates the graph to the current pods and their states. The caller holds p.mu.
 func (p *StartOrder) update(pods []*v1.Pod) {
 	if p.graph == nil || !slices.Equal(p.of, pods) {
 		p.of = pods
@@ -234,7 +233,7 @@ func (p *StartOrder) update(pods []*v1.Pod) {
 	p.graph.at = p.version
 }
 
-// Report implements part.Reporter: the pod has begun, and may be ready.
+// Report implements part.Reporter: the pod has started, and may be ready.
 func (p *StartOrder) Report(pod *v1.Pod, st *v1.PodStatus) {
 	done := podmeta.IsTerminal(st.Phase)
 	for _, c := range st.Conditions {
@@ -255,7 +254,7 @@ func (p *StartOrder) Report(pod *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-// Run implements part.Runner: it looks at the machine while pods wait for their turn.
+// Run implements part.Runner: it checks the machine's load while pods wait for their turn.
 func (p *StartOrder) Run(ctx context.Context) error {
 	for {
 		select {
@@ -263,7 +262,7 @@ func (p *StartOrder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		p.cfg.Busy() // the time that counts begins now
+		p.cfg.Busy() // the first call begins the measured time
 		tick := time.NewTicker(lookEvery)
 		for p.look(ctx, tick.C) {
 		}
@@ -271,8 +270,8 @@ func (p *StartOrder) Run(ctx context.Context) error {
 	}
 }
 
-// look waits for its time, and lets a few pods through if the machine is not busy. It
-// reports whether any are waiting.
+// look waits for the next check, and lets a few pods start if the machine is not busy. It reports
+// whether pods are waiting.
 func (p *StartOrder) look(ctx context.Context, tick <-chan time.Time) bool {
 	select {
 	case <-tick:
@@ -281,7 +280,7 @@ func (p *StartOrder) look(ctx context.Context, tick <-chan time.Time) bool {
 	}
 	busy, why := p.cfg.Busy()
 	select {
-	case <-p.wake: // whoever sent it is among those that are queued
+	case <-p.wake: // the pod that waits is in queued
 	default:
 	}
 	p.mu.Lock()

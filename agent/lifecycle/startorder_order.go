@@ -15,30 +15,30 @@ import (
 
 // Annotations of pods.
 const (
-	// AnnotationAfter names the pods that have to be ready before this one begins:
-	// NAME or NAMESPACE/NAME, separated by commas.
+	// AnnotationAfter lists the pods that have to be ready before this pod starts: NAME or
+	// NAMESPACE/NAME, separated by commas.
 	AnnotationAfter = "nodewright.io/after"
-	// AnnotationStartPriority is a number from -1000000 to 1000000; 0. Higher ones begin
-	// first.
+	// AnnotationStartPriority is a number from -1000000 to 1000000; 0. Pods with higher numbers
+	// start first.
 	AnnotationStartPriority = "nodewright.io/start-priority"
 )
 
 const (
 	maxPriority = 1_000_000
-	// maxAfter is how many names of an annotation are looked at.
+	// maxAfter limits the names in an annotation that are used.
 	maxAfter = 64
-	// maxShown is how many bytes of what an annotation says are repeated.
+	// maxShown limits the bytes of an annotation that a message repeats.
 	maxShown = 100
 )
 
-// class is how important a pod is: its start priority, then its own.
+// class is the importance of a pod: its start priority, then its own priority.
 type class struct{ start, pod int32 }
 
 func (c class) compare(d class) int {
 	return cmp.Or(cmp.Compare(c.start, d.start), cmp.Compare(c.pod, d.pod))
 }
 
-// wish is what a pod's annotations say.
+// wish has the parsed annotations of a pod.
 type wish struct {
 	after    []string // as written
 	class    class
@@ -72,14 +72,14 @@ func wishOf(pod *v1.Pod) wish {
 	return w
 }
 
-// graph is who waits for whom.
+// graph has the pods and which of them wait for which.
 type graph struct {
 	pods  map[types.UID]*orderNode
 	all   []*orderNode
-	equal bool                    // all are as important as each other
-	names map[string][]*orderNode // by namespace/name, and static ones also without the node's
-	// done reports whether a pod was ready, or is at its end, or going: nobody waits for it. at
-	// changes whenever it may answer another thing.
+	equal bool                    // all pods are equally important
+	names map[string][]*orderNode // by namespace/name; static pods also without the suffix of the node's name
+	// done reports whether no pod has to wait for a pod: it was ready, has ended, or is being
+	// deleted. at changes whenever the result may change.
 	done func(*v1.Pod) bool
 	at   int
 }
@@ -98,7 +98,7 @@ type orderNode struct {
 
 func (n *orderNode) name() string { return n.pod.Namespace + "/" + n.pod.Name }
 
-// newGraph knows every pod that the node is to run.
+// newGraph returns the graph of the pods that the node should run.
 func newGraph(pods []*v1.Pod, done func(*v1.Pod) bool) *graph {
 	g := &graph{pods: make(map[types.UID]*orderNode, len(pods)), names: make(map[string][]*orderNode, len(pods)), equal: true, done: done}
 	for _, p := range pods {
@@ -129,7 +129,7 @@ func newGraph(pods []*v1.Pod, done func(*v1.Pod) bool) *graph {
 	return g
 }
 
-// mark sets visit of n and of all that come from it by next.
+// mark sets visit in n and in all nodes that can be reached from n by next.
 func (n *orderNode) mark(visit int, next func(*orderNode) []*orderNode) {
 	if n.visit == visit {
 		return
@@ -147,13 +147,13 @@ func (n *orderNode) mark(visit int, next func(*orderNode) []*orderNode) {
 	}
 }
 
-// needs are those that a pod waits for, and problems what is left out of its wishes.
+// needs returns the pods that a pod waits for. problems lists the names that are ignored, and why.
 func (g *graph) needs(n *orderNode) (needs []*orderNode, problems []string) {
 	problems = slices.Concat(n.wish.problems, n.missing)
 	if len(n.after) == 0 {
 		return nil, problems
 	}
-	// Those that wait for n, directly or not, cannot be waited for.
+	// A pod cannot wait for pods that wait for it, directly or not.
 	for _, m := range g.all {
 		m.visit = 0
 	}
@@ -173,7 +173,7 @@ func (g *graph) needs(n *orderNode) (needs []*orderNode, problems []string) {
 	return needs, problems
 }
 
-// rankOf is how important a pod is with those that wait for it.
+// rankOf returns the importance of a pod: the highest among itself and the pods that wait for it.
 func (g *graph) rankOf(n *orderNode) class {
 	if n.ranked == g.at+1 {
 		return n.rank
@@ -191,7 +191,7 @@ func (g *graph) rankOf(n *orderNode) class {
 	return n.rank
 }
 
-// before are the pods that are more important than one, and are not done.
+// before returns the pods that are more important than n and are not done.
 func (g *graph) before(n *orderNode) (before []*orderNode) {
 	if g.equal {
 		return nil
@@ -205,7 +205,7 @@ func (g *graph) before(n *orderNode) (before []*orderNode) {
 	return before
 }
 
-// list shows a few of many names.
+// list joins names, and shows only some if there are many.
 func list(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 0 {

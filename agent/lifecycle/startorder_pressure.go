@@ -8,30 +8,30 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// Shares of time that make a machine busy: those in which some task stalled (the line
-// "some" of Documentation/accounting/psi.rst), and without such figures that in which
-// CPUs worked.
+// Shares of time above which a machine counts as busy: time in which a task stalled (the line
+// "some" of Documentation/accounting/psi.rst), or, without these figures, time in which CPUs
+// worked.
 const (
 	busyStalled = 0.20
 	busyWorking = 0.90
 )
 
-// gauge measures the machine from look to look. It is for one goroutine.
+// gauge measures the machine's load between two checks. It must be used by one goroutine.
 type gauge struct {
 	machine *kernel.Reader
 	last    reading
 }
 
-// reading is what the kernel has counted since it started.
+// reading has the kernel's counters since the boot.
 type reading struct {
 	at      time.Time
-	stalled map[string]time.Duration // by resource; nil: the kernel does not count that
+	stalled map[string]time.Duration // by resource; nil: the kernel has no such counters
 	working float64                  // of all, in ticks
 	all     float64
 }
 
-// busy reports whether the machine was busy since the look before, and by what. The
-// first look, and one that cannot read anything, say that it was.
+// busy reports whether the machine was busy since the last call, and why. The first call, and one
+// that can read nothing, return true.
 func (g *gauge) busy() (bool, string) {
 	now, before := read(g.machine), g.last
 	g.last = now
@@ -53,7 +53,7 @@ func (g *gauge) busy() (bool, string) {
 	return true, "its load cannot be read"
 }
 
-// resources are the files of /proc/pressure.
+// resources names the files of /proc/pressure.
 var resources = []string{"cpu", "io", "memory"}
 
 func read(machine *kernel.Reader) reading {

@@ -9,15 +9,15 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// TokenRetainer is the part of a token source that this package uses.
+// TokenRetainer is the used part of a token source.
 type TokenRetainer interface {
-	// Retain drops the tokens of pods that known does not report.
+	// Retain deletes the tokens of pods for which known returns false.
 	Retain(known func(types.UID) bool)
 }
 
-// TokensConfig holds what [Tokens] needs.
+// TokensConfig configures [Tokens].
 type TokensConfig struct {
-	// Tokens keeps tokens of pods. Required.
+	// Tokens is the store of tokens. Required.
 	Tokens TokenRetainer
 }
 
@@ -41,7 +41,7 @@ type Tokens struct{ tokens TokenRetainer }
 
 var _ part.Sweeper = (*Tokens)(nil)
 
-// NewTokens checks cfg and returns a Part.
+// NewTokens checks cfg and returns a part.
 func NewTokens(cfg TokensConfig) (*Tokens, error) {
 	if cfg.Tokens == nil {
 		return nil, errors.New("tokens: TokensConfig.Tokens is required")
@@ -52,8 +52,7 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 // Name implements part.Part.
 func (*Tokens) Name() string { return "tokens" }
 
-// Sweep implements part.Sweeper. It returns when the source has, and does not
-// heed ctx.
+// Sweep implements part.Sweeper. It returns when Retain does, and ignores ctx.
 func (p *Tokens) Sweep(_ context.Context, known func(types.UID) bool) error {
 	p.tokens.Retain(known)
 	return nil

@@ -18,15 +18,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Client asks the agent behind a unix socket. It may be used by several
-// goroutines.
+// Client sends requests to the agent at a unix socket. It may be used by several goroutines.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// NewClient returns a client of the agent that serves socket. Nothing is
-// opened before the first question.
+// NewClient returns a client of the agent that serves socket. It connects at the first request.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{
@@ -51,33 +49,33 @@ func (c *Client) Pod(ctx context.Context, namespace, name string) (*v1.Pod, erro
 	return &p, c.get(ctx, podPath(namespace, name), &p)
 }
 
-// Events lists the remembered events of a pod, oldest first.
+// Events returns the stored events of a pod, oldest first.
 func (c *Client) Events(ctx context.Context, namespace, name string) (*v1.EventList, error) {
 	var l v1.EventList
 	return &l, c.get(ctx, podPath(namespace, name)+"/events", &l)
 }
 
-// Why asks what the agent does about a pod.
+// Why returns the explanation of a pod's state.
 func (c *Client) Why(ctx context.Context, namespace, name string) (*Why, error) {
 	var w Why
 	return &w, c.get(ctx, podPath(namespace, name)+"/why", &w)
 }
 
-// Whys explains all pods.
+// Whys returns the explanations of all pods.
 func (c *Client) Whys(ctx context.Context) ([]Why, error) {
 	var all []Why
 	err := c.get(ctx, "/v1/why", &all)
 	return all, err
 }
 
-// AllEvents lists the remembered events of all pods and of the node, oldest first; those of pods
-// that are gone, too.
+// AllEvents returns the stored events of all pods and of the node, oldest first, including those of
+// pods that are gone.
 func (c *Client) AllEvents(ctx context.Context) (*v1.EventList, error) {
 	var l v1.EventList
 	return &l, c.get(ctx, "/v1/events", &l)
 }
 
-// Problems lists the manifests that are not in effect.
+// Problems returns the manifests that are not in effect.
 func (c *Client) Problems(ctx context.Context) ([]Problem, error) {
 	var p []Problem
 	err := c.get(ctx, "/v1/problems", &p)
@@ -129,7 +127,7 @@ func (c *Client) PortForward(ctx context.Context, namespace, name string) (strin
 	return reply.URL, err
 }
 
-// post sends a document, and reads the answer.
+// post sends a document and decodes the answer.
 func (c *Client) post(ctx context.Context, path string, send, into any) error {
 	body, err := json.Marshal(send)
 	if err != nil {
@@ -164,7 +162,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	return c.send(ctx, method, path, bytes.NewReader(body))
 }
 
-// send asks; body may be nil.
+// send sends a request; body may be nil.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, body)
 	if err != nil {

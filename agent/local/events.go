@@ -91,15 +91,15 @@ func (rs EventRecorders) NodeEvent(eventType, reason, message string) {
 	}
 }
 
-// perObject bounds what is remembered of one pod, and of the node. A repeated
-// event counts once, so this is a pod's variety, not its length of life.
+// perObject limits the stored events of a pod or of the node. Repeated events count once, so a
+// long-running pod does not reach the limit by repetitions.
 const perObject = 32
 
-// maxMessage is how much of a message is remembered, in bytes; an API server
-// takes 1 KiB. With perObject it is 128 KiB of a pod.
+// maxMessage limits the stored bytes of a message; an API server accepts 1 KiB. Together with
+// perObject, a pod has at most 128 KiB.
 const maxMessage = 4 << 10
 
-// cut shortens a message to what is remembered, between characters.
+// cut shortens a message to maxMessage bytes, at the end of a character.
 func cut(s string) string {
 	if len(s) <= maxMessage {
 		return s
@@ -111,9 +111,8 @@ func cut(s string) string {
 	return strings.Clone(s[:n]) + " ..."
 }
 
-// EventLog remembers events. Equal events of one object are merged and counted, as
-// the API server's event series are. Its methods may be called from any
-// goroutine.
+// EventLog stores events. Equal events of one object are merged and counted, like event series of
+// the API server. Its methods may be called from any goroutine.
 type EventLog struct {
 	log   *zap.Logger
 	next  EventRecorders // one, or none
@@ -128,13 +127,13 @@ type EventLog struct {
 	changes map[string]bool          // keys of the store that are to be written
 }
 
-// NewEventLog returns an empty log of the node of that name, which hands events on to
-// next, if that is not nil. panicked is called for each panic of next.
+// NewEventLog returns an empty log of the node with that name. It passes each event to next, if
+// that is not nil. panicked is called for each panic of next.
 func NewEventLog(log *zap.Logger, node string, next EventRecorder, panicked func()) *EventLog {
 	l := &EventLog{
 		log: log, panic: panicked, pods: map[types.UID][]v1.Event{}, changes: map[string]bool{}, changed: make(chan struct{}, 1),
-		// The kubelet's events about its node bear the node's name as the UID:
-		// whoever describes a node looks for them by it.
+		// As in the kubelet, events of the node have the node's name as the UID, which clients
+		// search for.
 		node: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
 	}
 	if next != nil {
@@ -143,19 +142,18 @@ func NewEventLog(log *zap.Logger, node string, next EventRecorder, panicked func
 	return l
 }
 
-// Event records one event of pod. It blocks for no longer than the recorder
-// does.
+// Event records an event of a pod. It blocks only as long as the recorder does.
 func (l *EventLog) Event(pod *v1.Pod, eventType, reason, message string) {
 	l.record(pod, "", nil, eventType, reason, message)
 }
 
-// ContainerEvent records one event of a container of pod, by name.
+// ContainerEvent records an event of a container of a pod, by name.
 func (l *EventLog) ContainerEvent(pod *v1.Pod, container, eventType, reason, message string) {
 	l.record(pod, container, nil, eventType, reason, message)
 }
 
-// Annotated is [EventLog.Event] with annotations, which a recorder that knows none
-// does not get.
+// Annotated is [EventLog.Event] with annotations. A recorder that does not support annotations gets
+// the event without them.
 func (l *EventLog) Annotated(pod *v1.Pod, annotations map[string]string, eventType, reason, message string) {
 	l.record(pod, "", annotations, eventType, reason, message)
 }
@@ -177,7 +175,7 @@ func (l *EventLog) record(pod *v1.Pod, container string, annotations map[string]
 	})
 }
 
-// Node records one event about the node.
+// Node records an event of the node.
 func (l *EventLog) Node(eventType, reason, message string) {
 	message = cut(message)
 	l.log.Info("node event", zap.String("type", eventType), zap.String("reason", reason), zap.String("message", message))
@@ -189,18 +187,18 @@ func (l *EventLog) Node(eventType, reason, message string) {
 	l.guard(func() { l.next.NodeEvent(eventType, reason, message) })
 }
 
-// AlsoOfNode is the log as those see it whose events of one reason are the
-// node's, too.
+// AlsoOfNode returns a recorder that also records a pod's events with this reason as events of the
+// node.
 func (l *EventLog) AlsoOfNode(reason string) *SharedEvent { return &SharedEvent{l, reason} }
 
-// SharedEvent is a [EventLog] that records events of one reason twice: as the pod's and as
-// the node's.
+// SharedEvent is an [EventLog] that records events with one reason twice: for the pod and for the
+// node.
 type SharedEvent struct {
 	*EventLog
 	reason string
 }
 
-// Event records one event of pod, and of the node if it has the reason.
+// Event records an event of a pod. If it has the reason, it is recorded for the node too.
 func (s *SharedEvent) Event(pod *v1.Pod, eventType, reason, message string) {
 	s.EventLog.Event(pod, eventType, reason, message)
 	if reason == s.reason {
@@ -208,7 +206,7 @@ func (s *SharedEvent) Event(pod *v1.Pod, eventType, reason, message string) {
 	}
 }
 
-// guard keeps a panic of the recorder from ending the process.
+// guard recovers from a panic of the recorder.
 func (l *EventLog) guard(record func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -233,8 +231,8 @@ func (l *EventLog) remember(pod *v1.Pod, path, eventType, reason, message string
 	l.note(podPrefix+string(pod.UID), again)
 }
 
-// note has the events of an object stored. A repetition waits for the next event that is new:
-// a probe that fails for ever, for one, does not wear the disk. l.mu is held.
+// note schedules that the events of an object are stored. A repetition is stored with the next new
+// event, so that a probe that always fails does not wear out the disk. l.mu is held.
 func (l *EventLog) note(key string, repetition bool) {
 	l.changes[key] = true
 	if repetition {
@@ -246,8 +244,8 @@ func (l *EventLog) note(key string, repetition bool) {
 	}
 }
 
-// add adds an event to those of one object, oldest first, which it may change. One that is there
-// already is counted once more, and again is true. The oldest goes when there are too many.
+// add adds an event to those of one object, oldest first, and may change evs. An equal event is
+// counted once more, and again is true. If there are too many, the oldest is dropped.
 func add(evs []v1.Event, ev v1.Event, now time.Time) (all []v1.Event, again bool) {
 	for i := range evs {
 		if was := evs[i]; sameEvent(&was, &ev) {
@@ -265,7 +263,7 @@ func add(evs []v1.Event, ev v1.Event, now time.Time) (all []v1.Event, again bool
 	return append(evs, ev), false
 }
 
-// sameEvent reports whether two events of one object differ in their times and counts alone.
+// sameEvent reports whether two events of one object differ only in their times and counts.
 func sameEvent(a, b *v1.Event) bool {
 	return a.Reason == b.Reason && a.Message == b.Message && a.Type == b.Type && a.InvolvedObject.FieldPath == b.InvolvedObject.FieldPath
 }
@@ -289,21 +287,21 @@ func (l *EventLog) All() []v1.Event {
 	return all
 }
 
-// OfNode returns a copy of the events about the node, oldest first.
+// OfNode returns a copy of the events of the node, oldest first.
 func (l *EventLog) OfNode() []v1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]v1.Event(nil), l.events...)
 }
 
-// lasts is how long the events of a pod that is gone are remembered after the last one.
+// lasts is how long the events of a pod that is gone are kept after the last one.
 const lasts = time.Hour
 
-// maxGone is how many pods that are gone are remembered by their events.
+// maxGone limits the pods that are gone whose events are kept.
 const maxGone = 200
 
-// Retain drops the events of pods that keep does not report, an hour after their last one. Of too
-// many such pods, those whose last event is the oldest are dropped.
+// Retain drops the events of pods for which keep returns false, an hour after their last event. If
+// there are too many such pods, those with the oldest last event are dropped.
 func (l *EventLog) Retain(keep func(types.UID) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,7 +320,7 @@ func (l *EventLog) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// last is the time of the last event of a pod. l.mu is held.
+// last returns the time of a pod's last event. l.mu is held.
 func (l *EventLog) last(uid types.UID) time.Time {
 	events := l.pods[uid]
 	return events[len(events)-1].LastTimestamp.Time

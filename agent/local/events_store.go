@@ -16,17 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nodeKey is the key of the node's events in the store, podPrefix begins that of a pod's.
+// nodeKey is the key of the node's events in the store; podPrefix begins the keys of pods' events.
 const (
 	nodeKey   = "node"
 	podPrefix = "pod-"
 )
 
-// storeDelay is how long events are collected before they are stored.
+// storeDelay is how long events are collected before they are written.
 const storeDelay = 10 * time.Second
 
-// EventStore stores the events of a pod, or of the node, under a key. The stores of package
-// checkpoint are such.
+// EventStore stores the events of a pod, or of the node, under a key; *checkpoint.Store implements
+// it.
 type EventStore interface {
 	// Read returns an error that wraps fs.ErrNotExist if there is no value.
 	Read(key string) ([]byte, error)
@@ -35,15 +35,15 @@ type EventStore interface {
 	Keys() ([]string, error)
 }
 
-// storedEvents is the value of a key.
+// storedEvents is a stored value.
 type storedEvents struct {
 	Version int        `json:"version"`
 	Events  []v1.Event `json:"events"`
 }
 
-// Keep remembers the events that an earlier process stored, and stores those of this one until
-// ctx ends, when it stores the last ones. Events within ten seconds are stored together, and
-// repetitions with the next event that is new: a crash may lose those. Errors of the store are logged.
+// Keep loads the events that an earlier process stored, and stores new ones until ctx ends, then a
+// last time. Events of ten seconds are stored together, and repetitions with the next new event: a
+// crash may lose them. Errors of the store are logged.
 func (l *EventLog) Keep(ctx context.Context, store EventStore) error {
 	l.restore(store)
 	for {
@@ -64,7 +64,7 @@ func (l *EventLog) Keep(ctx context.Context, store EventStore) error {
 	}
 }
 
-// restore merges the stored events with those that have come since.
+// restore merges the stored events with those recorded since.
 func (l *EventLog) restore(store EventStore) {
 	keys, err := store.Keys()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func readEvents(store EventStore, key string) ([]v1.Event, error) {
 	return first(s.Events, perObject), nil
 }
 
-// mergeEvents adds the newer events of an object to the older ones.
+// mergeEvents adds newer events of an object to older ones.
 func mergeEvents(old, newer []v1.Event) []v1.Event {
 	for _, ev := range newer {
 		if i := slices.IndexFunc(old, func(was v1.Event) bool { return sameEvent(&was, &ev) }); i >= 0 {
@@ -118,7 +118,7 @@ func mergeEvents(old, newer []v1.Event) []v1.Event {
 	return old[max(0, len(old)-perObject):]
 }
 
-// store writes what has changed.
+// store writes the events of objects that have changed.
 func (l *EventLog) store(store EventStore) {
 	l.mu.Lock()
 	keys := slices.Sorted(maps.Keys(l.changes))

@@ -25,9 +25,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Listen opens a unix socket at path for its owner alone, in place of one
-// that an earlier process left there. One that a process still serves, and what is
-// no socket, is left alone, and an error.
+// Listen opens a unix socket at path that only its owner can use. It replaces a socket that an
+// earlier process left. It returns an error if a process still serves the socket, or if path is not
+// a socket.
 func Listen(path string) (net.Listener, error) {
 	switch fi, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -104,12 +104,11 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	})
 }
 
-// readerPatience is how long a client may read nothing of an answer that waits for
-// it, such as a person who reads a log in a pager, before it is let go with what it
-// holds. Each piece of a log has that time.
+// readerPatience is how long a client may read nothing of an answer, such as a person who reads a
+// log in a pager. Then the connection is closed. The time begins anew with each piece of a log.
 const readerPatience = 10 * time.Minute
 
-// extend gives the client its time anew.
+// extend restarts the client's time limit.
 func extend(rc *http.ResponseController) {
 	_ = rc.SetWriteDeadline(time.Now().Add(readerPatience)) // a recorder has none
 }
@@ -132,8 +131,8 @@ func withKind(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// withPod finds the pod that the path names: the newest one, while a pod of the same
-// name is still being deleted.
+// withPod finds the pod in the path. While a pod of the same name is being deleted, it is the newer
+// one.
 func (h *handler) withPod(next func(http.ResponseWriter, *http.Request, *v1.Pod)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")
@@ -165,7 +164,7 @@ func (h *handler) why(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) {
 	reply(w, h.agent.Why(pod))
 }
 
-// whys explains all pods.
+// whys answers with the explanations of all pods.
 func (h *handler) whys(w http.ResponseWriter, _ *http.Request) {
 	all := []Why{}
 	for _, p := range h.agent.Pods() {
@@ -174,8 +173,8 @@ func (h *handler) whys(w http.ResponseWriter, _ *http.Request) {
 	reply(w, all)
 }
 
-// allEvents answers with the events of all pods and of the node, or with those of the objects of
-// a namespace or a name.
+// allEvents answers with the events of all pods and of the node, or with those of a namespace or a
+// name.
 func (h *handler) allEvents(w http.ResponseWriter, r *http.Request) {
 	list := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
 	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
@@ -207,15 +206,16 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 	switch err := CopyLog(r.Context(), h.agent, pod, opts.Container, opts.Previous, out, copied); {
 	case err == nil:
 	case out.begun:
-		panic(http.ErrAbortHandler) // or the error would pass for a part of the log
+		panic(http.ErrAbortHandler) // otherwise the error would look like a part of the log
 	default:
 		fail(w, err)
 	}
 }
 
-// CopyLog writes the log of a container's newest instance to w, or of the one before it. With
-// o.Follow it goes on until the instance has ended and all is written, or ctx ends; o.Ended and
-// o.Root are set here. The error is an [ErrNotFound] if there is no such instance, or the runtime keeps no file of it.
+// CopyLog writes the log of a container's newest instance, or of the previous one, to w. With
+// o.Follow it continues until the instance has ended and everything is written, or ctx ends.
+// CopyLog sets o.Ended and o.Root. The error is an [ErrNotFound] if there is no such instance, or
+// the runtime has no log file of it.
 func CopyLog(ctx context.Context, a Agent, pod *v1.Pod, container string, previous bool, w io.Writer, o crilog.Options) error {
 	path, err := a.LogPath(pod, container, previous)
 	if err != nil {
@@ -231,7 +231,7 @@ func CopyLog(ctx context.Context, a Agent, pod *v1.Pod, container string, previo
 	return crilog.Copy(ctx, w, path, o)
 }
 
-// counted knows whether a response has begun, and gives each piece of it its time.
+// counted records whether a response has begun, and restarts the time limit with each piece.
 type counted struct {
 	w     io.Writer
 	rc    *http.ResponseController
@@ -244,7 +244,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// running reports whether a container of the pod runs by its newest status.
+// running reports whether a container of the pod runs, according to the pod's newest status.
 func running(a Agent, pod *v1.Pod, container string) bool {
 	for _, p := range a.Pods() {
 		if p.UID != pod.UID {
@@ -302,7 +302,7 @@ func parseLogOptions(q url.Values) (LogOptions, error) {
 	return opts, errors.Join(errs...)
 }
 
-// decode reads a request about a container, or answers that it is wrong.
+// decode decodes a request about a container, or answers with an error.
 func decode(w http.ResponseWriter, r *http.Request, what string, into any) bool {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	dec.DisallowUnknownFields()
@@ -313,7 +313,7 @@ func decode(w http.ResponseWriter, r *http.Request, what string, into any) bool 
 	return err == nil
 }
 
-// streamer returns the agent as a Streamer, or answers that it is none.
+// streamer returns the agent as a Streamer, or answers with an error if it is not one.
 func (h *handler) streamer(w http.ResponseWriter) (Streamer, bool) {
 	s, ok := h.agent.(Streamer)
 	if !ok {
@@ -390,7 +390,7 @@ func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
 
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the caller has gone if this fails
+	_ = json.NewEncoder(w).Encode(v) // if this fails, the caller has gone
 }
 
 func fail(w http.ResponseWriter, err error) {
@@ -398,13 +398,13 @@ func fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		code = http.StatusNotFound
-	case errors.Is(err, errors.ErrUnsupported): // by a node without the part that knows
+	case errors.Is(err, errors.ErrUnsupported): // the node lacks the part that would answer
 		code = http.StatusNotImplemented
 	}
 	say(w, code, err)
 }
 
-// say answers with an error in one line.
+// say answers with an error as one line of text.
 func say(w http.ResponseWriter, code int, err error) {
 	http.Error(w, strings.ReplaceAll(err.Error(), "\n", "; "), code)
 }

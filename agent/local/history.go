@@ -12,41 +12,43 @@ import (
 )
 
 const (
-	// historyEvery is the time between two measurements, and historyLength how many are kept: an hour.
+	// historyEvery is the time between two measurements, and historyLength the number that is kept:
+	// an hour.
 	historyEvery  = 30 * time.Second
 	historyLength = int(time.Hour / historyEvery)
-	// historyPods is how many pods have a history.
+	// historyPods limits the pods with a history.
 	historyPods = 1000
-	// measureTime is how long a measurement may take.
+	// measureTime limits a measurement.
 	measureTime = 10 * time.Second
 )
 
-// Historian is an [Agent] that remembers what the node and its pods used.
+// Historian is an [Agent] that has the usage history of the node and its pods.
 type Historian interface {
 	History() Usage
 }
 
-// NodeMeasurer is an [Agent] that measures the node without its pods, with disk and network.
+// NodeMeasurer is an [Agent] that measures the usage of the node without its pods, with disk and
+// network.
 type NodeMeasurer interface {
 	NodeStats(ctx context.Context) (*statsapi.NodeStats, error)
 }
 
-// Usage is what was used in the last hour. Each list has a value for each of Times, which is below 0 if
-// it is not known.
+// Usage is the usage of the last hour. Each list has a value for each of Times; an unknown value is
+// below 0.
 type Usage struct {
 	Times []time.Time `json:"times"` // oldest first
 	Node  NodeUsage   `json:"node"`
-	// Pods are those that were measured last, by UID.
+	// Pods has the pods of the last measurement, by UID.
 	Pods map[string]PodUsage `json:"pods,omitempty"`
 }
 
-// PodUsage is what a pod used.
+// PodUsage is the usage of a pod.
 type PodUsage struct {
 	CPU    []int64 `json:"cpu"`    // thousandths of a CPU
 	Memory []int64 `json:"memory"` // bytes of the working set
 }
 
-// NodeUsage is what the whole node used.
+// NodeUsage is the usage of the whole node.
 type NodeUsage struct {
 	PodUsage
 
@@ -64,13 +66,13 @@ type History struct {
 	last  counted64 // of the network
 }
 
-// counted64 are the counters of the network at a time.
+// counted64 has the network counters at a time.
 type counted64 struct {
 	at             time.Time
 	received, sent uint64
 }
 
-// Run measures what an agent uses until ctx ends. It is called once.
+// Run measures the usage until ctx ends. It must be called once.
 func (h *History) Run(ctx context.Context, agent Measurer) {
 	tick := time.NewTicker(historyEvery)
 	defer tick.Stop()
@@ -84,7 +86,7 @@ func (h *History) Run(ctx context.Context, agent Measurer) {
 	}
 }
 
-// Usage returns what was measured, as a copy.
+// Usage returns a copy of the history.
 func (h *History) Usage() Usage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +106,8 @@ func (n *NodeUsage) lists() []*[]int64 {
 	return []*[]int64{&n.CPU, &n.Memory, &n.Disk, &n.Received, &n.Sent}
 }
 
-// measure adds a measurement. What cannot be measured is not known then; the agent's health says why.
+// measure adds a measurement. Values that cannot be measured are unknown; the agent's health says
+// why.
 func (h *History) measure(ctx context.Context, agent Measurer) {
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
@@ -146,7 +149,8 @@ func (h *History) measure(ctx context.Context, agent Measurer) {
 	u.addPods(sum.Pods, podsErr, full)
 }
 
-// addPods adds a measurement of the pods. Those that are gone are forgotten, unless err says that some could not be read.
+// addPods adds a measurement of the pods. Pods that are gone are dropped, unless err says that some
+// could not be read.
 func (u *Usage) addPods(pods []statsapi.PodStats, err error, full bool) {
 	next := make(map[string]PodUsage, len(pods))
 	add := func(uid string, cpu, memory int64) {
@@ -175,7 +179,7 @@ func (u *Usage) addPods(pods []statsapi.PodStats, err error, full bool) {
 	u.Pods = next
 }
 
-// push appends v, in place of the first value of a full list.
+// push appends v, and drops the first value of a full list.
 func push[T any](list *[]T, v T, full bool) {
 	if full {
 		copy(*list, (*list)[1:])
@@ -207,7 +211,7 @@ func (h *handler) history(w http.ResponseWriter, _ *http.Request) {
 	reply(w, m.History())
 }
 
-// History asks what was used in the last hour.
+// History returns the usage of the last hour.
 func (c *Client) History(ctx context.Context) (*Usage, error) {
 	var u Usage
 	return &u, c.get(ctx, "/v1/history", &u)

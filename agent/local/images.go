@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Imager is an [Agent] that can tell of the images on its node.
+// Imager is an [Agent] that can list the images on its node.
 type Imager interface {
-	// Images says what images there are, what would become of each, and how
-	// full their disk is. Nothing is removed.
+	// Images returns the images on the node, what garbage collection would do with each, and the
+	// usage of their disk. It removes nothing.
 	Images(ctx context.Context) (Images, error)
 }
 
@@ -18,18 +18,17 @@ type Imager interface {
 type Images struct {
 	At   time.Time `json:"at"`
 	Disk ImageDisk `json:"disk"`
-	// High and Low are percentages of the disk: from High on images are removed
-	// until Low is reached.
+	// High and Low are percentages of the disk: above High, images are removed until Low is
+	// reached.
 	High int `json:"high"`
 	Low  int `json:"low"`
-	// Wanted is how many bytes would be freed now.
+	// Wanted is the number of bytes that garbage collection would free now.
 	Wanted int64 `json:"wanted,omitempty"`
-	// Summary says in a line how full the disk is and why images stay; Problem
-	// what kept the agent from finding out more.
+	// Summary describes in one line how full the disk is and why images stay. Problem is an error
+	// that makes the answer incomplete.
 	Summary string `json:"summary"`
 	Problem string `json:"problem,omitempty"`
-	// Images are in the order in which they would go, and then those that stay,
-	// the largest first.
+	// Images are sorted: first those to be removed, in that order, then the others, largest first.
 	Images []Image `json:"images"`
 }
 
@@ -45,11 +44,11 @@ type Image struct {
 	Name string `json:"name"` // the ID, if it has none
 	ID   string `json:"id"`
 	Size int64  `json:"size"` // bytes, as the runtime says so
-	// Verdict is what is to become of it, or why it stays, and Why the
-	// particulars: who uses it, or what pins it.
+	// Verdict says whether the image would be removed, or why it stays. Why has the details: the
+	// user, or the pin.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why,omitempty"`
-	// Goes reports that it would be removed now.
+	// Goes reports that the image would be removed now.
 	Goes      bool      `json:"goes,omitempty"`
 	FirstSeen time.Time `json:"firstSeen"`
 	LastUsed  time.Time `json:"lastUsed,omitzero"` // zero if never
@@ -69,7 +68,7 @@ func (h *handler) images(w http.ResponseWriter, r *http.Request) {
 	reply(w, images)
 }
 
-// Images asks what images there are on the agent's node.
+// Images returns the images on the agent's node.
 func (c *Client) Images(ctx context.Context) (*Images, error) {
 	var i Images
 	return &i, c.get(ctx, "/v1/images", &i)

@@ -12,17 +12,16 @@ import (
 	"strings"
 )
 
-// ImageKeeper is an [Agent] that brings images to its node and removes them for a
-// person. Errors of what is not there are ErrNotFound, and of what the runtime
-// cannot do errors.ErrUnsupported.
+// ImageKeeper is an [Agent] that can pull, load and remove images. If something does not exist, the
+// error is ErrNotFound; if the runtime does not support the call, it is errors.ErrUnsupported.
 type ImageKeeper interface {
 	// PullImage pulls an image with the node's own credentials, and returns its ID.
 	PullImage(ctx context.Context, image string) (id string, err error)
-	// LoadImages installs the images of an archive, as docker save and OCI tools
-	// write it, and returns their IDs. name is given to an image without one.
+	// LoadImages installs the images of an archive, in the format of docker save or OCI, and
+	// returns their IDs. name is for an image without one.
 	LoadImages(ctx context.Context, archive io.Reader, name string) (ids []string, err error)
-	// RemoveImage removes an image with all its names. One that a pod uses is
-	// refused, unless force is set.
+	// RemoveImage removes an image with all its names. An image that a pod uses is refused, unless
+	// force is set.
 	RemoveImage(ctx context.Context, image string, force bool) error
 }
 
@@ -31,15 +30,14 @@ type LoadedImages struct {
 	IDs []string `json:"ids"`
 }
 
-// maxImageWork is how many pulls, loads and removals are at work for clients at a
-// time; more are refused.
+// maxImageWork limits the concurrent pulls, loads and removals for clients; more are refused.
 const maxImageWork = 8
 
-// longestImageName is what a reference has at most, in bytes: a repository of 255, a
-// tag of 128 and a digest fit (OCI distribution specification).
+// longestImageName limits a reference, in bytes: a repository of 255, a tag of 128 and a digest fit
+// (OCI distribution specification).
 const longestImageName = 1 << 10
 
-// imageWork calls do with the agent's ImageKeeper, if it has one and a place is free.
+// imageWork calls do with the agent's ImageKeeper, if it has one and a slot is free.
 func (h *handler) imageWork(do func(k ImageKeeper, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		k, ok := h.agent.(ImageKeeper)
@@ -59,7 +57,7 @@ func (h *handler) imageWork(do func(k ImageKeeper, r *http.Request) (any, error)
 			return
 		}
 		answer, err := do(k, r)
-		extend(http.NewResponseController(w)) // the work may have taken longer than a reader has
+		extend(http.NewResponseController(w)) // the work may have taken longer than the time limit of readers
 		if err != nil {
 			fail(w, err)
 			return
@@ -100,7 +98,7 @@ func removeImage(k ImageKeeper, r *http.Request) (any, error) {
 	return struct{}{}, k.RemoveImage(r.Context(), q.Get("image"), force)
 }
 
-// PullImage has the agent pull an image, and returns its ID.
+// PullImage pulls an image, and returns its ID.
 func (c *Client) PullImage(ctx context.Context, image string) (string, error) {
 	l, err := c.imageWork(ctx, "/v1/images/pull", image, nil)
 	if err != nil || len(l.IDs) != 1 {
@@ -109,8 +107,8 @@ func (c *Client) PullImage(ctx context.Context, image string) (string, error) {
 	return l.IDs[0], nil
 }
 
-// LoadImages sends an archive of images to the agent, and returns their IDs. name is
-// given to an image that has none; "" leaves it without.
+// LoadImages sends an archive of images to the agent, and returns their IDs. name is for an image
+// without one; "" means none.
 func (c *Client) LoadImages(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	l, err := c.imageWork(ctx, "/v1/images/load", name, archive)
 	return l.IDs, err
@@ -125,8 +123,8 @@ func (c *Client) imageWork(ctx context.Context, path, image string, body io.Read
 	return l, json.NewDecoder(resp.Body).Decode(&l)
 }
 
-// RemoveImage has the agent remove an image. Unless force is set, an image that a pod
-// uses is kept, and the call returns an error.
+// RemoveImage removes an image. Unless force is set, an image that a pod uses is kept, and the call
+// returns an error.
 func (c *Client) RemoveImage(ctx context.Context, image string, force bool) error {
 	q := url.Values{"image": {image}, "force": {strconv.FormatBool(force)}}
 	resp, err := c.send(ctx, http.MethodDelete, "/v1/images?"+q.Encode(), nil)

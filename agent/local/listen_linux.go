@@ -2,8 +2,8 @@ package local
 
 import "syscall"
 
-// ownerOnly has the socket's file begin with the mode it is to have: between
-// bind and chmod anybody could connect.
+// ownerOnly sets the mode of the socket before its file exists: between bind and chmod, any process
+// could connect.
 func ownerOnly(_, _ string, c syscall.RawConn) error {
 	var err error
 	if e := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); e != nil {

@@ -4,5 +4,6 @@ package local
 
 import "syscall"
 
-// ownerOnly is left to chmod: elsewhere a socket has no mode before its file.
+// ownerOnly does nothing; chmod sets the mode. On other systems a socket has no mode before its
+// file exists.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeExplainer is an [Agent] that says how its node fares, for "agent why node". A whole agent
-// is one; its answer has what its parts know.
+// NodeExplainer is an [Agent] that explains the state of its node, for "agent why node". A
+// nodeagent.Node is one; its answer includes those of its parts.
 type NodeExplainer interface {
 	WhyNode() NodeWhy
 }
@@ -20,27 +20,26 @@ type NodeExplainer interface {
 // about it?".
 type NodeWhy struct {
 	Name string `json:"name"`
-	// Runtime is the container runtime's endpoint, and Network how it gives pods
-	// their addresses, and why so; "" is not known.
+	// Runtime is the container runtime's endpoint. Network describes the pod network and why it was
+	// chosen. "" is not known.
 	Runtime string `json:"runtime,omitempty"`
 	Network string `json:"network,omitempty"`
-	// Advice are sentences about settings of the machine that disturb pods, and how to
-	// change them.
+	// Advice has sentences about settings of the machine that disturb pods, and how to change them.
 	Advice []string `json:"advice,omitempty"`
-	// ShuttingDown reports that the machine is about to go down.
+	// ShuttingDown reports that the machine is shutting down.
 	ShuttingDown bool               `json:"shuttingDown,omitempty"`
 	Conditions   []v1.NodeCondition `json:"conditions,omitempty"`
 	Figures      []NodeFigure       `json:"figures,omitempty"`
-	// Work is what the agent does at a time, of each kind.
+	// Work has the agent's current work of each kind.
 	Work []NodeWork `json:"work,omitempty"`
-	// Decisions are the last ones, oldest first.
+	// Decisions are the last decisions, oldest first.
 	Decisions []NodeDecision `json:"decisions,omitempty"`
 	Events    []v1.Event     `json:"events,omitempty"`
-	// Parts are those of the agent, in their order.
+	// Parts are the agent's parts, in order.
 	Parts []Part `json:"parts,omitempty"`
 }
 
-// NodeWork is how much work of a kind, such as starts of pods, runs and waits at the moment.
+// NodeWork is the running and waiting work of one kind, such as starts of pods.
 type NodeWork struct {
 	Kind    string `json:"kind"`
 	Running int    `json:"running"`
@@ -48,8 +47,8 @@ type NodeWork struct {
 	Waiting int    `json:"waiting,omitempty"`
 }
 
-// NodeFigure is a threshold and what its signal was seen to be. Amounts are
-// quantities; "" is not known.
+// NodeFigure is a threshold and the last value of its signal. Amounts are quantities; "" is not
+// known.
 type NodeFigure struct {
 	Signal     string `json:"signal"`
 	Soft       bool   `json:"soft,omitempty"`
@@ -58,19 +57,19 @@ type NodeFigure struct {
 	MinReclaim string `json:"minReclaim,omitempty"`
 	Available  string `json:"available,omitempty"`
 	Capacity   string `json:"capacity,omitempty"`
-	// Stale is the age of what is shown, if it could not be read again.
+	// Stale is the age of the value, if it could not be read again.
 	Stale string `json:"stale,omitempty"`
-	// Met reports that the threshold is met, since Since, and Acting that
-	// something is being done about it.
+	// Met reports that the threshold is met, since Since. Acting reports that the agent is acting
+	// on it.
 	Met    bool      `json:"met,omitempty"`
 	Acting bool      `json:"acting,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 }
 
-// NodeDecision is what was done about a threshold or a limit, and why.
+// NodeDecision is an action on a threshold or a limit, and its reason.
 type NodeDecision struct {
 	Time time.Time `json:"time"`
-	// Repeats counts those since then that came to the same.
+	// Repeats is the number of later decisions with the same result.
 	Repeats   int    `json:"repeats,omitempty"`
 	What      string `json:"what"` // the signal or the limit
 	Soft      bool   `json:"soft,omitempty"`
@@ -80,11 +79,11 @@ type NodeDecision struct {
 	Need      string `json:"need"` // to be freed
 	Outcome   string `json:"outcome"`
 	Error     string `json:"error,omitempty"`
-	// Lines are what was removed, who was considered and how evictions ended.
+	// Lines lists what was removed, which pods were considered, and how evictions ended.
 	Lines []string `json:"lines,omitempty"`
 }
 
-// NodeDescriber is an [Agent] that knows its Node object. It sets the labels and the status.
+// NodeDescriber is an [Agent] that has its Node object. It sets the labels and the status.
 type NodeDescriber interface {
 	DescribeNode(ctx context.Context, into *v1.Node)
 }
@@ -118,13 +117,13 @@ func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
 	reply(w, n.WhyNode())
 }
 
-// WhyNode asks how the node fares.
+// WhyNode returns the explanation of the node's state.
 func (c *Client) WhyNode(ctx context.Context) (*NodeWhy, error) {
 	var w NodeWhy
 	return &w, c.get(ctx, "/v1/node/why", &w)
 }
 
-// Part is one part of the agent, with the names of the hooks that it has.
+// Part is a part of the agent, with the names of its hooks.
 type Part struct {
 	Name  string   `json:"name"`
 	Hooks []string `json:"hooks,omitempty"`

@@ -20,24 +20,24 @@ import (
 )
 
 const (
-	// MaxPagePods is how many pods a page shows.
+	// MaxPagePods limits the pods on a page.
 	MaxPagePods = 500
-	// maxText is how many bytes of a message, a reason or a name of others are shown, and
-	// maxFilter how many of a search are heeded.
+	// maxText limits the bytes shown of a message, a reason or a name; maxFilter limits the bytes
+	// of a search.
 	maxText   = 2 << 10
 	maxFilter = 200
-	// maxState is how many bytes of a pod's state are shown in the list.
+	// maxState limits the bytes shown of a pod's state in the list.
 	maxState = 64
-	// maxRanked is how many pods are shown that would be evicted, maxImages how many
-	// images, and maxRows how many of all else but pods and events.
+	// maxRanked limits the pods in the order of eviction, maxImages the images, and maxRows the
+	// rows of other lists except pods and events.
 	maxRanked = 10
 	maxImages = 200
 	maxRows   = 100
-	// startTime is how long a pod may come up before it counts as broken, if nothing has failed.
+	// startTime is how long a pod may start without a failure before it counts as broken.
 	startTime = time.Minute
 )
 
-// functions are what the templates call.
+// functions are the functions that templates call.
 var functions = map[string]any{
 	"age": age, "bytes": bytesOf, "short": short, "clock": clock, "inc": func(i int) int { return i + 1 },
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -59,16 +59,16 @@ type overview struct {
 	Filter                  filter
 	Namespaces              []string
 	Total, Good, Bad        int // pods
-	Matching, More          int // pods that the filter finds, and those of them that are not shown
+	Matching, More          int // pods that match the filter, and how many of them are not shown
 	Pods                    []podRow
 	Problems                []Problem
 	Pressed                 bool          // a threshold is met
-	Next                    []rank.Ranked // of memory, the first would be evicted first
+	Next                    []rank.Ranked // by memory; the first would be evicted first
 	Events                  []v1.Event
 	Images                  *Images // nil: not known
 }
 
-// Title is that of the tab.
+// Title returns the title of the tab.
 func (o overview) Title() string {
 	switch {
 	case o.Stale != nil:
@@ -80,23 +80,23 @@ func (o overview) Title() string {
 	}
 }
 
-// Live is the part of a page that is renewed.
+// Live returns the part of a page that is renewed.
 func (o overview) Live() live { return live{o.Title(), o.Stale != nil} }
 
-// live is what the script is told of the part that is renewed.
+// live has the data for the script that renews a part of the page.
 type live struct {
 	Title string
 	Stale bool
 }
 
-// meter is a share of what the node has.
+// meter is the used share of a resource.
 type meter struct {
 	Name, Share, Text string
 	Width             int64 // of 100
 	High              bool
 }
 
-// filter says which pods are shown, and in which order.
+// filter selects and orders the pods that are shown.
 type filter struct{ Text, Namespace, State, Sort string }
 
 func filterOf(q url.Values) filter {
@@ -107,19 +107,19 @@ func filterOf(q url.Values) filter {
 	return filter{get("q"), get("ns"), get("state"), get("sort")}
 }
 
-// States are the states that can be chosen, and Sorts the orders.
+// States returns the states that can be selected.
 func (filter) States() []option {
 	return []option{{"", "any state"}, {"bad", "broken"}, {"starting", "starting"}, {"ok", "running"}, {"ending", "ending"}, {"done", "done"}}
 }
 
-// Sorts are the orders that can be chosen.
+// Sorts returns the orders that can be selected.
 func (filter) Sorts() []option {
 	return []option{{"", "broken first"}, {"name", "by name"}, {"age", "youngest first"}, {"restarts", "most restarts"}, {"cpu", "most CPU"}, {"memory", "most memory"}}
 }
 
 type option struct{ Value, Text string }
 
-// On reports whether anything is left out.
+// On reports whether the filter excludes anything.
 func (f filter) On() bool { return f.Text != "" || f.Namespace != "" || f.State != "" }
 
 func (f filter) matches(r *podRow) bool {
@@ -144,13 +144,13 @@ func (f filter) order(a, b *podRow) int {
 	return cmp.Or(by[f.Sort], cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// classes are how pods fare, those that need somebody first.
+// classes are the classes of pods by their state, worst first.
 var classes = []string{"bad", "starting", "ending", "ok", "done"}
 
 // podRow is a pod in the overview.
 type podRow struct {
 	Namespace, Name    string
-	Base, Suffix       string // Name without, and what the node adds to it
+	Base, Suffix       string // Name without the suffix, and the suffix with the node's name
 	UID, Path          string // of its page, below pods/
 	Ready, Total       int
 	Restarts           int32
@@ -179,7 +179,7 @@ func (p *Page) overview(ctx context.Context, r *http.Request) (content, error) {
 	return o, nil
 }
 
-// fill sets what is shown of answers, which are not changed.
+// fill sets the content from the answers, which are not changed.
 func (o *overview) fill(a *answers) {
 	o.At, o.Name, o.Images, o.Events = a.at, "node", a.images, a.events
 	o.Problems, o.Next, o.Charts = first(a.problems, maxRows), first(a.next, maxRanked), a.charts()
@@ -234,7 +234,8 @@ func (o *overview) fillPods(a *answers) {
 	o.More = len(rows) - len(o.Pods)
 }
 
-// rowOf is p with what it uses and its explanation; each is nil if that is not known.
+// rowOf returns the row of a pod with its usage and its explanation; each is nil if it is not
+// known.
 func rowOf(p *v1.Pod, use *statsapi.PodStats, why *Why, now time.Time) podRow {
 	ready, total, restarts := podtext.Counts(p)
 	base, suffix := splitName(p)
@@ -255,7 +256,7 @@ func rowOf(p *v1.Pod, use *statsapi.PodStats, why *Why, now time.Time) podRow {
 	return r
 }
 
-// splitName parts the node's name from that of a pod of a manifest.
+// splitName separates the node's name from the name of a static pod.
 func splitName(p *v1.Pod) (name, suffix string) {
 	suffix = "-" + strings.ToLower(p.Spec.NodeName)
 	if len(suffix) > 1 && len(p.Name) > len(suffix) && strings.HasSuffix(p.Name, suffix) {
@@ -264,7 +265,7 @@ func splitName(p *v1.Pod) (name, suffix string) {
 	return p.Name, ""
 }
 
-// classOf says how a pod fares: one of classes.
+// classOf returns the class of a pod: one of classes.
 func classOf(p *v1.Pod, why *Why, now time.Time) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -281,7 +282,7 @@ func classOf(p *v1.Pod, why *Why, now time.Time) string {
 	}
 }
 
-// state is that of the node in a word or two.
+// state returns the state of the node in one or two words.
 func (a *answers) state() (text, class string) {
 	if a.why == nil {
 		return "", ""
@@ -307,7 +308,7 @@ func (a *answers) state() (text, class string) {
 	return text, class
 }
 
-// facts are what the node is.
+// facts returns the properties of the node.
 func (a *answers) facts() (all []string) {
 	add := func(before, s string) {
 		if s != "" {
@@ -331,7 +332,7 @@ func (a *answers) facts() (all []string) {
 	return all
 }
 
-// meters are the node's load.
+// meters returns the node's load.
 func (a *answers) meters() (all []meter) {
 	add := func(name string, v, of int64, show func(int64) string) {
 		if v >= 0 && of > 0 {
@@ -358,7 +359,7 @@ func addresses(p *v1.Pod) string {
 	return strings.Join(ips, ", ")
 }
 
-// joinPath makes a path of names, which may have any bytes.
+// joinPath joins names to a path; names may have any bytes.
 func joinPath(names ...string) string {
 	for i, n := range names {
 		names[i] = url.PathEscape(n)
@@ -387,7 +388,7 @@ func age(t time.Time) string {
 	return duration.HumanDuration(max(time.Since(t), 0))
 }
 
-// bytesOf shows an amount of memory; "" if it is not known, which is below 0.
+// bytesOf formats an amount of memory; "" if it is unknown, which is below 0.
 func bytesOf(bytes int64) string {
 	n := float64(bytes)
 	if n < 0 {
@@ -409,7 +410,7 @@ func precision(n float64) int {
 	return 0
 }
 
-// millis shows thousandths of a CPU; "" if it is not known, which is below 0.
+// millis formats thousandths of a CPU; "" if it is unknown, which is below 0.
 func millis(n int64) string {
 	switch {
 	case n < 0:

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The plot of a chart, in units of its SVG. Right of it stand the values, below it the times.
+// The plot of a chart, in units of its SVG. The values are to the right of it, and the times below.
 const (
 	plotWidth, plotTop, plotBottom = 244, 8, 88
 	sparkWidth, sparkHeight        = 72, 16
 	sparkPoints                    = 36
 )
 
-// chart is a picture of the last hour.
+// chart is a chart of the last hour.
 type chart struct {
 	Title, Now    string
 	Text          string // all of it in words
@@ -25,39 +25,39 @@ type chart struct {
 	Limit         *mark // at which the kernel or the agent acts
 }
 
-// chartLine is a line of values, in pieces between which values are not known.
+// chartLine is a line of values. It has gaps where values are unknown.
 type chartLine struct {
 	Name   string
 	Pieces []string // points of an SVG polyline
 }
 
-// mark is a place on an axis.
+// mark is a position on an axis.
 type mark struct {
 	At   float64
 	Text string
 }
 
-// series are values to draw; those below 0 are not known.
+// series has the values of a line; values below 0 are unknown.
 type series struct {
 	name   string
 	values []int64
 }
 
-// plot says what a chart shows.
+// plot describes a chart.
 type plot struct {
 	title string
 	times []time.Time
 	lines []series
-	// top is the value of the upper edge, 0 for one that holds all values.
+	// top is the value at the upper edge; 0 means one that fits all values.
 	top int64
-	// limit is a value that must not be reached, 0 for none, and limitText what happens there.
+	// limit is the value at which something happens, 0 for none; limitText says what.
 	limit     int64
 	limitText string
 	show      func(int64) string
-	share     bool // of top, beside the last value
+	share     bool // also show the last value as a share of top
 }
 
-// chartOf draws a plot; false if no value is known.
+// chartOf returns the chart of a plot; false if no value is known.
 func chartOf(p plot, now time.Time) (chart, bool) {
 	c := chart{Title: p.title}
 	most, last := int64(-1), []string{}
@@ -109,7 +109,7 @@ func chartOf(p plot, now time.Time) (chart, bool) {
 // tenths rounds to one digit after the point.
 func tenths(v float64) float64 { return math.Round(v*10) / 10 }
 
-// pieces are the points of what is known.
+// pieces returns the known points, split at gaps.
 func pieces(times []time.Time, values []int64, place func(time.Time) float64, height func(int64) float64) (all []string) {
 	var b strings.Builder
 	end := func() {
@@ -164,7 +164,7 @@ func spark(values []int64) string {
 	return b.String()
 }
 
-// roundUp is the next number that people like for an axis.
+// roundUp returns the next round number for an axis.
 func roundUp(v int64) int64 {
 	if v < 1 {
 		return 1
@@ -184,7 +184,7 @@ func percent(of, all int64) string {
 	return fmt.Sprintf("%.0f %%", float64(of)/float64(all)*100)
 }
 
-// charts are those of the node.
+// charts returns the charts of the node.
 func (a *answers) charts() (all []chart) {
 	h := a.history
 	if h == nil {
@@ -205,7 +205,7 @@ func (a *answers) charts() (all []chart) {
 	return all
 }
 
-// capacity are the node's CPUs, in thousandths, and its memory; 0 is not known.
+// capacity returns the node's CPUs, in thousandths, and its memory; 0 is unknown.
 func (a *answers) capacity() (cpus, memory int64) {
 	if a.node == nil {
 		return 0, 0
@@ -213,7 +213,8 @@ func (a *answers) capacity() (cpus, memory int64) {
 	return a.node.Status.Capacity.Cpu().MilliValue(), a.node.Status.Capacity.Memory().Value()
 }
 
-// limit is the use from which pods are evicted for a signal of what is available; 0 is not known.
+// limit returns the usage at which pods are evicted for a signal of the available amount; 0 is
+// unknown.
 func (a *answers) limit(signal string, capacity int64) int64 {
 	if a.why == nil {
 		return 0

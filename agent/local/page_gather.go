@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// PageAgent answers questions about a node. A *local.Client is one.
+// PageAgent has the data for the page. *Client implements it.
 type PageAgent interface {
 	Pods(ctx context.Context) (*v1.PodList, error)
 	Pod(ctx context.Context, namespace, name string) (*v1.Pod, error)
@@ -33,30 +33,30 @@ type PageAgent interface {
 }
 
 const (
-	// answerTime is how long an answer may take.
+	// answerTime limits the wait for an answer.
 	answerTime = 5 * time.Second
 	maxEvents  = 40
 )
 
-// answers are what the agent says for the first page.
+// answers has the agent's answers for the first page.
 type answers struct {
 	at       time.Time
-	node     *v1.Node // nil, and the others: not known
+	node     *v1.Node // nil, as in other fields, if not known
 	why      *NodeWhy
 	pods     []v1.Pod
 	whys     map[types.UID]*Why
 	problems []Problem
 	images   *Images
-	next     []rank.Ranked // of memory, the first would be evicted first
+	next     []rank.Ranked // by memory; the first would be evicted first
 	used     map[types.UID]*statsapi.PodStats
 	summary  *statsapi.Summary
 	history  *Usage
 	events   []v1.Event
 	errs     []error // of what is missing
-	down     error   // why the agent does not say what pods there are
+	down     error   // why the agent did not list its pods
 }
 
-// gather asks the agent for all that the first page shows.
+// gather gets all answers that the first page needs.
 func gather(ctx context.Context, a PageAgent) *answers {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -83,7 +83,7 @@ func gather(ctx context.Context, a PageAgent) *answers {
 	ask(func() (err error) { o.problems, err = a.Problems(ctx); return err })
 	ask(func() (err error) { o.images, err = known(a.Images(ctx)); return err })
 	ask(func() (err error) { o.summary, err = known(a.Summary(ctx, true)); return err })
-	ask(func() error { o.node, _ = known(a.Node(ctx)); return nil })       // an agent need not have one
+	ask(func() error { o.node, _ = known(a.Node(ctx)); return nil })       // an agent may have none
 	ask(func() error { o.history, _ = known(a.History(ctx)); return nil }) // nor this
 	ask(func() error {
 		all, err := known(a.AllEvents(ctx))
@@ -113,7 +113,7 @@ func gather(ctx context.Context, a PageAgent) *answers {
 	return o
 }
 
-// known is an answer, or nil beside an error.
+// known returns an answer, or nil if there is an error.
 func known[T any](v *T, err error) (*T, error) {
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func known[T any](v *T, err error) (*T, error) {
 	return v, nil
 }
 
-// isBad reports whether a pod is not as it should be, by its explanation: w, or nil if that is
+// isBad reports whether a pod has a problem, according to its explanation w, which is nil if it is
 // not known.
 func isBad(p *v1.Pod, w *Why) bool {
 	if w != nil {
@@ -136,7 +136,8 @@ func isReady(p *v1.Pod) bool {
 	})
 }
 
-// evictedNext orders pods as a node that is short of memory would evict them.
+// evictedNext returns the pods in the order in which a node that is short of memory would evict
+// them.
 func evictedNext(a *answers) []rank.Ranked {
 	var all []rank.Candidate
 	for i := range a.pods {

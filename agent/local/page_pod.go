@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// tailLines and maxLog are what is shown of a log, and maxLogBytes what of all logs
+	// tailLines and maxLog limit what is shown of a log, and maxLogBytes what is shown of all logs
 	// of a pod.
 	tailLines   = 500
 	maxLog      = 1 << 20
 	maxLogBytes = 4 << 20
-	// probeMemory is how long a failed probe is told.
+	// probeMemory is how long a failed probe is shown.
 	probeMemory = 10 * time.Minute
 )
 
@@ -39,7 +39,7 @@ type podPage struct {
 	Charts      []chart
 	Containers  []container
 	Life        []moment
-	NoLife      error // why its events are not known
+	NoLife      error // why its events are unknown
 	Volumes     []podtext.Field
 	Labels      []podtext.Field
 	Annotations []podtext.Field
@@ -62,17 +62,17 @@ type container struct {
 	EnvNames           string
 }
 
-// use is what a container has of a resource, beside what it may have.
+// use is a container's usage of a resource, and its limit.
 type use struct {
 	Name, Used, Request, Limit string
-	Width                      int64 // of 100; below 0: there is no limit
+	Width                      int64 // percent of the limit; below 0: there is no limit
 	High                       bool
 }
 
-// probeState is a probe with how it fares.
+// probeState is a probe with its last result.
 type probeState struct{ Name, Check, Result, Class string }
 
-// moment is something that happened to a pod.
+// moment is an event in the history of a pod.
 type moment struct {
 	At                time.Time
 	Count             int32
@@ -121,14 +121,14 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 		o.Volumes = append(o.Volumes, podtext.Field{Name: pod.Spec.Volumes[i].Name, Value: podtext.Volume(&pod.Spec.Volumes[i])})
 	}
 	o.Labels, o.Annotations = fieldsOf(pod.Labels), fieldsOf(pod.Annotations)
-	if plainNames(namespace, name) { // else a shell would read it in another way
+	if plainNames(namespace, name) { // other names could be changed by a shell
 		for _, c := range []string{"why", "describe pod", "logs -f"} {
 			o.Commands = append(o.Commands, fmt.Sprintf("agent %s %s -n %s", c, name, namespace))
 		}
 		o.Commands = append(o.Commands, fmt.Sprintf("agent exec -it %s -n %s -- sh", name, namespace))
 	}
 	if r.URL.Query().Has("part") {
-		return o, nil // logs are followed, or as they were
+		return o, nil // the log is followed, or is that of a pod that is gone
 	}
 	containers := first(allContainers(pod), maxRows)
 	for _, c := range containers {
@@ -138,14 +138,15 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 	return o, nil
 }
 
-// plainNames reports whether names are such as Kubernetes allows.
+// plainNames reports whether all names are valid names of Kubernetes.
 func plainNames(names ...string) bool {
 	return !slices.ContainsFunc(names, func(s string) bool {
 		return s == "" || len(s) > 253 || s[0] == '-' || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") != ""
 	})
 }
 
-// allContainers are those of a pod, the ones that begin last first: these are what one looks for.
+// allContainers returns the containers of a pod, those that start last first, since these are
+// mostly the ones of interest.
 func allContainers(p *v1.Pod) []v1.Container {
 	all := slices.Concat(p.Spec.Containers, p.Spec.InitContainers)
 	for i := range p.Spec.EphemeralContainers {
@@ -173,7 +174,7 @@ func podFacts(p *v1.Pod, why *Why) (all []string) {
 	return all
 }
 
-// fieldsOf are the pairs of a map in the order of their names.
+// fieldsOf returns the entries of a map, sorted by name.
 func fieldsOf(m map[string]string) (all []podtext.Field) {
 	for name, value := range m {
 		all = append(all, podtext.Field{Name: name, Value: value})
@@ -182,7 +183,7 @@ func fieldsOf(m map[string]string) (all []podtext.Field) {
 	return first(all, maxRows)
 }
 
-// podCharts are those of a pod, against the limits of all its containers together.
+// podCharts returns the charts of a pod. Their limits are the sums of its containers' limits.
 func podCharts(p *v1.Pod, h *Usage, now time.Time) (all []chart) {
 	u := h.Pods[string(p.UID)]
 	for _, c := range []plot{
@@ -197,7 +198,7 @@ func podCharts(p *v1.Pod, h *Usage, now time.Time) (all []chart) {
 	return all
 }
 
-// limitOf is the sum of the limits of a pod's containers, 0 if one has none.
+// limitOf returns the sum of the limits of a pod's containers; 0 if one has no limit.
 func limitOf(p *v1.Pod, name v1.ResourceName) (sum int64) {
 	for i := range p.Spec.Containers {
 		q, ok := p.Spec.Containers[i].Resources.Limits[name]
@@ -209,7 +210,7 @@ func limitOf(p *v1.Pod, name v1.ResourceName) (sum int64) {
 	return sum
 }
 
-// amount is a quantity as it is measured: CPUs in thousandths.
+// amount returns a quantity in the unit of measurement: thousandths for CPUs.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -268,7 +269,7 @@ func containersOf(p *v1.Pod, used *statsapi.PodStats, events []v1.Event, now tim
 	return all
 }
 
-// stateOf is a container's state in words, and how that is.
+// stateOf returns a container's state in words, and its class.
 func stateOf(s v1.ContainerState, now time.Time) (text, class string) {
 	switch {
 	case s.Running != nil:
@@ -287,7 +288,7 @@ func stateOf(s v1.ContainerState, now time.Time) (text, class string) {
 	}
 }
 
-// endText is how a container ended.
+// endText describes the end of a container.
 func endText(t *v1.ContainerStateTerminated) string {
 	s := fmt.Sprintf("ended with exit code %d", t.ExitCode)
 	if t.Reason != "" && t.Reason != "Error" {
@@ -305,7 +306,7 @@ func endText(t *v1.ContainerStateTerminated) string {
 	return s
 }
 
-// probeOf is a probe with its last result, as far as the status and the events say it.
+// probeOf returns a probe with its last result, according to the status and the events.
 func probeOf(f podtext.Field, s *v1.ContainerStatus, name string, events []v1.Event, now time.Time) probeState {
 	p := probeState{Name: f.Name, Check: f.Value}
 	if s.State.Running == nil {
@@ -331,7 +332,7 @@ func probeOf(f podtext.Field, s *v1.ContainerStatus, name string, events []v1.Ev
 	return p
 }
 
-// usesOf are what a container uses of what it may use.
+// usesOf returns a container's usage of its resources.
 func usesOf(c *v1.Container, pod *statsapi.PodStats) []use {
 	cpu, memory := int64(-1), int64(-1)
 	if pod != nil {
@@ -364,7 +365,7 @@ func usesOf(c *v1.Container, pod *statsapi.PodStats) []use {
 	return all
 }
 
-// lifeOf is what happened to a pod, the newest first.
+// lifeOf returns the history of a pod, newest first.
 func lifeOf(p *v1.Pod, events []v1.Event) []moment {
 	var all []moment
 	add := func(at time.Time, class, what, text string) {
@@ -404,7 +405,7 @@ func lifeOf(p *v1.Pod, events []v1.Event) []moment {
 	return first(all, maxEvents)
 }
 
-// tail returns the last lines of a container's log, of which the first most bytes.
+// tail returns the last lines of a container's log, at most the given number of bytes.
 func (p *Page) tail(ctx context.Context, namespace, name, container string, most int) string {
 	log, err := p.cfg.Agent.Log(ctx, namespace, name, LogOptions{Container: container, Tail: tailLines})
 	if err != nil {

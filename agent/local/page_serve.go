@@ -10,11 +10,11 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// maxConnections is how many connections of browsers there may be.
+// maxConnections limits the connections of browsers.
 const maxConnections = 256
 
-// Serve answers on l, which it closes, until ctx ends.
-// It returns nil when ctx ends. Whoever knows token gets in; see [WithToken].
+// Serve serves the page on l until ctx ends, then closes l and returns nil. Clients need the token;
+// see [WithToken].
 func (p *Page) Serve(ctx context.Context, l net.Listener, token string, hosts ...string) error {
 	srv := httpbound.New(httpbound.Config{Handler: WithToken(p, token, hosts...), MaxHead: 64 << 10, Connections: maxConnections, Log: p.cfg.Log})
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }

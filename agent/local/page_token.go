@@ -10,10 +10,10 @@ import (
 
 const cookieName = "nodewright-ui"
 
-// WithToken lets in who knows a token: by ?token=TOKEN, which is answered with a cookie
-// and the same page without it, or by that cookie. Requests whose Host is neither
-// localhost, nor an IP address, nor one of hosts are refused: a name that somebody else
-// has point to this machine gets nobody in.
+// WithToken admits clients that send a token: as ?token=TOKEN, which is answered with a cookie and
+// a redirect to the page without the token, or as that cookie. Requests whose Host is neither
+// localhost, nor an IP address, nor one of hosts are refused, so that a foreign name that resolves
+// to this machine cannot be used (DNS rebinding).
 func WithToken(next http.Handler, token string, hosts ...string) http.Handler {
 	known := func(got string) bool {
 		a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(token))
@@ -38,7 +38,7 @@ func WithToken(next http.Handler, token string, hosts ...string) http.Handler {
 	})
 }
 
-// ours reports whether a request was meant for this machine.
+// ours reports whether a Host header names this machine.
 func ours(host string, hosts []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// PageConfig holds what a Page needs.
+// PageConfig configures a Page.
 type PageConfig struct {
 	Agent PageAgent   // required
 	Log   *zap.Logger // silent
@@ -27,24 +27,24 @@ type PageConfig struct {
 type Page struct {
 	cfg PageConfig
 	mux *http.ServeMux
-	// pages are the templates of all pages. They are made by NewPage: a variable of the package would link
-	// them, and with them every method, into programs without a page.
+	// pages has the templates of all pages. NewPage parses them: a package variable would link
+	// html/template, and with it every method, into programs without a page.
 	pages *template.Template
 	slots chan struct{} // pages that are being made
-	logs  chan struct{} // logs that are being followed
+	logs  chan struct{} // has a value for each followed log
 
 	mu   sync.Mutex
-	last *answers // the last whole ones, for when the agent does not answer; nil: there are none
+	last *answers // the last complete answers, for when the agent does not answer; nil: none yet
 }
 
 const (
 	maxPages = 8
 	maxLogs  = 32
-	// followTime is how long a log is followed.
+	// followTime limits how long a log is followed.
 	followTime = 8 * time.Hour
 	// pageReaderPatience is how long a browser may leave an answer unread.
 	pageReaderPatience = time.Minute
-	// pagePolicy has a page get nothing from elsewhere, and run and look like nothing but its own files.
+	// pagePolicy allows a page to load only its own styles, scripts and data.
 	pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
@@ -85,17 +85,17 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// content is what a page shows.
+// content is the content of a page.
 type content interface{ Live() live }
 
-// frame is what page.html shows.
+// frame is the input of page.html.
 type frame struct {
-	Kind, Root string // Root leads to the first page
-	Version    string // of the files beside the page
+	Kind, Root string // Root is the path to the first page
+	Version    string // of the page's static files
 	Content    content
 }
 
-// failed is the content of a page that could not be made.
+// failed is the content of a page that could not be created.
 type failed struct {
 	Code int
 	Text string
@@ -103,7 +103,7 @@ type failed struct {
 
 func (f failed) Live() live { return live{Title: f.Text} }
 
-// page answers with a whole page, or with ?part with what changes of it.
+// page answers with a whole page, or with ?part with the part of it that changes.
 func (p *Page) page(kind, root string, make func(context.Context, *http.Request) (content, error)) http.HandlerFunc {
 	version := assetVersion()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +144,8 @@ func (p *Page) page(kind, root string, make func(context.Context, *http.Request)
 	}
 }
 
-// assetVersion changes with the files beside the page, so that browsers keep them until then.
+// assetVersion returns a version that changes with the page's static files, so that browsers can
+// cache them.
 func assetVersion() string {
 	h := sha256.New()
 	for _, name := range []string{"page.css", "page.js"} {
@@ -170,7 +171,7 @@ func asset(name, kind string) http.HandlerFunc {
 	}
 }
 
-// logOptions reads what is asked of a log.
+// logOptions parses the query of a request for a log.
 func logOptions(r *http.Request) (LogOptions, error) {
 	q := r.URL.Query()
 	o := LogOptions{Container: r.PathValue("container"), Follow: q.Has("follow"), Previous: q.Has("previous"), Timestamps: q.Has("timestamps"), Tail: tailLines}
@@ -191,7 +192,7 @@ func logOptions(r *http.Request) (LogOptions, error) {
 	return o, nil
 }
 
-// log answers with the last part of a container's log, and with ?follow goes on. With ?download it
+// log answers with the last part of a container's log; with ?follow it continues. With ?download it
 // is a file.
 func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	select {
@@ -228,7 +229,7 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Disposition", `attachment; filename="`+file+`"`)
 	}
 	rc := http.NewResponseController(w)
-	_ = rc.Flush() // so that a browser knows at once that there is a log, though it be silent
+	_ = rc.Flush() // so that a browser knows at once that there is a log, even if it is silent
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := log.Read(buf)

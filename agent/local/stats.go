@@ -11,8 +11,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Measurer is an [Agent] that says what the node uses. What is returned
-// beside an error is what could be read.
+// Measurer is an [Agent] that measures the usage of its node. With an error, the result has what
+// could be read.
 type Measurer interface {
 	Summary(ctx context.Context) (*statsapi.Summary, error)
 	// CPUAndMemory is a Summary without file systems, networks and volumes.
@@ -22,8 +22,8 @@ type Measurer interface {
 // onlyCPUAndMemory is the kubelet's name of the parameter.
 const onlyCPUAndMemory = "only_cpu_and_memory"
 
-// summary answers as the kubelet's /stats/summary. What could not be read is
-// missing, and told in a header of its own (RFC 7234, 5.5, warn-code 199).
+// summary answers like the kubelet's /stats/summary. Values that could not be read are missing, and
+// a Warning header says so (RFC 7234, 5.5, warn-code 199).
 func (h *handler) summary(w http.ResponseWriter, r *http.Request) {
 	m, ok := h.agent.(Measurer)
 	if !ok {
@@ -56,8 +56,7 @@ func (h *handler) summary(w http.ResponseWriter, r *http.Request) {
 	reply(w, s)
 }
 
-// Summary asks what the node uses; with small, without file systems, networks
-// and volumes.
+// Summary returns the usage of the node; with small, without file systems, networks and volumes.
 func (c *Client) Summary(ctx context.Context, small bool) (*statsapi.Summary, error) {
 	var s statsapi.Summary
 	return &s, c.get(ctx, "/stats/summary?"+onlyCPUAndMemory+"="+strconv.FormatBool(small), &s)

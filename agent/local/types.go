@@ -13,39 +13,37 @@ import (
 // ErrNoAgent means that nothing listens on the socket of a [Client].
 var ErrNoAgent = errors.New("no agent answers")
 
-// ErrNotFound means that the agent knows no such pod or container. The HTTP
-// side answers 404 with the error's text.
+// ErrNotFound means that there is no such pod or container. Over HTTP the answer is 404 with the
+// error's text.
 var ErrNotFound = errors.New("not found")
 
-// Agent is what this package asks of a node agent. All methods may be called
-// at any time from any goroutine; what they return is the caller's own.
+// Agent is the used part of a node agent. All methods may be called at any time from any goroutine;
+// the caller may change the results.
 type Agent interface {
-	// Pods lists every known pod with its current status, those being
-	// terminated included.
+	// Pods returns every known pod with its current status, including terminating pods.
 	Pods() []*v1.Pod
-	// Events lists the remembered events of a pod, oldest first.
+	// Events returns the stored events of a pod, oldest first.
 	Events(pod *v1.Pod) []v1.Event
-	// AllEvents lists the remembered events of all pods and of the node, oldest first; those of pods
-	// that are gone, too.
+	// AllEvents returns the stored events of all pods and of the node, oldest first, including
+	// those of pods that are gone.
 	AllEvents() []v1.Event
-	// Why says what the agent does about a pod, and what it waits for.
+	// Why explains the state of a pod, and what it waits for.
 	Why(pod *v1.Pod) Why
-	// LogPath is the file of a container's current log, or of the instance
-	// before it.
+	// LogPath returns the log file of a container's newest instance, or of the previous one.
 	LogPath(pod *v1.Pod, container string, previous bool) (string, error)
 	// Exec prepares a command in a running container and returns the URL
 	// where the runtime streams it.
 	Exec(ctx context.Context, pod *v1.Pod, r ExecRequest) (url string, err error)
-	// Problems lists the manifests that were refused or are held back.
+	// Problems returns the manifests that were refused or are held back.
 	Problems() []Problem
-	// Healthy returns nil, or what is wrong with the agent.
+	// Healthy returns an error if the agent is not healthy.
 	Healthy() error
 }
 
-// LogKeeper is an [Agent] that says where its logs are: no link below that
-// directory leads to one, and what is not below it is none.
+// LogKeeper is an [Agent] that names the directory of its logs. Only files below that directory are
+// logs, and links below it are not followed.
 type LogKeeper interface {
-	// LogsDir is the directory that all logs of containers are below.
+	// LogsDir returns the directory of all container logs.
 	LogsDir() string
 }
 
@@ -59,32 +57,33 @@ type Why struct {
 	// Stage is sync, terminating, terminated, or waiting for a pod that
 	// has no worker (a rejected one, or one that no worker has begun with yet).
 	Stage string `json:"stage"`
-	// Doing says what the worker does at this moment; "" when it sleeps.
+	// Doing is the current work of the pod's worker; "" if it does nothing.
 	Doing string    `json:"doing,omitempty"`
 	Since time.Time `json:"since"`
 	// WaitingFor says in one line what has to happen next.
 	WaitingFor string `json:"waitingFor,omitempty"`
-	// NextAt is when the agent acts by itself at the latest; zero if it
-	// only waits for an event.
+	// NextAt is the latest time at which the agent acts by itself; zero if it only waits for an
+	// event.
 	NextAt     time.Time `json:"nextAt"`
 	NextReason string    `json:"nextReason,omitempty"`
 	LastError  string    `json:"lastError,omitempty"`
 	Failures   int       `json:"failures,omitempty"`
-	// Good reports that the pod is as it should be. Otherwise Cause says why it is not, in a line
-	// that goes on after State, such as "does not run", and Evidence has what shows it.
+	// Good reports that the pod is in the wanted state. Otherwise State and Cause, which continues
+	// the sentence of State, such as "does not run", describe the problem, and Evidence has its
+	// evidence.
 	Good     bool     `json:"good"`
 	State    string   `json:"state"`
 	Cause    string   `json:"cause,omitempty"`
 	Evidence []string `json:"evidence,omitempty"`
 	// Next is what the agent tries by itself at NextAt, such as "next start".
 	Next string `json:"next,omitempty"`
-	// Do has what a person can do, a line each.
+	// Do lists what a person can do, a line each.
 	Do []string `json:"do,omitempty"`
-	// Manifest is the file that the pod comes from, "" if it is of none.
+	// Manifest is the file of the pod; "" if it has none.
 	Manifest string `json:"manifest,omitempty"`
 }
 
-// Summary says in a sentence how the pod is, and why.
+// Summary returns the state of the pod and its cause in one sentence.
 func (w *Why) Summary() string {
 	switch {
 	case !w.Good:
@@ -96,8 +95,8 @@ func (w *Why) Summary() string {
 	}
 }
 
-// Lines is the whole answer for people, as "agent why" prints it: the pod's name and the summary,
-// and what follows indented.
+// Lines returns the whole answer as "agent why" prints it: the pod's name and the summary, then the
+// rest, indented.
 func (w *Why) Lines(now time.Time) []string {
 	lines := w.Details(now)
 	lines[0] = w.Namespace + "/" + w.Name + " " + lines[0]
@@ -107,8 +106,8 @@ func (w *Why) Lines(now time.Time) []string {
 	return lines
 }
 
-// Details is the whole answer, a line each: the summary, the evidence, what the agent tries next
-// and what a person can do.
+// Details returns the whole answer, a line each: the summary, the evidence, what the agent tries
+// next, and what a person can do.
 func (w *Why) Details(now time.Time) []string {
 	lines := append([]string{w.Summary()}, w.Evidence...)
 	if !w.Good && !w.NextAt.IsZero() {
@@ -124,7 +123,7 @@ func (w *Why) Details(now time.Time) []string {
 	return lines
 }
 
-// ExecRequest asks for a command in a container.
+// ExecRequest requests a command in a container.
 type ExecRequest struct {
 	// Container may be "" for the pod's first container.
 	Container string   `json:"container,omitempty"`
@@ -133,23 +132,23 @@ type ExecRequest struct {
 	TTY       bool     `json:"tty,omitempty"`
 }
 
-// Streamer is an [Agent] that joins clients to what runs in its pods.
+// Streamer is an [Agent] that connects clients to the processes and ports of its pods.
 type Streamer interface {
 	// Attach returns the URL of the streams of a running container's first process, and whether it
-	// has a terminal and standard input: the container decides, and not the client.
+	// has a terminal and standard input: these depend on the container, not on the request.
 	Attach(ctx context.Context, pod *v1.Pod, r AttachRequest) (AttachReply, error)
 	// PortForward returns the URL where the runtime forwards connections to ports of a running pod.
 	PortForward(ctx context.Context, pod *v1.Pod) (url string, err error)
 }
 
-// AttachRequest asks for the streams of a container.
+// AttachRequest requests the streams of a container.
 type AttachRequest struct {
 	// Container may be "" for the pod's first container.
 	Container string `json:"container,omitempty"`
 	Stdin     bool   `json:"stdin,omitempty"`
 }
 
-// AttachReply has the URL of a container's streams, which speaks the Kubernetes remote command
+// AttachReply has the URL of a container's streams. Its protocol is Kubernetes' remote command
 // protocol.
 type AttachReply struct {
 	URL   string `json:"url"`
@@ -159,8 +158,8 @@ type AttachReply struct {
 
 // ExecReply has the URL of a command's streams, or of forwarded ports.
 type ExecReply struct {
-	// URL speaks the Kubernetes remote command protocol. unix://SOCKET/METHOD/TOKEN is
-	// one of a unix socket.
+	// URL is for Kubernetes' remote command protocol. unix://SOCKET/METHOD/TOKEN is a URL of a unix
+	// socket.
 	URL string `json:"url"`
 }
 
@@ -173,11 +172,12 @@ type Problem struct {
 	Pod      string `json:"pod,omitempty"`      // namespace/name, if it could be read
 	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`
-	// Kept reports that an earlier, good version stays in effect.
+	// Kept reports that an earlier valid version stays in effect.
 	Kept bool `json:"kept,omitempty"`
 }
 
-// Place is the file, with the line if that is known, as editors take it; or else the source.
+// Place returns the file, with the line if it is known, in the format of editors; without a file,
+// the source.
 func (p *Problem) Place() string {
 	switch {
 	case p.File == "":
@@ -189,7 +189,7 @@ func (p *Problem) Place() string {
 	}
 }
 
-// Text is the mistake without its place in files.
+// Text returns the problem without its place.
 func (p *Problem) Text() string {
 	if p.Field == "" {
 		return p.Reason
@@ -197,18 +197,18 @@ func (p *Problem) Text() string {
 	return p.Field + ": " + p.Reason
 }
 
-// LogOptions selects what of a log is sent.
+// LogOptions selects the part of a log to send.
 type LogOptions struct {
 	// Container may be "" for the pod's first container.
 	Container string
-	// Previous asks for the instance before the current one.
+	// Previous selects the previous instance.
 	Previous bool
-	// Follow goes on until the container ends or the caller leaves.
+	// Follow continues until the container ends or the client leaves.
 	Follow bool
-	// Timestamps puts each line's time (RFC 3339 with nanoseconds) before it.
+	// Timestamps adds each line's time (RFC 3339 with nanoseconds).
 	Timestamps bool
-	// Tail is the number of lines to start with; negative means all.
+	// Tail is the number of last lines to begin with; a negative number means all.
 	Tail int64
-	// Since drops lines that are older; the zero time drops none.
+	// Since drops older lines; the zero time drops none.
 	Since time.Time
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/nodewright/nodewright/pleg"
 )
 
-// Part is one concern of a node agent. Its name is unique among the parts of an
-// agent, and constant: it stands in logs, metrics and answers to "why".
+// Part is one optional concern of a node agent. Its name is constant and unique among the parts of
+// an agent: it appears in logs, metrics and the output of "agent why".
 type Part interface {
 	Name() string
 }
 
 // Joiner is a Part that calls its agent's Host.
 type Joiner interface {
-	// Join is called once, by agent.New, in the order of the parts, when the
-	// agent is complete and at rest. An error keeps the agent from being made. A
-	// part that belongs to another agent already returns one.
+	// Join is called once, by agent.New, in the order of the parts, when the agent is complete but
+	// does not run. After an error agent.New fails. A part that already belongs to another agent
+	// returns an error.
 	Join(Host) error
 }
 
@@ -59,17 +59,16 @@ type Housekeeper interface {
 
 // Sweeper is a Part with state for each pod, which has to be removed when the pod is gone.
 type Sweeper interface {
-	// Sweep removes, off the loop, the state of pods that known does not
-	// report. It is called only after every source has delivered its pods and the
-	// runtime has been listed. Sweeps never overlap.
+	// Sweep removes the state of pods for which known returns false. It is called off the loop, and
+	// only after every source has delivered its pods and the runtime has been listed. Sweeps never
+	// overlap.
 	Sweep(ctx context.Context, known func(types.UID) bool) error
 }
 
 // Explainer is a Part that knows why a pod waits.
 type Explainer interface {
-	// Explain returns in one line what the pod waits for in this part, or "" for
-	// nothing. "agent why" shows it before the error with which the part lets the
-	// pod wait.
+	// Explain returns in one line what the pod waits for in this part; "" if it does not wait.
+	// "agent why" shows it before the error of the part.
 	Explain(pod *v1.Pod) string
 }
 
@@ -109,11 +108,10 @@ type Starter interface {
 // Preparer is a Part with work that has to be done before a pod's containers are
 // created.
 type Preparer interface {
-	// Prepare is called in the pod's worker in each sync, after the pod's volumes
-	// and cgroup are made and before its sandbox is. It must be idempotent. It may
-	// block until ctx ends, which delays this pod only. An error fails the sync,
-	// which is repeated after a back-off; its reason is shown if it has a method
-	// Reason() string.
+	// Prepare is called in the pod's worker in each sync, after the pod's volumes are mounted and
+	// its cgroup is created, and before its sandbox is created. It must be idempotent. It may block
+	// until ctx ends, which delays this pod only. An error fails the sync, which is repeated after
+	// a back-off; its reason is shown if it has a method Reason() string.
 	Prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) error
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Count describes how many there are of an extended resource; see [fit.Count].
+// Count is the number of units of an extended resource; see [fit.Count].
 type Count = fit.Count
 
 // Provider is a Part that offers extended resources.
 type Provider interface {
-	// Resources returns the counts of its extended resources. It reads memory only. The
-	// map is the caller's.
+	// Resources returns the counts of the part's extended resources. It reads memory only. The
+	// caller may change the map.
 	Resources() map[v1.ResourceName]Count
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// RunningContainers returns, by pod, the names of the containers that run or may run, from the
-// last observations. A pod that could not be observed is logged and has none.
+// RunningContainers returns the names of the containers that run or may run, by pod, from the last
+// observations. A pod that could not be observed is logged and has no entry.
 func RunningContainers(rt Runtime, log *zap.Logger) map[types.UID][]string {
 	out := map[types.UID][]string{}
 	for _, l := range rt.RuntimePods() {

@@ -9,9 +9,9 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 )
 
-// Store keeps small values over a restart of the agent; see [checkpoint.Lazy]. A part must not
-// call it on the loop, or with a lock that the loop takes: a call can take half a minute
-// until it gives up a disk that hangs.
+// Store stores small values over a restart of the agent; see [checkpoint.Lazy]. A part must not
+// call it on the loop, or with a lock that the loop takes: if the disk hangs, a call returns after
+// half a minute.
 type Store interface {
 	// Read returns an error that wraps fs.ErrNotExist if there is no value.
 	Read(key string) ([]byte, error)
@@ -20,8 +20,8 @@ type Store interface {
 	Keys() ([]string, error)
 }
 
-// AsideStore is a [Store] that can set a value aside. An implementation can assert that it is
-// one at compile time:
+// AsideStore is a [Store] that can rename a value that cannot be decoded. An implementation can
+// assert this at compile time:
 //
 //	var _ part.AsideStore = (*Mine)(nil)
 type AsideStore interface {
@@ -38,13 +38,13 @@ type ContextDeleter interface {
 	DeleteContext(ctx context.Context, key string) error
 }
 
-// DirStore is a [Store] in a directory, which is made with the first value.
+// DirStore is a [Store] in a directory, which is created with the first value.
 type DirStore interface {
 	Dir() string
 }
 
-// SetAside sets aside a value that cannot be decoded, so that a person can look at it: see
-// [checkpoint.Store.SetAside]. It does nothing if the store is no [AsideStore].
+// SetAside renames a value that cannot be decoded, so that a person can look at it: see
+// [checkpoint.Store.SetAside]. It does nothing if the store is not an [AsideStore].
 func SetAside(s Store, key string, cause error) error {
 	if a, ok := s.(AsideStore); ok {
 		return a.SetAside(key, cause)
@@ -52,8 +52,8 @@ func SetAside(s Store, key string, cause error) error {
 	return nil
 }
 
-// Write writes a value to a store, and returns when ctx ends if the store is a [ContextWriter].
-// Another store waits for its disk. See [checkpoint.Store.WriteContext].
+// Write writes a value to a store. If the store is a [ContextWriter], it returns when ctx ends;
+// otherwise it waits for the disk. See [checkpoint.Store.WriteContext].
 func Write(ctx context.Context, s Store, key string, value []byte) error {
 	if c, ok := s.(ContextWriter); ok {
 		return c.WriteContext(ctx, key, value)
@@ -70,8 +70,8 @@ func Delete(ctx context.Context, s Store, key string) error {
 	return s.Delete(key)
 }
 
-// OpenStore returns the store in dir, which is made when the first value is
-// written. A value that is found damaged is set aside with a line in the log.
+// OpenStore returns the store in dir, which is created when the first value is written. A damaged
+// value is renamed and logged.
 func OpenStore(dir string, log *zap.Logger) *checkpoint.Lazy { return openStore(dir, log, false) }
 
 // OpenVolatileStore is [OpenStore] without fsync, for values that need not survive a power

@@ -29,55 +29,52 @@ type CollectionRuntime interface {
 	logrotate.Runtime
 }
 
-// CollectionConfig defines what is removed of images, dead containers and logs, and when.
-// Runtime and Images are required; the zero value of every other field means the
-// default named beside it, which is the kubelet's.
+// CollectionConfig configures the garbage collection of images, dead containers and logs. Runtime
+// and Images are required; the zero value of every other field means the default named beside it,
+// which is the kubelet's.
 type CollectionConfig struct {
 	Runtime CollectionRuntime
 	Images  crigc.ImageService
 
-	// ImagePolicy says when images go; gc.DefaultImagePolicy().
+	// ImagePolicy says when images are removed; gc.DefaultImagePolicy().
 	ImagePolicy *gc.ImagePolicy
-	// PinnedImages are the names of images that are never removed, beside those that the
+	// PinnedImages are the names of images that are never removed, in addition to those that the
 	// runtime pins: see gc.ImageConfig.
 	PinnedImages []string
-	// ContainerPolicy is how many dead containers are kept;
-	// gc.DefaultContainerPolicy().
+	// ContainerPolicy says how many dead containers are kept; gc.DefaultContainerPolicy().
 	ContainerPolicy *gc.ContainerPolicy
-	// Logs says when logs are rotated.
+	// Logs configures log rotation.
 	Logs LogRotation
 
-	// PodLogsDir is where the runtime writes container logs; /var/log/pods.
+	// PodLogsDir is the directory to which the runtime writes container logs; /var/log/pods.
 	PodLogsDir string
-	// ContainerLogsDir has links to logs; there is none.
+	// ContainerLogsDir is a directory of links to logs; none.
 	ContainerLogsDir string
 
-	// Store remembers over restarts when images were used last; they are
-	// forgotten.
+	// Store stores when images were last used, over a restart; nil: it is not stored.
 	Store part.Store
-	// Log is the agent's own; below it the blocks have names of theirs: imagegc,
-	// containergc, logrotate. Silent.
+	// Log is the agent's logger. The blocks use the names imagegc, containergc and logrotate below
+	// it. Default: nothing is logged.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer // not exported
 }
 
-// LogRotation defines when the logs of containers are rotated. The zero value of a
-// field means the default named beside it.
+// LogRotation configures the rotation of container logs. The zero value of a field means the
+// default named beside it.
 type LogRotation struct {
-	// Off leaves logs as they are.
+	// Off disables rotation.
 	Off bool
-	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how many
-	// files a container has at most; 10 MiB and 5.
+	// MaxSize is the size in bytes from which a log is rotated. MaxFiles limits the files of a
+	// container. 10 MiB and 5.
 	MaxSize  int64
 	MaxFiles int
-	// PodBudget bounds the bytes of all logs of a pod; 0 does not.
+	// PodBudget limits the bytes of all logs of a pod; 0 means no limit.
 	PodBudget int64
-	// Workers is how many rotated logs are compressed at a time; 1.
+	// Workers limits how many rotated logs are compressed at a time; 1.
 	Workers int
-	// Longest is the longest time between two looks at a log that grows; 10s.
+	// Longest is the longest time between two checks of a growing log; 10s.
 	Longest time.Duration
-	// Poll has logs at rest looked at that often too, instead of having the
-	// kernel notify of writes to them.
+	// Poll checks logs that do not grow at that interval too, instead of watching them.
 	Poll bool
 }
 
@@ -158,10 +155,10 @@ type Collection struct {
 	garbage part.Garbage
 
 	mu sync.Mutex
-	// stale is when something of a pod was removed last: observations from
-	// before are out of date.
+	// stale has the time at which an object of a pod was last removed: earlier observations are
+	// outdated.
 	stale map[types.UID]time.Time
-	held  map[types.UID]*gc.ImageHold // of pods whose worker is at work
+	held  map[types.UID]*gc.ImageHold // of pods whose worker is running
 }
 
 var (
@@ -172,7 +169,7 @@ var (
 	_ part.Sweeper        = (*Collection)(nil)
 )
 
-// NewCollection checks cfg and returns a Part at rest.
+// NewCollection checks cfg and returns a part.
 func NewCollection(cfg CollectionConfig) (*Collection, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -224,7 +221,7 @@ func (p *Collection) newLogs() (err error) {
 	return err
 }
 
-// nodeEvents are events about the node, as the blocks record them.
+// nodeEvents records events of the node for the blocks.
 type nodeEvents struct{ *Collection }
 
 func (e nodeEvents) Event(eventType, reason, message string) {
@@ -247,9 +244,9 @@ func (p *Collection) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it collects until ctx ends. Logs are rotated and
-// dead containers removed once it is known what runs; images once it is known
-// what is to run.
+// Run implements part.Runner: it collects until ctx ends. Log rotation and the removal of dead
+// containers start when the runtime has been listed, and the removal of images when every source
+// has delivered.
 func (p *Collection) Run(ctx context.Context) error {
 	if !closed(ctx, p.host.Listed()) {
 		return nil
@@ -279,9 +276,8 @@ func closed(ctx context.Context, c <-chan struct{}) bool {
 	}
 }
 
-// Sweep implements part.Sweeper: it removes the log directories of pods that are
-// gone, and links to logs that do not exist any more. Which pods are gone the
-// agent says.
+// Sweep implements part.Sweeper: it removes the log directories of pods that are gone, and broken
+// links to logs. The agent decides which pods are gone.
 func (p *Collection) Sweep(ctx context.Context, _ func(types.UID) bool) error {
 	p.forgetStale(time.Now())
 	if _, err := p.containers.Sweep(ctx); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// staleFor is for how long it is remembered that something of a pod was removed.
-// After that the runtime has been listed anew, whatever happened.
+// staleFor is how long the removal of an object of a pod is remembered. By then the runtime has
+// been listed again.
 const staleFor = 10 * time.Minute
 
-// Hold implements part.Holder. Nothing of the pod is removed until it is released,
-// neither its containers nor the images it asks for with HoldImage: by then the
-// runtime shows the containers that were made of them.
+// Hold implements part.Holder. Until release, neither the pod's containers nor the images of its
+// HoldImage calls are removed. After release, the runtime shows the containers that use these
+// images.
 func (p *Collection) Hold(ctx context.Context, uid types.UID) (since time.Time, release func(), err error) {
 	free, err := p.containers.Hold(ctx, uid)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *Collection) HoldImage(ctx context.Context, uid types.UID, image string,
 	p.mu.Lock()
 	h := p.held[uid]
 	p.mu.Unlock()
-	if h == nil { // of a sync that is over: nobody uses the image
+	if h == nil { // the sync has ended, so nothing uses the image
 		_, err := ensure(ctx)
 		return err
 	}
@@ -56,16 +56,15 @@ func (p *Collection) HoldImage(ctx context.Context, uid types.UID, image string,
 		if err != nil {
 			return err
 		}
-		// An image that was removed under another name meanwhile is asked for
-		// again.
+		// An image that was removed under another name meanwhile is provided again.
 		if intact, err := look.Got(ctx, id); intact || err != nil {
 			return err
 		}
 	}
 }
 
-// KeepDead implements part.Holder. A policy with a minimum age is for the
-// collector alone.
+// KeepDead implements part.Holder. With a minimum age in the policy, only the collector removes
+// dead containers.
 func (p *Collection) KeepDead() int {
 	policy := gc.DefaultContainerPolicy()
 	if p.cfg.ContainerPolicy != nil {

@@ -9,35 +9,33 @@ import (
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
-// maxQueued bounds the pods and containers that wait in a logQueue: some dozen
-// times what runs on a large node.
+// maxQueued limits the pods and containers in a logQueue, far above those of a large node.
 const maxQueued = 8192
 
-// rotator watches logs; *logrotate.Manager does. Its methods may wait for a disk:
-// the manager's lock is held while a watch of a file is added.
+// rotator watches logs; *logrotate.Manager implements it. Its methods may wait for a disk, since
+// the manager holds its lock while it adds a watch.
 type rotator interface {
 	Watch(logrotate.Log)
 	Forget(container string)
 }
 
-// logQueue hands what happened in the runtime over from the agent's loop to a
-// goroutine that may wait. Each pod and each container is in it once.
+// logQueue passes changes in the runtime from the agent's loop to a goroutine that may wait. Each
+// pod and each container is in it at most once.
 type logQueue struct {
-	wake chan struct{} // something is there; capacity 1
+	wake chan struct{} // the queue is not empty; capacity 1
 
 	mu    sync.Mutex
-	pods  map[types.UID]bool // whose running containers are to be watched
-	ended map[string]bool    // containers whose logs are to be forgotten
-	full  bool               // something was dropped since the last take
+	pods  map[types.UID]bool // pods whose running containers are to be watched
+	ended map[string]bool    // containers whose logs are no longer watched
+	full  bool               // a change was dropped since the last take
 }
 
 func newLogQueue() logQueue {
 	return logQueue{wake: make(chan struct{}, 1), pods: map[types.UID]bool{}, ended: map[string]bool{}}
 }
 
-// put adds a pod of which something has changed, and its containers that have
-// ended. It does not block. It returns true when the queue has just become full:
-// until the next take everything that is new is dropped.
+// put adds a changed pod and its ended containers. It does not block. It returns true when the
+// queue becomes full: until the next take, new entries are dropped.
 func (q *logQueue) put(pod types.UID, ended []string) (overflow bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,7 +54,7 @@ func (q *logQueue) put(pod types.UID, ended []string) (overflow bool) {
 	return false
 }
 
-// take empties the queue.
+// take returns the entries and empties the queue.
 func (q *logQueue) take() (pods map[types.UID]bool, ended map[string]bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,8 +63,8 @@ func (q *logQueue) take() (pods map[types.UID]bool, ended map[string]bool) {
 	return pods, ended
 }
 
-// run takes from the queue until ctx ends. A pod that cannot be looked at now is
-// left to the next event about it, and to the rotator's own looks.
+// run handles the entries until ctx ends. If a pod's logs cannot be listed now, the next event of
+// the pod or the rotator's own checks find them.
 func (q *logQueue) run(ctx context.Context, to rotator, logsOf func(types.UID) ([]logrotate.Log, error)) {
 	for {
 		select {

@@ -31,7 +31,7 @@ func (p *Collection) Happened(ev pleg.Event) {
 	}
 }
 
-// logsOf returns the logs of a pod's containers that run, as far as is known.
+// logsOf returns the logs of a pod's running containers, as last observed.
 func (p *Collection) logsOf(uid types.UID) ([]logrotate.Log, error) {
 	seen := p.host.Observed(uid)
 	if seen.Err != nil {
@@ -46,9 +46,8 @@ func (p *Collection) logsOf(uid types.UID) ([]logrotate.Log, error) {
 	return out, nil
 }
 
-// runningLogs returns the logs of all containers that run. If one pod cannot be
-// looked at the list is not whole, and to take it as if it were would have logs
-// forgotten: that is an error.
+// runningLogs returns the logs of all running containers. If one pod was not observed, the list is
+// incomplete, and it returns an error: otherwise logs would no longer be rotated.
 func (p *Collection) runningLogs(context.Context) ([]logrotate.Log, error) {
 	var out []logrotate.Log
 	for _, l := range p.host.RuntimePods() {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// pods are the agent's, as package gc asks for them.
+// pods provides the agent's pods for package gc.
 type pods struct{ *Collection }
 
 // Ready implements gc.Pods.
@@ -24,13 +24,13 @@ func (p pods) State(uid types.UID) gc.PodState {
 	switch {
 	case known && w.Kind != podworker.Terminated:
 		return gc.Live
-	// A source that only remembers may not have it, and its dead containers tell how often it
-	// was restarted.
+	// A source that has delivered only stored pods may lack this one. Its dead containers have its
+	// restart counts.
 	case !known && want.Wanted() == observed.Maybe:
 		return gc.Live
 	case (known || !wanted) && p.garbage.ContentRemovable(uid):
 		return gc.Deleted
-	case known || p.hasEnded(uid): // without a worker: it was rejected
+	case known || p.hasEnded(uid): // without a worker: the pod was rejected
 		return gc.Terminated
 	}
 	return gc.Live
@@ -41,7 +41,7 @@ func (p *Collection) hasEnded(uid types.UID) bool {
 	return ok && podmeta.IsTerminal(phase)
 }
 
-// desiredImages are the images named by pods that are to run here.
+// desiredImages returns the images of the pods that should run here.
 func (p *Collection) desiredImages() []string {
 	var out []string
 	for _, pod := range p.host.Pods() {

@@ -9,11 +9,10 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// imagesWithin bounds how long a question about images may take.
+// imagesWithin limits a request about images.
 const imagesWithin = 30 * time.Second
 
-// Images answers which images there are, and what would become of them. It
-// removes nothing.
+// Images returns the images, and what garbage collection would do with each. It removes nothing.
 func (p *Collection) Images(ctx context.Context) (local.Images, error) {
 	ctx, cancel := context.WithTimeout(ctx, imagesWithin)
 	defer cancel()
@@ -30,7 +29,7 @@ func (p *Collection) Images(ctx context.Context) (local.Images, error) {
 		Disk: local.ImageDisk{Capacity: r.Disk.Capacity, Available: r.Disk.Available, Images: r.Disk.Images},
 	}
 	if err != nil {
-		out.Problem = err.Error() // of the disk; the images are known
+		out.Problem = err.Error() // an error of the disk; the images are known
 	} else if out.Wanted, err = gc.WantImageSpace(policy, r.Disk); err != nil {
 		out.Problem = err.Error()
 	}
@@ -38,7 +37,8 @@ func (p *Collection) Images(ctx context.Context) (local.Images, error) {
 	return out, nil
 }
 
-// list writes images for people. As many bytes as are wanted go.
+// list converts images for people. The first ones, up to the wanted number of bytes, would be
+// removed.
 func list(images []gc.ImageOutcome, wanted int64) []local.Image {
 	out := make([]local.Image, 0, len(images))
 	for i := range images {
@@ -55,16 +55,14 @@ func list(images []gc.ImageOutcome, wanted int64) []local.Image {
 	return out
 }
 
-// Reclaimer returns what package eviction asks before pods have to end. It has
-// the methods of an eviction.Reclaimer, which it does not name: who leaves
-// evictions out does not link them.
+// Reclaimer returns the reclaimer for package eviction. It has the methods of an eviction.Reclaimer
+// without naming the type, so that a program without evictions does not link them.
 func (p *Collection) Reclaimer() Reclaimer { return Reclaimer{p} }
 
-// Reclaimer has everything removed at once that no pod needs.
+// Reclaimer removes, on request, everything that no pod needs.
 type Reclaimer struct{ part *Collection }
 
-// Containers removes dead containers, and all that is left of pods that have
-// ended.
+// Containers removes dead containers, and everything of pods that have ended.
 func (r Reclaimer) Containers(ctx context.Context) error {
 	_, err := r.part.containers.Reclaim(ctx)
 	return err

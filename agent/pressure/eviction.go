@@ -21,40 +21,39 @@ import (
 // evictionName is the name of the part.
 const evictionName = "eviction"
 
-// EvictionConfig defines when pods are ended for the node's sake. Stats is required; the
-// zero value of every other field means the default named beside it.
+// EvictionConfig configures evictions. Stats is required; the zero value of every other field means
+// the default named beside it.
 type EvictionConfig struct {
-	// Stats reads figures; [Stats.ForEviction] is such a source.
+	// Stats measures the usage; [Stats.ForEviction] implements it.
 	Stats block.Stats
-	// Thresholds, by rank.Parse; none, and only limits of local storage
-	// are watched.
+	// Thresholds are eviction thresholds, as parsed by rank.Parse. Without any, only limits of
+	// local storage are enforced.
 	Thresholds []rank.Threshold
-	// Signals are figures of one's own beside those of package rank, for Thresholds; none.
+	// Signals are custom signals for Thresholds, in addition to those of package rank; none.
 	Signals []block.Signal
-	// Notify wakes it ahead of time; KernelNotices has those of Linux. None.
+	// Notify reports pressure before the next measurement; KernelNotices has the notifiers of
+	// Linux. None.
 	Notify []block.Notifier
-	// Reclaim frees disks before pods have to end; [Collection.Reclaimer] is one.
-	// Nothing is reclaimed.
+	// Reclaim frees disk space before pods are evicted; [Collection.Reclaimer] implements it. Nil:
+	// nothing is reclaimed.
 	Reclaim block.Reclaimer
 
-	// Standalone says that all pods are static, and that nobody makes another pod
-	// of one that was rejected. Static pods are evicted as others are then, but
-	// for those with the priority of system pods. One that was evicted begins
-	// again when the node is under no pressure, and one that may not begin under
+	// Standalone says that all pods are static and that no controller replaces a rejected pod. Then
+	// static pods are evicted too, except those with the priority of system pods. An evicted pod
+	// starts again when the node is under no pressure, and a pod that is not admitted under
 	// pressure waits for its end.
 	Standalone bool
-	// Hold reports whether pods that were evicted must not begin again now, as
-	// while the machine shuts down. It is called on the loop and must not block;
-	// nil is never.
+	// Hold reports whether evicted pods must not start again now, for example during a shutdown. It
+	// is called on the loop and must not block. Nil: never.
 	Hold func() bool
 
-	// Changed is called, from any goroutine, when Part.Pressure has changed. It
-	// must not block; nil: nothing is.
+	// Changed is called, from any goroutine, when the result of Pressure has changed. It must not
+	// block. Nil: no call.
 	Changed func()
 
-	Transition         time.Duration // for which a condition outlasts its cause; 5m
-	MaxPodGraceSeconds int64         // that pods get at a soft threshold, at most; 0; below 0, their own
-	Victims            int           // evictions under way at a time, for each resource; 4
+	Transition         time.Duration // how long a condition stays after the pressure is over; 5m
+	MaxPodGraceSeconds int64         // longest grace period at a soft threshold; 0; below 0: the pod's own
+	Victims            int           // concurrent evictions for each resource; 4
 	IgnoreLimits       bool          // of local storage
 
 	Log     *zap.Logger           // silent
@@ -130,7 +129,7 @@ var (
 	_ part.NodeExplainer = (*Eviction)(nil)
 )
 
-// NewEviction checks cfg and returns a Part at rest.
+// NewEviction checks cfg and returns a part.
 func NewEviction(cfg EvictionConfig) (*Eviction, error) {
 	cfg = cfg.withDefaults()
 	p := &Eviction{cfg: cfg, backoffs: newBackoffs()}
@@ -151,7 +150,7 @@ func NewEviction(cfg EvictionConfig) (*Eviction, error) {
 	return p, nil
 }
 
-// withoutSource is a pod as if it came from an API server.
+// withoutSource returns a copy of a pod that looks like a pod of an API server.
 func withoutSource(pod *v1.Pod) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Priority: pod.Spec.Priority}}
 }
@@ -168,7 +167,7 @@ func (p *Eviction) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it watches and evicts.
+// Run implements part.Runner: it measures usage and evicts pods.
 func (p *Eviction) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var timers sync.WaitGroup
@@ -178,27 +177,27 @@ func (p *Eviction) Run(ctx context.Context) error {
 	return p.block.Run(ctx)
 }
 
-// kill is a block.KillFunc.
+// kill terminates a pod; it is a block.KillFunc.
 func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	return p.host.End(ctx, pod, why)
 }
 
-// freed reports whether nothing of a pod that was ended is mounted or in a directory any more: its worker
-// has unmounted its volumes, or is gone.
+// freed reports whether nothing of an evicted pod is mounted or left in a directory: its worker has
+// unmounted its volumes, or is gone.
 func (p *Eviction) freed(uid types.UID) bool {
 	w, ok := p.host.Worker(uid)
 	return !ok || w.Finished
 }
 
-// changed follows a change of pressure: pods that wait for its end are asked
-// about again, those that were evicted may begin again.
+// changed handles a change of pressure: waiting pods are decided on again, and evicted ones may
+// start again.
 func (p *Eviction) changed() {
 	p.host.Readmit()
 	p.host.Housekeep()
 	p.cfg.Changed()
 }
 
-// events hands the events of evictions on.
+// events records the events of evictions.
 type events struct{ *Eviction }
 
 // Pod implements block.Events.
@@ -209,8 +208,8 @@ func (e events) Pod(pod *v1.Pod, annotations map[string]string, eventType, reaso
 // Node implements block.Events.
 func (e events) Node(eventType, reason, message string) { e.host.NodeEvent(eventType, reason, message) }
 
-// Pressure returns the node's conditions of pressure for its status, without a
-// time of heartbeat. The slice is the caller's.
+// Pressure returns the node's pressure conditions for its status, without heartbeat times. The
+// caller may change the slice.
 func (p *Eviction) Pressure() []v1.NodeCondition { return p.block.Conditions() }
 
 func (p *Eviction) underPressure() bool {
@@ -222,8 +221,8 @@ func (p *Eviction) underPressure() bool {
 	return false
 }
 
-// pressureWait is how long a static pod waits for the end of pressure where
-// nobody would make another one: long enough for a person to look after it.
+// pressureWait is how long a static pod waits for the end of pressure if no controller would
+// replace it: long enough for a person to act.
 const pressureWait = 24 * time.Hour
 
 // Admit implements part.Admitter.

@@ -10,26 +10,26 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// A pod that was evicted begins again after firstBackoff at the earliest, doubled
-// each time up to maxBackoff, and from the start when it has run for recovers: the
-// kubelet's figures for containers that crash.
+// An evicted pod starts again after firstBackoff at the earliest, which doubles each time up to
+// maxBackoff. After the pod has run for recovers, the back-off starts from the beginning. The
+// values are the kubelet's for crashing containers.
 const (
 	firstBackoff = 10 * time.Second
 	maxBackoff   = 5 * time.Minute
 	recovers     = 2 * maxBackoff
 )
 
-// evicted is a pod that was evicted and of which nobody makes another one.
+// evicted is an evicted pod that no controller replaces.
 type evicted struct {
 	delay time.Duration
 	until time.Time // it does not begin before
-	again time.Time // when it began again; zero while it has not
+	again time.Time // when it started again; zero if it has not
 }
 
-// backoffs are those of evicted pods. Its methods may be called from any
-// goroutine and do not block, but for run.
+// backoffs has the back-offs of evicted pods. Its methods may be called from any goroutine and,
+// except run, do not block.
 type backoffs struct {
-	news chan struct{} // there is another one; capacity 1
+	news chan struct{} // a back-off was added; capacity 1
 
 	mu   sync.Mutex
 	pods map[types.UID]*evicted
@@ -39,8 +39,8 @@ func newBackoffs() backoffs {
 	return backoffs{news: make(chan struct{}, 1), pods: map[types.UID]*evicted{}}
 }
 
-// over reports whether the back-off of a pod that was evicted is over. It begins
-// when this is asked for the first time since the eviction.
+// over reports whether the back-off of an evicted pod is over. The back-off begins at the first
+// call after the eviction.
 func (b *backoffs) over(uid types.UID, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +62,7 @@ func (b *backoffs) over(uid types.UID, now time.Time) bool {
 	return false
 }
 
-// began notes that a pod whose back-off is over begins again.
+// began records that a pod starts again after its back-off.
 func (b *backoffs) began(uid types.UID, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *backoffs) began(uid types.UID, now time.Time) {
 	}
 }
 
-// until is when the back-off of a pod is over; zero if it has none.
+// until returns the end of a pod's back-off; zero if it has none.
 func (b *backoffs) until(uid types.UID) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,7 @@ func (b *backoffs) until(uid types.UID) time.Time {
 	return time.Time{}
 }
 
-// retain forgets the other pods.
+// retain drops pods for which keep returns false.
 func (b *backoffs) retain(keep func(types.UID) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,8 +92,7 @@ func (b *backoffs) retain(keep func(types.UID) bool) {
 	}
 }
 
-// next is when the first back-off is over that is not by then; zero if there is
-// none.
+// next returns the first end of a back-off after then; zero if there is none.
 func (b *backoffs) next(then time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -45,8 +45,7 @@ func (p *Eviction) Explain(pod *v1.Pod) string {
 	return "its time to begin again: it was evicted"
 }
 
-// Housekeep implements part.Housekeeper: it forgets the pods that nobody wants
-// any more.
+// Housekeep implements part.Housekeeper: it drops pods that no source wants any more.
 func (p *Eviction) Housekeep(desired []*v1.Pod) {
 	want := make(map[types.UID]bool, len(desired))
 	for _, pod := range desired {

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// ExplainNode implements part.NodeExplainer: it fills in how far the node is from its thresholds,
-// and what was done about those that it met: Conditions, Figures and Decisions.
+// ExplainNode implements part.NodeExplainer: it adds Conditions, Figures and Decisions: how far the
+// node is from its thresholds, and the actions after crossed ones.
 func (p *Eviction) ExplainNode(why *local.NodeWhy) {
 	why.Conditions = p.Pressure()
 	for _, f := range p.block.Figures() {
@@ -23,7 +23,7 @@ func (p *Eviction) ExplainNode(why *local.NodeWhy) {
 	}
 }
 
-// figureOf writes a figure for people.
+// figureOf converts a figure for people.
 func figureOf(f *block.Figure) local.NodeFigure {
 	t, o := f.Threshold, f.Observation
 	line := local.NodeFigure{
@@ -45,8 +45,7 @@ func figureOf(f *block.Figure) local.NodeFigure {
 	return line
 }
 
-// decisionOf writes a decision for people: what, on what grounds, and about which
-// pods.
+// decisionOf converts a decision for people: the action, its reason, and the pods.
 func decisionOf(d *block.Decision) local.NodeDecision {
 	s := d.Signal
 	what := string(s)
@@ -88,17 +87,17 @@ func victimLine(v *block.Victim) string {
 	return line + ", and is ending"
 }
 
-// size writes an amount of a signal's resource.
+// size formats an amount of a signal's resource.
 func size(s rank.Signal, n int64) string {
 	switch s.Resource() {
-	case rank.ResourceInodes, rank.ResourcePIDs, "": // "": of a signal that is not of package rank
+	case rank.ResourceInodes, rank.ResourcePIDs, "": // "": a custom signal
 		return fmt.Sprint(n)
 	default:
 		return bytesOf(n)
 	}
 }
 
-// bytesOf writes bytes so that they can be read at a glance.
+// bytesOf formats bytes with a unit.
 func bytesOf(n int64) string {
 	const mi, plenty = 1 << 20, 10 << 20
 	if n >= plenty || n <= -plenty {

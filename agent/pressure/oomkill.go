@@ -13,13 +13,13 @@ import (
 	"github.com/nodewright/nodewright/node/oom"
 )
 
-// OOMKillsConfig holds what [OOMKills] needs. The zero value of each field means the default
-// named beside it.
+// OOMKillsConfig configures [OOMKills]. The zero value of each field means the default named beside
+// it.
 type OOMKillsConfig struct {
 	// Open opens the kernel's log; oom.openKmsg.
 	Open func(fromEnd bool) (oom.Log, error)
-	// Fallback is used where the log cannot be read, such as the counters of
-	// cgroup v2 below the cgroup of all pods, oom.NewCounters; none.
+	// Fallback is used if the log cannot be read, such as the counters of cgroup v2 below the
+	// cgroup of all pods (oom.NewCounters); none.
 	Fallback oom.Fallback
 
 	Log     *zap.Logger           // silent
@@ -56,7 +56,7 @@ type OOMKills struct {
 	log   *zap.Logger
 	kills *oom.Watcher
 	host  part.Host       // set by Join
-	run   context.Context // set by Run, and of its goroutines
+	run   context.Context // set by Run; its goroutines use it
 }
 
 var (
@@ -64,7 +64,7 @@ var (
 	_ part.Runner = (*OOMKills)(nil)
 )
 
-// NewOOMKills checks cfg and returns a Part at rest.
+// NewOOMKills checks cfg and returns a part.
 func NewOOMKills(cfg OOMKillsConfig) (*OOMKills, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -92,17 +92,17 @@ func (p *OOMKills) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it follows kills until ctx ends.
+// Run implements part.Runner: it reports kills until ctx ends.
 func (p *OOMKills) Run(ctx context.Context) error {
 	p.run = ctx
 	return p.kills.Run(ctx)
 }
 
-// reasonOOMKilling is the reason that node-problem-detector uses as well.
+// reasonOOMKilling is also the reason of node-problem-detector.
 const reasonOOMKilling = "OOMKilling"
 
-// killed reports a process that the kernel killed: of the pod that it belonged
-// to, and of the node if that had no memory left.
+// killed reports a process that the kernel killed: as an event of its pod, and as one of the node
+// if the node was out of memory.
 func (p *OOMKills) killed(k oom.Kill) {
 	v := p.victimOf(&k)
 	ofNode := p.reportNode(&k, v.pod)
@@ -113,8 +113,8 @@ func (p *OOMKills) killed(k oom.Kill) {
 	}
 }
 
-// reportNode records the event of the node if the kill is a matter of the node,
-// and reports whether it is. pod may be nil.
+// reportNode records an event of the node if the kill concerns the node, and reports whether it
+// does. pod may be nil.
 func (p *OOMKills) reportNode(k *oom.Kill, pod *v1.Pod) bool {
 	reason, message, ok := k.NodeEvent()
 	if !ok {
@@ -131,7 +131,6 @@ func (p *OOMKills) reportPod(k *oom.Kill, v victim) {
 	p.log.Warn("process killed: out of memory", zap.String("pod", v.pod.Namespace+"/"+v.pod.Name), zap.String("container", v.container),
 		zap.String("process", k.Process), zap.Int("pid", k.PID), zap.Bool("node", k.Node))
 	p.host.Event(v.pod, nil, v1.EventTypeWarning, reasonOOMKilling, v.message(k))
-	// The runtime reports the end of a container, and not that of another
-	// process in it.
+	// The runtime reports the end of a container, but not that of another process in the container.
 	p.host.Resync(v.pod.UID)
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/nodewright/nodewright/node/oom"
 )
 
-// lookTimeout bounds the look for a container that was killed before it was
-// seen. Reports of later kills wait for it.
+// lookTimeout limits the search for a container that was killed before it was observed. Reports of
+// later kills wait for it.
 const lookTimeout = 2 * time.Second
 
-// victim is whose process was killed.
+// victim is the pod and the container of a killed process.
 type victim struct {
 	pod       *v1.Pod // nil: nobody's
-	container string  // its name, "" if that is not known
+	container string  // name of the container; "" if it is not known
 }
 
-// victimOf finds whose process was killed.
+// victimOf returns the pod and the container of a killed process.
 func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	pod := p.pod(k.PodUID)
 	if pod == nil {
@@ -31,7 +31,7 @@ func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	}
 	name := containerName(p.host.Observed(k.PodUID).Pod, k.ContainerID)
 	if name == "" && k.ContainerID != "" {
-		// The kernel may kill it before anybody has seen it.
+		// The kernel may kill a container before it has been observed.
 		ctx, cancel := context.WithTimeout(p.run, lookTimeout)
 		defer cancel()
 		obs, _ := p.host.Observe(ctx, k.PodUID)
@@ -40,7 +40,7 @@ func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	return victim{pod, name}
 }
 
-// pod finds a pod, also one that no source wants any more and that is ending.
+// pod returns a pod, also one that is terminating and no longer wanted.
 func (p *OOMKills) pod(uid types.UID) *v1.Pod {
 	if uid == "" {
 		return nil
@@ -64,8 +64,7 @@ func containerName(obs *observed.Pod, id string) string {
 	return ""
 }
 
-// message has no process ID in it, so that repeated kills of a container are one
-// event that is counted.
+// message has no process ID, so that repeated kills of a container are counted as one event.
 func (v victim) message(k *oom.Kill) string {
 	who := "A process"
 	if k.Process != "" {
@@ -86,7 +85,7 @@ func (v victim) message(k *oom.Kill) string {
 	return fmt.Sprintf("%s in %s was killed by the kernel: %s", who, of, why)
 }
 
-// limit is the container's memory limit in brackets, "" if it has none.
+// limit returns the container's memory limit in brackets; "" if it has none.
 func (v victim) limit() string {
 	for _, list := range [][]v1.Container{v.pod.Spec.InitContainers, v.pod.Spec.Containers} {
 		for i := range list {

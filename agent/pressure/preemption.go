@@ -24,14 +24,14 @@ import (
 // preemptionName is the name of the part.
 const preemptionName = "preemption"
 
-// PreemptionConfig holds what a [Preemption] needs. The zero value of every field means the default
-// named beside it.
+// PreemptionConfig configures a [Preemption]. The zero value of every field means the default named
+// beside it.
 type PreemptionConfig struct {
-	// Standalone says that all pods are static: then only the priority of system
-	// pods makes one critical. Static pods are critical.
+	// Standalone says that all pods are static: then a pod is critical only by its priority.
+	// Otherwise all static pods are critical.
 	Standalone bool
-	// Hold reports whether static victims must not begin again now, as while the
-	// machine shuts down. It is called on the loop and must not block; nil is never.
+	// Hold reports whether static victims must not start again now, for example during a shutdown.
+	// It is called on the loop and must not block. Nil: never.
 	Hold func() bool
 
 	Log     *zap.Logger           // silent
@@ -75,7 +75,7 @@ type Preemption struct {
 	gone map[types.UID]cause // static victims
 }
 
-// cause is what a pod ended for.
+// cause is the pod that a victim was terminated for.
 type cause struct {
 	uid  types.UID
 	name string
@@ -89,7 +89,7 @@ var (
 	_ part.Housekeeper = (*Preemption)(nil)
 )
 
-// NewPreemption returns a Part at rest. The error is that of PreemptionConfig.Metrics.
+// NewPreemption returns a part. The error is that of PreemptionConfig.Metrics.
 func NewPreemption(cfg PreemptionConfig) (*Preemption, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -125,7 +125,7 @@ func (p *Preemption) Join(h part.Host) error {
 	return nil
 }
 
-// Victims implements part.Preempter. Nobody ends for a pod that is not critical.
+// Victims implements part.Preempter. It returns none for a pod that is not critical.
 func (p *Preemption) Victims(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList) []*v1.Pod {
 	if !p.critical(pod) {
 		return nil
@@ -151,7 +151,7 @@ func (p *Preemption) Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (podl
 	return why, func(err error) { p.ended(victim, firstOf(missing), err) }
 }
 
-// ended counts a victim that has ended, and reports one that has not.
+// ended counts a victim that has ended, and logs one that could not be terminated.
 func (p *Preemption) ended(victim *v1.Pod, resource string, err error) {
 	switch {
 	case err == nil:
@@ -165,8 +165,8 @@ func (p *Preemption) ended(victim *v1.Pod, resource string, err error) {
 	}
 }
 
-// firstOf names the first resource, in the order of the kubelet. Pods can only end
-// for resources that the node is known to have, which are few.
+// firstOf returns the first resource, in the kubelet's order. Victims are only chosen for resources
+// that the node has, which are few.
 func firstOf(missing v1.ResourceList) string {
 	for _, name := range []v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
 		if _, is := missing[name]; is {
@@ -228,8 +228,7 @@ func (p *Preemption) Explain(pod *v1.Pod) string {
 	return ""
 }
 
-// Housekeep implements part.Housekeeper: it forgets pods that nobody wants any
-// more.
+// Housekeep implements part.Housekeeper: it drops pods that no source wants any more.
 func (p *Preemption) Housekeep(desired []*v1.Pod) {
 	want := make(map[types.UID]bool, len(desired))
 	for _, pod := range desired {

@@ -19,15 +19,15 @@ import (
 // statsName is the name of the part.
 const statsName = "stats"
 
-// NoCgroup is the [StatsConfig.PodsCgroup] of a node whose pods are where the runtime
-// puts them.
+// NoCgroup is the [StatsConfig.PodsCgroup] of a node on which the runtime chooses the cgroups of
+// pods.
 const NoCgroup = "-"
 
 // StatsRuntime has the calls of a container runtime for stats. *cri.Client implements it.
 type StatsRuntime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-	// ListContainerStats may be Unimplemented.
+	// ListContainerStats may return Unimplemented.
 	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
 }
 
@@ -36,41 +36,39 @@ type ImageService interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// StatsVolumes measures the volumes of a pod; *volumemgr.Manager does. What could be
-// measured is returned beside the errors of the others.
+// StatsVolumes measures the volumes of a pod; *volumemgr.Manager implements it. With an error, it
+// returns the volumes that could be measured.
 type StatsVolumes interface {
 	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 }
 
-// StatsConfig holds what [Stats] needs. NodeName, Runtime and Images are required; the
-// zero value of every other field means the default named beside it.
+// StatsConfig configures [Stats]. NodeName, Runtime and Images are required; the zero value of
+// every other field means the default named beside it.
 type StatsConfig struct {
 	NodeName string
 	Runtime  StatsRuntime
 	Images   ImageService
-	Volumes  StatsVolumes // those of the agent, if they measure
+	Volumes  StatsVolumes // the agent's volumes, if they can be measured
 
-	// PodsCgroup is the cgroup of all pods, below the mount points of cgroup
-	// hierarchies; NoCgroup if there is none. /kubepods
+	// PodsCgroup is the cgroup of all pods, below the mount points of cgroup hierarchies; NoCgroup
+	// if there is none. Default: /kubepods.
 	PodsCgroup string
-	// SystemCgroups returns, at each reading, the cgroups to report beside the
-	// pods', by the names of the summary API: kubelet, runtime, misc. One that
-	// does not exist is left out. It may be called from several goroutines; nil
-	// is none.
+	// SystemCgroups returns, at each measurement, the other cgroups to report, by the names of the
+	// summary API: kubelet, runtime, misc. Missing cgroups are left out. It may be called from
+	// several goroutines. Nil: none.
 	SystemCgroups func() map[string]string
-	// RootDir is the agent's directory, and so the node's file system;
-	// /var/lib/kubelet
+	// RootDir is the agent's directory, whose file system is reported as that of the node;
+	// /var/lib/kubelet.
 	RootDir string
-	// LogDir holds a directory <namespace>_<name>_<uid> for each pod;
-	// /var/log/pods
+	// LogDir has a directory <namespace>_<name>_<uid> for each pod; /var/log/pods.
 	LogDir string
 
-	// NoVolumes leaves volumes out of the figures, but for those that count as local
-	// storage of their pods, which may have limits.
+	// NoVolumes disables the measurement of volumes, except those that count as local storage of
+	// their pods, which may have limits.
 	NoVolumes bool
 
-	// Metrics takes the collectors of /metrics/resource, of volumes and logs when an
-	// agent joins; not exported.
+	// Metrics is the registry for the collectors of /metrics/resource, of volumes and of logs,
+	// which are registered when an agent joins; not exported.
 	Metrics prometheus.Registerer
 }
 
@@ -136,7 +134,7 @@ var (
 	_ part.Runner = (*Stats)(nil)
 )
 
-// NewStats checks cfg and returns a Part at rest.
+// NewStats checks cfg and returns a part.
 func NewStats(cfg StatsConfig) (*Stats, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
@@ -158,8 +156,7 @@ func NewStats(cfg StatsConfig) (*Stats, error) {
 // Name implements part.Part.
 func (p *Stats) Name() string { return statsName }
 
-// Join implements part.Joiner. Metrics are registered here and not before: a
-// scrape asks the agent.
+// Join implements part.Joiner. It registers the metrics, since a scrape needs the agent.
 func (p *Stats) Join(h part.Host) error {
 	if p.host != nil {
 		return errors.New("stats: the part belongs to another agent already")
@@ -176,31 +173,31 @@ func (p *Stats) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it owns the measurements of volumes with a limit.
+// Run implements part.Runner: it runs the measurements of volumes with a limit.
 func (p *Stats) Run(ctx context.Context) error {
 	p.limit.run(ctx)
 	return nil
 }
 
-// Summary is what the node and all that is on it use, as in the kubelet's
-// /stats/summary, not older than a second. It holds what could be read even
-// beside an error, which joins what could not; it is nil only if ctx ended. It is
-// shared: it must not be changed.
+// Summary returns the usage of the node, its pods and containers, as in the kubelet's
+// /stats/summary, at most a second old. With an error, which joins all failures, it has what could
+// be measured; it is nil only if ctx ended. It is shared and must not be changed.
 func (p *Stats) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return p.block.Summary(ctx)
 }
 
-// CPUAndMemory is a Summary without file systems, networks and volumes.
+// CPUAndMemory returns a Summary without file systems, networks and volumes.
 func (p *Stats) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return p.block.CPUAndMemory(ctx)
 }
 
-// Node is the node's part of a Summary, with disk and network, however many pods there are.
+// Node returns the node's part of a Summary, with disk and network. Its cost does not depend on the
+// number of pods.
 func (p *Stats) Node(ctx context.Context) (*statsapi.NodeStats, error) { return p.block.Node(ctx) }
 
-// Devices are the node's block devices that have done something.
+// Devices returns the node's block devices that had I/O.
 func (p *Stats) Devices() []stats.Device { return p.block.Devices() }
 
-// Groups are the cgroups that hold no pod of their own: that of all pods, those of their
-// classes, and those of the system that are known.
+// Groups returns the cgroups that are not of single pods: that of all pods, those of the QoS
+// classes, and the known ones of the system.
 func (p *Stats) Groups() ([]stats.Detail, error) { return p.block.Groups() }

@@ -7,25 +7,25 @@ import (
 	"github.com/nodewright/nodewright/node/stats"
 )
 
-// PodDetail is what a Summary lacks of a pod that runs.
+// PodDetail has details of a running pod that a Summary lacks.
 type PodDetail struct {
 	UID types.UID
 	stats.Detail
-	Sandbox    InstanceDetail // without an ID if none runs
+	Sandbox    InstanceDetail // without an ID if none is running
 	Containers []InstanceDetail
 }
 
-// InstanceDetail is that of a container that runs, or of a sandbox. Detail is
-// empty where pods have no cgroups of their own.
+// InstanceDetail has the details of a running container or of a sandbox. Detail is empty if pods
+// have no cgroups of their own.
 type InstanceDetail struct {
-	Name  string // of the container; "" for a sandbox
+	Name  string // name of the container; "" for a sandbox
 	ID    string // the runtime's own
-	Image string // "" for a sandbox: the runtime alone knows
+	Image string // "" for a sandbox, whose image only the runtime knows
 	stats.Detail
 }
 
-// Details lists what a Summary lacks of pods that run. What is known of them is
-// returned beside the error of cgroups that cannot be read.
+// Details returns the details of running pods. With an error about unreadable cgroups, it has what
+// could be read.
 func (p *Stats) Details() ([]PodDetail, error) {
 	out, network := p.running()
 	at := make(map[types.UID]int, len(out))
@@ -49,8 +49,8 @@ func (p *Stats) Details() ([]PodDetail, error) {
 	return out, err
 }
 
-// running lists the pods that run, without what their cgroups have counted.
-// network has those with a network of their own.
+// running returns the running pods, without the values of their cgroups. network has the pods with
+// their own network.
 func (p *Stats) running() (pods []PodDetail, network map[types.UID]bool) {
 	network = map[types.UID]bool{}
 	for _, l := range p.host.RuntimePods() {

@@ -18,12 +18,12 @@ import (
 
 var errNoThreads = errors.New("the number of the node's threads is unknown")
 
-// ForEviction returns the figures as package eviction asks for them. Each
-// question reads what it needs and no more; those about memory and threads read
-// files alone. Volumes with a limit are measured anew while Run runs.
+// ForEviction returns the measurements for package eviction. Each method reads only what it needs;
+// those of memory and threads read only files. While Run runs, volumes with a limit are measured
+// again.
 func (p *Stats) ForEviction() eviction.Stats { return figures{p} }
 
-// figures are the eviction.Stats of a Part.
+// figures implements eviction.Stats for Stats.
 type figures struct{ *Stats }
 
 // Memory implements eviction.Stats.
@@ -32,7 +32,7 @@ func (f figures) Memory(context.Context) (eviction.Memory, error) {
 	return eviction.Memory{Node: memoryFigure(node), Pods: memoryFigure(pods)}, err
 }
 
-// memoryFigure is nil without a limit: nothing says when that is full.
+// memoryFigure returns nil if there is no limit, since the figure could not be compared.
 func memoryFigure(u *stats.Usage) *eviction.MemoryFigure {
 	if u == nil || u.Memory == nil || u.WorkingSet == nil {
 		return nil
@@ -47,7 +47,7 @@ func memoryFigure(u *stats.Usage) *eviction.MemoryFigure {
 	}
 }
 
-// clamp turns an unsigned number into a signed one that compares the same.
+// clamp converts an unsigned number to a signed one; larger values become the maximum.
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // Disks implements eviction.Stats.
@@ -56,7 +56,7 @@ func (f figures) Disks(ctx context.Context) (eviction.Disks, error) {
 	return eviction.Disks{Node: filesystem(d.Node), Image: filesystem(d.Images), Container: filesystem(d.Containers)}, err
 }
 
-// filesystem leaves inodes out where the file system makes them on demand.
+// filesystem leaves out inodes if the file system allocates them dynamically.
 func filesystem(d *stats.FilesystemDisk) eviction.Filesystem {
 	if d == nil {
 		return eviction.Filesystem{}
@@ -103,7 +103,7 @@ func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (
 		err = f.fromCgroups(out, pods)
 	}
 	for _, p := range pods {
-		// A pod that runs nothing uses no memory: ending it would free none.
+		// A pod without a running container uses no memory: evicting it would free none.
 		if seen := f.host.Observed(p.UID); out[p.UID] == nil && want != eviction.WantDisk && seen.Runs() == observed.No {
 			out[p.UID] = &rank.Usage{Time: seen.Pod.ObservedAt}
 		}
@@ -111,7 +111,7 @@ func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (
 	return out, err
 }
 
-// among reports whether a UID is that of one of the pods.
+// among returns a function that reports whether a UID is that of one of the pods.
 func among(pods []*v1.Pod) func(types.UID) bool {
 	set := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {

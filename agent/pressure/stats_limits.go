@@ -14,23 +14,22 @@ import (
 	"github.com/nodewright/nodewright/node/stats"
 )
 
-// The contents of a volume that the kernel does not count are known to a minute,
-// as in the kubelet. Where the volume has a limit it is measured anew unless that
-// was done within freshVolume, and as often as that costs next to nothing (see
-// usage.Meter).
+// The usage of a volume that the kernel does not count is at most a minute old, as in the kubelet.
+// A volume with a limit is measured again unless that was done within freshVolume. Cheap
+// measurements are made more often (see usage.Meter).
 const (
 	freshVolume = 5 * time.Second
-	// walkTime bounds one walk, and walksAtATime how many there are.
+	// walkTime limits one measurement, and walksAtATime the concurrent ones.
 	walkTime     = 5 * time.Second
 	walksAtATime = 4
 )
 
-// limitMeters measure the volumes that have limits, while run runs.
+// limitMeters measures the volumes with limits, while run runs.
 type limitMeters struct {
 	walks sync.WaitGroup
 
 	mu     sync.Mutex
-	open   context.Context // of run, nil outside of it: walks end with it
+	open   context.Context // context of run, nil before and after it; measurements end with it
 	meters map[meterKey]*limitMeter
 }
 
@@ -44,8 +43,7 @@ type limitMeter struct {
 	busy bool // guarded by limitMeters.mu
 }
 
-// run lets volumes be measured until ctx ends, and returns when no walk is under
-// way.
+// run allows measurements until ctx ends, and returns when none is running.
 func (l *limitMeters) run(ctx context.Context) {
 	l.mu.Lock()
 	l.open = ctx
@@ -57,9 +55,8 @@ func (l *limitMeters) run(ctx context.Context) {
 	l.walks.Wait()
 }
 
-// start has a volume measured in a goroutine of its own, within a context that
-// ends with ctx and with run. It reports whether it was started: not while the
-// volume is being measured already, or outside of run.
+// start starts the measurement of a volume in a goroutine of its own; it ends with ctx and with
+// run. It returns false if the volume is being measured already, or run does not run.
 func (l *limitMeters) start(ctx context.Context, k meterKey, measure func(context.Context, *diskusage.Meter)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +89,7 @@ func (l *limitMeters) done(m *limitMeter) {
 	m.busy = false
 }
 
-// retain forgets the volumes of other pods.
+// retain drops the volumes of pods for which keep returns false.
 func (l *limitMeters) retain(keep func(types.UID) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,19 +100,19 @@ func (l *limitMeters) retain(keep func(types.UID) bool) {
 	}
 }
 
-// measured is a new figure of a volume, zero if it could not be had.
+// measured is a new measurement of a volume; zero if it failed.
 type measured struct {
 	of     *rank.Usage
 	volume int
 	now    diskusage.Usage
 }
 
-// freshen measures the volumes of pods that have limits, where their figures may
-// be out of date. A volume that cannot be measured, or not before ctx ends, keeps
-// the figure it had.
+// freshen measures the volumes of pods that have limits, if their usage may be outdated. A volume
+// that cannot be measured before ctx ends keeps its last usage.
 func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UID]*rank.Usage) {
 	f.limit.retain(f.wanted)
-	// Walks that outlast ctx must not wait for somebody to take their result.
+	// A measurement may take longer than ctx; its goroutine must not wait for a reader of the
+	// result.
 	results, slots, begun := make(chan measured), make(chan struct{}, walksAtATime), 0
 	done := make(chan struct{})
 	defer close(done)
@@ -170,7 +167,7 @@ func walk(ctx context.Context, slots chan struct{}, m *diskusage.Meter, dir stri
 	return now
 }
 
-// plus adds files that have no name any more to what a walk has found.
+// plus adds removed files that are still open to the measured usage.
 func plus(u diskusage.Usage, a stats.Amount) diskusage.Usage {
 	if u.Used >= 0 {
 		u.Used += clamp(a.Bytes)
@@ -181,14 +178,14 @@ func plus(u diskusage.Usage, a stats.Amount) diskusage.Usage {
 	return u
 }
 
-// noteVolume takes the new figure of a volume into those of its pod. A lower bound
-// makes none smaller.
+// noteVolume adds the new usage of a volume to that of its pod. A lower bound never reduces the
+// usage.
 func noteVolume(u *rank.Usage, volume int, now diskusage.Usage) {
 	v := &u.Volumes[volume]
 	if !now.At.After(v.Time) || now.AtLeast && now.Used < v.Used.Bytes {
 		return
 	}
-	if u.EphemeralStorage > 0 { // which the volume is part of
+	if u.EphemeralStorage > 0 { // which includes the volume
 		u.EphemeralStorage += now.Used - v.Used.Bytes
 	}
 	if u.EphemeralInodes > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// fromCgroups takes figures from the pods' cgroups, and the names of containers
-// from what was observed of their pods.
+// fromCgroups reads usage from the pods' cgroups; the names of containers come from the
+// observations of the pods.
 func (f figures) fromCgroups(out map[types.UID]*rank.Usage, pods []*v1.Pod) error {
 	found, err := f.block.PodUsages(among(pods))
 	for uid, u := range found {
@@ -28,7 +28,7 @@ func (f figures) fromCgroups(out map[types.UID]*rank.Usage, pods []*v1.Pod) erro
 	return err
 }
 
-// fromSummary takes all that a summary has of pods.
+// fromSummary reads the usage of pods from a summary.
 func fromSummary(out map[types.UID]*rank.Usage, read func() ([]statsapi.PodStats, error)) error {
 	at := time.Now()
 	list, err := read()
@@ -38,7 +38,7 @@ func fromSummary(out map[types.UID]*rank.Usage, read func() ([]statsapi.PodStats
 	return err
 }
 
-// usageOfPod is what package eviction compares of a pod's statistics.
+// usageOfPod converts a pod's statistics for package eviction.
 func usageOfPod(p *statsapi.PodStats, at time.Time) *rank.Usage {
 	u := &rank.Usage{Time: at}
 	if m := p.Memory; m != nil {
@@ -70,7 +70,7 @@ func usageOfPod(p *statsapi.PodStats, at time.Time) *rank.Usage {
 	return u
 }
 
-// known is 0 for a figure that is not known.
+// known returns the value of n; 0 if it is nil.
 func known(n *uint64) int64 {
 	if n == nil {
 		return 0

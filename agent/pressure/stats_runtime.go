@@ -18,7 +18,7 @@ import (
 // runtime lack start times and the kind of network; the agent has observed them.
 type runtime struct{ *Stats }
 
-// Sandboxes implements block.Runtime. Those that belong to no pod are left out.
+// Sandboxes implements block.Runtime. Sandboxes without a pod are left out.
 func (r runtime) Sandboxes(ctx context.Context) ([]stats.Sandbox, error) {
 	list, err := r.cfg.Runtime.ListPodSandbox(ctx, nil)
 	out := make([]stats.Sandbox, 0, len(list))
@@ -46,8 +46,8 @@ func (r runtime) onHostNetwork(uid types.UID, sandbox string) bool {
 	return false
 }
 
-// Containers implements block.Runtime. The error beside containers is that of
-// what they use.
+// Containers implements block.Runtime. An error with containers means that their usage could not be
+// measured.
 func (r runtime) Containers(ctx context.Context, measured bool) ([]stats.Container, error) {
 	list, err := r.cfg.Runtime.ListContainers(ctx, nil)
 	if err != nil {
@@ -85,8 +85,8 @@ func startOf(obs *observed.Pod, container string) time.Time {
 	return time.Time{}
 }
 
-// measure asks what all containers use. A runtime without such a call has
-// measured nothing.
+// measure returns the usage of all containers. If the runtime does not support the call, the result
+// is empty.
 func (r runtime) measure(ctx context.Context) (map[string]*runtimeapi.ContainerStats, error) {
 	list, err := r.cfg.Runtime.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{})
 	if status.Code(err) == codes.Unimplemented {

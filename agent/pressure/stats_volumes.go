@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// volumes are the pods' volumes as package node asks for them.
+// volumes provides the pods' volumes for package node/stats.
 type volumes struct{ part *Stats }
 
 // Stats implements [stats.Volumes].
@@ -35,7 +35,7 @@ func (v volumes) Stats(ctx context.Context, uid types.UID) ([]stats.Volume, erro
 	return out, err
 }
 
-// fsOf turns what is not known, -1, into nil.
+// fsOf converts unknown values, -1, to nil.
 func fsOf(u volumemgr.Usage) statsapi.FsStats {
 	known := func(n int64) *uint64 {
 		if n < 0 {

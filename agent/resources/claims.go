@@ -13,43 +13,42 @@ import (
 	"github.com/nodewright/nodewright/dra"
 )
 
-// ClaimManager gives pods the devices of their ResourceClaims. A [*dra.Manager] is
-// one. Only Restore and the methods with a ctx may wait for a driver or a disk.
+// ClaimManager prepares the devices of pods' ResourceClaims; *dra.Manager implements it. Only
+// Restore and the methods with a ctx may wait for a driver or a disk.
 type ClaimManager interface {
 	ClaimNode
-	// Prepare makes a pod's claims ready, and Unprepare undoes that when its
-	// containers have ended.
+	// Prepare prepares a pod's claims. Unprepare undoes that when its containers have ended.
 	Prepare(ctx context.Context, pod *v1.Pod) error
 	Unprepare(ctx context.Context, uid types.UID) error
-	// Attachment names the CDI devices of a container.
+	// Attachment returns the names of the CDI devices of a container.
 	Attachment(pod *v1.Pod, container string) ([]string, error)
-	// Health is how the devices of a container are (KEP-4680).
+	// Health returns the health of a container's devices (KEP-4680).
 	Health(uid types.UID, container string) []v1.ResourceStatus
 	Holdings(uid types.UID, container string) []dra.Holding
 }
 
-// ClaimNode is the part of a [ClaimManager] about the node as a whole.
+// ClaimNode has the calls of a [ClaimManager] for the whole node.
 type ClaimNode interface {
-	// Restore is called before Run, with the names of the containers that
-	// run, by pod, until it returns no error.
+	// Restore is called before Run, with the names of the running containers by pod, until it
+	// succeeds.
 	Restore(running map[types.UID][]string) error
 	Run(ctx context.Context) error
 	// Ready is closed when drivers can register.
 	Ready() <-chan struct{}
-	// Retain unprepares, in the background, what pods have that are not known.
+	// Retain unprepares, in the background, the claims of pods that are not known.
 	Retain(known func(types.UID) bool)
-	// Subscribe calls fn with the pods whose driver came, or whose devices
-	// changed their health.
+	// Subscribe calls fn for pods whose driver has registered, or whose devices' health has
+	// changed.
 	Subscribe(fn func(dra.Change)) (cancel func())
 }
 
 var _ ClaimManager = (*dra.Manager)(nil)
 
-// ClaimsConfig holds what [Claims] needs. Manager is required.
+// ClaimsConfig configures [Claims]. Manager is required.
 type ClaimsConfig struct {
-	// ClaimManager has not been restored and does not run yet: the part does both.
+	// Manager has not been restored and does not run yet: the part restores and runs it.
 	Manager ClaimManager
-	// ClaimLookup, if the manager has it as its Claims, is filled in Join.
+	// Lookup is the manager's Config.Claims, if that is a ClaimLookup. Join completes it.
 	Lookup *ClaimLookup
 	Log    *zap.Logger // silent
 }
@@ -105,7 +104,7 @@ var (
 	_ part.Sweeper  = (*Claims)(nil)
 )
 
-// NewClaims checks cfg and returns a Part that belongs to no agent yet.
+// NewClaims checks cfg and returns a part.
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	if cfg.Manager == nil {
 		return nil, errors.New("claims: ClaimsConfig.Manager is required")
@@ -119,8 +118,8 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 // Name implements part.Part.
 func (p *Claims) Name() string { return "claims" }
 
-// Join implements part.Joiner. With a Lookup the agent has to know the
-// ResourceClaims of its sources.
+// Join implements part.Joiner. With a Lookup, the agent has to provide the ResourceClaims of its
+// sources.
 func (p *Claims) Join(h part.Host) error {
 	if p.host != nil {
 		return errors.New("claims: the part belongs to an agent already")
@@ -138,9 +137,8 @@ func (p *Claims) Join(h part.Host) error {
 	return nil
 }
 
-// Restore implements part.Restorer: claims that are prepared
-// for running pods are kept. It returns when they are known, or ctx ends: pods with
-// claims wait for that.
+// Restore implements part.Restorer: claims that are prepared for running pods stay prepared. It
+// returns when these are known, or ctx ends. Pods with claims wait for that.
 func (p *Claims) Restore(ctx context.Context) error {
 	defer close(p.restored)
 	return part.Insist(ctx, p.cfg.Log, func() error {

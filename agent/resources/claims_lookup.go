@@ -27,7 +27,7 @@ type ClaimLookup struct {
 	from atomic.Pointer[sources]
 }
 
-// sources are the pods and claims of an agent.
+// sources provides the pods and claims of an agent.
 type sources struct {
 	part.Pods
 	part.Claims
@@ -59,14 +59,14 @@ func (l *ClaimLookup) Claim(_ context.Context, namespace, name string) (*resourc
 	return &reserved, nil
 }
 
-// names reports whether a pod uses a claim by its name.
+// names reports whether a pod refers to a claim by name.
 func names(pod *v1.Pod, claim string) bool {
 	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(rc v1.PodResourceClaim) bool {
 		return rc.ResourceClaimName != nil && *rc.ResourceClaimName == claim
 	})
 }
 
-// isScheduled reports whether a scheduler has given the node the pod.
+// isScheduled reports whether a scheduler has assigned the pod.
 func isScheduled(pod *v1.Pod) bool {
 	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
 }

@@ -25,8 +25,7 @@ func hasClaims(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// Prepare implements part.Preparer. It asks nobody if the claims of the pod are
-// ready.
+// Prepare implements part.Preparer. If the pod's claims are prepared already, it calls no driver.
 func (p *Claims) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	if !hasClaims(pod) {
 		return nil
@@ -48,8 +47,8 @@ func (p *Claims) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) erro
 	return podlife.WithReason(reasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err))
 }
 
-// Stopped implements part.Stopper. Pods that cannot have claims do not wait for
-// Restore; if they have some nevertheless, Sweep sees to it.
+// Stopped implements part.Stopper. Pods without claims in their spec do not wait for Restore; if
+// they have claims nevertheless, Sweep unprepares them.
 func (p *Claims) Stopped(ctx context.Context, pod part.Ref) error {
 	if (pod.Pod == nil || !hasClaims(pod.Pod)) && !p.isReady() {
 		return nil
@@ -74,7 +73,7 @@ func (p *Claims) Sweep(_ context.Context, known func(types.UID) bool) error {
 	return nil
 }
 
-// awaitReady waits until it is known who uses which claims.
+// awaitReady waits until the claims of running pods are known.
 func (p *Claims) awaitReady(ctx context.Context) error {
 	select {
 	case <-p.Ready():

@@ -42,12 +42,12 @@ func (p *Claims) Compile(pod *v1.Pod, in *podspec.Input) error {
 	return nil
 }
 
-// statusPrefix begins the names under which the devices of claims stand in the
-// status of a container (v1.ResourceStatus).
+// statusPrefix begins the names of claims' devices in the status of a container
+// (v1.ResourceStatus).
 const statusPrefix = "claim:"
 
-// Report implements part.Reporter: regular containers and sidecars show how the
-// devices of their claims are.
+// Report implements part.Reporter: it adds the health of the claims' devices to the statuses of
+// regular containers and sidecars.
 func (p *Claims) Report(pod *v1.Pod, st *v1.PodStatus) {
 	if !hasClaims(pod) {
 		return
@@ -70,7 +70,7 @@ func (p *Claims) Report(pod *v1.Pod, st *v1.PodStatus) {
 	show(st.InitContainerStatuses, func(name string) bool { return sidecar[name] })
 }
 
-// Held is who has which claims, for the podresources API.
+// Held returns the prepared claims of pods, for the podresources API.
 func (p *Claims) Held() devicemgr.PreparedClaims { return held{p.cfg.Manager} }
 
 type held struct{ m ClaimManager }

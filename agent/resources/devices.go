@@ -15,44 +15,42 @@ import (
 	"github.com/nodewright/nodewright/fit"
 )
 
-// DeviceManager knows devices, and who has them. A [*devicemgr.Manager] is one. Only
-// Restore, Run, PreStart and the methods of an Admission may wait for a plugin or
-// a disk.
+// DeviceManager manages devices and their allocation; *devicemgr.Manager implements it. Only
+// Restore, Run, PreStart and the methods of an Admission may wait for a plugin or a disk.
 type DeviceManager interface {
 	DeviceNode
-	// Begin looks at what a pod asks for. ctx is that of all calls to plugins
-	// that the Admission makes.
+	// Begin begins the admission of a pod. The Admission uses ctx for all calls to plugins.
 	Begin(ctx context.Context, pod *v1.Pod) (*devicemgr.Admission, error)
-	// Attachment is what a container gets with its devices; an error, if it has
-	// not got all that it asks for.
+	// Attachment returns what a container gets with its devices. It returns an error if devices
+	// that the container requests are not allocated.
 	Attachment(pod *v1.Pod, container string) (devicemgr.Attachment, error)
-	// PreStart makes the devices of a container ready for its start.
+	// PreStart prepares the devices of a container for its start.
 	PreStart(ctx context.Context, pod *v1.Pod, container string) error
-	// Health is how the devices of a container are (KEP-4680).
+	// Health returns the health of a container's devices (KEP-4680).
 	Health(uid types.UID, container string) []v1.ResourceStatus
 	Holdings(uid types.UID, container string) []devicemgr.Holding
-	// Release gives back all that a pod has.
+	// Release releases all devices of a pod.
 	Release(uid types.UID)
 }
 
-// DeviceNode is the part of a [DeviceManager] about the node as a whole.
+// DeviceNode has the calls of a [DeviceManager] for the whole node.
 type DeviceNode interface {
-	// Restore is called before Run, until it returns no error, with the names of the containers that
-	// run, by pod.
+	// Restore is called before Run, with the names of the running containers by pod, until it
+	// succeeds.
 	Restore(running map[types.UID][]string) error
 	Run(ctx context.Context) error
-	// Retain releases the pods that are not known.
+	// Retain releases the devices of pods that are not known.
 	Retain(known func(types.UID) bool)
-	// Subscribe calls fn when devices come, go, or change their health.
+	// Subscribe calls fn when devices appear, disappear, or change their health.
 	Subscribe(fn func(devicemgr.Change)) (cancel func())
 	Capacity() map[v1.ResourceName]devicemgr.Count
 }
 
 var _ DeviceManager = (*devicemgr.Manager)(nil)
 
-// DevicesConfig holds what [Devices] needs. Manager is required.
+// DevicesConfig configures [Devices]. Manager is required.
 type DevicesConfig struct {
-	// DeviceManager has not been restored and does not run yet: the part does both.
+	// Manager has not been restored and does not run yet: the part restores and runs it.
 	Manager DeviceManager
 	Log     *zap.Logger // silent
 }
@@ -100,15 +98,15 @@ type DevicesConfig struct {
 // up.
 type Devices struct {
 	cfg  DevicesConfig
-	bare fit.Placement // places nothing, for agents without a part that does
+	bare fit.Placement // for agents without a part for placement; it places nothing
 	host part.Host
 
 	starts   *starts
-	restored chan struct{} // closed, with mu held, once the manager has been restored
+	restored chan struct{} // closed with mu held, when the manager has been restored
 
 	mu       sync.Mutex
 	early    earlyDevices
-	deciding map[types.UID]*decision // pods of which plugins take part in the admission
+	deciding map[types.UID]*decision // pods with an admission in which plugins take part
 }
 
 var (
@@ -125,7 +123,7 @@ var (
 	_ part.Explainer = (*Devices)(nil)
 )
 
-// NewDevices checks cfg and returns a Part that belongs to no agent yet.
+// NewDevices checks cfg and returns a part.
 func NewDevices(cfg DevicesConfig) (*Devices, error) {
 	if cfg.Manager == nil {
 		return nil, errors.New("devices: DevicesConfig.Manager is required")

@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Compile implements part.Compiler. What a container is missing is an error of
-// BeforeCreate, so that the others start.
+// Compile implements part.Compiler. A container with missing devices gets an error from
+// BeforeCreate instead, so that the pod's other containers start.
 func (p *Devices) Compile(pod *v1.Pod, in *podspec.Input) error {
 	for _, c := range containers(pod) {
 		got, err := p.cfg.Manager.Attachment(pod, c.Name)
@@ -31,8 +31,7 @@ func (p *Devices) Compile(pod *v1.Pod, in *podspec.Input) error {
 	return nil
 }
 
-// attach adds what plugins give to what a container gets otherwise, which is
-// shared.
+// attach adds the plugins' attachment to another one, which is shared and not changed.
 func attach(to podspec.Attachment, a devicemgr.Attachment) podspec.Attachment {
 	out := podspec.Attachment{
 		Env: slices.Concat(to.Env, a.Env), CDI: slices.Concat(to.CDI, a.CDI), Annotations: maps.Clone(a.Annotations),
@@ -58,9 +57,8 @@ var (
 	errRemade             = errors.New("devices: the container has new devices, and its next instance gets them")
 )
 
-// BeforeCreate implements part.Creator: the devices of the container are made
-// ready for its start. It waits for that for a second; the pod is synced again
-// when they are.
+// BeforeCreate implements part.Creator: it prepares the devices of a container for its start. It
+// waits a second for the plugin; after that the pod is synced again when the devices are prepared.
 func (p *Devices) BeforeCreate(ctx context.Context, c part.Container, _ *runtimeapi.ContainerConfig) (func(string, error), error) {
 	return nil, p.ready(ctx, c.Pod, c.Name)
 }
@@ -80,7 +78,7 @@ func (p *Devices) ready(ctx context.Context, pod *v1.Pod, container string) erro
 		return fmt.Errorf("devices: %w", err)
 	}
 	if missing != nil {
-		return errRemade // it was compiled without them
+		return errRemade // it was compiled without the new devices
 	}
 	return nil
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// reasonDevicesNotReady is why a pod waits whose device plugin is not there (yet).
+// reasonDevicesNotReady is the reason of a pod that waits for a device plugin.
 const reasonDevicesNotReady = "DevicesNotReady"
 
-// devicePatience is how long a pod waits for something that no plugin names a time for.
-// Since it is Outside, it begins anew each time that the pod is asked about.
+// devicePatience is how long a pod waits if the plugin gives no time. Since the rejection is
+// Outside, the time begins anew at each decision.
 const devicePatience = 5 * time.Minute
 
 func wait(message string) *part.Rejection {
 	return &part.Rejection{Reason: reasonDevicesNotReady, Message: message, RetryUntil: time.Now().Add(devicePatience), Outside: true}
 }
 
-// rejectionOf returns what an error of the manager means for the pod: to wait for a
-// plugin, or to be rejected with the kubelet's reason.
+// rejectionOf converts an error of the manager: the pod waits for a plugin, or is rejected with the
+// kubelet's reason.
 func rejectionOf(err error) *part.Rejection {
 	if own := (*part.Rejection)(nil); errors.As(err, &own) {
 		return own
@@ -42,18 +42,17 @@ func rejectionOf(err error) *part.Rejection {
 	return r
 }
 
-// containers lists those of a pod that can have devices, in the order of fit.Pod.
+// containers returns the containers of a pod that can have devices, in the order of fit.Pod.
 func containers(pod *v1.Pod) []v1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// named lists the container of that name.
+// named returns the container with that name.
 func named(pod *v1.Pod, container string) []v1.Container {
 	return slices.DeleteFunc(containers(pod), func(c v1.Container) bool { return c.Name != container })
 }
 
-// asksForSome reports whether containers have limits of extended resources, which
-// plugins may offer.
+// asksForSome reports whether containers request extended resources, which plugins may offer.
 func asksForSome(list []v1.Container) bool {
 	return slices.ContainsFunc(list, func(c v1.Container) bool {
 		for name, q := range c.Resources.Limits {

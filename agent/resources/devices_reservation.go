@@ -14,13 +14,13 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// deviceReservation is what one pod asks for. The calls for it do not overlap.
+// deviceReservation is the reservation of a pod's devices. Its methods are not called concurrently.
 type deviceReservation struct {
 	p      *Devices
 	pod    *v1.Pod
 	asked  *devicemgr.Admission
 	chosen *devicemgr.Admission // nil until Align
-	taken  bool                 // the pod has been given devices that it did not have
+	taken  bool                 // devices were allocated that the pod did not have before
 }
 
 var _ part.Aligned = (*deviceReservation)(nil)
@@ -31,8 +31,8 @@ func (r *deviceReservation) Provider() topology.Provider { return provider{r.ask
 // Align implements part.Aligned.
 func (r *deviceReservation) Align(chosen topology.Provider) { r.chosen = chosen.(provider).Admission }
 
-// provider is an Admission for another part: its errors are a *part.Rejection, so
-// that the pod waits where it should.
+// provider passes an Admission to another part. It converts errors to a *part.Rejection, so that
+// the pod waits if it should.
 type provider struct {
 	*devicemgr.Admission
 	p *Devices
@@ -45,14 +45,13 @@ func (d provider) Allocate(container int, hint numa.Hint) (topology.Provider, er
 	case err == nil:
 		return provider{next, d.p}, nil
 	case errors.Is(err, devicemgr.ErrChanged):
-		d.p.host.Readmit() // another plugin has taken over; it is asked next
+		d.p.host.Readmit() // another plugin has registered for the resource; it is called next
 		return nil, wait(err.Error())
 	}
 	return nil, rejectionOf(err)
 }
 
-// choose chooses devices near any NUMA nodes, unless a part that decides on
-// those has done so.
+// choose chooses devices on any NUMA nodes, unless another part has decided on the NUMA nodes.
 func (r *deviceReservation) choose() error {
 	if r.chosen != nil {
 		return nil
@@ -65,8 +64,8 @@ func (r *deviceReservation) choose() error {
 	return nil
 }
 
-// Commit implements part.Reservation: the plugins allocate. It may take until
-// they have, and the record of it is on disk.
+// Commit implements part.Reservation: the plugins allocate the devices. It returns when they have,
+// and the record is on disk.
 func (r *deviceReservation) Commit(context.Context) error {
 	defer r.p.decided(r.pod)
 	err := r.choose()
@@ -83,9 +82,8 @@ func (r *deviceReservation) Commit(context.Context) error {
 	return rejectionOf(err)
 }
 
-// Release implements part.Reservation. A pod that had its devices before it was
-// asked about keeps them until it has stopped or is gone; and what failed to be
-// committed has been taken back already.
+// Release implements part.Reservation. A pod that had its devices before this reservation keeps
+// them until it has stopped or is gone. A failed Commit has already released its devices.
 func (r *deviceReservation) Release() {
 	r.p.decided(r.pod)
 	if r.taken {

@@ -9,14 +9,14 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// decision is an admission that plugins take part in.
+// decision is an admission in which plugins take part.
 type decision struct {
 	since    time.Time
-	reserved bool // and Commit or Release is still to come
+	reserved bool // reserved; Commit or Release has not been called yet
 }
 
-// Adopt implements part.Reserver. The pod keeps what it has: what is known of
-// that is matched with its spec, and no plugin is asked.
+// Adopt implements part.Reserver. The pod keeps its devices, as far as they match its spec; no
+// plugin is called.
 func (p *Devices) Adopt(pod *v1.Pod) {
 	if p.before(func(e *earlyDevices) { e.adopted[pod.UID] = pod }) {
 		return
@@ -26,8 +26,8 @@ func (p *Devices) Adopt(pod *v1.Pod) {
 
 func (p *Devices) keep(pod *v1.Pod) { _, _ = p.cfg.Manager.Begin(p.starts.ctx, pod) }
 
-// Waits implements part.Reserver: plugins are asked about devices that are still
-// to be chosen.
+// Waits implements part.Reserver: it returns true if devices still have to be chosen, which calls
+// plugins.
 func (p *Devices) Waits(pod *v1.Pod) bool {
 	waits := false
 	if p.isRestored() {
@@ -44,7 +44,7 @@ func (p *Devices) Waits(pod *v1.Pod) bool {
 	return waits
 }
 
-// Reserve implements part.Reserver. Nothing is taken before Commit.
+// Reserve implements part.Reserver. It allocates nothing before Commit.
 func (p *Devices) Reserve(ctx context.Context, r part.Request) (part.Reservation, *part.Rejection) {
 	if asksForSome(containers(r.Pod)) && p.before(func(e *earlyDevices) { e.waits = !r.DryRun || e.waits }) {
 		return nil, wait("which devices pods have is not known yet")
@@ -56,16 +56,15 @@ func (p *Devices) Reserve(ctx context.Context, r part.Request) (part.Reservation
 	case !adm.Asks():
 		return nil, nil
 	case !r.DryRun && !adm.Settled() && !p.reserved(r.Pod):
-		// Waits said that nobody has to be waited for, so that this may be the
-		// loop. A plugin has come since.
+		// Waits returned false, so this may be the loop. A plugin has registered since.
 		p.host.Readmit()
 		return nil, wait("its devices came just now")
 	}
 	return &deviceReservation{p: p, pod: r.Pod, asked: adm}, nil
 }
 
-// reserved notes that a pod's devices are reserved, and reports whether plugins
-// may be waited for.
+// reserved records that a pod's devices are being reserved, and reports whether the call may wait
+// for plugins.
 func (p *Devices) reserved(pod *v1.Pod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +75,8 @@ func (p *Devices) reserved(pod *v1.Pod) bool {
 	return d != nil
 }
 
-// decided records that the reservation is over. The decision is kept: a pod may be
-// decided on several times after one Waits.
+// decided records that the reservation has ended. The entry is kept: a pod may be decided on
+// several times after one call of Waits.
 func (p *Devices) decided(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

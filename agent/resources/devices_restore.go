@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
-// earlyDevices is what happened to pods before the manager was restored, while a disk
-// hung: it is caught up on.
+// earlyDevices records calls for pods that come before the manager is restored, while a disk hangs.
+// They are made afterwards.
 type earlyDevices struct {
 	adopted map[types.UID]*v1.Pod
 	stopped map[types.UID]bool
@@ -24,8 +24,8 @@ func newEarly() earlyDevices {
 	return earlyDevices{adopted: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{}}
 }
 
-// Restore implements part.Restorer: containers that run keep their devices. It returns
-// when these are known, or ctx ends: pods that ask for devices wait for that.
+// Restore implements part.Restorer: running containers keep their devices. It returns when these
+// are known, or ctx ends. Pods that request devices wait for that.
 func (p *Devices) Restore(ctx context.Context) error {
 	err := part.Insist(ctx, p.cfg.Log, func() error {
 		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
@@ -41,7 +41,7 @@ func (p *Devices) Restore(ctx context.Context) error {
 	return nil
 }
 
-// catchUp does what could not be done before, until there is nothing left of it.
+// catchUp makes the recorded calls.
 func (p *Devices) catchUp() {
 	waits := false
 	for {
@@ -89,15 +89,15 @@ func (p *Devices) isRestored() bool {
 	}
 }
 
-// Ready is closed once it is known which pods have devices: plugins may come.
+// Ready is closed when the devices of running pods are known: plugins may register then.
 func (p *Devices) Ready() <-chan struct{} { return p.restored }
 
-// freshPatience is how long FreshDevices waits for Restore.
+// freshPatience limits how long FreshDevices waits for Restore.
 const freshPatience = 5 * time.Second
 
-// FreshDevices reports whether no device plugin has ever registered on this
-// node, as far as is known: devices that an older Node object still has are
-// nowhere. It waits up to 5 s for Restore, and then reports false.
+// FreshDevices reports whether no device plugin has ever registered on this node, as far as is
+// known. Devices in an older Node object then no longer exist. It waits up to 5 s for Restore, and
+// then returns false.
 func (p *Devices) FreshDevices() bool {
 	late := time.NewTimer(freshPatience)
 	defer late.Stop()

@@ -1,5 +1,5 @@
-// Package probeperiod reads the annotations by which a pod gives its probes
-// periods that the API has no room for, such as 250 ms.
+// Package probeperiod reads the annotations with which a pod sets periods of probes that the API
+// does not allow, such as 250 ms.
 package probeperiod
 
 import (
@@ -16,16 +16,15 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// Annotation gives a probe a period that the API has no room for:
-// probe-period.nodewright.io/<type>.<container>: "250ms", the type in lower
-// case.
+// Annotation begins the annotation that sets the period of a probe:
+// probe-period.nodewright.io/<type>.<container>: "250ms", with the type in lower case.
 const Annotation = "probe-period.nodewright.io/"
 
-// minProbePeriod keeps a probe from being all that a node does.
+// minProbePeriod limits the CPU time that a probe can use.
 const minProbePeriod = 10 * time.Millisecond
 
-// Adjust applies the pod's own wishes to a probe's timing. One that is
-// wrong has no effect; [Check] reports it.
+// Adjust changes a probe's timing by the pod's annotations. An invalid annotation has no effect;
+// [Check] reports it.
 func Adjust(pod *v1.Pod, c *v1.Container, t probe.Type, timing *check.Timing) {
 	if v, ok := pod.Annotations[Annotation+strings.ToLower(t.String())+"."+c.Name]; ok {
 		if d, err := probePeriod(v); err == nil {
@@ -42,8 +41,7 @@ func probePeriod(v string) (time.Duration, error) {
 	return d, nil
 }
 
-// Check reports what is wrong with the periods in a pod's
-// annotations.
+// Check returns the errors in a pod's annotations of probe periods.
 func Check(pod *v1.Pod) error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {

@@ -1,5 +1,4 @@
-// Package probing has what probes found for those who compute statuses and start
-// containers.
+// Package probing provides the results of probes for pod statuses and for podruntime.
 package probing
 
 import (
@@ -17,16 +16,16 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Published returns the status in which others see a pod, and whether that is known.
+// Published returns the published status of a pod. known is false if it is not known yet.
 type Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
 
-// Apply has a status say what the probes do. Of what they do not know yet, since the agent
-// is younger than the container, it says what others see. As long as that is not known it
-// says what the last status here does, or what the pod was remembered with; Refresh reports
-// that as a guess.
+// Apply sets the results of probes in a status. For a container without a result yet, because it is
+// older than the agent, the published status is used. If that is not known, the last status of this
+// process or the remembered one is used; Refresh reports this as a guess.
 func Apply(probes *probe.Manager, before *statusmgr.Manager, published Published, uid types.UID, in *podstatus.Input) {
 	previous := func(id string) (ready, started bool) {
-		// First, as a status of this process may be a guess of the time when it was not known.
+		// The published status comes first: a status of this process may be a guess from a time
+		// when it was not known.
 		if st, known := published(in.Pod); known {
 			if ready, started, runs := statusmgr.ReadyIn(st, id); runs {
 				return ready, started
@@ -56,9 +55,9 @@ func Apply(probes *probe.Manager, before *statusmgr.Manager, published Published
 	}
 }
 
-// Refresh has a status that was computed a moment ago say what probes have found since. The
-// pod is the one that it is of. guess reports whether the status is a guess, as the probes do
-// not know of a container that is older than the agent, nor does anybody what others see.
+// Refresh updates the results of probes in a status that was just computed for pod. guess reports
+// whether a result is a guess: there is no probe result for a container that is older than the
+// agent, and the published status is not known.
 func Refresh(probes *probe.Manager, published Published, pod *v1.Pod, st *v1.PodStatus) (guess bool) {
 	news := false
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
@@ -82,7 +81,7 @@ func Refresh(probes *probe.Manager, published Published, pod *v1.Pod, st *v1.Pod
 			switch r, known := probes.Result(probe.Readiness, id); {
 			case known && r != probe.Unknown:
 				ready = r == probe.Success
-			case !known && started != *c.Started: // without a probe it is ready once it has started
+			case !known && started != *c.Started: // without a readiness probe, a container is ready once it has started
 				ready = started
 			}
 			ready = ready && started // KEP-950
@@ -97,7 +96,7 @@ func Refresh(probes *probe.Manager, published Published, pod *v1.Pod, st *v1.Pod
 	return guess
 }
 
-// Results is how podruntime asks for the results of probes of one type.
+// Results returns the function by which podruntime reads the results of probes of one type.
 func Results(probes *probe.Manager, t probe.Type) func(containerID string) podruntime.ProbeResult {
 	return func(id string) podruntime.ProbeResult {
 		r, known := probes.Result(t, id)
@@ -118,6 +117,5 @@ func GRPC(ctx context.Context, addr, service string) (check.Outcome, string, err
 	return grpchealth.Check{Addr: addr, Service: service, UserAgent: userAgent}.Check(ctx)
 }
 
-// userAgent is what probes call themselves: the version is that of the
-// API whose rules they keep.
+// userAgent is the user agent of HTTP probes; the version is that of the implemented API.
 const userAgent = "kube-probe/1.37"

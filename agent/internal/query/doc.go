@@ -1,4 +1,3 @@
-// Package query answers questions about the pods of an agent: what they are, why
-// they wait, where their logs are. It is how people, and the node's HTTP API, see
-// an agent; package agent embeds it.
+// Package query answers requests about the pods of an agent: their statuses, why they wait, and
+// where their logs are. People and the node's HTTP API use it; package agent embeds it.
 package query

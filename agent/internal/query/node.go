@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// RunningPods lists what runs, wanted or not, with specs that have no more than
-// the runtime knows: names and images.
+// RunningPods returns the running pods, wanted or not. Their specs have only what the runtime
+// knows: names and images.
 func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
 	if err := q.Runtime.Healthy(); err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
@@ -43,8 +43,8 @@ func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// ContainerID is the runtime's name for a container that runs; the error is a
-// [local.ErrNotFound] if none does. uid may be that of a static pod's mirror.
+// ContainerID returns the runtime's ID of a running container; the error is a [local.ErrNotFound]
+// if there is none. uid may be that of a static pod's mirror.
 func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) (string, error) {
 	seen := q.Runtime.View(q.ownUID(uid))
 	if seen.Err != nil {
@@ -58,9 +58,8 @@ func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) 
 	return "", fmt.Errorf("container %q does not run: %w", container, local.ErrNotFound)
 }
 
-// SandboxID is the runtime's name for the sandbox of a pod that runs; the error
-// is a [local.ErrNotFound] if there is none. uid may be that of a static pod's
-// mirror.
+// SandboxID returns the runtime's ID of a running pod's sandbox; the error is a [local.ErrNotFound]
+// if there is none. uid may be that of a static pod's mirror.
 func (q *Query) SandboxID(_ context.Context, uid types.UID) (string, error) {
 	seen := q.Runtime.View(q.ownUID(uid))
 	if seen.Err != nil {
@@ -74,8 +73,8 @@ func (q *Query) SandboxID(_ context.Context, uid types.UID) (string, error) {
 	return "", fmt.Errorf("no sandbox of the pod runs: %w", local.ErrNotFound)
 }
 
-// LogFile is where a container logs to, and whether more may come. The error
-// is a [local.ErrNotFound] if there is no such container, or it has no log.
+// LogFile returns the path of a container's log, and whether the container may still write to it.
+// The error is a [local.ErrNotFound] if there is no such container, or it has no log.
 func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, err error) {
 	for _, l := range q.Runtime.Pods() {
 		if !slices.ContainsFunc(l.Containers, func(c observed.Item) bool { return c.ID == id }) {
@@ -94,7 +93,8 @@ func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, e
 	return "", false, fmt.Errorf("container %s has no log: %w", id, local.ErrNotFound)
 }
 
-// ownUID turns the UID of a static pod's mirror into its own, and leaves others.
+// ownUID returns the UID of the static pod for that of its mirror. Other UIDs are returned
+// unchanged.
 func (q *Query) ownUID(uid types.UID) types.UID {
 	for _, m := range q.Sources.Mirrors() {
 		if m.UID == uid {
@@ -106,8 +106,8 @@ func (q *Query) ownUID(uid types.UID) types.UID {
 	return uid
 }
 
-// Resources are what the node has and what pods can have of it: what it was
-// configured with, and what its parts offer now.
+// Resources returns the node's capacity and allocatable resources: the configured ones, and those
+// that parts offer now.
 func (q *Query) Resources() (capacity, allocatable v1.ResourceList) {
 	capacity, allocatable = q.Node.Capacity.DeepCopy(), q.Node.Allocatable.DeepCopy()
 	count := func(list *v1.ResourceList, name v1.ResourceName, n int) {

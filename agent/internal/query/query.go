@@ -27,14 +27,13 @@ import (
 
 var _ local.Agent = (*Query)(nil)
 
-// VolumeExplainer reports how far the volumes of a pod are.
+// VolumeExplainer says why a pod waits for its volumes.
 type VolumeExplainer interface {
 	Why(uid types.UID) []volumemgr.Status
 }
 
-// Query answers questions about an agent's pods. It changes nothing, and waits
-// for nobody unless it is given a ctx. All fields are required; its methods may
-// be called from any goroutine.
+// Query answers requests about an agent's pods. It changes nothing, and only methods with a ctx
+// wait. All fields are required; its methods may be called from any goroutine.
 type Query struct {
 	Sources  *podmgr.Manager
 	Runtime  *pleg.Manager
@@ -50,28 +49,28 @@ type Query struct {
 		Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 		PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
 	}
-	// EndedFor returns why the agent ended a container of a pod, "" if it did not.
+	// EndedFor returns why the agent stopped a container of a pod; "" if it did not.
 	EndedFor func(uid types.UID, id string) podlife.Kind
-	// Admission is how far a pod is that was not admitted: what it was answered
-	// last, or nil, and since when its resources are being reserved, or zero.
+	// Admission returns the last rejection of a pod that is not admitted, or nil, and the start of
+	// its reservation, or zero.
 	Admission func(types.UID) (why *part.Rejection, reserving time.Time)
-	// Explain is what a part says of why a pod waits, or "".
+	// Explain returns why a pod waits, from a part of the agent; "" if no part knows.
 	Explain func(*v1.Pod) string
-	// Short lists the resources of which the node has too little for a pod, a line each.
+	// Short returns the resources that the node lacks for a pod, a line each.
 	Short func(*v1.Pod) []string
-	// Listener returns who listens at a TCP port of the node: the UID of a pod, and the process.
+	// Listener returns the pod or the process that listens on a TCP port of the node.
 	Listener func(port uint16) (podUID, process string)
 	// Parts are those of the agent.
 	PartList []local.Part
-	// PodLogs is the directory that the logs of pods are below.
+	// PodLogs is the directory of the pods' logs.
 	PodLogs string
-	// Node is what the agent was configured with, Extended what its parts offer.
+	// Node is the configured node; Extended returns the extended resources that parts offer.
 	Node     node.Machine
 	Extended func() map[v1.ResourceName]part.Count
 }
 
-// Pods lists every wanted pod with its current status, and after them those
-// that are no longer wanted and still being terminated.
+// Pods returns every wanted pod with its current status, followed by pods that are no longer wanted
+// and still terminating.
 func (q *Query) Pods() []*v1.Pod {
 	var pods []*v1.Pod
 	seen := map[string]bool{}
@@ -105,13 +104,13 @@ func (q *Query) Pods() []*v1.Pod {
 	return pods
 }
 
-// Events lists the remembered events of a pod, oldest first.
+// Events returns the stored events of a pod, oldest first.
 func (q *Query) Events(pod *v1.Pod) []v1.Event { return q.EventLog.Of(pod.UID) }
 
-// AllEvents lists the remembered events of all pods and of the node, oldest first.
+// AllEvents returns the stored events of all pods and of the node, oldest first.
 func (q *Query) AllEvents() []v1.Event { return q.EventLog.All() }
 
-// NodeEvents lists the remembered events about the node, oldest first.
+// NodeEvents returns the stored events of the node, oldest first.
 func (q *Query) NodeEvents() []v1.Event { return q.EventLog.OfNode() }
 
 // Problems lists the manifests that are not in effect.
@@ -123,11 +122,11 @@ func (q *Query) Problems() []local.Problem {
 	return out
 }
 
-// Healthy returns nil, or that the runtime does not answer.
+// Healthy returns an error if the runtime does not answer.
 func (q *Query) Healthy() error { return q.Runtime.Healthy() }
 
-// LogPath is the log file of a container's newest instance, or of the one
-// before it. The one before it is the newest one that has ended, while the next one waits for its start.
+// LogPath returns the log file of a container's newest instance, or of the previous one. While a
+// container waits for its next start, the previous instance is the one that ended last.
 func (q *Query) LogPath(pod *v1.Pod, container string, previous bool) (string, error) {
 	c, err := q.instance(pod, container, previous && !waits(pod, container))
 	if err != nil {
@@ -158,7 +157,7 @@ func (q *Query) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (str
 	return resp.GetUrl(), nil
 }
 
-// running returns a container that runs.
+// running returns the running instance of a container.
 func (q *Query) running(pod *v1.Pod, container string) (*observed.Container, error) {
 	c, err := q.instance(pod, container, false)
 	if err == nil && c.State != observed.Running {
@@ -209,11 +208,11 @@ func (q *Query) PortForward(ctx context.Context, pod *v1.Pod) (string, error) {
 	return resp.GetUrl(), err
 }
 
-// lookPatience is how long a question about a container waits for the runtime.
+// lookPatience limits the wait for the runtime in a request about a container.
 const lookPatience = 10 * time.Second
 
-// instance finds a container's newest instance, or the one before it. It asks the runtime about
-// one that is not known: after a restart of the agent it may not have been looked at yet.
+// instance returns a container's newest instance, or the previous one. If it is not known, as after
+// a restart of the agent, the runtime is asked.
 func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observed.Container, error) {
 	if !slices.Contains(containerNames(pod), container) {
 		return nil, fmt.Errorf("container %q is not in pod %s/%s, which has %s: %w", container,
@@ -256,7 +255,7 @@ func instanceIn(obs *observed.Pod, container string, previous bool) *observed.Co
 	return nil
 }
 
-// waits reports whether a container has ended and is to start again.
+// waits reports whether a container has ended and will start again.
 func waits(pod *v1.Pod, container string) bool {
 	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range list {

@@ -17,10 +17,10 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// wordsPatience is how long the last words of a container are waited for.
+// wordsPatience limits the time for reading the last log line of a container.
 const wordsPatience = time.Second
 
-// maxWords is how much of a line of a log is read, in bytes.
+// maxWords limits the bytes that are read of a log line.
 const maxWords = 1 << 10
 
 // Why explains a pod of [Query.Pods]: see package explain.
@@ -29,8 +29,8 @@ func (q *Query) Why(pod *v1.Pod) local.Why {
 	return explain.Pod(&f)
 }
 
-// facts collects what is known of a pod. Of the runtime it reads memory only; logs are read when
-// they are asked for.
+// facts collects the facts about a pod. Those about the runtime come from memory; logs are read
+// only when needed.
 func (q *Query) facts(pod *v1.Pod) explain.Facts {
 	f := explain.Facts{
 		Now: time.Now(), Pod: pod, RuntimeError: q.Runtime.Healthy(), Pulls: q.Images.Waiting(pod.UID), Observed: q.Runtime.View(pod.UID).Pod,
@@ -60,7 +60,7 @@ func (q *Query) facts(pod *v1.Pod) explain.Facts {
 	return f
 }
 
-// problemsOf returns the problems of a pod, or of the file that it comes from.
+// problemsOf returns the problems of a pod or of its file.
 func problemsOf(pod *v1.Pod, file string, all []local.Problem) []local.Problem {
 	var out []local.Problem
 	for _, p := range all {
@@ -71,7 +71,7 @@ func problemsOf(pod *v1.Pod, file string, all []local.Problem) []local.Problem {
 	return out
 }
 
-// written is the name of a pod in its manifest, without the suffix of the node.
+// written returns the name of a pod in its manifest, without the suffix with the node's name.
 func written(pod *v1.Pod) string {
 	if !podmeta.IsStatic(pod) {
 		return pod.Name
@@ -95,13 +95,13 @@ func (q *Query) lastWords(pod *v1.Pod, container string, previous bool) string {
 	return b.String()
 }
 
-// Holder names who listens at a TCP port of the node: a pod, or a process.
+// Holder returns the pod or process that listens on a TCP port of the node.
 func (q *Query) Holder(port int32) string {
 	uid, process := q.Listener(uint16(port))
 	return cmp.Or(q.podName(types.UID(uid)), process)
 }
 
-// podName is "pod NAMESPACE/NAME" of a pod that is wanted, or "".
+// podName returns "pod NAMESPACE/NAME" for a wanted pod, and otherwise "".
 func (q *Query) podName(uid types.UID) string {
 	if p, ok := q.Sources.Pod(uid); ok {
 		return "pod " + p.Namespace + "/" + p.Name

@@ -1,3 +1,3 @@
-// Package runtimeinfo keeps what a CRI runtime says of itself: its name and its
-// handlers. It asks only when a pod needs to know.
+// Package runtimeinfo caches the name and the handlers of a CRI runtime. It calls the runtime only
+// when a pod needs the answer.
 package runtimeinfo

@@ -16,16 +16,14 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// handlersLast is how long an answer about the runtime's handlers is trusted:
-// a runtime may be upgraded below the agent.
+// handlersLast is how long an answer about the handlers is used: the runtime may be upgraded while
+// the agent runs.
 const handlersLast = time.Minute
 
-// Handlers knows the runtime's handlers. It asks only for pods to which it
-// matters.
+// Handlers caches the runtime's handlers. It calls the runtime only for pods that need them.
 type Handlers struct {
 	Runtime criapi.RuntimeService
-	// Classes knows which handler a runtime class means; nil: the class is the
-	// handler's name.
+	// Classes returns the handler of a runtime class; nil: the class name is the handler's name.
 	Classes func(ctx context.Context, name string) (handler string, err error)
 
 	mu    sync.Mutex
@@ -35,11 +33,11 @@ type Handlers struct {
 	groups atomic.Pointer[bool] // supplementalGroupsPolicy; nil is not known
 }
 
-// learnTimeout is how long the agent's start waits for what a runtime can do.
+// learnTimeout limits the wait for the runtime's features at the agent's start.
 const learnTimeout = 2 * time.Second
 
-// Learn asks the runtime what it can do, before anybody wants to know. It waits
-// two seconds at most; an error means that it is not known yet.
+// Learn reads the runtime's features in advance. It waits two seconds at most; after an error they
+// are not known yet.
 func (h *Handlers) Learn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 	defer cancel()
@@ -47,8 +45,8 @@ func (h *Handlers) Learn(ctx context.Context) error {
 	return err
 }
 
-// GroupsPolicy reports whether the runtime obeys supplementalGroupsPolicy, as far
-// as it has said so. It waits for nobody.
+// GroupsPolicy reports whether the runtime supports supplementalGroupsPolicy. known is false before
+// the runtime has answered. It does not wait.
 func (h *Handlers) GroupsPolicy() (supported, known bool) {
 	if b := h.groups.Load(); b != nil {
 		return *b, true
@@ -56,9 +54,8 @@ func (h *Handlers) GroupsPolicy() (supported, known bool) {
 	return false, false
 }
 
-// ForPod returns the handler for the pod's runtime class, and what it can do.
-// Without a cluster there are no RuntimeClass objects: the class is the
-// handler's name.
+// ForPod returns the handler for the pod's runtime class, and its features. Without a cluster there
+// are no RuntimeClass objects: the class name is the handler's name.
 func (h *Handlers) ForPod(ctx context.Context, pod *v1.Pod) (name string, f podspec.HandlerFeatures, err error) {
 	if c := pod.Spec.RuntimeClassName; c != nil {
 		name = *c
@@ -107,7 +104,7 @@ func (h *Handlers) all(ctx context.Context) ([]*runtimeapi.RuntimeHandler, error
 	return h.list, nil
 }
 
-// wantsFeatures reports whether a pod asks for what not every handler can do.
+// wantsFeatures reports whether a pod needs features that some handlers lack.
 func wantsFeatures(pod *v1.Pod) bool {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
 		return true

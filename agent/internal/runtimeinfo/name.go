@@ -8,9 +8,8 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 )
 
-// Name is what the runtime calls itself: container IDs of statuses begin
-// with it. It is asked once; one that does not answer is "", and asked again
-// later.
+// Name caches the name of the runtime, which begins the container IDs in statuses. It is read once.
+// If the runtime does not answer, the name is "" and is read again later.
 type Name struct {
 	Runtime criapi.RuntimeService
 
@@ -19,8 +18,7 @@ type Name struct {
 	asked time.Time
 }
 
-// Statuses wait for the answer, and not for long: one without the right name
-// beats none.
+// Statuses wait only briefly for the name: a status without it is better than none.
 const (
 	nameTimeout = 2 * time.Second
 	nameAgain   = time.Minute

@@ -1,4 +1,4 @@
-// Package verdict has the statuses of pods that were not admitted.
+// Package verdict computes the statuses of pods that were not admitted.
 package verdict
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 )
 
-// Why returns the Cause for a pod that was rejected, or waits.
+// Why returns the Cause of a rejected or waiting pod.
 func Why(r part.Rejection) podlife.Cause {
 	kind := podlife.Rejected
 	if r.Waits() {
@@ -60,14 +60,14 @@ func runtimeOf(st *v1.PodStatus) string {
 	return ""
 }
 
-// Ran reports whether a status is that of a pod of which a container has run.
+// Ran reports whether a status shows a container that has run.
 func Ran(st *v1.PodStatus) bool {
 	return slices.ContainsFunc(slices.Concat(st.InitContainerStatuses, st.ContainerStatuses), func(c v1.ContainerStatus) bool {
 		return c.ContainerID != "" || c.RestartCount > 0 || c.LastTerminationState.Terminated != nil
 	})
 }
 
-// Rejected is the status of a pod that was rejected.
+// Rejected returns the status of a rejected pod.
 func Rejected(pod *v1.Pod, r part.Rejection) v1.PodStatus {
 	st := podstatus.Of(podstatus.Input{Pod: pod, SandboxNotReady: podlife.SandboxOf(pod, nil).Lack, Now: time.Now()})
 	Why(r).Apply(&st)

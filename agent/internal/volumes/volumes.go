@@ -1,6 +1,5 @@
-// Package volumes makes the volumes of an agent that was given none of its own: a
-// volumemgr.Manager with every plugin of this module, fed from the agent's
-// sources.
+// Package volumes creates the default volumes of an agent: a volumemgr.Manager with every plugin of
+// this module, which reads objects from the agent's sources.
 package volumes
 
 import (
@@ -19,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// Sources know the objects that volumes show, and the claims and volumes of
-// manifests. A *podmgr.Manager is one.
+// Sources provides the objects of volumes, and the claims and volumes of manifests. *podmgr.Manager
+// implements it.
 type Sources interface {
 	ConfigMaps(namespace string) map[string]*v1.ConfigMap
 	Secrets(namespace string) map[string]*v1.Secret
@@ -28,34 +27,34 @@ type Sources interface {
 	Volume(name string) (*v1.PersistentVolume, bool)
 }
 
-// Config holds what the volumes are made with. Root and Sources are required.
+// Config configures the volumes. Root and Sources are required.
 type Config struct {
 	// Root is the agent's root directory.
 	Root    string
 	Sources Sources
-	// Tokens, Bundles and Certificates are for projected volumes; pods that
-	// want one wait for it in vain without.
+	// Tokens, Bundles and Certificates are for projected volumes. If one is nil, pods that need it
+	// never start.
 	Tokens       plugins.Tokens
 	Bundles      plugins.Bundles
 	Certificates plugins.Certificates
-	// Mounter makes and lists the mounts; the kernel's.
+	// Mounter mounts file systems and lists mounts; default: the kernel's.
 	Mounter mount.Mounter
-	// BootID names the present boot of the machine; that of the kernel.
+	// BootID is the ID of the machine's current boot; default: the kernel's.
 	BootID string
-	// Plugins make kinds of volumes beside those of this module; none.
+	// Plugins are additional volume plugins; none.
 	Plugins []volumemgr.Plugin
-	// Node is the node as the affinity of volumes sees it.
+	// Node returns the node for the affinity of volumes.
 	Node        func() volumemgr.Here
 	Allocatable v1.ResourceList
 	Events      volumemgr.Events
-	// Ready is told of pods whose volumes became ready, or failed otherwise.
+	// Ready is called with a pod whose volumes became ready, or failed with another error.
 	Ready func(types.UID)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// New returns the manager, at rest.
+// New returns the manager; it is not started.
 func New(cfg Config) (*volumemgr.Manager, error) {
 	mounter := orKernel(cfg.Mounter)
 	list, err := plugins.New(plugins.Config{
@@ -77,7 +76,7 @@ func New(cfg Config) (*volumemgr.Manager, error) {
 	})
 }
 
-// orKernel returns m, or the kernel's mounts for nil.
+// orKernel returns m, or a mounter of the kernel if m is nil.
 func orKernel(m mount.Mounter) mount.Mounter {
 	if m == nil {
 		return &mount.Kernel{}
@@ -85,7 +84,7 @@ func orKernel(m mount.Mounter) mount.Mounter {
 	return m
 }
 
-// objects are the ConfigMaps and Secrets of the sources, as volumes show them.
+// objects provides the ConfigMaps and Secrets of the sources for volumes.
 type objects struct{ Sources }
 
 func (o objects) Get(_ context.Context, kind, namespace, name string) (*plugins.ContentObject, error) {
@@ -102,7 +101,7 @@ func (o objects) Get(_ context.Context, kind, namespace, name string) (*plugins.
 	return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, plugins.ErrNotFound)
 }
 
-// bound are the claims and the volumes of the sources, which nobody binds.
+// bound provides the claims and volumes of the sources, which are bound if they name each other.
 type bound struct{ sources Sources }
 
 func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
@@ -119,10 +118,10 @@ func (b bound) Volume(_ context.Context, name string) (*v1.PersistentVolume, err
 	return nil, plugins.ErrNotFound
 }
 
-// SubPaths binds the parts of volumes that containers mount.
+// SubPaths mounts subPaths of volumes for containers.
 type SubPaths struct{ binder *mount.SubPathBinder }
 
-// NewSubPaths returns a binder; without a mounter it mounts by the kernel.
+// NewSubPaths returns SubPaths; a nil mounter means the kernel's.
 func NewSubPaths(m mount.Mounter) (SubPaths, error) {
 	b, err := mount.NewSubPathBinder(mount.SubPathConfig{Mounter: orKernel(m)})
 	return SubPaths{b}, err
