@@ -18,19 +18,19 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// keeper returns the Keeper that drops what is kept of pods that are gone. Whatever keeps
-// something of pods is named here. Workers drop their pods in housekeeping itself, which knows by
-// them who is gone.
+// keeper returns the Keeper that removes the state of pods that are gone. Every component with such
+// state is listed here, except the workers: housekeeping drops their pods, and determines by them
+// which pods are gone.
 func (a *Agent) keeper() *keep.Keeper {
 	type isKnown = func(types.UID) bool
-	// What returns no error.
+	// plain wraps a component that returns no error.
 	plain := func(of string, retain func(isKnown)) keep.Store {
 		return keep.Store{Of: of, Retain: func(_ context.Context, known isKnown) error { retain(known); return nil }}
 	}
 	disk := []keep.Store{
-		{Of: "cgroups", Retain: a.sweepCgroups}, // it goes by the directories
-		// A volume that will not go keeps its directory. Those of pods that were rejected after a
-		// restart have nobody else who takes them down, and others wait for their devices.
+		{Of: "cgroups", Retain: a.sweepCgroups}, // decides by the directories
+		// A volume that cannot be unmounted keeps its directory. Nothing else unmounts the volumes
+		// of pods that were rejected after a restart, and other pods wait for their devices.
 		{Of: "directories", Retain: func(ctx context.Context, known isKnown) error {
 			return a.volumes.Sweep(ctx, func(uid types.UID) bool { return known(uid) && !a.rejectedAtRest(uid) })
 		}},
@@ -48,36 +48,35 @@ func (a *Agent) keeper() *keep.Keeper {
 			keep.Store{Of: "published statuses", Retain: a.pruneSink},
 			plain("starts of containers", a.runtime.Retain),
 			plain("pulls of images", a.images.Retain),
-			keep.Store{Of: "admissions", Retain: a.finish}, // the last: parts are told that nothing is left
+			keep.Store{Of: "admissions", Retain: a.finish}, // the last one: parts are called when nothing of a pod is left
 		),
 		Wanted: a.wanted, Again: func() { wake(a.run.cleanup) }, Beside: a.background, Log: a.log,
 	})
 }
 
-// finish informs the parts of pods of which nothing is left, and forgets those. One
-// that a part cannot finish is told of again with the next sweep.
+// finish calls the parts for pods of which nothing is left, and then drops the pods. After an error
+// of a part, the next sweep calls it again.
 func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) error {
 	var errs []error
 	for uid, e := range a.book.At(book.Unknown, book.Waiting, book.Admitted, book.Rejected) {
 		if keep(uid) || a.mayHaveDir(uid) {
 			continue
 		}
-		// A pod that was never admitted was given nothing that a part could take
-		// back.
+		// A pod that was never admitted has no resources that a part could release.
 		if e.Stage == book.Admitted && len(a.hooks.Finishers) > 0 {
 			if err := hooks.InTurn(a.guard, a.hooks.Finishers, func(f part.Finisher) error { return f.Gone(ctx, e.Ref) }); err != nil {
 				errs = append(errs, fmt.Errorf("finish pod %s: %w", uid, err))
 				continue
 			}
 		}
-		// Unless the entry has changed since it was read: the pod may be back.
+		// If the entry has changed since it was read, the pod may be back, and is kept.
 		a.book.ForgetIf(uid, e.Changes)
 	}
 	return errors.Join(errs...)
 }
 
-// mayHaveDir reports whether a pod may have a directory. One with a UID that would
-// lead elsewhere never got any.
+// mayHaveDir reports whether a pod may have a directory. A pod with a UID that is not a plain name
+// never had one.
 func (a *Agent) mayHaveDir(uid types.UID) bool {
 	if podcheck.UID(uid) != nil {
 		return false
@@ -86,7 +85,7 @@ func (a *Agent) mayHaveDir(uid types.UID) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// pruneSink has the sink drop the statuses of pods that nothing knows. A status too many does no harm.
+// pruneSink makes the sink drop the statuses of unknown pods. It does no harm if a status stays.
 func (a *Agent) pruneSink(context.Context, func(types.UID) bool) error {
 	p, ok := a.cfg.Status.Sink.(statusmgr.Pruner)
 	if !ok {
@@ -105,8 +104,8 @@ func (a *Agent) pruneSink(context.Context, func(types.UID) bool) error {
 	return a.guard.Call("sink", func() error { return p.Prune(all) })
 }
 
-// sweepCgroups removes the cgroups of pods that are gone. Only those that this
-// agent has a directory of were its own.
+// sweepCgroups removes the cgroups of pods that are gone. Only cgroups of pods that have a
+// directory of this agent belong to it.
 func (a *Agent) sweepCgroups(ctx context.Context, keep func(types.UID) bool) error {
 	if a.cfg.Cgroups == nil {
 		return nil

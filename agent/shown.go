@@ -14,17 +14,16 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Readiness over a start of the agent. A restart must not flip the readiness that others see.
-// The journal of probes has it, and the API server; but a disk that hung has an old result or
-// none, and a server that does not answer within a second has its pods remembered from that
-// same disk. Until the server has answered, a status that would have to guess the readiness
-// of a container that ran before is withheld. The server's answer ends that, and so does the
-// first check of each such container, which is made at once.
+// Readiness over a restart of the agent. A restart must not change the published readiness. The
+// journal of probes and the API server have it. But if the disk hung, the journal may be old or
+// empty, and if the server does not answer within a second, pods come from the same disk. Until the
+// server has answered, a status that would have to guess the readiness of an older container is
+// withheld. The server's answer ends that, and so does the first check of each such container,
+// which is made at once.
 
-// shown returns how others see a pod. It asks blocks for what they have in memory, and does not
-// block.
+// shown returns how the pod is published. It reads memory of other blocks, and does not block.
 func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
-	// A static pod without mirrors has no other status than the one here.
+	// Without mirrors, the status here is the only status of a static pod.
 	if podmeta.IsStatic(pod) && len(a.hooks.Publishers) == 0 {
 		return statusmgr.Itself(pod)
 	}
@@ -36,7 +35,7 @@ func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
 	return s
 }
 
-// published returns the status in which others see a pod, and whether that is known.
+// published returns the published status of a pod, and whether it is known.
 func (a *Agent) published(pod *v1.Pod) (st *v1.PodStatus, known bool) {
 	s := a.shown(pod)
 	if known = s.By == podlife.Confirmed; !known || s.Object == nil {
@@ -73,7 +72,7 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 		a.statuses.Show(pod, r)
 		return
 	}
-	// The first status continues that of the mirror, and may tell that the mirror is out of date.
+	// The first status continues that of the mirror. It may show that the mirror is outdated.
 	if _, has := a.statuses.Last(pod.UID); !has {
 		r.Shown.By = podlife.Unheard
 	}
@@ -83,8 +82,8 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 	}
 }
 
-// republish publishes the last status of a pod as others see the pod now. What was withheld may be
-// a guess and is computed anew, though not by the pod's worker, which may hang.
+// republish publishes the last status of a pod under its current object. A withheld status may be a
+// guess and is computed again here, since the pod's worker may hang.
 func (a *Agent) republish(uid types.UID) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()
@@ -94,23 +93,22 @@ func (a *Agent) republish(uid types.UID) {
 	}
 }
 
-// reconcile publishes a pod's status again if somebody else has changed it, and reports whether that
-// is so.
+// reconcile publishes a pod's status again if another writer has changed it, and reports whether it
+// did.
 func (a *Agent) reconcile(pod *v1.Pod) (again bool) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()
 	return a.statuses.Reconcile(pod, a.shown(pod))
 }
 
-// withheld reports whether a pod has a status that is not published, and a worker.
+// withheld reports whether a pod has a worker and a status that is not published.
 func (a *Agent) withheld(uid types.UID) bool {
 	last, ok := a.statuses.Last(uid)
 	_, works := a.workers.State(uid)
 	return ok && works && last.Shown.By < podlife.Confirmed
 }
 
-// showAgain publishes the status of a pod that was withheld, if it is no guess any more.
-// a.run.results is held.
+// showAgain publishes a pod's withheld status, if it is no longer a guess. a.run.results is held.
 func (a *Agent) showAgain(uid types.UID) {
 	if !a.withheld(uid) {
 		return
@@ -118,7 +116,7 @@ func (a *Agent) showAgain(uid types.UID) {
 	a.workers.Resync(uid)
 	w, works := a.workers.State(uid)
 	last, _ := a.statuses.Last(uid)
-	// More follows from the startup of a sidecar: its worker computes that.
+	// The startup of a sidecar changes more than the status: its worker computes that.
 	if !works || w.Pod == nil || slices.ContainsFunc(w.Pod.Spec.InitContainers, func(c v1.Container) bool { return podmeta.IsSidecar(&c) }) {
 		return
 	}
@@ -126,8 +124,8 @@ func (a *Agent) showAgain(uid types.UID) {
 	a.show(a.hooks.Allocated(a.guard, w.Pod), last)
 }
 
-// publishConfirmed waits until the API server has answered, and then publishes what was
-// withheld, and has the loop look at the pods that waited for the server.
+// publishConfirmed waits until the API server has answered. Then it publishes withheld statuses,
+// and makes the loop decide on the pods that waited for the server.
 func (a *Agent) publishConfirmed(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -135,7 +133,7 @@ func (a *Agent) publishConfirmed(ctx context.Context) error {
 		for _, w := range a.workers.List() {
 			a.republish(w.UID)
 			if w.Pod != nil && !podmeta.IsStatic(w.Pod) {
-				a.workers.Resync(w.UID) // it may have been synced as it was remembered: see certainty
+				a.workers.Resync(w.UID) // it may have been synced with a stored definition: see certainty
 			}
 		}
 		for _, p := range a.pods.Pods() { // some have no worker

@@ -16,9 +16,8 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 )
 
-// status computes the pod's status from what the runtime shows. Its probes are told
-// of that first. It is called in the pod's worker, and reads termination messages
-// from disk. Parts have the last word.
+// status computes the pod's status from its observation, which is first passed to its probes. It is
+// called in the pod's worker, and reads termination messages from disk. Parts are called last.
 func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
 	a.probes.Observe(life, pod, obs)
 	in := podstatus.Input{
@@ -37,7 +36,7 @@ func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs 
 	in.SandboxNotReady = podlife.SandboxOf(pod, obs).Lack
 	source, _ := podlife.RestartsAll(pod, obs)
 	in.RestartAll = source != nil
-	// There is one such part at most.
+	// An agent has at most one such part.
 	for _, h := range a.hooks.Allocators {
 		in.Resize = h.Hook.Conditions(pod.UID)
 	}
@@ -47,9 +46,8 @@ func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs 
 	return st
 }
 
-// asShown is a pod with the status that its source shows now: conditions of others,
-// which readiness gates wait for, change without the spec. A copy, since pods are
-// shared.
+// asShown returns a copy of a pod with the current status in its source: conditions of others, for
+// which readiness gates wait, change without the spec. Pods are shared, so a copy is needed.
 func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	shown, ok := a.pods.Pod(pod.UID)
 	if !ok || shown == pod {
@@ -60,14 +58,13 @@ func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	return &now
 }
 
-// othersWrote reports whether the status that a source shows of a pod may have news
-// for its worker. Most often it has none: it is what this node has published itself,
-// and each such echo would cost a sync.
+// othersWrote reports whether a pod's status in its source may have changes for its worker. Mostly
+// it is the status that this node has published, and a sync for each of these would be wasted.
 func (a *Agent) othersWrote(pod *v1.Pod) bool {
 	if hasClaims(pod) || len(pod.Status.ResourceClaimStatuses) > 0 {
 		return true
 	}
-	// What failed may have lacked what is there now.
+	// A failed sync may have lacked something that exists now.
 	if w, ok := a.workers.State(pod.UID); !ok || w.LastError != "" {
 		return true
 	}
@@ -75,8 +72,8 @@ func (a *Agent) othersWrote(pod *v1.Pod) bool {
 	return !ok || !equality.Semantic.DeepEqual(ofOthers(st.Conditions), ofOthers(pod.Status.Conditions))
 }
 
-// ofOthers are the conditions that somebody else than the node may have written, by type.
-// DisruptionTarget is one: taints are a reason too.
+// ofOthers returns the conditions that another writer than the node may have set, by type.
+// DisruptionTarget is one of them: taints set it too.
 func ofOthers(all []v1.PodCondition) map[v1.PodConditionType]v1.PodCondition {
 	var out map[v1.PodConditionType]v1.PodCondition
 	for _, c := range all {
@@ -93,15 +90,15 @@ func ofOthers(all []v1.PodCondition) map[v1.PodConditionType]v1.PodCondition {
 	return out
 }
 
-// pastDeadline reports whether spec.activeDeadlineSeconds is over, and sets the
-// pod's timer if it is still to come.
+// pastDeadline reports whether spec.activeDeadlineSeconds has passed, and otherwise sets the pod's
+// timer.
 func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 	limit := pod.Spec.ActiveDeadlineSeconds
 	if limit == nil {
 		return false
 	}
 	start := time.Now()
-	// The time of the first status counts, also over restarts of the agent.
+	// The time counts from the first status, also over restarts of the agent.
 	if prev, ok := a.statuses.Get(pod.UID); ok && prev.StartTime != nil {
 		start = prev.StartTime.Time
 	} else if status.StartTime != nil {

@@ -24,16 +24,16 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// The steps of a pod's life, called by its worker: each is idempotent, and is tried
-// again with back-off when it fails. A crash between any two lines leads to the
-// same step again, on whatever the runtime then shows.
+// The steps of a pod's life, called by its worker. Each step is idempotent, and is repeated with
+// back-off after a failure. After a crash at any point, the same step is made again, with the state
+// that the runtime then has.
 
-// syncer is what the pod workers call: one step of one pod's life. Calls for
-// one pod never overlap; those for different pods run side by side. Nothing of
-// the pod is removed meanwhile (see [part.Holder]).
+// syncer has the calls of the pod workers, each a step of a pod's life. Calls for one pod do not
+// overlap; those for different pods are concurrent. Nothing of the pod is removed during a call
+// (see [part.Holder]).
 type syncer struct{ *Agent }
 
-// SyncPod makes the runtime's state of the pod what its spec says, once.
+// SyncPod makes one step towards the state that the pod's spec requests.
 func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcome, error) {
 	newerThan, release, err := a.hooks.Hold(ctx, a.guard, w.Pod.UID, w.NewerThan)
 	if err != nil {
@@ -44,8 +44,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err != nil {
 		return podworker.Outcome{}, fmt.Errorf("runtime status: %w", err)
 	}
-	// Before the allocation is asked for: a container may run with resources that
-	// no checkpoint knows.
+	// Called before the allocation is read: a container may run with resources that no checkpoint
+	// has.
 	a.hooks.Learn(a.guard, w.Pod.UID, obs)
 	pod := a.hooks.Allocated(a.guard, w.Pod)
 	status := a.status(ctx, w.Life, pod, obs, false)
@@ -55,8 +55,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		a.event(pod, why)
 		why.Apply(&status)
 	}
-	// Before anything is done: users see what was there, also if the next call
-	// hangs.
+	// Before any other step, so that the observed state is published even if the next call hangs.
 	a.setStatus(pod, statusmgr.Report{Life: w.Life.N, Status: status, Why: why})
 	// The worker ends what may still run, such as sidecars, and then takes the pod
 	// down.
@@ -73,8 +72,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err != nil {
 		return podworker.Outcome{}, err
 	}
-	// News that this sync makes is looked at once, at its end, and not after each
-	// container.
+	// Events caused by this sync are handled once, at its end, and not after each container.
 	seen := a.pleg.Hold(pod.UID)
 	req := podruntime.Request{
 		Spec: in, Observed: obs, Startup: probing.Results(a.probes, probe.Startup), Liveness: probing.Results(a.probes, probe.Liveness),
@@ -86,31 +84,31 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		err = a.networkNotReady(ctx, pod, err)
 	}
 	if news || err != nil {
-		// Why a container did not start shows in the status at once.
+		// The status shows at once why a container did not start.
 		a.setStatus(pod, statusmgr.Report{Life: w.Life.N, Status: a.status(ctx, w.Life, pod, obs, false)})
 	}
-	// After the worker has noted the outcome: the look may wake it at once.
+	// Called after the worker has recorded the outcome: the inspection may wake it at once.
 	after := func() {
 		if res.Changed() {
 			a.pleg.Refresh(pod.UID)
 		}
 		seen()
 		if res.Resizes && res.Changed() && err == nil {
-			a.workers.Resync(pod.UID) // the runtime informs nobody of it; what failed has its back-off
+			a.workers.Resync(pod.UID) // the runtime sends no event for it; a failure has its back-off
 		}
 	}
 	return podworker.Outcome{Acted: res.Changed(), After: after}, err
 }
 
-// prepare makes all that the pod's containers need, and gathers what they are
-// compiled from: directories, volumes, the cgroup, the parts in turn. As a rule
-// everything is there from the second sync on, and each step then costs little.
+// prepare prepares everything that the pod's containers need, and returns the input of their
+// compilation: directories, volumes, the cgroup, then the parts in turn. Mostly everything exists
+// from the second sync on, and each step is cheap.
 func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod) (in podspec.Input, err error) {
 	if err := os.MkdirAll(a.podDir(pod.UID), 0o750); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
 		return in, fmt.Errorf("pod directory: %w", err)
 	}
-	// Volumes before the cgroup, since they are what takes long or fails.
+	// Volumes come before the cgroup, since they may take long or fail.
 	mounts, err := a.volumes.Mount(ctx, pod)
 	if err != nil {
 		return in, podlife.WithReason("FailedMount", fmt.Errorf("mount volumes: %w", err))
@@ -130,10 +128,9 @@ func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs
 	return in, nil
 }
 
-// prepareParts has the parts prepare in turn.
+// prepareParts calls the Preparers in turn.
 func (a *Agent) prepareParts(ctx context.Context, pod *v1.Pod, obs *observed.Pod) error {
-	// A container without the device it was promised would start and fail; this
-	// says why.
+	// Without the device, the container would start and fail; this error names the cause.
 	if hasClaims(pod) && len(a.hooks.Claimers) == 0 {
 		a.events.Event(pod, v1.EventTypeWarning, reasonClaims, "Failed to prepare dynamic resources: "+errNoClaims.Error())
 		return podlife.WithReason(reasonClaims, fmt.Errorf("prepare dynamic resources: %w", errNoClaims))
@@ -141,20 +138,20 @@ func (a *Agent) prepareParts(ctx context.Context, pod *v1.Pod, obs *observed.Pod
 	return hooks.InTurn(a.guard, a.hooks.Preparers, func(p part.Preparer) error { return p.Prepare(ctx, pod, obs) })
 }
 
-// reasonClaims is the kubelet's word for claims that cannot be prepared.
+// reasonClaims is the kubelet's reason for claims that cannot be prepared.
 const reasonClaims = "FailedPrepareDynamicResources"
 
 var errNoClaims = errors.New("this node does no dynamic resource allocation")
 
-// hasClaims reports whether the pod needs dynamic resources (KEP-4381), those
-// included that a scheduler made for extended resources.
+// hasClaims reports whether the pod needs dynamic resources (KEP-4381), including claims that a
+// scheduler created for extended resources.
 func hasClaims(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// SyncTerminatingPod ends the pod's containers and proves that they ended. It
-// blocks for the grace period, and returns nil only when the runtime shows that
-// nothing runs: resources are given to others after it.
+// SyncTerminatingPod terminates the pod's containers and verifies that they have ended. It blocks
+// for the grace period, and returns nil only when the runtime shows that nothing runs: afterwards,
+// resources are given to others.
 func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error {
 	pod := w.Pod
 	newerThan, release, err := a.hooks.Hold(ctx, a.guard, pod.UID, w.NewerThan)
@@ -166,8 +163,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	if err != nil {
 		return fmt.Errorf("runtime status: %w", err)
 	}
-	// A liveness probe must not restart what is being ended. Readiness goes on, for
-	// those that still send traffic.
+	// A liveness probe must not restart a terminating container. Readiness probes continue, since
+	// clients may still send traffic.
 	a.probes.EndLivenessAndStartup(w.Life)
 	a.publish(ctx, w, obs, observed.Maybe, false)
 	defer a.pleg.Hold(pod.UID)()
@@ -177,7 +174,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		}
 		return podlife.WithReason("FailedKillPod", fmt.Errorf("kill pod: %w", err))
 	}
-	// Asked of the runtime after the kill: what was known before proves nothing.
+	// Observed after the kill: an earlier observation proves nothing.
 	obs, err = a.observe(ctx, pod, time.Now())
 	if err != nil {
 		return fmt.Errorf("runtime status after the kill: %w", err)
@@ -194,8 +191,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	return nil
 }
 
-// publish shows the status of a pod that is ending, changed by those who end it: an
-// eviction sets its phase and reason. A terminal phase is published once nothing runs.
+// publish publishes the status of a terminating pod, changed by the cause: an eviction sets phase
+// and reason. A terminal phase is published when nothing runs.
 func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, runs observed.Answer, final bool) {
 	r := statusmgr.Report{Life: w.Life.N, Status: a.status(ctx, w.Life, w.Pod, obs, final), Runs: runs}
 	for _, why := range w.Causes {
@@ -206,7 +203,7 @@ func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod
 	a.setStatus(w.Pod, r)
 }
 
-// stopped informs every part that a pod's containers have stopped, once.
+// stopped calls every Stopper for a pod whose containers have stopped.
 func (a *Agent) stopped(ctx context.Context, ref part.Ref) error {
 	if a.book.Get(ref.UID).Grants == book.TakenBack {
 		return nil
@@ -218,8 +215,7 @@ func (a *Agent) stopped(ctx context.Context, ref part.Ref) error {
 	return err
 }
 
-// SyncTerminatingRuntimePod ends and removes what the runtime holds of a pod
-// that nobody wants.
+// SyncTerminatingRuntimePod terminates and removes a pod that only the runtime knows.
 func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work) error {
 	uid := w.RuntimePod.UID
 	newerThan, release, err := a.hooks.Hold(ctx, a.guard, uid, w.NewerThan)
@@ -231,8 +227,8 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	if err != nil {
 		return fmt.Errorf("runtime status: %w", err)
 	}
-	// The containers carry their grace period and their hooks (see podruntime).
-	// There is no spec.
+	// There is no spec. The containers' annotations have their grace period and hooks (see
+	// podruntime).
 	if err := a.runtime.Kill(ctx, nil, obs, nil); err != nil {
 		return podlife.WithReason("FailedKillPod", fmt.Errorf("kill orphaned pod: %w", err))
 	}
@@ -245,14 +241,14 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	if err := a.destroyCgroup(ctx, uid); err != nil {
 		return podlife.WithReason("FailedKillPod", fmt.Errorf("cgroup of an orphaned pod: %w", err))
 	}
-	a.requestCleanup() // its directories are orphans now
+	a.requestCleanup() // its directories are orphaned now
 	return nil
 }
 
-// SyncTerminatedPod takes down what is left of a pod whose containers ended. Of one
-// that ended by itself the containers stay, for their logs, until the pod goes. The
-// order matters: parts take back what was the containers' before volumes go, and
-// the status says that nothing is left only after the cgroup has gone.
+// SyncTerminatedPod cleans up a pod whose containers have ended. If the pod is still wanted, its
+// containers stay for their logs until it is removed. The order matters: parts release resources of
+// containers before volumes are unmounted, and the status counts as final only after the cgroup is
+// removed.
 func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	pod := w.Pod
 	_, release, err := a.hooks.Hold(ctx, a.guard, pod.UID, time.Time{})
@@ -260,7 +256,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 		return err
 	}
 	defer release()
-	// That everything has stopped was proven by what is known already.
+	// The existing observation has proven that everything has stopped.
 	obs, err := a.observe(ctx, pod, time.Time{})
 	if err != nil {
 		return fmt.Errorf("runtime status: %w", err)
@@ -274,13 +270,12 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	}
 	gone := pod.DeletionTimestamp != nil || w.Evicted || !a.wanted(pod.UID)
 	if gone {
-		// What the runtime has lost shows as an orphan's from now on, and is
-		// tried as one.
+		// Containers that the runtime cannot remove are handled as orphans from now on.
 		if err := a.removeFromRuntime(ctx, obs); err != nil && !errors.Is(err, podruntime.ErrLeftBehind) {
 			return err
 		}
 	}
-	// A pod that is still wanted keeps its directory, which goes when the pod does.
+	// The directory of a wanted pod stays until the pod is removed.
 	takeDown := a.volumes.Unmount
 	if gone {
 		takeDown = a.volumes.Remove
@@ -293,18 +288,18 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	}
 	// From here on the sink may delete the pod's object.
 	a.statuses.Terminate(pod)
-	a.requestCleanup() // the worker's record can go
+	a.requestCleanup() // the worker's record can be removed
 	return nil
 }
 
-// removeFromRuntime removes every container, sandbox and log of a pod whose
-// containers have stopped.
+// removeFromRuntime removes all containers, sandboxes and logs of a pod whose containers have
+// stopped.
 func (a *Agent) removeFromRuntime(ctx context.Context, obs *observed.Pod) error {
 	if err := a.runtime.Remove(ctx, obs); err != nil {
 		return podlife.WithReason("FailedRemovePod", fmt.Errorf("remove pod: %w", err))
 	}
 	a.runtime.Forget(obs.UID)
-	if len(obs.Containers)+len(obs.Sandboxes) > 0 { // else the event would only have this tried again, at once
+	if len(obs.Containers)+len(obs.Sandboxes) > 0 { // otherwise the event would only repeat this at once
 		a.pleg.Refresh(obs.UID)
 	}
 	return nil
@@ -316,14 +311,14 @@ func (a *Agent) wanted(uid types.UID) bool {
 	return ok
 }
 
-// networkNotReady asks the runtime why a sandbox could not be made, and turns
-// err into ErrNetworkNotReady if the node's network is what is missing. The
-// question is asked only then; a network that works is never polled.
+// networkNotReady calls the runtime to find out why a sandbox could not be created. If the node's
+// network is not ready, it returns ErrNetworkNotReady. It is called only after a failure; a working
+// network is never polled.
 func (a *Agent) networkNotReady(ctx context.Context, pod *v1.Pod, err error) error {
 	if pod.Spec.HostNetwork || !errors.Is(err, podruntime.ErrCreateSandbox) {
 		return err
 	}
-	// A runtime that does not answer here leaves the first error, which says more.
+	// If the runtime does not answer, the first error is returned, which says more.
 	st, serr := a.cfg.Runtime.Status(ctx, false)
 	if serr != nil {
 		return err

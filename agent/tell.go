@@ -14,10 +14,9 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Events that the core itself reports about pods and the node, in the kubelet's
-// words where it has some.
+// Events of the core about pods and the node, with the kubelet's texts where it has them.
 
-// Reasons of events, as the kubelet has them.
+// Reasons of events, as in the kubelet.
 const (
 	reasonSync       = "FailedSync"
 	reasonValidation = "FailedValidation"
@@ -31,20 +30,20 @@ const (
 	reasonManifestValid = "ManifestValid"
 )
 
-// event reports why a pod ends, is rejected or waits.
+// event records why a pod ends, is rejected or waits.
 func (a *Agent) event(pod *v1.Pod, why podlife.Cause) {
 	if eventType, reason, message := why.Event(); eventType != "" {
 		a.events.Event(pod, eventType, reason, message)
 	}
 }
 
-// refused reports a pod that is not in effect since another has its name or its UID.
+// refused records that a pod is not in effect because another pod has its name or UID.
 func (a *Agent) refused(pod *v1.Pod, why string) {
 	a.events.Event(pod, v1.EventTypeWarning, reasonValidation, why)
 }
 
-// mistakes reports the problems of a manifest as one event of the node, and that it is in order
-// again.
+// mistakes records the problems of a manifest as one event of the node, and later that they are
+// gone.
 func (a *Agent) mistakes(file string, problems []podmgr.Problem) {
 	if len(problems) == 0 {
 		a.events.Node(v1.EventTypeNormal, reasonManifestValid, file+" is in order again")
@@ -60,7 +59,7 @@ func (a *Agent) mistakes(file string, problems []podmgr.Problem) {
 	a.events.Node(v1.EventTypeWarning, reasonManifest, text)
 }
 
-// observe is what the runtime shows of a pod, and reports an event if that cannot be had.
+// observe returns the state of a pod in the runtime. After an error it records an event.
 func (a *Agent) observe(ctx context.Context, pod *v1.Pod, newerThan time.Time) (*observed.Pod, error) {
 	obs, err := a.pleg.GetNewerThan(ctx, pod.UID, newerThan)
 	if err != nil && ctx.Err() == nil {
@@ -69,14 +68,14 @@ func (a *Agent) observe(ctx context.Context, pod *v1.Pod, newerThan time.Time) (
 	return obs, err
 }
 
-// warnOfFamilies reports a pod whose first address is of another family than the
-// node's, once for each address that it gets.
+// warnOfFamilies records an event if the first address of a pod is of another family than the
+// node's, once for each address.
 func (a *Agent) warnOfFamilies(pod *v1.Pod, before, now *v1.PodStatus) {
 	if pod.Spec.HostNetwork || now.PodIP == "" || now.HostIP == "" || before != nil && before.PodIP == now.PodIP {
 		return
 	}
 	host, own := net.ParseIP(now.HostIP), net.ParseIP(now.PodIP)
-	// An address that cannot be read is of no family: nothing is claimed of it.
+	// The family of an invalid address is unknown, so there is no event.
 	if host == nil || own == nil || (host.To4() == nil) == (own.To4() == nil) {
 		return
 	}
@@ -84,8 +83,8 @@ func (a *Agent) warnOfFamilies(pod *v1.Pod, before, now *v1.PodStatus) {
 		fmt.Sprintf("the node's first address is %s, the pod's is %s: they are of different IP families", now.HostIP, now.PodIP))
 }
 
-// checkResolv reports a resolver's configuration that pods cannot have in full, once
-// for each content.
+// checkResolv records an event if pods cannot get the whole resolver configuration, once for each
+// content.
 func (a *Agent) checkResolv(content string) {
 	if old := a.run.resolv.Swap(&content); old != nil && *old == content {
 		return

@@ -10,44 +10,42 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Volumes makes a pod's volumes ready on the node and takes them down again.
-// A *volumemgr.Manager is one. What a value can do beside is in interfaces of their
-// own: [VolumeRunner], [VolumeWatcher], [VolumeMeasurer] and [VolumeExplainer].
-// Whoever means a value to be one of these says so to the compiler:
+// Volumes mounts and unmounts the volumes of pods; *volumemgr.Manager implements it. Optional
+// methods are in the interfaces [VolumeRunner], [VolumeWatcher], [VolumeMeasurer] and
+// [VolumeExplainer]. An implementation can assert that it has one at compile time:
 //
 //	var _ agent.VolumeRunner = (*Mine)(nil)
 type Volumes interface {
-	// Mount makes every volume of pod ready, and returns those that are with
-	// the errors of the others.
+	// Mount mounts all volumes of pod. It returns the mounted ones, and the errors of the others.
 	Mount(ctx context.Context, pod *v1.Pod) (volumemgr.Mounts, error)
-	// Unmount takes down whatever is mounted for the pod of that UID and
-	// removes what it kept, the content of emptyDir volumes included.
+	// Unmount unmounts everything of the pod with that UID, and removes its data, including the
+	// content of emptyDir volumes.
 	Unmount(ctx context.Context, uid types.UID) error
-	// Remove is Unmount, and removes the pod's directory.
+	// Remove is Unmount, and also removes the pod's directory.
 	Remove(ctx context.Context, uid types.UID) error
-	// Sweep says that all pods are known, and removes what is left of others.
+	// Sweep removes everything of pods for which known returns false. It is called when all pods
+	// are known.
 	Sweep(ctx context.Context, known func(types.UID) bool) error
 }
 
-// VolumeRunner is a [Volumes] with work of its own. Run blocks until ctx ends.
+// VolumeRunner is a [Volumes] with background work. Run blocks until ctx ends.
 type VolumeRunner interface {
 	Run(ctx context.Context) error
 }
 
-// VolumeWatcher is a [Volumes] that keeps what is mounted up to date with the objects
-// that pods refer to. Changed does not block.
+// VolumeWatcher is a [Volumes] that updates mounted volumes when objects that pods refer to change.
+// Changed does not block.
 type VolumeWatcher interface {
 	Changed(r volumemgr.Ref)
 }
 
-// VolumeMeasurer is a [Volumes] that knows the usage of a pod's volumes. Stats may
-// take as long as its ctx allows. Volumes without a usage of their own are left
-// out.
+// VolumeMeasurer is a [Volumes] that measures the usage of a pod's volumes. Stats may take as long
+// as its ctx allows. Volumes that are not measured separately are left out.
 type VolumeMeasurer interface {
 	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 }
 
-// VolumeExplainer is a [Volumes] that can say why a pod waits for some.
+// VolumeExplainer is a [Volumes] that can say why a pod waits for its volumes.
 type VolumeExplainer interface {
 	Why(uid types.UID) []volumemgr.Status
 }
@@ -60,9 +58,9 @@ func (a *Agent) runVolumes(ctx context.Context) error {
 	return nil
 }
 
-// wantedEvents are those of the volumes of pods that somebody wants and that have not
-// ended. What a pod refers to may go with it, before its volumes do: that they cannot
-// be made again is no news.
+// wantedEvents passes on volume events only for pods that are wanted and have not ended. Objects of
+// other pods may be deleted before their volumes are unmounted, and errors about these are not
+// worth an event.
 type wantedEvents struct{ *Agent }
 
 func (w wantedEvents) Event(pod *v1.Pod, eventType, reason, message string) {

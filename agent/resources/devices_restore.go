@@ -122,8 +122,8 @@ func (p *Devices) Run(ctx context.Context) error {
 	return p.cfg.Manager.Run(ctx)
 }
 
-// changed has those pods looked at whose devices changed their health, and those
-// started or admitted that waited for a plugin.
+// changed requests syncs of pods whose devices' health has changed, and starts or admissions of
+// pods that waited for a plugin.
 func (p *Devices) changed(c devicemgr.Change) {
 	for _, uid := range c.Pods {
 		p.host.Resync(uid)

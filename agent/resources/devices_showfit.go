@@ -7,11 +7,10 @@ import (
 	"github.com/nodewright/nodewright/fit"
 )
 
-// ShowFit adds the devices that a dry run chose to its answer; containers that
-// are not in it yet are appended in the order of fit.Pod. Without a part that
-// decides on NUMA nodes devices are chosen now, and the answer is changed if that
-// fails. Plugins may be asked which devices they prefer. An answer that says that
-// the pod does not fit is left alone.
+// ShowFit adds the devices of a dry run to its answer; missing containers are appended in the order
+// of fit.Pod. Without a part that decides on NUMA nodes, devices are chosen now, and the answer
+// changes if that fails. Plugins may be asked for their preference. If the pod does not fit, the
+// answer is not changed.
 func (r *deviceReservation) ShowFit(f *local.Fit) {
 	if !f.Fits {
 		return

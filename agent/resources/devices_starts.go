@@ -13,29 +13,28 @@ import (
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
-// startPatience is how long the start of a container waits for plugins to make
-// its devices ready. After that the start is tried again when they are: pods that
-// start are few at a time, and the others should not wait for it.
+// startPatience is how long the start of a container waits for plugins to prepare its devices.
+// After that the pod is synced again when they are prepared: few pods start at a time, and others
+// should not wait.
 const startPatience = time.Second
 
 var (
-	// errPreparing is for a start that does not wait any longer.
+	// errPreparing is the error of a start that no longer waits for the plugin.
 	errPreparing    = errors.New("the device plugin has not prepared the devices yet (PreStartContainer)")
 	errDevicesEnded = errors.New("the agent is stopping")
 )
 
-// starts are the calls to plugins that go before the start of a container. One
-// for a container goes on when its start does not wait for it, and the next start
-// waits for the same one.
+// starts has the calls to plugins that precede the start of a container. A call continues if the
+// start no longer waits, and the next start waits for the same call.
 type starts struct {
-	ctx    context.Context // of calls to plugins; ends with Run's
+	ctx    context.Context // context of calls to plugins; ends with Run's
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
 	mu     sync.Mutex
 	ended  bool
 	all    map[types.UID]map[string]*start // by container
-	failed map[types.UID]bool              // pods of which one failed for something that may come
+	failed map[types.UID]bool              // pods with a failed start that a change of devices may repair
 }
 
 // start is the call for one container.
@@ -51,8 +50,8 @@ func newStarts() *starts {
 	return s
 }
 
-// do makes a call, or joins the one that is under way, and waits for it for a
-// while. If it did not wait for the end, it calls later at the end.
+// do makes a call, or joins a running one, and waits for it for startPatience. If the call is still
+// running then, later is called at its end.
 func (s *starts) do(ctx context.Context, uid types.UID, container string, call func(context.Context) error, later func()) error {
 	c, err := s.begin(uid, container, call, later)
 	if err != nil {
@@ -96,8 +95,7 @@ func (s *starts) begin(uid types.UID, container string, call func(context.Contex
 	return c, nil
 }
 
-// result is what came of a call, which is over then, or that it is still under
-// way.
+// result returns the result of a call that has ended, or errPreparing.
 func (s *starts) result(ctx context.Context, c *start, uid types.UID, container string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,26 +121,25 @@ func (s *starts) result(ctx context.Context, c *start, uid types.UID, container 
 	return c.err
 }
 
-// mayCome reports whether a change of the devices may mend a failed start. For every
-// other error a start keeps its back-off: a disk that fails, or a plugin that does
-// not allocate, has the manager give the devices back, which is a change of them,
-// and the pod would be tried again at once.
+// mayCome reports whether a change of the devices may repair a failed start. After any other error
+// the pod keeps its back-off: the manager may have released the devices because of the error, which
+// is itself a change of devices and would start the pod again at once.
 func mayCome(err error) bool {
 	if refused := (*devicemgr.PluginError)(nil); errors.As(err, &refused) && refused.Call == devicemgr.CallPreStart {
-		return true // the next plugin may do better
+		return true // the next plugin may succeed
 	}
 	return errors.Is(err, devicemgr.ErrChanged) || errors.Is(err, devicemgr.ErrAway) || errors.As(err, new(*devicemgr.NotYetError)) ||
 		errors.As(err, new(*devicemgr.InsufficientError)) || errors.As(err, new(*devicemgr.GoneError))
 }
 
-// fail notes that a start of a pod failed for something that may come.
+// fail records a pod with a failed start that a change of devices may repair.
 func (s *starts) fail(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed[uid] = true
 }
 
-// each calls fn for every pod of which a start failed.
+// each calls fn for every recorded pod.
 func (s *starts) each(fn func(types.UID)) {
 	s.mu.Lock()
 	uids := slices.Sorted(maps.Keys(s.failed))
@@ -152,7 +149,7 @@ func (s *starts) each(fn func(types.UID)) {
 	}
 }
 
-// forget drops what there is of pods that are over.
+// forget drops the entries of pods for which over returns true.
 func (s *starts) forget(over func(types.UID) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,8 +157,7 @@ func (s *starts) forget(over func(types.UID) bool) {
 	maps.DeleteFunc(s.failed, func(uid types.UID, _ bool) bool { return over(uid) })
 }
 
-// end cancels the calls that are under way and waits for their end. No other is
-// begun.
+// end cancels the running calls and waits for them. No other call begins.
 func (s *starts) end() {
 	s.cancel()
 	s.mu.Lock()

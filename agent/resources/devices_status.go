@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Report implements part.Reporter: regular containers and sidecars show how their
-// devices are.
+// Report implements part.Reporter: it adds the health of devices to the statuses of regular
+// containers and sidecars.
 func (p *Devices) Report(pod *v1.Pod, st *v1.PodStatus) {
 	for i := range st.ContainerStatuses {
 		p.report(pod.UID, &st.ContainerStatuses[i])
@@ -25,8 +25,7 @@ func (p *Devices) Report(pod *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-// report replaces what is shown of the same resources. The list may be shared
-// with an earlier status.
+// report replaces the entries of the same resources. The list may be shared with an earlier status.
 func (p *Devices) report(uid types.UID, st *v1.ContainerStatus) {
 	health := p.cfg.Manager.Health(uid, st.Name)
 	if len(health) == 0 {
@@ -43,7 +42,7 @@ func (p *Devices) report(uid types.UID, st *v1.ContainerStatus) {
 	st.AllocatedResourcesStatus = all
 }
 
-// Stopped implements part.Stopper: the pod's devices are given back.
+// Stopped implements part.Stopper: it releases the pod's devices.
 func (p *Devices) Stopped(_ context.Context, pod part.Ref) error {
 	p.forget(func(uid types.UID) bool { return uid == pod.UID })
 	if !p.before(func(e *earlyDevices) { e.stopped[pod.UID] = true; delete(e.adopted, pod.UID) }) {

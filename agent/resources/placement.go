@@ -18,32 +18,30 @@ import (
 	"github.com/nodewright/nodewright/fit"
 )
 
-// PlacementRuntime is the part of a container runtime that this package uses. A
-// *cri.Client has it. A container that is not there must fail with the gRPC code
-// NotFound.
+// PlacementRuntime is the used part of a container runtime; *cri.Client implements it. For a
+// missing container, calls must return the gRPC code NotFound.
 type PlacementRuntime interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 	UpdateContainerResources(ctx context.Context, id string, to *runtimeapi.ContainerResources) error
 }
 
-// PlacementConfig holds what a [Placement] needs. The zero value of every field but Runtime means
-// the default named beside it.
+// PlacementConfig configures a [Placement]. The zero value of every field but Runtime means the
+// default named beside it.
 type PlacementConfig struct {
-	// Fit says what is placed, and on which machine. Nothing; CPUOptions must
-	// not have ResizeExclusive.
+	// Fit configures the machine and the placement policies; default: nothing is placed. CPUOptions
+	// must not have ResizeExclusive.
 	Fit fit.PlacementConfig
-	// PlacementRuntime is required unless the part is idle; see [Placement.Idle].
+	// Runtime is required unless the part is idle; see [Placement.Idle].
 	Runtime PlacementRuntime
-	// Store keeps a checkpoint for each pod that has something, under its UID.
-	// Without one a restart relies on what the runtime shows. If it has a
-	// method Dir() string, as a *checkpoint.Lazy has, a directory that is not
-	// there means that no earlier process has placed anything.
+	// Store has a checkpoint for each pod with allocated resources, under its UID. Without a store,
+	// a restart relies on the state of the runtime. If it has a method Dir() string, like a
+	// *checkpoint.Lazy, a missing directory means that no earlier process has placed anything.
 	Store part.Store
-	// KubeletDir is the root directory of a kubelet that this node had or may have
-	// again: its cpu_manager_state and memory_manager_state are read if it wrote them
-	// last. They are kept up to date where they are there; that of a policy which
-	// places something is made if it is not, for tools of nodes read it. None.
+	// KubeletDir is the root directory of a kubelet that had this node or may get it. Its
+	// cpu_manager_state and memory_manager_state are read if the kubelet wrote them last. Existing
+	// files are kept up to date. The file of a policy that places something is created, since node
+	// tools read it. Default: none.
 	KubeletDir string
 
 	Log     *zap.Logger           // silent
@@ -101,25 +99,25 @@ type Placement struct {
 	met  *placementMetrics
 	host part.Host // set by Join
 
-	// creating is acquired once by each creation of a container, and as a whole
-	// to change the cpusets of all: so no container is missed between the two.
+	// creating is acquired once by each creation of a container, and completely for a change of all
+	// cpusets, so that no container is missed in between.
 	creating *semaphore.Weighted
 
 	mu       sync.Mutex
 	restored bool
 	early    earlyPlacement // while not restored
-	node     fit.Placement  // its State is what was decided
-	version  uint64         // grows with each change of node.State
+	node     fit.Placement  // its State has the decisions
+	version  uint64         // incremented with each change of node.State
 	pods     map[types.UID]*placed
 	live     map[string]*container // by ID
-	files    map[types.UID]*file   // of pods that have a checkpoint, or are about to
-	stale    map[types.UID]bool    // checkpoints that say what is no longer so
-	unread   map[types.UID]bool    // checkpoints that a disk did not give at the start
-	unlisted bool                  // the disk did not even list them
+	files    map[types.UID]*file   // of pods that have a checkpoint, or will have one
+	stale    map[types.UID]bool    // pods with outdated checkpoints
+	unread   map[types.UID]bool    // checkpoints that could not be read at the start
+	unlisted bool                  // the checkpoints could not be listed
 	kubelet  kubelet
 }
 
-// Which hooks the part has.
+// The hooks of the part.
 var (
 	_ part.Joiner           = (*Placement)(nil)
 	_ part.Restorer         = (*Placement)(nil)
@@ -135,7 +133,7 @@ var (
 	_ part.ResizeChecker    = (*Placement)(nil)
 )
 
-// NewPlacement checks cfg and returns a Part at rest. It reports all mistakes at once.
+// NewPlacement checks cfg and returns a part. It reports all errors at once.
 func NewPlacement(cfg PlacementConfig) (*Placement, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -154,7 +152,7 @@ func NewPlacement(cfg PlacementConfig) (*Placement, error) {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	if idle {
-		cfg.Metrics = nil // there would be nothing in them
+		cfg.Metrics = nil // an idle part has no metrics
 	}
 	met, err := newPlacementMetrics(cfg, node)
 	if err != nil {
@@ -169,8 +167,8 @@ func NewPlacement(cfg PlacementConfig) (*Placement, error) {
 	}, nil
 }
 
-// leftovers reports whether an earlier process may have bound containers to CPUs:
-// even if nothing is placed any more, they have to be set free.
+// leftovers reports whether an earlier process may have bound containers to CPUs. They have to be
+// released even if nothing is placed any more.
 func leftovers(s part.Store) bool {
 	if s == nil {
 		return false
@@ -186,9 +184,9 @@ func leftovers(s part.Store) bool {
 // Name implements part.Part.
 func (*Placement) Name() string { return "placement" }
 
-// Idle reports whether nothing is placed, and nothing was by an earlier process
-// of the agent. Such a part keeps nothing and asks the runtime for nothing; all
-// it does is to align the reservations of other parts with each other.
+// Idle reports whether nothing is placed now and nothing was placed by an earlier process. An idle
+// part stores nothing and does not call the runtime; it only aligns the reservations of other
+// parts.
 func (p *Placement) Idle() bool { return p.idle }
 
 // Join implements part.Joiner.
@@ -200,11 +198,11 @@ func (p *Placement) Join(h part.Host) error {
 	return nil
 }
 
-// FitsWithout implements part.Forecaster. CPUs and memory alone count.
+// FitsWithout implements part.Forecaster. It considers only CPUs and memory.
 func (p *Placement) FitsWithout(pod *v1.Pod, gone []types.UID) bool {
 	node, _, restored := p.now()
 	if p.idle || !restored {
-		return true // nothing is known against it
+		return true // nothing is known that would prevent it
 	}
 	for _, uid := range gone {
 		node.State = node.Without(string(uid))
@@ -213,14 +211,14 @@ func (p *Placement) FitsWithout(pod *v1.Pod, gone []types.UID) bool {
 	return err == nil
 }
 
-// now is the node as decided, and the version of its state.
+// now returns the node with all decisions, and the version of its state.
 func (p *Placement) now() (node fit.Placement, version uint64, restored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.node, p.version, p.restored
 }
 
-// logged reports an error that nobody else would hear of.
+// logged logs an error that is not returned.
 func (p *Placement) logged(what string, err error, fields ...zap.Field) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		p.cfg.Log.Warn(what, append(fields, zap.Error(err))...)

@@ -12,18 +12,18 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// earlyPlacement is what was said about pods before it was known who has what.
+// earlyPlacement records calls for pods before the allocations are known.
 type earlyPlacement struct {
 	adopted []*v1.Pod
 	stopped map[types.UID]bool
 }
 
-// drop forgets that a pod was adopted.
+// drop removes a pod from the adopted ones.
 func (e *earlyPlacement) drop(uid types.UID) {
 	e.adopted = slices.DeleteFunc(e.adopted, func(pod *v1.Pod) bool { return pod.UID == uid })
 }
 
-// stopEarly has Restore leave out a pod that has stopped before it is done.
+// stopEarly records that a pod has stopped before Restore is done, so that Restore skips it.
 func (p *Placement) stopEarly(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,8 +33,8 @@ func (p *Placement) stopEarly(uid types.UID) {
 	}
 }
 
-// Adopt implements part.Reserver: a pod that runs already keeps what it has.
-// Before Restore is done, it is adopted by that.
+// Adopt implements part.Reserver: a running pod keeps its CPUs and memory. Before Restore is done,
+// the pod is recorded, and Restore adopts it.
 func (p *Placement) Adopt(pod *v1.Pod) {
 	if p.idle {
 		return
@@ -53,20 +53,20 @@ func (p *Placement) Adopt(pod *v1.Pod) {
 	}
 }
 
-// adopt returns what cannot be kept. p.mu is held.
+// adopt returns an error for each resource that cannot be kept. p.mu is held.
 func (p *Placement) adopt(pod *v1.Pod) []error {
 	n := fit.Pod(pod)
 	if e := p.pods[pod.UID]; e != nil && e.from != fromContainers {
 		e.pod, e.from = n, fromSpec
 		return nil
 	}
-	// All that is known of it is what runs.
+	// Only the running containers are known.
 	live := p.withKubelet(pod.UID, p.liveOf(pod.UID))
 	node := p.node
 	node.State = node.Without(n.UID)
 	s, problems := node.Adopt([]numa.Pod{n}, map[string]fit.Running{n.UID: live})
 	node.State = s
-	if len(live.CPUs)+len(live.Nodes) == 0 && !p.anyLive(pod.UID) { // a sandbox without containers: it is about to start
+	if len(live.CPUs)+len(live.Nodes) == 0 && !p.anyLive(pod.UID) { // a sandbox without containers: the pod is about to start
 		if r, err := node.Place(n); err == nil {
 			s = r.State
 		}
@@ -78,8 +78,8 @@ func (p *Placement) adopt(pod *v1.Pod) []error {
 	return problems
 }
 
-// resume gives CPUs to containers of a running pod that are between two starts.
-// Init containers are assumed to have completed.
+// resume allocates CPUs to containers of a running pod that are between two starts. Init containers
+// are assumed to have completed.
 func resume(policy cpumgr.Policy, s cpumgr.State, pod numa.Pod, live map[string]numa.CPUSet) cpumgr.State {
 	for i, c := range pod.Containers {
 		if _, runs := live[c.Name]; runs || c.Kind == numa.Init {

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// placementRecord is what is kept of one pod. It only ever says what the pod had:
-// whether it can have that is decided anew.
+// placementRecord is the checkpoint of a pod: what the pod had. Whether it can have that again is
+// decided anew.
 type placementRecord struct {
 	Version int             `json:"version"`
 	Pod     numa.Pod        `json:"pod"`
@@ -32,19 +32,19 @@ const checkpointVersion = 1
 
 // file is the checkpoint of a pod in the store.
 type file struct {
-	busy  chan struct{} // has a token while the file is being written
-	users int           // that write or are about to. Part.mu guards it
+	busy  chan struct{} // has a value while the file is being written
+	users int           // writers and waiting writers; guarded by Placement.mu
 
-	// Only the holder of the token in busy uses the next two.
-	saved []byte // the content of the file; nil if there is none
-	torn  bool   // a write has failed: the content is unknown
+	// Only the holder of busy uses these fields.
+	saved []byte // content of the file; nil if there is none
+	torn  bool   // a write failed, so the content is unknown
 }
 
 func newFile(saved []byte) *file { return &file{busy: make(chan struct{}, 1), saved: saved} }
 
-// write makes the checkpoint of a pod say what was decided, which is nothing for a
-// pod that was released. Writes for one pod never overlap; a store that hangs
-// holds up nobody else. After an error the next Sweep tries again.
+// write writes the decisions on a pod to its checkpoint, or removes the checkpoint of a pod that
+// was released. Writes for one pod do not overlap; a store that hangs delays no other pod. After an
+// error the next Sweep tries again.
 func (p *Placement) write(ctx context.Context, uid types.UID) error {
 	f := p.use(uid)
 	if f == nil {
@@ -92,7 +92,7 @@ func (p *Placement) use(uid types.UID) *file {
 	return f
 }
 
-// unuse forgets a file that is not there and that nobody writes.
+// unuse drops a file that does not exist and that no call writes.
 func (p *Placement) unuse(uid types.UID, f *file) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,8 @@ func (p *Placement) unuse(uid types.UID, f *file) {
 	}
 }
 
-// current is what the checkpoint of a pod has to say, which is not stale with it.
+// current returns the content of a pod's checkpoint for the current decisions, and marks the
+// checkpoint as up to date.
 func (p *Placement) current(uid types.UID) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +115,7 @@ func (p *Placement) current(uid types.UID) ([]byte, error) {
 	return p.encode(e.pod, p.node.State)
 }
 
-// encode is the checkpoint of a pod, or nil if it has nothing.
+// encode encodes the checkpoint of a pod; nil if it has no resources.
 func (p *Placement) encode(pod numa.Pod, s fit.State) ([]byte, error) {
 	out := placementRecord{Version: checkpointVersion, Pod: pod, Policy: p.cfg.Fit.CPUPolicy}
 	var err error
@@ -132,10 +133,10 @@ func (p *Placement) encode(pod numa.Pod, s fit.State) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// errForeign means that a checkpoint was read, and is none of this part's.
+// errForeign means that a checkpoint could be read but has an unknown content.
 var errForeign = errors.New("checkpoint not understood")
 
-// read returns the checkpoint of a pod. One that is not understood is an errForeign.
+// read returns the checkpoint of a pod. For an unknown content the error is errForeign.
 func (p *Placement) read(key string) (placementRecord, error) {
 	b, err := p.cfg.Store.Read(key)
 	if err != nil {
@@ -155,7 +156,7 @@ func decodePlacement(key string, b []byte) (placementRecord, error) {
 	return out, nil
 }
 
-// writeStale brings the checkpoints up to date that are not.
+// writeStale writes the outdated checkpoints.
 func (p *Placement) writeStale(ctx context.Context) error {
 	p.mu.Lock()
 	uids := slices.Sorted(maps.Keys(p.stale))

@@ -18,24 +18,23 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// allCreations is how many containers can be created at the same time at most.
+// allCreations limits the containers that can be created at the same time.
 const allCreations = 1 << 30
 
-// container is one that was created and has not ended, as far as is known.
+// container is a container that was created and, as far as is known, has not ended.
 type container struct {
 	uid  types.UID
 	name string
-	// cpus is its cpuset; all of the machine if it was given none.
+	// cpus is its cpuset; all CPUs of the machine if it has none.
 	cpus numa.CPUSet
-	// unknown is true if its cpuset could not be found out.
+	// unknown is true if its cpuset could not be read.
 	unknown bool
-	// also are CPUs that it was to be given by calls which failed: the runtime may have
-	// done what they asked for.
+	// also has CPUs of failed updates: the runtime may have set them nevertheless.
 	also numa.CPUSet
-	// bound is true if it was given a cpuset, and mems are its memory's nodes.
+	// bound is true if it was created with a cpuset. mems are the NUMA nodes of its memory.
 	bound bool
 	mems  numa.NodeSet
-	// asks are the resources it was created with, if they were recorded.
+	// asks are the resources with which it was created, if they were recorded.
 	asks *numa.Resources
 }
 
@@ -66,7 +65,7 @@ func (p *Placement) compile(pod *v1.Pod, name string, in *podspec.Input) {
 	in.Pinned[name] = p.pinning(pod.UID, name)
 }
 
-// pinning is where a container runs. p.mu is held.
+// pinning returns the CPUs and memory nodes of a container. p.mu is held.
 func (p *Placement) pinning(uid types.UID, name string) podspec.Pinning {
 	s := p.node.State
 	out := podspec.Pinning{
@@ -79,11 +78,11 @@ func (p *Placement) pinning(uid types.UID, name string) podspec.Pinning {
 	return out
 }
 
-// errNotRestored keeps containers from being created where others may run.
+// errNotRestored prevents the creation of containers on CPUs that other containers may use.
 var errNotRestored = errors.New("the CPUs of running pods are not known yet")
 
-// BeforeCreate implements part.Creator: the container is created on the CPUs that
-// are its own at this moment. Cpusets are not changed until created was called.
+// BeforeCreate implements part.Creator: the container is created on its current CPUs. No cpuset
+// changes until created was called.
 func (p *Placement) BeforeCreate(ctx context.Context, c part.Container, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error) {
 	if p.idle {
 		return nil, nil
@@ -120,8 +119,8 @@ func (p *Placement) created(c *container, id string, err error) {
 	p.live[id] = c
 }
 
-// ContainerStarted implements part.ContainerWatcher: what init containers before
-// this one had in memory is the pod's again.
+// ContainerStarted implements part.ContainerWatcher: memory that earlier init containers had is
+// free for the pod's other containers.
 func (p *Placement) ContainerStarted(c part.Container, _ string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +139,7 @@ func (p *Placement) ContainerRemoved(id string) {
 	delete(p.live, id)
 }
 
-// seen forgets the containers of a pod that have ended.
+// seen drops the containers of a pod that have ended.
 func (p *Placement) seen(obs *observed.Pod) {
 	if obs == nil {
 		return
@@ -154,7 +153,7 @@ func (p *Placement) seen(obs *observed.Pod) {
 	}
 }
 
-// cpusOf reads a cpuset; none is the whole machine.
+// cpusOf parses a cpuset; an empty one means the whole machine.
 func (p *Placement) cpusOf(s string) (cpus numa.CPUSet, bound bool) {
 	cpus, err := numa.ParseCPUs(s)
 	if err != nil || cpus.Empty() {
@@ -163,7 +162,7 @@ func (p *Placement) cpusOf(s string) (cpus numa.CPUSet, bound bool) {
 	return cpus, true
 }
 
-// liveOf is what runs of a pod. p.mu is held.
+// liveOf returns the running containers of a pod. p.mu is held.
 func (p *Placement) liveOf(uid types.UID) fit.Running {
 	var r fit.Running
 	for _, c := range p.live {
@@ -188,7 +187,7 @@ func (p *Placement) anyLive(uid types.UID) bool {
 	return false
 }
 
-// dropLive forgets the containers of a pod. p.mu is held.
+// dropLive drops the containers of a pod. p.mu is held.
 func (p *Placement) dropLive(uid types.UID) {
 	for id, c := range p.live {
 		if c.uid == uid {
@@ -197,9 +196,9 @@ func (p *Placement) dropLive(uid types.UID) {
 	}
 }
 
-// OwnCPUs reports whether a container of the pod has CPUs of its own. A quota on
-// the pod's cgroup would only take time from them (kubelet:
-// DisableCPUQuotaWithExclusiveCPUs); see cgroups.PodOptions.ExclusiveCPUs.
+// OwnCPUs reports whether a container of the pod has exclusive CPUs. A quota on the pod's cgroup
+// would only throttle them (kubelet: DisableCPUQuotaWithExclusiveCPUs); see
+// cgroups.PodOptions.ExclusiveCPUs.
 func (p *Placement) OwnCPUs(pod *v1.Pod) bool {
 	node, _, _ := p.now()
 	has, _ := node.State.CPU.Pod(string(pod.UID))

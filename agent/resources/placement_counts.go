@@ -9,9 +9,9 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// managerCounts are the kubelet's counters that CPUs and memory have in common
-// (KEP-5526), with the names of Kubernetes 1.37. A source is "node", or "pod" for what comes out
-// of a pod's own.
+// managerCounts has the kubelet's counters for both CPUs and memory (KEP-5526), with the names of
+// Kubernetes 1.37. The source is "node", or "pod" for a container of a pod that has its resources
+// as a whole.
 type managerCounts struct {
 	allocations, errors *prometheus.CounterVec // by resource_name and source
 	assignments         *prometheus.CounterVec // by resource_name and assignment_type
@@ -32,24 +32,22 @@ func (m managerCounts) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.allocations, m.errors, m.assignments}
 }
 
-// How alone a container is: on what is the node's, in what is its pod's, or with
-// others of its pod.
+// Types of assignments: from the node exclusively, from the pod's resources exclusively, or shared
+// with other containers of the pod.
 const (
 	nodeExclusive = "node_exclusive"
 	podExclusive  = "pod_exclusive"
 	podShared     = "pod_shared"
 )
 
-// pooled reports whether a pod is given its resources as a whole, which are divided among
-// its containers then: it has resources of its own, and the topology manager's scope is
-// the pod. Otherwise its containers are given those of the node.
+// pooled reports whether a pod gets its resources as a whole, to be divided among its containers:
+// it has pod-level resources, and the topology manager's scope is the pod.
 func (m *placementMetrics) pooled(pod numa.Pod) bool {
 	return m.cfg.PodLevel && pod.Resources != nil && m.scope() == topology.PodScope
 }
 
-// given counts what a pod was given. Of one that has its resources as a whole, each
-// container is an allocation, and those without requests of their own share the rest: the
-// kubelet counts so.
+// given counts the allocations of a pod. In a pod that has its resources as a whole, each container
+// counts as an allocation, and containers without requests share the rest, as in the kubelet.
 func (m managerCounts) given(pod numa.Pod, r fit.Result, pooled bool) {
 	has, _ := r.State.CPU.Pod(pod.UID)
 	for i, c := range r.Containers {
@@ -67,13 +65,13 @@ func (m managerCounts) given(pod numa.Pod, r fit.Result, pooled bool) {
 			m.allocations.WithLabelValues("memory", "pod").Inc()
 			m.assignments.WithLabelValues("memory", inPod(pod.Containers[i].Bound)).Inc()
 		default:
-			m.allocations.WithLabelValues("memory", "node").Add(float64(len(c.Memory))) // once for each kind, as the kubelet
+			m.allocations.WithLabelValues("memory", "node").Add(float64(len(c.Memory))) // once for each kind, as in the kubelet
 			m.assignments.WithLabelValues("memory", nodeExclusive).Inc()
 		}
 	}
 }
 
-// inPod is how a container has a part of what its pod has.
+// inPod returns the assignment type of a container within its pod's resources.
 func inPod(own bool) string {
 	if own {
 		return podExclusive
@@ -81,7 +79,7 @@ func inPod(own bool) string {
 	return podShared
 }
 
-// refused counts that a resource could not be given.
+// refused counts a resource that could not be allocated.
 func (m managerCounts) refused(resource string, pooled bool) {
 	source := "node"
 	if pooled {

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// callTimeout bounds a call of the runtime about one container.
+// callTimeout limits a call of the runtime for one container.
 const callTimeout = 10 * time.Second
 
 // step is a cpuset to be set.
@@ -25,9 +25,8 @@ type step struct {
 	cpus numa.CPUSet
 }
 
-// steps lists the changes that live containers need: first all that lose CPUs,
-// then those that move, then those that get more (cpumgr.Diff has the same order,
-// for those who know from which state they come).
+// steps returns the changes of live containers in order: first those that lose CPUs, then those
+// that move, then those that get more. (cpumgr.Diff returns the same order for two known states.)
 func (p *Placement) steps() []step {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,11 +53,11 @@ func (p *Placement) steps() []step {
 	return slices.Concat(shrink, move, grow)
 }
 
-// wants is the cpuset that a live container is to have, and whether it is known.
-// p.mu is held.
+// wants returns the cpuset that a live container should have. It returns false if that is not
+// known. p.mu is held.
 func (p *Placement) wants(c *container) (numa.CPUSet, bool) {
 	if p.pods[c.uid] == nil {
-		return numa.CPUSet{}, false // nobody has named its pod yet
+		return numa.CPUSet{}, false // no source has delivered its pod yet
 	}
 	want := p.node.State.CPU.Wanted(string(c.uid), c.name)
 	switch {
@@ -66,19 +65,18 @@ func (p *Placement) wants(c *container) (numa.CPUSet, bool) {
 		return want, true
 	case p.cfg.Fit.CPUPolicy == "" || p.cfg.Fit.CPUPolicy == fit.CPUNone:
 		all := p.cfg.Fit.Machine.AllCPUs()
-		return all, c.bound && !all.Empty() // what another policy bound is free again
+		return all, c.bound && !all.Empty() // a container that another policy has bound is released
 	default:
-		return want, false // no CPU is left to share; the kernel has no such cpuset
+		return want, false // no CPU is left to share, and the kernel does not allow an empty cpuset
 	}
 }
 
-// errCreating means that containers were being created all the time, so that it is
-// not known what they run on.
+// errCreating means that containers were being created all the time, so that their cpusets are
+// unknown.
 var errCreating = errors.New("the CPUs in use are unknown: containers are being created all the time")
 
-// apply gives live containers their cpusets, after all that are being created are
-// there; with barrier it waits for these in any case. What fails is tried again by
-// the next caller.
+// apply sets the cpusets of live containers, after running creations have ended. With barrier it
+// waits for these even if there is nothing to set. The next caller repeats what fails.
 func (p *Placement) apply(ctx context.Context, barrier bool) error {
 	if !barrier && len(p.steps()) == 0 {
 		return nil

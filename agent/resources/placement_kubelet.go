@@ -21,41 +21,41 @@ import (
 )
 
 const (
-	// kubeletCPUs and kubeletMemory are the kubelet's files, in its root directory.
+	// kubeletCPUs and kubeletMemory are the names of the kubelet's files in its root directory.
 	kubeletCPUs   = "cpu_manager_state"
 	kubeletMemory = "memory_manager_state"
-	// maxKubeletCPUs is the size of the largest kubeletCPUs that is read, in bytes: 250
-	// pods of 20 containers make a third of it.
+	// maxKubeletCPUs limits the size of kubeletCPUs, in bytes: 250 pods of 20 containers need a
+	// third of it.
 	maxKubeletCPUs = 1 << 20
-	// placementKubeletKey is the key in the store of the sums of the kubelet's files as this
-	// agent wrote them last. No pod has that UID.
+	// placementKubeletKey is the key of the checksums of the kubelet's files as this agent last
+	// wrote them. No pod has that UID.
 	placementKubeletKey = "kubelet"
 )
 
-// kubelet is what is known of a kubelet that had this node, or will have it.
+// kubelet is the state about a kubelet that had this node or may get it.
 type kubelet struct {
-	told         chan struct{} // has a token while its files may not say what was decided
+	told         chan struct{} // has a value while its files may be outdated
 	kubeletFiles               // Placement.mu guards it
 }
 
-// kubeletFiles are what its files said at the start.
+// kubeletFiles is the content of the kubelet's files at the start.
 type kubeletFiles struct {
 	hasCPUs, hasMemory bool // the file was there
 	sums               kubeletSums
-	// cpus and memory are what it gave to pods of which nothing else is known yet; nil
-	// if it did not write the file since this agent.
+	// cpus and memory are the allocations of pods of which nothing else is known yet; nil if this
+	// agent wrote the file last.
 	cpus   map[types.UID]map[string]numa.CPUSet
 	memory map[types.UID]map[string][]memmgr.Block
 }
 
-// kubeletSums are sums of the kubelet's files as this agent wrote them last; "" of one
+// kubeletSums are the checksums of the kubelet's files as this agent last wrote them; "" for a file
 // that it did not write.
 type kubeletSums struct{ cpus, memory string }
 
 // noSum stands for "" in the store.
 const noSum = "-"
 
-// encode writes the sums as words, that of CPUs first.
+// encode encodes the checksums as words, CPUs first.
 func (s kubeletSums) encode() []byte {
 	words := []string{s.cpus, s.memory}
 	for i, word := range words {
@@ -66,8 +66,8 @@ func (s kubeletSums) encode() []byte {
 	return []byte(strings.Join(words, " "))
 }
 
-// decodeKubeletSums also reports whether the record is of an agent of v0.1, which
-// wrote no memory_manager_state and had the sum of CPUs alone.
+// decodeKubeletSums decodes the checksums. first reports a record of v0.1, which had only the
+// checksum of CPUs.
 func decodeKubeletSums(b []byte) (s kubeletSums, first bool) {
 	words := strings.Fields(string(b))
 	first = len(words) < 2
@@ -84,8 +84,8 @@ func sum(b []byte) string {
 	return strconv.FormatUint(crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)), 16)
 }
 
-// fromKubelet reads what a kubelet gave, if it wrote that after this agent did: the
-// checkpoints say more otherwise.
+// fromKubelet reads the kubelet's allocations, if the kubelet wrote them after this agent.
+// Otherwise the checkpoints have more information.
 func (p *Placement) fromKubelet() {
 	if p.cfg.KubeletDir == "" {
 		return
@@ -102,7 +102,7 @@ func (p *Placement) fromKubelet() {
 		return err
 	})
 	k.hasMemory = p.readKubelet(kubeletMemory, memmgr.MaxKubeletFile, k.sums.memory, func(b []byte) (err error) {
-		if !first { // else it was there before that agent, whose checkpoints are newer
+		if !first { // otherwise the file is older than the checkpoints of that agent
 			k.memory, err = p.decodeKubeletMemory(b)
 		}
 		return err
@@ -115,8 +115,8 @@ func (p *Placement) fromKubelet() {
 	p.kubelet.kubeletFiles = k
 }
 
-// readKubelet has a file of the kubelet decoded, unless it has the sum of what this agent
-// wrote, and reports whether there is one. What is wrong with it is logged.
+// readKubelet decodes a file of the kubelet, unless it has the checksum of this agent's last write.
+// It reports whether it was decoded. Errors are logged.
 func (p *Placement) readKubelet(name string, limit int64, ours string, decode func([]byte) error) bool {
 	b, err := safefile.ReadFile(filepath.Join(p.cfg.KubeletDir, name), limit)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +131,7 @@ func (p *Placement) readKubelet(name string, limit int64, ours string, decode fu
 	return true
 }
 
-// decodeKubeletCPUs is what a kubelet of the same policy gave, by pod.
+// decodeKubeletCPUs returns the allocations of a kubelet with the same policy, by pod.
 func (p *Placement) decodeKubeletCPUs(b []byte) (map[types.UID]map[string]numa.CPUSet, error) {
 	theirs, err := cpumgr.DecodeKubelet(b)
 	if err == nil && theirs.Policy != p.policy() {
@@ -155,7 +155,7 @@ func (p *Placement) decodeKubeletMemory(b []byte) (map[types.UID]map[string][]me
 	return byUID(theirs.Pods), nil
 }
 
-// byUID is never nil.
+// byUID converts the keys; the result is not nil.
 func byUID[V any](pods map[string]V) map[types.UID]V {
 	out := make(map[types.UID]V, len(pods))
 	for uid, has := range pods {
@@ -164,7 +164,7 @@ func byUID[V any](pods map[string]V) map[types.UID]V {
 	return out
 }
 
-// policy is the name of the CPU policy in a kubelet's file.
+// policy returns the name of the CPU policy in a kubelet's file.
 func (p *Placement) policy() string {
 	if p.cfg.Fit.CPUPolicy == "" {
 		return fit.CPUNone
@@ -172,7 +172,7 @@ func (p *Placement) policy() string {
 	return p.cfg.Fit.CPUPolicy
 }
 
-// tell has the kubelet's files written again. It never blocks.
+// tell requests a write of the kubelet's files. It never blocks.
 func (p *Placement) tell() {
 	select {
 	case p.kubelet.told <- struct{}{}:
@@ -197,8 +197,8 @@ func (p *Placement) Run(ctx context.Context) error {
 	}
 }
 
-// tellKubelet writes the files that are there, and those of policies that place
-// something: Kubernetes' node tools read them. What is not placed need not be told.
+// tellKubelet writes the existing files, and those of policies that place something, since node
+// tools read them.
 func (p *Placement) tellKubelet() error {
 	p.mu.Lock()
 	k, restored, state := p.kubelet.kubeletFiles, p.restored, p.node.State
@@ -230,7 +230,7 @@ func (p *Placement) tellKubelet() error {
 	return errors.Join(errs...)
 }
 
-// writeKubelet replaces one file, and has its sum if that was done.
+// writeKubelet replaces one file, and passes its checksum to has after a success.
 func (p *Placement) writeKubelet(name string, b []byte, err error, has *string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

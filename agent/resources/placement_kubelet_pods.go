@@ -11,14 +11,15 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// forget drops what a kubelet gave to a pod: more is known of it. Placement.mu is held.
+// forget drops a kubelet's allocations of a pod, when more is known about the pod. Placement.mu is
+// held.
 func (k *kubeletFiles) forget(uid types.UID) {
 	delete(k.cpus, uid)
 	delete(k.memory, uid)
 }
 
-// withKubelet adds what a kubelet gave to those containers of a pod of which nothing
-// runs: what runs reports itself. p.mu is held.
+// withKubelet adds a kubelet's allocations of those containers of a pod that do not run; live has
+// the running ones. p.mu is held.
 func (p *Placement) withKubelet(uid types.UID, live fit.Running) fit.Running {
 	return fit.Running{
 		CPUs:  withTheirs(live.CPUs, p.kubelet.cpus[uid]),
@@ -26,7 +27,7 @@ func (p *Placement) withKubelet(uid types.UID, live fit.Running) fit.Running {
 	}
 }
 
-// withTheirs adds those of theirs that live does not name. It may return live.
+// withTheirs adds the entries of theirs that live lacks. It may return live.
 func withTheirs[V any](live, theirs map[string]V) map[string]V {
 	if len(theirs) == 0 {
 		return live
@@ -36,8 +37,8 @@ func withTheirs[V any](live, theirs map[string]V) map[string]V {
 	return out
 }
 
-// kubeletNodes are the nodes of a pod's memory, as memmgr has them rebuilt; nil of a
-// pod that has none.
+// kubeletNodes returns the NUMA nodes of a pod's memory, in the form for memmgr; nil if it has
+// none.
 func kubeletNodes(uid types.UID, blocks map[string][]memmgr.Block) map[string]numa.NodeSet {
 	if len(blocks) == 0 {
 		return nil
@@ -45,9 +46,9 @@ func kubeletNodes(uid types.UID, blocks map[string][]memmgr.Block) map[string]nu
 	return memmgr.Assignments{Pods: map[string]map[string][]memmgr.Block{string(uid): blocks}}.Nodes(string(uid))
 }
 
-// kubeletPods are the pods of a kubelet of which there is no checkpoint, by what it
-// gave them: their specs may come much later, and until then nobody else may get
-// their CPUs and memory. Those that run come first. p.mu is held.
+// kubeletPods returns pods with a kubelet's allocations and without a checkpoint. Their specs may
+// come much later, and until then no other pod may get their CPUs and memory. Running pods come
+// first. p.mu is held.
 func (p *Placement) kubeletPods() []numa.Pod {
 	uids := slices.Collect(maps.Keys(p.kubelet.cpus))
 	for uid := range p.kubelet.memory {
@@ -73,7 +74,7 @@ func (p *Placement) kubeletPods() []numa.Pod {
 	return append(run, rest...)
 }
 
-// placementKubeletPod is a pod that would be given those CPUs and that memory.
+// placementKubeletPod returns a pod whose requests match these CPUs and this memory.
 func placementKubeletPod(uid types.UID, cpus map[string]numa.CPUSet, memory map[string][]memmgr.Block) (pod numa.Pod, ok bool) {
 	pod = numa.Pod{UID: string(uid), Guaranteed: true}
 	pool := cpus[""]
@@ -95,7 +96,7 @@ func placementKubeletPod(uid types.UID, cpus map[string]numa.CPUSet, memory map[
 		}
 		c := numa.Container{Name: name, Resources: numa.Resources{Bound: true}}
 		has := addBlocks(&c.Resources, memory[name])
-		// Where CPUs overlap, one of the two is an init container.
+		// If CPUs overlap, one of the two containers is an init container.
 		if set, ok := cpus[name]; ok && set.IntersectLen(taken) == 0 {
 			has = true
 			if pool.Empty() || !set.Equal(pool) {
@@ -110,13 +111,13 @@ func placementKubeletPod(uid types.UID, cpus map[string]numa.CPUSet, memory map[
 	return pod, len(pod.Containers) > 0
 }
 
-// addBlocks adds a request for just those blocks, and reports whether there are any.
+// addBlocks adds requests for exactly these blocks, and reports whether there are any.
 func addBlocks(r *numa.Resources, blocks []memmgr.Block) bool {
 	any := false
 	for _, b := range blocks {
 		size, huge := b.Resource.PageSize()
 		switch {
-		case b.Bytes == 0: // of an init container: others have taken it over
+		case b.Bytes == 0: // of an init container; other containers use it
 			continue
 		case huge:
 			if r.HugePages == nil {

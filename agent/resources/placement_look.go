@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// looksAtATime is how many containers the runtime is asked about at a time.
+	// looksAtATime limits the concurrent calls of the runtime about containers.
 	looksAtATime = 8
-	// lookAgain is the pause between two tries to ask the runtime, and lookTries
-	// how often it is asked about one container.
+	// lookAgain is the pause between two tries to call the runtime. lookTries limits the tries for
+	// one container.
 	lookAgain = time.Second
 	lookTries = 3
 )
 
-// look asks the runtime for its containers and their cpusets.
+// look reads the containers and their cpusets from the runtime.
 func (p *Placement) look(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(looksAtATime)
@@ -46,8 +46,8 @@ func (p *Placement) look(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// list asks until it is answered: as long as it is not known who runs, nobody new
-// may.
+// list calls the runtime until it answers: while the running containers are unknown, no new one may
+// start.
 func (p *Placement) list(ctx context.Context) []*runtimeapi.Container {
 	for ctx.Err() == nil {
 		lctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -62,7 +62,7 @@ func (p *Placement) list(ctx context.Context) []*runtimeapi.Container {
 	return nil
 }
 
-// lookAt takes note of a container that has not exited.
+// lookAt records a container that has not exited.
 func (p *Placement) lookAt(ctx context.Context, uid types.UID, c *runtimeapi.Container) {
 	found := &container{uid: uid, name: c.GetLabels()[cri.LabelContainerName], unknown: true}
 	var r v1.ResourceRequirements
@@ -85,7 +85,7 @@ func (p *Placement) lookAt(ctx context.Context, uid types.UID, c *runtimeapi.Con
 	p.live[c.GetId()] = found
 }
 
-// inspect fills in what a container runs on, and reports whether it may be there.
+// inspect reads the cpuset of a container, and reports whether the container may exist.
 func (p *Placement) inspect(ctx context.Context, id string, c *container) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

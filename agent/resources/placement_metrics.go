@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// placementMetrics are the kubelet's about CPUs, memory and NUMA nodes, by its names.
+// placementMetrics has the kubelet's metrics of CPUs, memory and NUMA nodes, with its names.
 type placementMetrics struct {
 	cfg    fit.PlacementConfig
 	static *cpumgr.Static // nil under other CPU policies
@@ -30,7 +30,7 @@ type placementMetrics struct {
 	counts                       managerCounts
 }
 
-// newPlacementMetrics shows a node on which nothing is given yet.
+// newPlacementMetrics returns the metrics of a node without allocations.
 func newPlacementMetrics(cfg PlacementConfig, node fit.Placement) (*placementMetrics, error) {
 	m := buildMetrics()
 	m.cfg = cfg.Fit
@@ -81,7 +81,7 @@ func buildMetrics() *placementMetrics {
 	}
 }
 
-// gauges shows a state.
+// gauges sets the gauges to a state.
 func (m *placementMetrics) gauges(s cpumgr.State) {
 	if m.static == nil {
 		return
@@ -94,7 +94,7 @@ func (m *placementMetrics) gauges(s cpumgr.State) {
 	}
 }
 
-// admission counts a pod that was placed, or was not.
+// admission counts a placed or a refused pod.
 func (m *placementMetrics) admission(pod numa.Pod, r fit.Result, err error, took time.Duration) {
 	m.requests.Inc()
 	m.duration.Observe(float64(took) / float64(time.Millisecond))
@@ -113,7 +113,7 @@ func (m *placementMetrics) admission(pod numa.Pod, r fit.Result, err error, took
 	}
 }
 
-// container counts what a container of a pod was given.
+// container counts the allocation of a container.
 func (m *placementMetrics) container(pod numa.Pod, asks numa.Container, has fit.Container) {
 	if m.placesMemory() && pod.Guaranteed && len(has.Memory) > 0 {
 		m.memoryRequests.Inc()
@@ -131,7 +131,7 @@ func (m *placementMetrics) container(pod numa.Pod, asks numa.Container, has fit.
 	}
 }
 
-// refused counts what a resource said no to.
+// refused counts the resource that refused a pod.
 func (m *placementMetrics) refused(err error, pooled bool) {
 	var (
 		few     *cpumgr.InsufficientError
@@ -167,7 +167,7 @@ func (m *placementMetrics) scope() topology.Scope {
 	return m.cfg.TopologyScope
 }
 
-// placesMemory reports whether containers are given memory of their own.
+// placesMemory reports whether containers get exclusive memory.
 func (m *placementMetrics) placesMemory() bool {
 	return m.cfg.MemoryPolicy != "" && m.cfg.MemoryPolicy != memmgr.NoneName
 }

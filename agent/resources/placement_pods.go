@@ -14,23 +14,23 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// origin describes where it is known from what a pod asks for.
+// origin says where the requests of a pod are known from.
 type origin int
 
 const (
-	fromContainers origin = iota // what its containers were created with; a guess
+	fromContainers origin = iota // the resources with which its containers were created; a guess
 	fromCheckpoint
 	fromSpec // the pod was admitted, or adopted, by this process
 )
 
-// placed is a pod that was decided on. The containers of others are left alone.
+// placed is a pod with a decision. Containers of other pods are not changed.
 type placed struct {
 	pod   numa.Pod
 	from  origin
-	clear bool // other containers have left the CPUs that are its own
+	clear bool // other containers have left its exclusive CPUs
 }
 
-// decide makes a state the one that counts. p.mu is held.
+// decide replaces the state. p.mu is held.
 func (p *Placement) decide(s fit.State) {
 	p.node.State = s
 	p.version++
@@ -38,14 +38,14 @@ func (p *Placement) decide(s fit.State) {
 	p.tell()
 }
 
-// know notes what a pod asks for. p.mu is held.
+// know records the requests of a pod. p.mu is held.
 func (p *Placement) know(n numa.Pod) {
 	p.pods[types.UID(n.UID)] = &placed{pod: n, from: fromSpec}
 	p.kubelet.forget(types.UID(n.UID))
 }
 
-// release takes back all that some pods have, in memory: their checkpoints are
-// stale from then on. It reports whether there was anything to take back.
+// release releases the resources of pods in memory; their checkpoints are then outdated. It reports
+// whether there was anything to release.
 func (p *Placement) release(uids ...types.UID) bool {
 	p.mu.Lock()
 	found := false
@@ -64,14 +64,13 @@ func (p *Placement) release(uids ...types.UID) bool {
 	}
 	p.mu.Unlock()
 	if found {
-		p.host.Housekeep() // which sweeps: other containers get the CPUs back
+		p.host.Housekeep() // which leads to a sweep: other containers get the CPUs back
 	}
 	return found
 }
 
-// releaseEnded takes back what pods have that came to their end while no agent
-// was there to see it: a checkpoint has survived, and nothing of them runs. It
-// reports whether there were any.
+// releaseEnded releases the resources of pods that ended while no agent ran: a checkpoint exists,
+// but no container runs. It reports whether there were any.
 func (p *Placement) releaseEnded() bool {
 	var ended []types.UID
 	for _, uid := range p.unclaimed() {
@@ -82,8 +81,8 @@ func (p *Placement) releaseEnded() bool {
 	return p.release(ended...)
 }
 
-// unclaimed are the pods that were restored, have neither been admitted nor
-// adopted since, and of which nothing runs.
+// unclaimed returns the pods that were restored but neither admitted nor adopted since, and have no
+// running container.
 func (p *Placement) unclaimed() []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +95,8 @@ func (p *Placement) unclaimed() []types.UID {
 	return out
 }
 
-// Stopped implements part.Stopper: the pod gives back what it has, and other
-// containers get its CPUs.
+// Stopped implements part.Stopper: it releases the pod's resources, and other containers get its
+// CPUs.
 func (p *Placement) Stopped(ctx context.Context, pod part.Ref) error {
 	p.stopEarly(pod.UID)
 	p.release(pod.UID)
@@ -108,8 +107,8 @@ func (p *Placement) Stopped(ctx context.Context, pod part.Ref) error {
 	return nil
 }
 
-// Sweep implements part.Sweeper: it releases the pods that are not known, and does
-// what is left over from calls that may not block.
+// Sweep implements part.Sweeper: it releases unknown pods, and completes work that hooks on the
+// loop could not do.
 func (p *Placement) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	p.mu.Lock()
 	gone := make([]types.UID, 0, len(p.pods))

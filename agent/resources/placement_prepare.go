@@ -16,12 +16,11 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// reasonNotReady is why a pod does not start before what it is to have is recorded.
+// reasonNotReady is the reason of a pod that waits until its allocation is recorded.
 const reasonNotReady = "PlacementNotReady"
 
-// Prepare implements part.Preparer: what was decided on a pod holds before its
-// containers start. It is recorded, and nobody else runs on the CPUs that are its
-// own.
+// Prepare implements part.Preparer: before the pod's containers start, its allocation is recorded
+// and no other container runs on its exclusive CPUs.
 func (p *Placement) Prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) error {
 	if p.idle {
 		return nil
@@ -39,7 +38,7 @@ func (p *Placement) Prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod)
 	return nil
 }
 
-// evacuate has other containers leave a pod's own CPUs.
+// evacuate moves other containers off a pod's exclusive CPUs.
 func (p *Placement) evacuate(ctx context.Context, uid types.UID) error {
 	own := p.contested(uid)
 	err := p.apply(ctx, !own.Empty())
@@ -53,7 +52,7 @@ func (p *Placement) evacuate(ctx context.Context, uid types.UID) error {
 	return p.clear(uid, own, err)
 }
 
-// contested are CPUs of a pod's own that others may not have left yet.
+// contested returns the exclusive CPUs of a pod that other containers may still use.
 func (p *Placement) contested(uid types.UID) numa.CPUSet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,9 +68,8 @@ func (p *Placement) contested(uid types.UID) numa.CPUSet {
 	return own
 }
 
-// clear notes that nobody else runs on a pod's own CPUs, or returns who does. Once
-// they have left, nobody comes back: containers are created with what is theirs by
-// then.
+// clear records that no other container runs on a pod's exclusive CPUs, or returns an error that
+// names one. No container returns to them later, since each is created with its current CPUs.
 func (p *Placement) clear(uid types.UID, own numa.CPUSet, cause error) error {
 	if errors.Is(cause, errCreating) {
 		return fmt.Errorf("others may still run on CPUs %s: %w", own, cause)

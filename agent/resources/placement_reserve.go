@@ -14,22 +14,21 @@ import (
 )
 
 const (
-	// reasonNotRestored is why pods wait before it is known who has what.
+	// reasonNotRestored is the reason of pods that wait until the allocations are known.
 	reasonNotRestored = "PlacementNotRestored"
-	// patience is how long a pod waits before it has to be asked about again.
-	// The agent asks every minute, and every answer counts from anew.
+	// patience is how long a pod waits before the next decision. The agent decides again every
+	// minute, and each decision starts the time anew.
 	patience = 5 * time.Minute
-	// placeAttempts bounds how often a pod is placed anew because CPUs or memory
-	// were given to others meanwhile.
+	// placeAttempts limits how often a pod is placed again because the state changed meanwhile.
 	placeAttempts = 16
 )
 
-// Waits implements part.Reserver: nobody has to be waited for.
+// Waits implements part.Reserver: Reserve never waits.
 func (*Placement) Waits(*v1.Pod) bool { return false }
 
-// Reserve implements part.Reserver. Reservations of earlier parts that are
-// part.Aligned take part in the decision; their providers may block, and hold up
-// nobody else. A pod that has its resources already keeps them.
+// Reserve implements part.Reserver. Reservations of earlier parts that are part.Aligned take part
+// in the decision. Their providers may block, which delays only this pod. A pod with resources
+// keeps them.
 func (p *Placement) Reserve(_ context.Context, r part.Request) (part.Reservation, *part.Rejection) {
 	with := alignedOf(r.Before)
 	if p.idle && len(with) == 0 {
@@ -63,7 +62,7 @@ func notRestored() *part.Rejection {
 	}
 }
 
-// dryRun is Reserve for a pod that is given nothing.
+// dryRun is Reserve for a dry run.
 func dryRun(node fit.Placement, n numa.Pod, with aligned) (part.Reservation, *part.Rejection) {
 	result, err := node.Place(n, with.providers()...)
 	if err == nil {
@@ -83,7 +82,7 @@ func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
 		}
 		return result, err
 	}
-	for range placeAttempts { // without the lock: providers may ask a plugin
+	for range placeAttempts { // without the lock, since providers may call a plugin
 		node, version, _ := p.now()
 		result, err := node.Place(n, with.providers()...)
 		if err != nil || p.takeAt(version, n, result) {
@@ -96,8 +95,8 @@ func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
 	}
 }
 
-// takeAt takes a result that was found for a version of the state. It reports
-// false if that has changed since.
+// takeAt applies a result that was computed for a version of the state. It returns false if the
+// state has changed since.
 func (p *Placement) takeAt(version uint64, n numa.Pod, result fit.Result) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +107,7 @@ func (p *Placement) takeAt(version uint64, n numa.Pod, result fit.Result) bool {
 	return true
 }
 
-// take makes a result the pod's own. p.mu is held.
+// take applies a result. p.mu is held.
 func (p *Placement) take(n numa.Pod, result fit.Result) {
 	if p.idle {
 		return
@@ -117,19 +116,19 @@ func (p *Placement) take(n numa.Pod, result fit.Result) {
 	p.know(n)
 }
 
-// reservation is what a pod was given.
+// reservation is the reservation of a pod's resources.
 type reservation struct {
 	p   *Placement
 	uid types.UID
 }
 
-// Commit implements part.Reservation. What is left to do is done in Prepare.
+// Commit implements part.Reservation. Prepare does the rest.
 func (reservation) Commit(context.Context) error { return nil }
 
 // Release implements part.Reservation. It does not block.
 func (r reservation) Release() { r.p.release(r.uid) }
 
-// aligned are the reservations that take part in a decision.
+// aligned has the reservations that take part in a decision.
 type aligned []part.Aligned
 
 func alignedOf(before []part.Reservation) aligned {
@@ -142,7 +141,7 @@ func alignedOf(before []part.Reservation) aligned {
 	return out
 }
 
-// providers are of the time before the pod takes anything, each time.
+// providers returns the providers with their state before the pod takes anything.
 func (list aligned) providers() []topology.Provider {
 	out := make([]topology.Provider, 0, len(list))
 	for _, a := range list {
@@ -151,7 +150,7 @@ func (list aligned) providers() []topology.Provider {
 	return out
 }
 
-// align hands back what was chosen.
+// align passes the chosen providers to the reservations.
 func (list aligned) align(result fit.Result) {
 	for i, a := range list {
 		a.Align(result.Others[i])

@@ -17,9 +17,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Restore implements part.Restorer: it finds out who has what, from the
-// checkpoints, and where these do not say, from the containers that run. Pods that
-// waited for it are admitted after it. What cannot be known is not touched.
+// Restore implements part.Restorer: it reads the allocations from the checkpoints, and otherwise
+// from the running containers. Waiting pods are admitted after it. Containers with unknown
+// allocations are not changed.
 func (p *Placement) Restore(ctx context.Context) error {
 	if p.idle {
 		return nil
@@ -28,7 +28,7 @@ func (p *Placement) Restore(ctx context.Context) error {
 	p.fromKubelet()
 	found, err := p.readAll(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err() // nothing that was found is complete
+		return ctx.Err() // the result is incomplete
 	}
 	r := p.takeOver(found)
 	p.cfg.Log.Info("placement restored", zap.Int("checkpoints", r.recorded), zap.Int("fromContainers", r.guessed), zap.Int("liveContainers", r.live))
@@ -42,8 +42,8 @@ func (p *Placement) Restore(ctx context.Context) error {
 	return errors.Join(err, p.apply(ctx, false))
 }
 
-// readAll reads the checkpoints. Those that are not understood are set aside: the
-// runtime's state is authoritative then.
+// readAll reads the checkpoints. Those with an unknown content are renamed, and the runtime's state
+// is used.
 func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
 	if p.cfg.Store == nil {
 		return nil, nil
@@ -77,15 +77,14 @@ func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
 	p.unlisted, p.unread = unlisted, unread
 	p.mu.Unlock()
 	if d, ok := p.cfg.Store.(part.DirStore); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
-		_ = os.Remove(d.Dir()) // the next process need not look; damaged files keep it
+		_ = os.Remove(d.Dir()) // then the next process need not read it; it fails if damaged files are left
 	}
 	return found, err
 }
 
-// lookAgain has checkpoints that could not be read at the start rewritten, or removed
-// with pods that are gone: what they say is older than what was decided since, and the
-// next process would believe it. The checkpoints of pods that wait for their placement
-// are kept.
+// lookAgain writes checkpoints again that could not be read at the start, or removes those of pods
+// that are gone: their content is older than the decisions since, and the next process would use
+// it. Checkpoints of pods that wait for their placement are kept.
 func (p *Placement) lookAgain(known func(types.UID) bool) error {
 	p.mu.Lock()
 	unlisted := p.unlisted
@@ -119,7 +118,7 @@ func (p *Placement) lookAgain(known func(types.UID) bool) error {
 	return nil
 }
 
-// restoration is what came of Restore.
+// restoration is the result of Restore.
 type restoration struct {
 	recorded, guessed int         // pods
 	live              int         // containers
@@ -127,7 +126,7 @@ type restoration struct {
 	problems          []error     // with what cannot be kept
 }
 
-// takeOver makes what was found the state.
+// takeOver uses the restored allocations as the state.
 func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,8 +144,8 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 		p.pods[uid] = &placed{pod: g, from: fromContainers}
 		r.guessed++
 	}
-	// Where two claim the same CPUs, one of them was given them after the other had
-	// ended, whose checkpoint a disk kept: what runs comes first.
+	// If two pods claim the same CPUs, one of them ended and its checkpoint was not removed: the
+	// running one comes first.
 	slices.SortStableFunc(pods, func(a, b numa.Pod) int {
 		return firstPlacement(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
 	})
@@ -155,7 +154,7 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 	for _, pod := range pods {
 		uid := types.UID(pod.UID)
 		if _, has := s.CPU.Pod(pod.UID); !has && len(running[pod.UID].CPUs) > 0 && !p.anyLive(uid) {
-			p.pods[uid].from = fromContainers // it is placed anew if somebody wants it
+			p.pods[uid].from = fromContainers // it is placed again if a source wants it
 		}
 	}
 	p.decide(s)
@@ -168,7 +167,7 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 	return r
 }
 
-// fromCheckpoints takes note of the pods that have one. p.mu is held.
+// fromCheckpoints records the pods with a checkpoint. p.mu is held.
 func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, running map[string]fit.Running, problems []error) {
 	running = map[string]fit.Running{}
 	for _, c := range found {
@@ -178,13 +177,13 @@ func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, r
 			p.stale[uid] = true
 			continue
 		}
-		r := p.withKubelet(uid, p.liveOf(uid)) // which is newer than the checkpoint
+		r := p.withKubelet(uid, p.liveOf(uid)) // newer than the checkpoint
 		if p.kubelet.cpus == nil {
 			cpus, more := p.had(c, r.CPUs)
 			r.CPUs, problems = cpus, append(problems, more...)
 		}
 		if p.kubelet.memory != nil && len(r.CPUs)+len(r.Nodes) == 0 && !p.anyLive(uid) {
-			// The kubelet has ended it. If somebody wants it again, it is placed anew.
+			// The kubelet has ended the pod. If a source wants it, it is placed again.
 			p.pods[uid] = &placed{pod: c.Pod, from: fromContainers}
 			continue
 		}
@@ -201,9 +200,8 @@ func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, r
 	return pods, running, problems
 }
 
-// had are the CPUs that a pod had: those in its checkpoint, except for containers
-// that run elsewhere, on as many CPUs. The checkpoint of another policy is
-// ignored.
+// had returns the CPUs that a pod had: those in its checkpoint, except for containers that run on
+// other CPUs of the same number. The checkpoint of another policy is ignored.
 func (p *Placement) had(c placementRecord, live map[string]numa.CPUSet) (map[string]numa.CPUSet, []error) {
 	if c.CPUs == nil || c.Policy != p.cfg.Fit.CPUPolicy {
 		return live, nil
@@ -230,9 +228,9 @@ func (p *Placement) had(c placementRecord, live map[string]numa.CPUSet) (map[str
 	return has, moved
 }
 
-// guesses are the pods that run and have no checkpoint, as far as their containers
-// show what they were created with. The specs may come much later, and until then
-// nobody else may get their CPUs. p.mu is held.
+// guesses returns the running pods without a checkpoint, with the resources with which their
+// containers were created. Their specs may come much later, and until then no other pod may get
+// their CPUs. p.mu is held.
 func (p *Placement) guesses() []numa.Pod {
 	byUID := map[types.UID]*numa.Pod{}
 	for _, id := range slices.Sorted(maps.Keys(p.live)) {
@@ -255,7 +253,7 @@ func (p *Placement) guesses() []numa.Pod {
 	return out
 }
 
-// firstPlacement sorts what is true before what is not.
+// firstPlacement orders true before false.
 func firstPlacement(x, y bool) int {
 	switch {
 	case x == y:

@@ -9,12 +9,10 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// CPUs shows the CPUs that are containers' own, for the podresources API. It
-// reads memory only.
+// CPUs returns the exclusive CPUs of containers, for the podresources API. It reads memory only.
 func (p *Placement) CPUs() devicemgr.PodCPUs { return cpus{p} }
 
-// Memory shows the memory that was given to containers, for the podresources
-// API. It reads memory only.
+// Memory returns the memory of containers, for the podresources API. It reads memory only.
 func (p *Placement) Memory() devicemgr.PodMemory { return memory{p} }
 
 type cpus struct{ p *Placement }

@@ -10,8 +10,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// preview is the reservation of a dry run: what the pod would be given, or how
-// far that came.
+// preview is the reservation of a dry run: the placement of the pod, or the steps before it failed.
 type preview struct {
 	pod    numa.Pod
 	result fit.Result
@@ -28,9 +27,8 @@ func (preview) Commit(context.Context) error { return nil }
 // Release implements part.Reservation.
 func (preview) Release() {}
 
-// ShowFit adds to f where the containers would run, and what was weighed. For a
-// pod that does not fit it adds only the latter. Containers that f has already
-// are completed.
+// ShowFit adds the placement of the containers and its steps to f; for a pod that does not fit only
+// the steps. Entries of containers that exist in f are completed.
 func (v preview) ShowFit(f *local.Fit) {
 	for _, s := range v.result.Steps {
 		f.Steps = append(f.Steps, subject(v.pod, s.Container)+": "+s.Explain())
@@ -40,8 +38,8 @@ func (v preview) ShowFit(f *local.Fit) {
 	}
 }
 
-// entry is a container's in f, which is added if it is missing. It is valid until
-// the next one is.
+// entry returns the entry of a container in f, and adds a missing one. It is valid until the next
+// call.
 func entry(f *local.Fit, name string) *local.FitContainer {
 	i := slices.IndexFunc(f.Containers, func(c local.FitContainer) bool { return c.Name == name })
 	if i < 0 {
@@ -62,7 +60,7 @@ func show(f *local.FitContainer, c fit.Container) {
 	}
 }
 
-// nodeList is "" for any nodes.
+// nodeList returns "" for any nodes.
 func nodeList(s numa.NodeSet) string {
 	if s == 0 {
 		return ""
@@ -70,7 +68,7 @@ func nodeList(s numa.NodeSet) string {
 	return s.String()
 }
 
-// subject is whom a step was about.
+// subject returns the container or pod of a step.
 func subject(pod numa.Pod, container int) string {
 	if container < 0 {
 		return "the pod"

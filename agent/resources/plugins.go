@@ -13,16 +13,15 @@ import (
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
-// PluginsConfig holds what [Plugins] needs. Dir is required; the zero value of every other
-// field means the default named beside it.
+// PluginsConfig configures [Plugins]. Dir is required; the zero value of every other field means
+// the default named beside it.
 type PluginsConfig struct {
-	// Dir is where plugins put their sockets: the kubelet's is
-	// /var/lib/kubelet/plugins_registry. It is made if it is not there.
+	// Dir is the directory of the plugins' sockets; the kubelet's is
+	// /var/lib/kubelet/plugins_registry. It is created if it does not exist.
 	Dir string
-	// Handlers are those of each type of plugins, in the order in which they are
-	// asked.
+	// Handlers has the handlers of each type of plugins, in the order in which they are called.
 	Handlers map[string][]pluginmgr.Handler
-	// After are closed when the handlers can take plugins; none are waited for.
+	// After are channels that are closed when the handlers accept plugins; none.
 	After []<-chan struct{}
 
 	Log     *zap.Logger           // silent
@@ -63,7 +62,7 @@ type Plugins struct {
 
 var _ part.Runner = (*Plugins)(nil)
 
-// NewPlugins checks cfg and returns a Part at rest.
+// NewPlugins checks cfg and returns a part.
 func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	if slices.Contains(cfg.After, nil) {
 		return nil, errors.New("plugins: PluginsConfig.After has a nil channel, which is never closed")
@@ -90,6 +89,6 @@ func (p *Plugins) Run(ctx context.Context) error {
 	return p.plugins.Run(ctx)
 }
 
-// Plugins lists the plugins whose sockets were found, sorted by path, with how
-// each is. It reads memory only.
+// Plugins returns the plugins whose sockets were found, sorted by path, with the state of each. It
+// reads memory only.
 func (p *Plugins) Plugins() []pluginmgr.State { return p.plugins.Plugins() }

@@ -17,14 +17,13 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// sourcesPatience is how long calls wait for sources that do not say what
-// should run.
+// sourcesPatience limits how long calls wait for sources that have not delivered.
 const sourcesPatience = time.Minute
 
-// PodResourcesConfig holds what [PodResources] needs. Socket is required; the zero value of every
-// other field means the default named beside it.
+// PodResourcesConfig configures [PodResources]. Socket is required; the zero value of every other
+// field means the default named beside it.
 type PodResourcesConfig struct {
-	// Socket is an absolute path. Its directory is made if it is not there.
+	// Socket is an absolute path. Its directory is created if it does not exist.
 	Socket  string
 	Devices devicemgr.AssignedDevices // no devices
 	Claims  devicemgr.PreparedClaims  // no claims
@@ -62,7 +61,7 @@ type PodResourcesConfig struct {
 // Answers are made of what is in memory.
 type PodResources struct {
 	server *devicemgr.PodResources
-	ready  chan struct{} // closed once it is known which pods there are
+	ready  chan struct{} // closed when the pods are known
 	host   part.Host     // set by Join
 }
 
@@ -72,7 +71,7 @@ var (
 	_ devicemgr.PodLister = (*PodResources)(nil)
 )
 
-// NewPodResources checks cfg and returns a Part at rest. It reports all mistakes at once.
+// NewPodResources checks cfg and returns a part. It reports all errors at once.
 func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	p := &PodResources{ready: make(chan struct{})}
 	var err error
@@ -98,8 +97,7 @@ func (p *PodResources) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it serves until ctx ends. Calls that come before it is known
-// which pods there are wait for that.
+// Run implements part.Runner: it serves until ctx ends. Calls wait until the pods are known.
 func (p *PodResources) Run(ctx context.Context) error {
 	var await sync.WaitGroup
 	await.Go(func() { p.await(ctx) })
@@ -107,22 +105,21 @@ func (p *PodResources) Run(ctx context.Context) error {
 	return p.server.Run(ctx)
 }
 
-// await lets calls be answered as soon as every source has spoken, or has been silent for too
-// long.
+// await lets calls proceed when every source has delivered, or after sourcesPatience.
 func (p *PodResources) await(ctx context.Context) {
 	late := time.NewTimer(sourcesPatience)
 	defer late.Stop()
 	select {
 	case <-ctx.Done():
-		return // nobody is answered any more
+		return // calls get no answer any more
 	case <-p.host.Settled():
 	case <-late.C:
 	}
 	close(p.ready)
 }
 
-// ActivePods are the pods that hold something of the node: those that were
-// admitted, and those that run and have not been adopted yet.
+// ActivePods returns the pods that hold resources of the node: the admitted ones, and the running
+// ones that have not been adopted yet.
 func (p *PodResources) ActivePods() []*v1.Pod {
 	active := p.host.ActivePods()
 	listed := make(map[types.UID]bool, len(active))

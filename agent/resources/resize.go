@@ -13,19 +13,18 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// ResizeConfig holds what a [Resize] needs.
+// ResizeConfig configures a [Resize].
 type ResizeConfig struct {
-	// Store keeps the allocation records over a restart of the agent. Required:
-	// without them a restart would undo resizes.
+	// Store stores the allocation records over a restart of the agent. Required: otherwise a
+	// restart would undo resizes.
 	Store part.Store
-	// KubeletDir is the root directory of a kubelet that this node had or may have
-	// again: its allocated_pods_state is read, and kept up to date where it is there.
-	// "": none.
+	// KubeletDir is the root directory of a kubelet that had this node or may get it. Its
+	// allocated_pods_state is read, and kept up to date if it exists. "": none.
 	KubeletDir string
-	// Log gets records that cannot be read, written or removed where no error
-	// says so. nil: silent.
+	// Log gets records that cannot be read, written or removed, if the error is not returned. Nil:
+	// nothing is logged.
 	Log *zap.Logger
-	// Metrics gets the kubelet's metrics of resizes. nil: none.
+	// Metrics is the registry for the kubelet's metrics of resizes. Nil: none.
 	Metrics prometheus.Registerer
 }
 
@@ -81,21 +80,21 @@ type Resize struct {
 	restored chan struct{} // closed when the records have been read
 	calls    sync.WaitGroup
 
-	// The loop takes mu: it is held for no call of the store or the host.
+	// The loop locks mu, so it is not held during calls of the store or the host.
 	mu    sync.Mutex
 	ended bool
 	pods  map[types.UID]*state
-	read  map[types.UID]*allocation // records of pods that have not come yet
-	left  map[types.UID]*allocation // what a kubelet left to such pods
+	read  map[types.UID]*allocation // records of pods that the sources have not delivered yet
+	left  map[types.UID]*allocation // a kubelet's allocations of such pods
 	ops   map[types.UID]*resizeOp   // on records
 
-	// shared means that there is a kubelet's file to be kept up to date, and told has
-	// a token while that may not say what was allocated.
+	// shared means that a kubelet's file has to be kept up to date. told has a value while the file
+	// may be outdated.
 	shared bool
 	told   chan struct{}
 }
 
-// host is what a [Resize] needs of its agent.
+// host is the used part of the agent.
 type host interface {
 	part.Host
 	part.Resizes
@@ -114,7 +113,7 @@ var (
 	_ part.Explainer   = (*Resize)(nil)
 )
 
-// NewResize checks cfg and returns a Part at rest.
+// NewResize checks cfg and returns a part.
 func NewResize(cfg ResizeConfig) (*Resize, error) {
 	var errs []error
 	if cfg.Store == nil {
@@ -150,8 +149,8 @@ func (p *Resize) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it returns when ctx has ended and no record is
-// being written. A disk that hangs holds it up.
+// Run implements part.Runner: it returns when ctx has ended and no record is being written, which
+// may wait for a disk.
 func (p *Resize) Run(ctx context.Context) error {
 	p.keepTold(ctx)
 	p.mu.Lock()

@@ -7,14 +7,13 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// allocation are the resources that a pod has been allocated, as its record has
-// them. It is not changed once it is made.
+// allocation has the allocated resources of a pod, as in its record. It is immutable.
 type allocation struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers"`
 }
 
-// allocationOf is the allocation that a pod's spec asks for.
+// allocationOf returns the allocation that a pod's spec requests.
 func allocationOf(pod *v1.Pod) *allocation {
 	a := &allocation{Pod: pod.Spec.Resources, Containers: map[string]v1.ResourceRequirements{}}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -25,8 +24,8 @@ func allocationOf(pod *v1.Pod) *allocation {
 	return a
 }
 
-// madeWith is what a pod's running containers were made with; of others, what
-// the spec asks for. known reports whether there are any.
+// madeWith returns the resources with which a pod's running containers were created; for others,
+// the requested ones. known reports whether any container was observed.
 func madeWith(pod *v1.Pod, obs *observed.Pod) (a *allocation, known bool) {
 	a = allocationOf(pod)
 	for name := range a.Containers {
@@ -41,8 +40,8 @@ func madeWith(pod *v1.Pod, obs *observed.Pod) (a *allocation, known bool) {
 	return a, known
 }
 
-// apply returns pod with this allocation: itself, if that is what it asks for. A
-// container that is not in the allocation is new, and has what it asks for.
+// apply returns pod with this allocation, or pod itself if it requests the same. A container that
+// is missing in the allocation is new, and gets its request.
 func (a *allocation) apply(pod *v1.Pod) *v1.Pod {
 	out := pod
 	copied := func() *v1.Pod {
@@ -68,7 +67,7 @@ func (a *allocation) apply(pod *v1.Pod) *v1.Pod {
 	return out
 }
 
-// differs reports whether a pod asks for anything else.
+// differs reports whether a pod requests another allocation.
 func (a *allocation) differs(pod *v1.Pod) bool { return a.apply(pod) != pod }
 
 func samePodLevel(a, b *v1.ResourceRequirements) bool {

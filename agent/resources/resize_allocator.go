@@ -7,8 +7,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Recall implements part.Allocator. A pod has what its record says, or else what
-// its containers were made with. Without either it is allocated what it asks for.
+// Recall implements part.Allocator. A pod has the allocation of its record, or else the resources
+// with which its containers were created. Without either, it is allocated its request.
 func (p *Resize) Recall(pod *v1.Pod, obs *observed.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,8 +29,8 @@ func (p *Resize) Recall(pod *v1.Pod, obs *observed.Pod) {
 	s.learn(obs, p.isRestored())
 }
 
-// Learn implements part.Allocator. What the pod asks for beyond what runs of it
-// is decided on by the next housekeeping.
+// Learn implements part.Allocator. If the pod requests other resources than those of its running
+// containers, the next housekeeping decides.
 func (p *Resize) Learn(uid types.UID, obs *observed.Pod) {
 	if p.learn(uid, obs) {
 		p.host.Housekeep()
@@ -54,11 +54,10 @@ func (p *Resize) Allocated(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// Changed implements part.Allocator: what the pod asks for anew it is allocated
-// now, or it waits.
+// Changed implements part.Allocator: the requested resources are allocated now, or the pod waits.
 func (p *Resize) Changed(pod *v1.Pod) *v1.Pod { return p.changed(pod, "pod_updated") }
 
-// changed is Changed, for a reason that metrics count by.
+// changed is Changed with a trigger, which is a label of metrics.
 func (p *Resize) changed(pod *v1.Pod, trigger string) *v1.Pod {
 	has, decide := p.ask(pod, p.host.AllReady())
 	if !decide {
@@ -70,7 +69,7 @@ func (p *Resize) changed(pod *v1.Pod, trigger string) *v1.Pod {
 				p.met.infeasible.WithLabelValues(detail).Inc()
 			}
 			p.host.Event(pod, nil, v1.EventTypeWarning, "Resize"+reason, message)
-			p.host.Resync(pod.UID) // for its status, and its record
+			p.host.Resync(pod.UID) // for its status and its record
 		}
 		return has
 	}
@@ -79,9 +78,9 @@ func (p *Resize) changed(pod *v1.Pod, trigger string) *v1.Pod {
 	return pod
 }
 
-// ask takes note of a pod's newest version. It returns the version that the pod
-// has, and whether to decide on what it asks for. It is decided on once it is
-// known who runs (ready), and with what.
+// ask records a pod's newest version. It returns the version with the allocated resources, and
+// whether to decide on the request. Decisions begin when the running pods and their resources are
+// known (ready).
 func (p *Resize) ask(pod *v1.Pod, ready bool) (has *v1.Pod, decide bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +102,7 @@ func (p *Resize) ask(pod *v1.Pod, ready bool) (has *v1.Pod, decide bool) {
 	return has, true
 }
 
-// wait has a pod wait for what it asks for, and reports whether that is news.
+// wait makes a pod wait for its request, and reports whether its condition changed.
 func (p *Resize) wait(pod *v1.Pod, reason, message string) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +115,7 @@ func (p *Resize) wait(pod *v1.Pod, reason, message string) (news bool) {
 	return news
 }
 
-// allocate gives a pod what it asks for. Its record is written before its
-// containers are changed.
+// allocate allocates a pod's request. Its record is written before its containers are changed.
 func (p *Resize) allocate(pod *v1.Pod, trigger string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,10 +131,10 @@ func (p *Resize) allocate(pod *v1.Pod, trigger string) {
 	p.proceed(s, pod, nil)
 }
 
-// endWait ends a pod's wait, if it waits. p.mu is held.
+// endWait ends a pod's wait, if there is one. p.mu is held.
 func (p *Resize) endWait(s *state) { p.setPending(s, nil) }
 
-// setPending sets the condition of a wait; nil is none. p.mu is held.
+// setPending sets the condition of a wait; nil removes it. p.mu is held.
 func (p *Resize) setPending(s *state, c *v1.PodCondition) {
 	p.met.countPending(s.pending, c)
 	s.pending, s.queued = c, false

@@ -20,17 +20,16 @@ import (
 )
 
 const (
-	// kubeletFile has what a kubelet allocated to pods, in its root directory.
+	// kubeletFile is the kubelet's file of allocations in its root directory.
 	kubeletFile = "allocated_pods_state"
-	// maxKubeletFile is the largest one that is read, in bytes: 250 pods of 20
-	// containers make a third of it.
+	// maxKubeletFile limits its size, in bytes: 250 pods of 20 containers need a third of it.
 	maxKubeletFile = 4 << 20
-	// kubeletKey is the key in the store of the checksum that the kubelet's file had
-	// when this agent read or wrote it last. No pod has that UID.
+	// kubeletKey is the key of the checksum of the kubelet's file when this agent last read or
+	// wrote it. No pod has that UID.
 	kubeletKey = "kubelet"
 )
 
-// kubeletFormat is the kubelet's file as its JSON is. Data is JSON as well.
+// kubeletFormat is the kubelet's file in JSON. Data contains JSON too.
 type kubeletFormat struct {
 	Data     string `json:"data"`
 	Checksum uint64 `json:"checksum"`
@@ -40,21 +39,21 @@ type kubeletData[R any] struct {
 	Entries map[types.UID]kubeletPod[R] `json:"entries,omitempty"`
 }
 
-// kubeletPod is what a pod was allocated. R are the resources as they are read, in
-// texts, or as they are written.
+// kubeletPod is the allocation of a pod. R is the type of resources: texts for reading, or resource
+// lists for writing.
 type kubeletPod[R any] struct {
 	ContainerResources map[string]R
 	PodLevelResources  *R
 }
 
-// kubeletTexts are resources whose quantities have not been looked at.
+// kubeletTexts has resources whose quantities have not been parsed.
 type kubeletTexts struct {
 	Limits   map[v1.ResourceName]string `json:"limits"`
 	Requests map[v1.ResourceName]string `json:"requests"`
 	Claims   []v1.ResourceClaim         `json:"claims"`
 }
 
-// decodeKubelet reads a kubelet's file.
+// decodeKubelet decodes a kubelet's file.
 func decodeKubelet(b []byte) (all map[types.UID]*allocation, checksum uint64, err error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -108,8 +107,7 @@ func (t kubeletTexts) parse() (r v1.ResourceRequirements, err error) {
 	return r, err
 }
 
-// encodeKubelet writes down what pods were allocated. What is the same is written the
-// same.
+// encodeKubelet encodes the allocations of pods. Equal allocations give equal bytes.
 func encodeKubelet(all map[types.UID]*allocation) (b []byte, checksum uint64, err error) {
 	data := kubeletData[v1.ResourceRequirements]{Entries: make(map[types.UID]kubeletPod[v1.ResourceRequirements], len(all))}
 	for uid, a := range all {
@@ -128,10 +126,9 @@ func sealKubelet(data string) kubeletFormat {
 	return kubeletFormat{Data: data, Checksum: kubeletsum.OfText(data)}
 }
 
-// fromKubelet reads what a kubelet allocated, if it wrote that after this agent has
-// seen its file last. Where there is such a file, the agent keeps it up to date, so
-// that a kubelet can go on from there. It is an error if the disk hangs: the kubelet's
-// file may be older than the records.
+// fromKubelet reads a kubelet's allocations, if the kubelet wrote its file after this agent last
+// saw it. An existing file is kept up to date from then on, so that a kubelet can take over. A disk
+// that hangs is an error: the kubelet's file may be older than the records.
 func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	if p.cfg.KubeletDir == "" {
 		return nil, nil
@@ -163,7 +160,7 @@ func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	return theirs, nil
 }
 
-// tell has the kubelet's file written again. It never blocks.
+// tell requests a write of the kubelet's file. It never blocks.
 func (p *Resize) tell() {
 	select {
 	case p.told <- struct{}{}:
@@ -171,8 +168,8 @@ func (p *Resize) tell() {
 	}
 }
 
-// keepTold keeps the kubelet's file up to date until ctx ends, and writes it once
-// more then: pods that came since are in it as well.
+// keepTold keeps the kubelet's file up to date until ctx ends, and then writes it a last time, with
+// the newest pods.
 func (p *Resize) keepTold(ctx context.Context) {
 	for ended := false; !ended; {
 		select {

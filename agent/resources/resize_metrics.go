@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics has the kubelet's metrics of resizes, with its names.
 type metrics struct {
 	requested  *prometheus.CounterVec
 	pending    *prometheus.GaugeVec
@@ -48,8 +48,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.requested), promshare.Register(reg, m.pending), promshare.Register(reg, m.inProgress), promshare.Register(reg, m.infeasible), promshare.Register(reg, m.accepted))
 }
 
-// countPending moves a pod from one condition of waiting to another. nil is
-// none.
+// countPending counts a change of the condition of a wait; nil means no condition.
 func (m *metrics) countPending(from, to *v1.PodCondition) {
 	if from != nil {
 		m.pending.WithLabelValues(reasonLabel(from.Reason)).Dec()
@@ -61,8 +60,7 @@ func (m *metrics) countPending(from, to *v1.PodCondition) {
 
 func reasonLabel(reason string) string { return strings.ToLower(reason) }
 
-// countRequested counts what a version of a pod asks for that differs from the
-// version before.
+// countRequested counts the differences between the requests of two versions of a pod.
 func (m *metrics) countRequested(before, pod *v1.Pod) {
 	was, is := allocationOf(before).Containers, allocationOf(pod).Containers
 	for name, r := range is {
@@ -83,8 +81,7 @@ func (m *metrics) countChange(name v1.ResourceName, requirement string, was, is 
 	}
 }
 
-// change is what becomes of one resource, as the kubelet labels it; "" if it
-// stays.
+// change returns the kubelet's label for the change of a resource; "" if it did not change.
 func change(name v1.ResourceName, was, is v1.ResourceList) string {
 	p, had := was[name]
 	q, has := is[name]

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Prepare implements part.Preparer: when it returns nil, the record of what the
-// pod has been allocated is on disk, and its containers may be changed.
+// Prepare implements part.Preparer: when it returns nil, the record of the pod's allocation is on
+// disk, and its containers may be changed.
 func (p *Resize) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	if err := p.confirm(ctx, pod); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (p *Resize) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) erro
 	return err
 }
 
-// unsure reports whether the pod's containers may have other resources than it
-// has been allocated; see state.resized.
+// unsure reports whether the pod's containers may have other resources than those allocated; see
+// state.resized.
 func (p *Resize) unsure(uid types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,8 +37,8 @@ func (p *Resize) unsure(uid types.UID) bool {
 	return s != nil && s.resized
 }
 
-// confirm waits for the records to be read if the pod's containers may have been
-// resized. A sync that goes by what they were made with would undo that.
+// confirm waits until the records have been read, if the pod's containers may have been resized. A
+// sync with the resources of their creation would undo the resize.
 func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
 	if !p.unsure(pod.UID) {
 		return nil
@@ -51,10 +51,10 @@ func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
 	}
 }
 
-// errAnew has a sync be made again.
+// errAnew causes another sync.
 var errAnew = errors.New("the pod's allocation changed during the sync")
 
-// confirmed lets a sync go on that goes by what the records say.
+// confirmed returns errAnew unless the sync uses the allocation of the records.
 func (p *Resize) confirmed(pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

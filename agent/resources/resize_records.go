@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resizeOp is the writing or the removal of a record. err is set before done is
-// closed.
+// resizeOp is a running write or removal of a record. err is set before done is closed.
 type resizeOp struct {
 	done chan struct{}
 	err  error
 }
 
-// record returns when the pod's record is as it has to be. That of a pod that
-// only waits is written beside its syncs.
+// record returns when the pod's record is up to date. The record of a pod that only waits is
+// written beside its syncs.
 func (p *Resize) record(ctx context.Context, uid types.UID) error {
 	for {
 		o, mine := p.next(uid)
@@ -35,8 +34,8 @@ func (p *Resize) record(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// next is what has to be waited for until the pod's record is written, or nil.
-// mine means that it is the writing of what was allocated last.
+// next returns the operation to wait for until the pod's record is up to date; nil if it is. mine
+// reports that it writes the newest allocation.
 func (p *Resize) next(uid types.UID) (o *resizeOp, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +53,7 @@ func (p *Resize) next(uid types.UID) (o *resizeOp, mine bool) {
 	return o, mine
 }
 
-// write begins to write a record. An error is logged if nobody waits for it.
-// p.mu is held.
+// write starts to write a record. Unless awaited is set, an error is logged. p.mu is held.
 func (p *Resize) write(uid types.UID, a *allocation, awaited bool) *resizeOp {
 	return p.begin(uid, func() error {
 		value, err := json.Marshal(a)
@@ -73,12 +71,12 @@ func (p *Resize) write(uid types.UID, a *allocation, awaited bool) *resizeOp {
 	})
 }
 
-// errEnded is the error of what would begin after Run has ended.
+// errEnded is the error of calls after Run has ended.
 var errEnded = errors.New("the agent has stopped")
 
-// begin makes a call of the store about a pod's record, beside the caller; there
-// is no other for that pod. succeeded is then called with the pod's state, if
-// that is still known. p.mu is held, by the caller and for succeeded.
+// begin starts a call of the store for a pod's record, of which there is at most one. succeeded is
+// called afterwards with the pod's state, if it still exists. The caller holds p.mu, and p.mu is
+// held during succeeded.
 func (p *Resize) begin(uid types.UID, call func() error, succeeded func(*state)) *resizeOp {
 	o := &resizeOp{done: make(chan struct{})}
 	if p.ended {

@@ -14,17 +14,16 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Restore implements part.Restorer: it reads the records. It returns when they are
-// known, or ctx ends: no resize is decided on before. What comes late is applied to the
-// pods that were recalled meanwhile.
+// Restore implements part.Restorer: it reads the records. It returns when they are known, or ctx
+// ends. No resize is decided before. Records that are read later are applied to the pods that were
+// recalled meanwhile.
 func (p *Resize) Restore(ctx context.Context) error {
 	defer p.endRestore()
 	return part.Insist(ctx, p.cfg.Log, func() error { return p.readAll(ctx) })
 }
 
-// readAll reads the records. It may be called again after an error. A single one that
-// the disk has lost counts as missing; one that it does not give for the time being is
-// an error.
+// readAll reads the records. It may be called again after an error. A record that the disk has lost
+// counts as missing; a record that cannot be read now is an error.
 func (p *Resize) readAll(ctx context.Context) error {
 	keys, err := p.cfg.Store.Keys()
 	if err != nil {
@@ -64,12 +63,12 @@ func (p *Resize) readAll(ctx context.Context) error {
 	return nil
 }
 
-// hangs reports whether err is that of a store which gave up its disk.
+// hangs reports whether err means that the disk did not answer.
 func hangs(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// inherit takes what a kubelet allocated.
+// inherit uses a kubelet's allocation.
 func (p *Resize) inherit(uid types.UID, a *allocation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +79,7 @@ func (p *Resize) inherit(uid types.UID, a *allocation) {
 	}
 }
 
-// load reads one record. It is nil if there is none that is whole.
+// load reads one record; nil if it is missing or damaged.
 func (p *Resize) load(key string) (*allocation, error) {
 	value, err := p.cfg.Store.Read(key)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +95,7 @@ func (p *Resize) load(key string) (*allocation, error) {
 	return a, nil
 }
 
-// decodeResize reads a record. One without containers is none: every pod has some.
+// decodeResize decodes a record. A record without containers is invalid, since every pod has some.
 func decodeResize(value []byte) (*allocation, error) {
 	a := &allocation{}
 	if err := json.Unmarshal(value, a); err != nil {
@@ -120,8 +119,7 @@ func (p *Resize) remember(uid types.UID, a *allocation) {
 	s.queued = a.differs(s.asks)
 }
 
-// endRestore lets decisions begin. Those that are due already are made by
-// housekeeping.
+// endRestore enables decisions. Housekeeping makes those that are due.
 func (p *Resize) endRestore() {
 	close(p.restored)
 	if len(p.undecided()) > 0 {

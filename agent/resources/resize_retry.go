@@ -11,14 +11,14 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// waiting is a resize that waits for a decision, or for room.
+// waiting is a resize that waits for a decision or for free resources.
 type waiting struct {
 	asks, has *v1.Pod
 	since     time.Time
 }
 
-// Housekeep implements part.Housekeeper: it decides again on what waits, and
-// hands the pods that have been allocated what they ask for to their workers.
+// Housekeep implements part.Housekeeper: it decides again on waiting resizes, and passes the pods
+// with new allocations to their workers.
 func (p *Resize) Housekeep([]*v1.Pod) {
 	if !p.host.AllReady() {
 		return
@@ -34,15 +34,14 @@ func (p *Resize) Housekeep([]*v1.Pod) {
 	}
 }
 
-// ending reports whether a pod is to end, or has ended.
+// ending reports whether a pod is terminating or has ended.
 func (p *Resize) ending(uid types.UID) bool {
 	w, ok := p.host.Worker(uid)
 	return ok && !w.TerminatingAt.IsZero()
 }
 
-// waiting are the resizes that wait, in the order in which they are decided on:
-// first what takes no more than it has, then by priority, then Guaranteed pods,
-// then who has waited longest.
+// waiting returns the waiting resizes in the order of their decision: first those that need no more
+// than they have, then by priority, then those of Guaranteed pods, then by the time of the wait.
 func (p *Resize) waiting() []waiting {
 	list := p.undecided()
 	slices.SortFunc(list, func(x, y waiting) int {
@@ -72,7 +71,7 @@ func (p *Resize) undecided() []waiting {
 	return out
 }
 
-// first sorts what is true before what is not.
+// first orders true before false.
 func first(x, y bool) int {
 	switch {
 	case x == y:

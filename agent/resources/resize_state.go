@@ -9,38 +9,36 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// state is what is known of one pod.
+// state is the state of one pod.
 type state struct {
 	asks      *v1.Pod // the newest version
 	allocated *allocation
-	// known means that allocated is what the pod has; until then it is what the
-	// pod asked for first.
+	// known means that allocated is what the pod has. Until then it is the pod's first request.
 	known bool
-	// queued means that what the pod asks for has not been decided on.
+	// queued means that the request has not been decided on.
 	queued bool
-	// resized means that containers may have been resized from what they were
-	// made with, which a record says that had not been read when the pod was
-	// recalled. It ends with the first sync that goes by the records.
+	// resized means that containers may have been resized since their creation, according to a
+	// record that was read after the pod was recalled. It ends with the first sync that uses the
+	// records.
 	resized bool
 
 	pending, progress *v1.PodCondition
 	waitsSince        time.Time // pending was set
 
-	// record means that there has to be a record of allocated, and recorded is
-	// the one that there is, or nil. urgent means that no container may be
-	// changed before they are the same.
+	// record means that the store needs a record of allocated. recorded is the stored one, or nil.
+	// urgent means that no container may be changed before both are equal.
 	record, urgent bool
 	recorded       *allocation
 }
 
-// remember takes a record that has been read.
+// remember uses a record that has been read.
 func (s *state) remember(a *allocation) {
 	s.allocated, s.recorded = a, a
 	s.known, s.record = true, true
 }
 
-// inherit takes what a kubelet allocated, which is recorded if the pod asks for
-// something else by now.
+// inherit uses a kubelet's allocation, which is recorded if the pod requests other resources by
+// now.
 func (s *state) inherit(a *allocation) {
 	if !a.differs(s.asks) {
 		return
@@ -49,8 +47,8 @@ func (s *state) inherit(a *allocation) {
 	s.known, s.record, s.queued = true, true, true
 }
 
-// learn takes what runs of the pod, unless that is known, and reports whether
-// there is something to be decided on.
+// learn uses the resources of the running containers, unless the allocation is known, and reports
+// whether a decision is needed.
 func (s *state) learn(obs *observed.Pod, restored bool) (queued bool) {
 	if !s.known {
 		if onlyListed(obs) {
@@ -66,7 +64,7 @@ func (s *state) learn(obs *observed.Pod, restored bool) (queued bool) {
 	return s.queued
 }
 
-// onlyListed reports whether all that is known of a pod is that it is there.
+// onlyListed reports whether a pod was only listed, not inspected.
 func onlyListed(obs *observed.Pod) bool {
 	if obs == nil {
 		return true
@@ -82,14 +80,13 @@ func onlyListed(obs *observed.Pod) bool {
 // unrecorded reports whether the record has to be written.
 func (s *state) unrecorded() bool { return s.record && s.recorded != s.allocated }
 
-// undecided reports whether a decision is to be made: for the first time, or
-// again, since there may be more room.
+// undecided reports whether a decision is needed: the first one, or another one, since resources
+// may be free now.
 func (s *state) undecided() bool {
 	return s.known && s.queued || s.pending != nil && s.pending.Reason == v1.PodReasonDeferred
 }
 
-// wait takes note that the pod waits for what it asks for, and reports whether
-// that is news.
+// wait records that the pod waits for its request, and reports whether its condition changed.
 func (s *state) wait(reason, message string) (c *v1.PodCondition, news bool) {
 	c, old := condition(s.asks, v1.PodResizePending, reason, message), s.pending
 	if old == nil {
@@ -102,8 +99,8 @@ func (s *state) wait(reason, message string) (c *v1.PodCondition, news bool) {
 	return c, old.ObservedGeneration != c.ObservedGeneration
 }
 
-// proceed takes note that a resize is under way, and err of why it does not come
-// to its end. It reports whether that is news.
+// proceed records that a resize is in progress, and err that delays it. It reports whether the
+// condition changed.
 func (s *state) proceed(pod *v1.Pod, err error) (news bool) {
 	c, old := condition(pod, v1.PodResizeInProgress, "", ""), s.progress
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sweep implements part.Sweeper: it drops what is kept of pods that known does
-// not report, and removes their records. One that cannot be removed is tried
-// again by the next sweep.
+// Sweep implements part.Sweeper: it drops the state of unknown pods and removes their records. The
+// next sweep repeats a failed removal.
 func (p *Resize) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	p.forget(known)
 	keys, err := p.cfg.Store.Keys()
@@ -38,7 +37,7 @@ func (p *Resize) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	return nil
 }
 
-// forget drops what is known of pods in memory.
+// forget drops the state of unknown pods in memory.
 func (p *Resize) forget(known func(types.UID) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,8 +53,8 @@ func (p *Resize) forget(known func(types.UID) bool) {
 	}
 }
 
-// remove begins to remove a record; nil if the pod is known, or its record is
-// being written still. A pod that comes back meanwhile has it written anew.
+// remove starts to remove a record; nil if the pod is known, or its record is still being written.
+// If the pod comes back meanwhile, the record is written again.
 func (p *Resize) remove(uid types.UID, known func(types.UID) bool) *resizeOp {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Synced implements part.SyncWatcher: it follows a resize to its end. A sync of
-// an older version of the pod says nothing about the resize that came meanwhile.
+// Synced implements part.SyncWatcher: it follows a resize until it is complete. The result of a
+// sync of an older version of the pod is ignored if a resize came since.
 func (p *Resize) Synced(pod *v1.Pod, res *podruntime.Result, needsResize func() bool) (news bool) {
 	if p.Allocated(pod) != pod {
 		return false
@@ -32,7 +32,7 @@ func (p *Resize) Synced(pod *v1.Pod, res *podruntime.Result, needsResize func() 
 	return true
 }
 
-// errorOf is the error of a resize in a sync, or nil.
+// errorOf returns the error of a resize in a sync, or nil.
 func errorOf(res *podruntime.Result) error {
 	for _, r := range res.Actions {
 		if podlife.ReasonOf(r.Err) == podruntime.ReasonResize {
@@ -57,7 +57,7 @@ func (p *Resize) completed(pod *v1.Pod) (news bool) {
 	return news
 }
 
-// progress takes note of a resize under way; see state.proceed.
+// progress records the progress of a resize; see state.proceed.
 func (p *Resize) progress(pod *v1.Pod, err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *Resize) progress(pod *v1.Pod, err error) (news bool) {
 	return s != nil && p.proceed(s, pod, err)
 }
 
-// proceed is state.proceed, counted. p.mu is held.
+// proceed is state.proceed with metrics. p.mu is held.
 func (p *Resize) proceed(s *state, pod *v1.Pod, err error) (news bool) {
 	if s.progress == nil {
 		p.met.inProgress.Inc()
@@ -81,7 +81,7 @@ func (p *Resize) endProgress(uid types.UID) bool {
 	return s != nil && p.finish(s)
 }
 
-// finish ends a resize, if one is under way. p.mu is held.
+// finish ends a resize, if one is in progress. p.mu is held.
 func (p *Resize) finish(s *state) (ended bool) {
 	if s.progress == nil {
 		return false
@@ -91,7 +91,7 @@ func (p *Resize) finish(s *state) (ended bool) {
 	return true
 }
 
-// Stopped implements part.Stopper: nothing of the pod is resized any more.
+// Stopped implements part.Stopper: resizes of the pod end.
 func (p *Resize) Stopped(_ context.Context, ref part.Ref) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

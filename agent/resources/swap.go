@@ -21,20 +21,20 @@ import (
 // swapName is the name of the part.
 const swapName = "swap"
 
-// SwapConfig defines who has swap. The zero value of every field means the default named
+// SwapConfig configures the use of swap. The zero value of every field means the default named
 // beside it.
 type SwapConfig struct {
-	// Allowed says that the machine may have swap; New refuses one that has
-	// (failSwapOn, of which it is the contrary).
+	// Allowed permits a machine with swap; otherwise NewSwap returns an error for it (the opposite
+	// of failSwapOn).
 	Allowed bool
-	// Limited gives containers of Burstable pods a share of it; nobody has any
-	// (memorySwap.swapBehavior: LimitedSwap, else NoSwap). It takes cgroup v2.
+	// Limited gives containers of Burstable pods a share of the swap; otherwise no container has
+	// swap (memorySwap.swapBehavior: LimitedSwap, else NoSwap). It requires cgroup v2.
 	Limited bool
 
 	// Files is the root of the machine's file system; this one's.
 	Files fs.FS
-	// NoSwapVolumes reports whether file systems in memory can be kept off swap;
-	// scratch.NoSwap asks this kernel.
+	// NoSwapVolumes reports whether file systems in memory can be excluded from swap;
+	// scratch.NoSwap checks this kernel.
 	NoSwapVolumes func() bool
 
 	Log *zap.Logger // silent
@@ -72,7 +72,7 @@ type Swap struct {
 	on      bool
 	size    int64 // bytes
 
-	limits atomic.Bool // cgroups are known to limit swap
+	limits atomic.Bool // the cgroups are known to limit swap
 }
 
 var (
@@ -82,11 +82,11 @@ var (
 	_ part.Compiler = (*Swap)(nil)
 )
 
-// ErrSwapOn is the error of New on a machine with swap that is to have none.
+// ErrSwapOn is the error of NewSwap on a machine with swap that is not allowed.
 var ErrSwapOn = errors.New("this machine has swap on")
 
-// NewSwap looks at the machine and returns a Part at rest. The error is an [ErrSwapOn] that
-// names what is swapped to, if the machine has swap and Config does not allow it.
+// NewSwap reads the machine's swap and returns a part. If the machine has swap that is not allowed,
+// the error is an [ErrSwapOn] that names the devices.
 func NewSwap(cfg SwapConfig) (*Swap, error) {
 	if cfg.NoSwapVolumes == nil {
 		cfg.NoSwapVolumes = scratch.NoSwap
@@ -117,14 +117,14 @@ func (p *Swap) Join(h part.Host) error {
 	return nil
 }
 
-// Reason of the event that Run records, and its text: those of the kubelet.
+// The reason and text of the event that Run records, as in the kubelet.
 const (
 	onDiskReason  = "PossibleMemoryBackedVolumesOnDisk"
 	onDiskMessage = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) " +
 		"might be swapped to disk and should no longer be considered secure."
 )
 
-// Run implements part.Runner: it says once what the machine's swap means.
+// Run implements part.Runner: it records an event if volumes in memory may be swapped.
 func (p *Swap) Run(ctx context.Context) error {
 	if v2, err := p.machine.V2(ctx); p.cfg.Limited && err == nil && !v2 {
 		p.cfg.Log.Warn("cgroup v1 does not limit swap by container; none has any, as with memorySwap.swapBehavior: NoSwap")
@@ -135,7 +135,7 @@ func (p *Swap) Run(ctx context.Context) error {
 	return nil
 }
 
-// Prepare implements part.Preparer: the pod's cgroup is there, if nobody else's is.
+// Prepare implements part.Preparer: by then the pod's cgroup exists, even if it is the only one.
 func (p *Swap) Prepare(ctx context.Context, _ *v1.Pod, _ *observed.Pod) error {
 	if !p.limits.Load() {
 		// With an error it is asked again for the next pod.

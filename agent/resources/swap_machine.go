@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// maxNames is how many swap devices an error names.
+// maxNames limits the swap devices that an error names.
 const maxNames = 8
 
 // readSwap returns the names of the swap of a machine with their kinds, such as "/dev/sda2

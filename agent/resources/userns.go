@@ -16,22 +16,22 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// UserNamespacesConfig holds what [UserNamespaces] needs.
+// UserNamespacesConfig configures [UserNamespaces].
 type UserNamespacesConfig struct {
-	// Store keeps the ranges over a restart of the agent. Required: a range that
-	// was forgotten would be given to a second pod.
+	// Store stores the ranges over a restart of the agent. Required: otherwise a range could be
+	// given to a second pod.
 	Store part.Store
-	// IDsPerPod is the length of a range, a multiple of 65536; 65536
-	// (userNamespaces.idsPerPod). Pods that have a range keep it as it is.
+	// IDsPerPod is the length of a range, a multiple of 65536; 65536 (userNamespaces.idsPerPod).
+	// Existing pods keep their ranges.
 	IDsPerPod uint32
-	// First and Count are the IDs that ranges are taken from, both multiples of
-	// IDsPerPod, First not 0; all but the first IDsPerPod. [SubIDs] has those that the
-	// machine sets aside for a user.
+	// First and Count are the IDs for ranges, both multiples of IDsPerPod, and First not 0;
+	// default: all except the first IDsPerPod. [SubIDs] returns those that the machine reserves for
+	// a user.
 	First, Count uint32
-	// MaxPods is how many pods there may be with a range; New fails if there are fewer
-	// ranges. 0 does not ask.
+	// MaxPods is the number of pods for which ranges are needed; NewUserNamespaces returns an error
+	// if there are fewer ranges. 0: not checked.
 	MaxPods int
-	// Log gets values that are damaged or cannot be removed. nil: silent.
+	// Log gets damaged records and those that cannot be removed. Nil: nothing is logged.
 	Log *zap.Logger
 }
 
@@ -73,7 +73,7 @@ type UserNamespaces struct {
 	host  part.Host // set by Join
 	calls sync.WaitGroup
 
-	mu      sync.Mutex // held for no call of the store
+	mu      sync.Mutex // not held during calls of the store
 	ended   bool
 	loading *userIDsOp
 	ranges  *ranges // nil until they have been read
@@ -87,7 +87,7 @@ var (
 	_ part.Sweeper  = (*UserNamespaces)(nil)
 )
 
-// NewUserNamespaces checks cfg and returns a Part at rest.
+// NewUserNamespaces checks cfg and returns a part.
 func NewUserNamespaces(cfg UserNamespacesConfig) (*UserNamespaces, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("userns: UserNamespacesConfig.Store is required")
@@ -102,7 +102,7 @@ func NewUserNamespaces(cfg UserNamespacesConfig) (*UserNamespaces, error) {
 	return &UserNamespaces{cfg: cfg, space: space}, nil
 }
 
-// space are the IDs that pods may have.
+// space returns the IDs that pods may have.
 func (c UserNamespacesConfig) space() (space, error) {
 	length := cmp.Or(c.IDsPerPod, block)
 	if length%block != 0 {
@@ -133,8 +133,8 @@ func (p *UserNamespaces) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it returns when ctx has ended and no call of the
-// store is under way. A disk that hangs holds it up.
+// Run implements part.Runner: it returns when ctx has ended and no call of the store is running,
+// which may wait for a disk.
 func (p *UserNamespaces) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.mu.Lock()
@@ -144,11 +144,11 @@ func (p *UserNamespaces) Run(ctx context.Context) error {
 	return nil
 }
 
-// own reports whether the pod has a user namespace of its own.
+// own reports whether the pod has its own user namespace.
 func own(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// Prepare implements part.Preparer: it sets IDs aside for the pod, if it has
-// none yet. The error is a failure to make the sandbox.
+// Prepare implements part.Preparer: it allocates a range for the pod, if it has none. An error
+// counts as a failure to create the sandbox.
 func (p *UserNamespaces) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	if !own(pod) {
 		return nil
@@ -162,8 +162,7 @@ func (p *UserNamespaces) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.P
 	return podlife.WithReason(podlife.SandboxFailed.Reason(), err)
 }
 
-// Compile implements part.Compiler. A pod without a range is left without, which
-// podspec reports.
+// Compile implements part.Compiler. If the pod has no range, podspec reports that.
 func (p *UserNamespaces) Compile(pod *v1.Pod, in *podspec.Input) error {
 	if !own(pod) {
 		return nil

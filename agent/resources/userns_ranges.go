@@ -9,21 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// block is what ranges are made of, and the length of a range where nothing else is
-// said: as many IDs as a pod sees at least without a user namespace (KEP-127). The
-// first block is the node's.
+// block is the unit of ranges and the default length of a range: a pod without a user namespace has
+// at least this number of IDs (KEP-127). The first block is the node's.
 const block = 1 << 16
 
-// space are the IDs that pods may have, in ranges of a length.
+// space has the IDs for pods, in ranges of one length.
 type space struct {
 	length     uint32
 	first, end uint64 // the first ID, and the one after the last
 }
 
-// defaultSpace is all but the first range.
+// defaultSpace has all ranges except the first.
 func defaultSpace(length uint32) space { return space{length, uint64(length), 1 << 32} }
 
-// count is how many ranges there are.
+// count returns the number of ranges.
 func (s space) count() uint64 {
 	if s.end < s.first {
 		return 0
@@ -31,7 +30,7 @@ func (s space) count() uint64 {
 	return (s.end - s.first) / uint64(s.length)
 }
 
-// at is the first ID of a range.
+// at returns the first ID of a range.
 func (s space) at(n uint64) uint32 { return uint32(s.first + n*uint64(s.length)) }
 
 // idRange is the range of one pod.
@@ -49,18 +48,18 @@ func (r *idRange) blocks(fn func(uint32)) {
 	}
 }
 
-// userIDsOp is a call of the store that is under way. err is set before done is closed.
+// userIDsOp is a running call of the store. err is set before done is closed.
 type userIDsOp struct {
 	done chan struct{}
 	err  error
 }
 
-// ranges are those that are taken.
+// ranges has the allocated ranges.
 type ranges struct {
 	space space
 	taken map[uint32]types.UID // by first ID of a block
 	of    map[types.UID]*idRange
-	// lost are pods of which only this is known, that they have a range.
+	// lost has pods that have an unknown range.
 	lost map[types.UID]bool
 }
 
@@ -75,7 +74,7 @@ func (r *ranges) add(uid types.UID, first, length uint32, key string, saved bool
 	return out
 }
 
-// free reports whether nobody has anything of a range.
+// free reports whether no block of a range is allocated.
 func (r *ranges) free(first uint32) bool {
 	free := true
 	(&idRange{first: first, length: r.space.length}).blocks(func(at uint32) {
@@ -85,8 +84,8 @@ func (r *ranges) free(first uint32) bool {
 	return free
 }
 
-// take gives a pod the lowest range that is free; or, while a range is lost, the
-// highest: the lost one was the lowest of its time.
+// take allocates the lowest free range; while a range is lost, the highest, since a lost range is
+// among the lowest.
 func (r *ranges) take(uid types.UID) (*idRange, error) {
 	count := r.space.count()
 	for n := range count {
@@ -108,18 +107,18 @@ func (r *ranges) drop(uid types.UID) {
 		return
 	}
 	is.blocks(func(at uint32) {
-		if r.taken[at] == uid { // two values may name one range
+		if r.taken[at] == uid { // two records may name one range
 			delete(r.taken, at)
 		}
 	})
 	delete(r.of, uid)
 }
 
-// inKey stands between a pod's UID and the number of its range in a key.
+// inKey separates a pod's UID and the number of its range in a key.
 const inKey = ".ids-"
 
-// keyOf is the key of a pod's value. It names the range, in blocks, for when the value
-// is damaged: its first one, and how many it has if that is not one.
+// keyOf returns the key of a pod's record. It contains the range in blocks, for a damaged record:
+// the first block, and the number of blocks if it is not one.
 func keyOf(uid types.UID, first, length uint32) string {
 	key := string(uid) + inKey + strconv.FormatUint(uint64(first/block), 10)
 	if length != block {
@@ -128,7 +127,7 @@ func keyOf(uid types.UID, first, length uint32) string {
 	return key
 }
 
-// parseKey reads a key. One of before has the UID alone: then first is 0.
+// parseKey parses a key. A key of an earlier version has only the UID: then first is 0.
 func parseKey(key string) (uid types.UID, first, length uint32) {
 	if at := strings.LastIndex(key, inKey); at >= 0 {
 		text, count, more := strings.Cut(key[at+len(inKey):], "-")
@@ -145,15 +144,15 @@ func parseKey(key string) (uid types.UID, first, length uint32) {
 	return types.UID(key), 0, 0
 }
 
-// whole reports whether a range is one that a pod may have had.
+// whole reports whether a pod may have had a range.
 func whole(first, length uint32) bool {
 	return first != 0 && length != 0 && first%block == 0 && length%block == 0 && uint64(first)+uint64(length) <= 1<<32
 }
 
-// lostValue is kept for a pod whose range is not known, under its UID.
+// lostValue is stored under the UID of a pod whose range is unknown.
 var lostValue = []byte("{}")
 
-// savedRange is what the store has of a pod.
+// savedRange is the stored record of a pod.
 type savedRange struct {
 	First  uint32 `json:"first"`
 	Length uint32 `json:"length"`

@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// UserIDs are consecutive user and group IDs that a machine sets aside.
+// UserIDs are consecutive user and group IDs that a machine reserves.
 type UserIDs struct {
 	First, Count uint32
 }
 
-// SubIDs are the IDs that the machine sets aside for a user, as getsubids(1) reports
-// them (subuid(5)); ok is false for one without that program, or without the user,
-// where any ID may be given to pods. User and group IDs have to be the same single
-// range; else it is an error.
+// SubIDs returns the IDs that the machine reserves for a user, as getsubids(1) reports them
+// (subuid(5)). ok is false if the program or the user does not exist: then pods may get any IDs.
+// User and group IDs have to be the same single range; otherwise SubIDs returns an error.
 func SubIDs(ctx context.Context, name string) (ids UserIDs, ok bool, err error) {
 	program, err := exec.LookPath("getsubids")
 	if err != nil {
-		return ids, false, nil //nolint:nilerr // a machine that sets none aside
+		return ids, false, nil //nolint:nilerr // the machine reserves none
 	}
 	if _, err := user.Lookup(name); err != nil {
 		var unknown user.UnknownUserError
@@ -37,7 +36,7 @@ func SubIDs(ctx context.Context, name string) (ids UserIDs, ok bool, err error) 
 	})
 }
 
-// subIDsTimeout bounds one call of getsubids, which may ask a directory service.
+// subIDsTimeout limits a call of getsubids, which may query a directory service.
 const subIDsTimeout = 10 * time.Second
 
 func subIDs(ctx context.Context, name string, run func(ctx context.Context, args ...string) ([]byte, error)) (ids UserIDs, ok bool, err error) {
@@ -60,7 +59,7 @@ func subIDs(ctx context.Context, name string, run func(ctx context.Context, args
 	return ids, true, nil
 }
 
-// parseSubIDs reads what getsubids writes of one range: "0: kubelet 65536 7208960".
+// parseSubIDs parses getsubids' output for one range: "0: kubelet 65536 7208960".
 func parseSubIDs(text string) (UserIDs, error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	f := strings.Fields(lines[0])

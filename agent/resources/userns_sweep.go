@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sweep implements part.Sweeper: it gives back the ranges of pods that known
-// does not report. One that cannot be given back stays taken until the next
-// sweep.
+// Sweep implements part.Sweeper: it releases the ranges of unknown pods. A range that cannot be
+// released stays allocated until the next sweep.
 func (p *UserNamespaces) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	held, err := p.held(ctx)
 	if err != nil {
@@ -33,7 +32,7 @@ func (p *UserNamespaces) Sweep(ctx context.Context, known func(types.UID) bool) 
 	return nil
 }
 
-// held are the pods that have a range.
+// held returns the pods that have a range.
 func (p *UserNamespaces) held(ctx context.Context) ([]types.UID, error) {
 	p.mu.Lock()
 	var o *userIDsOp
@@ -57,9 +56,9 @@ func (p *UserNamespaces) held(ctx context.Context) ([]types.UID, error) {
 	return slices.Collect(maps.Keys(out)), nil
 }
 
-// release begins to give a range back, or to write it once more if the pod is known
-// and that failed; nil if there is nothing to do or a call for it is under way. A pod that comes back waits until it has been given back, and
-// gets another range.
+// release starts to release a range, or writes its record again if the pod is known and the write
+// failed. It returns nil if there is nothing to do or a call is running. A pod that comes back
+// waits for the release, and gets another range.
 func (p *UserNamespaces) release(uid types.UID, known func(types.UID) bool) (*userIDsOp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,13 +68,13 @@ func (p *UserNamespaces) release(uid types.UID, known func(types.UID) bool) (*us
 	}
 	if known(uid) {
 		if r != nil && !r.saved {
-			return p.write(r) // what could not be written when it was found damaged
+			return p.write(r) // a damaged record could not be rewritten before
 		}
 		return nil, nil
 	}
 	if r == nil {
-		// It holds back nothing but this call. A pod that comes back meanwhile is
-		// lost no longer: it has a range of its own then.
+		// Only this call is delayed. A pod that comes back meanwhile is no longer lost: it has a
+		// new range.
 		return p.begin(func() error { return p.cfg.Store.Delete(string(uid)) }, func(err error) {
 			if err == nil {
 				delete(p.ranges.lost, uid)
@@ -93,7 +92,7 @@ func (p *UserNamespaces) release(uid types.UID, known func(types.UID) bool) (*us
 		}
 		return errors.Join(errs...)
 	}, func(err error) {
-		// After an error the value may be there, or not.
+		// After an error, the record may or may not exist.
 		if r.busy, r.saved = nil, false; err == nil {
 			p.ranges.drop(uid)
 		}

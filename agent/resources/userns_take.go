@@ -14,10 +14,10 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 )
 
-// errUserIDsEnded is the error of what would begin after Run has ended.
+// errUserIDsEnded is the error of calls after Run has ended.
 var errUserIDsEnded = errors.New("the agent has stopped")
 
-// take returns when the pod has a range that is kept.
+// take returns when the pod has a range and its record is stored.
 func (p *UserNamespaces) take(ctx context.Context, uid types.UID) error {
 	for {
 		o, err := p.next(uid)
@@ -39,9 +39,8 @@ func (o *userIDsOp) wait(ctx context.Context) error {
 	}
 }
 
-// next is what a pod has to wait for to have its range; nil if it has it. The
-// range is the pod's from the start of the write on: no other takes it
-// meanwhile, and what fails is written again.
+// next returns the call to wait for until a pod's range is stored; nil if it is. The range belongs
+// to the pod from the start of the write: no other pod gets it, and a failed write is repeated.
 func (p *UserNamespaces) next(uid types.UID) (*userIDsOp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +60,7 @@ func (p *UserNamespaces) next(uid types.UID) (*userIDsOp, error) {
 	return p.write(r)
 }
 
-// write begins to keep a range. p.mu is held.
+// write starts to store a range. p.mu is held.
 func (p *UserNamespaces) write(r *idRange) (*userIDsOp, error) {
 	key, value := r.key, encode(r.first, r.length)
 	o, err := p.begin(func() error { return p.cfg.Store.Write(key, value) }, func(err error) {
@@ -71,8 +70,8 @@ func (p *UserNamespaces) write(r *idRange) (*userIDsOp, error) {
 	return o, err
 }
 
-// begin makes a call of the store beside the caller, and then, with p.mu held,
-// notes how it ended. p.mu is held by the caller, too.
+// begin starts a call of the store, and calls ended with its error. p.mu is held by the caller, and
+// during ended.
 func (p *UserNamespaces) begin(call func() error, ended func(error)) (*userIDsOp, error) {
 	if p.ended {
 		return nil, errUserIDsEnded
@@ -88,7 +87,7 @@ func (p *UserNamespaces) begin(call func() error, ended func(error)) (*userIDsOp
 	return o, nil
 }
 
-// load begins to read what is kept, unless that is under way. p.mu is held.
+// load starts to read the records, unless that is running. p.mu is held.
 func (p *UserNamespaces) load() (*userIDsOp, error) {
 	if p.loading != nil {
 		return p.loading, nil
@@ -107,7 +106,7 @@ func (p *UserNamespaces) load() (*userIDsOp, error) {
 	return o, err
 }
 
-// read returns the ranges that are kept.
+// read returns the stored ranges.
 func (p *UserNamespaces) read() (*ranges, error) {
 	keys, err := p.cfg.Store.Keys()
 	if err != nil {
@@ -147,7 +146,7 @@ func (p *UserNamespaces) damaged(out *ranges, key string, value []byte, cause er
 	if named == 0 {
 		out.lost[uid] = true
 		if bytes.Equal(value, lostValue) {
-			return // told and set aside already
+			return // logged and renamed already
 		}
 	}
 	log.Error("invalid record of a pod's user ID range", zap.Uint32("first", named), zap.Error(cause))
