@@ -260,7 +260,7 @@ func TestCallsAboutOneVolumeNeverOverlap(t *testing.T) {
 		short2, done2 := context.WithTimeout(t.Context(), time.Second)
 		defer done2()
 		begun, err = f.do(short2, "a", "unstage", work("a", time.Minute))
-		if begun || !errors.Is(err, volumemgr.ErrTransient) || !strings.Contains(err.Error(), "waits for the end of stage") {
+		if begun || !errors.Is(err, volumemgr.ErrTransient) || !strings.Contains(err.Error(), "waited for stage") {
 			t.Errorf("behind it: %t, %v", begun, err)
 		}
 		var wg sync.WaitGroup

@@ -45,7 +45,7 @@ providers:
 		t.Fatal(err)
 	}
 	b := &Builder{Config: &kubeletconfig.Config{RootDir: dir, CredentialProviderConfig: filepath.Join(dir, "c.yaml"), CredentialProviderDir: dir}}
-	if _, err := b.keyrings(); err == nil || !strings.Contains(err.Error(), "take an API server") {
+	if _, err := b.keyrings(); err == nil || !strings.Contains(err.Error(), "need an API server") {
 		t.Errorf("alone: %v", err)
 	}
 	b.Cluster = &Cluster{Tokens: tokensOf{}, ServiceAccount: func(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {

@@ -36,7 +36,7 @@ func newAttach(std stdio) *cobra.Command {
 	return cmd
 }
 
-// onePod wants the name of a pod and nothing else.
+// onePod requires the name of a pod as the only argument.
 func onePod(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return errPodName

@@ -82,7 +82,7 @@ func (c *checkFlags) check(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// checkConfig prints what is wrong with a configuration, and what has no effect.
+// checkConfig prints the errors of a configuration, and the fields without effect.
 func checkConfig(out io.Writer, file string) (conf *kubeletconfig.Config, right bool) {
 	flags := kubeletconfig.NewFlags()
 	flags.ConfigFile = file
@@ -103,7 +103,7 @@ func checkConfig(out io.Writer, file string) (conf *kubeletconfig.Config, right 
 	return conf, true
 }
 
-// checkManifests prints the mistakes of manifests, and what each pod would lack on this machine.
+// checkManifests prints the errors of manifests, and what this machine lacks for each pod.
 func (c *checkFlags) checkManifests(ctx context.Context, std stdio, name string) (right bool, err error) {
 	cl := c.client()
 	node, nodeErr := cl.Node(ctx)
@@ -193,12 +193,12 @@ func (c *checkFlags) read(ctx context.Context, in io.Reader, node string) (snap 
 	return snap, func(p *v1.Pod) string { return shown(snap.Files[p.UID]) }, nil
 }
 
-// asWritten is the name of a static pod in its manifest.
+// asWritten returns the name of a static pod in its manifest.
 func asWritten(p *v1.Pod, node string) string {
 	return oneLine(p.Namespace + "/" + strings.TrimSuffix(p.Name, "-"+node))
 }
 
-// has reports whether the manifests that are checked have something that the node does not have.
+// has reports whether the checked manifests contain an object that the node lacks.
 func has(s *podmgr.Snapshot, m local.FitMissing) bool {
 	namespace, name, _ := strings.Cut(m.Name, "/")
 	switch m.Kind {

@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// clientFlags are the flags of every command that asks a running agent.
+// clientFlags are the flags of every command that connects to a running agent.
 type clientFlags struct {
 	rootDir, socket, namespace string
 }

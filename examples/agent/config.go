@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// configPath is where the socket of an agent has its configuration.
+// configPath is the path of the configuration on an agent's socket.
 const configPath = "/v1/config"
 
 func newConfig(std stdio) *cobra.Command {
@@ -57,7 +57,7 @@ with the line, by a flag, or by default. With --config it is what that file give
 	return cmd
 }
 
-// config asks the agent for its configuration, or reads files.
+// config reads the configuration from the agent, or from files.
 func (c *clientFlags) config(ctx context.Context, file, dir string) (values []kubeletconfig.Value, err error) {
 	if file == "" && dir == "" {
 		err = c.client().Get(ctx, configPath, &values)

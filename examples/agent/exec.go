@@ -89,7 +89,7 @@ func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req loca
 	return stream(ctx, u, std, streams{what: "exec", stdin: req.Stdin, tty: req.TTY, raw: req.TTY})
 }
 
-// streams says which streams of a process are joined to those of the command.
+// streams says which streams of the process are connected to those of the command.
 type streams struct {
 	what       string // the command, for errors
 	stdin, tty bool
@@ -100,15 +100,15 @@ func (j *streams) interrupted() error {
 	return fmt.Errorf("%s: interrupted; the command may go on", j.what)
 }
 
-// protocolV4 is the Kubernetes remote command protocol that every runtime speaks. Over SPDY
-// the end of standard input can be told, over its WebSockets it cannot.
+// protocolV4 is the version of the Kubernetes remote command protocol that every runtime supports.
+// Over SPDY, the client can close standard input; over the protocol's WebSockets it cannot.
 const protocolV4 = "v4.channel.k8s.io"
 
-// maxOutcome bounds what a runtime says of a command's end, in bytes.
+// maxOutcome limits the runtime's message about a command's end, in bytes.
 const maxOutcome = 1 << 20
 
-// stream joins the command behind rawURL to std until it ends. A command that
-// ends with another code than 0 is an exitError.
+// stream connects the command behind rawURL to std until it ends. A command that ends with another
+// code than 0 is an exitError.
 func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
 	conn, err := dial(ctx, rawURL, protocolV4)
 	switch {
@@ -128,10 +128,10 @@ func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
 	return err
 }
 
-// dialTimeout bounds the wait for a runtime's answer.
+// dialTimeout limits the wait for a runtime's answer.
 const dialTimeout = 10 * time.Second
 
-// dial connects to a runtime. It waits no longer than ctx, though the library does.
+// dial connects to a runtime. It returns when ctx ends, which the library alone does not.
 func dial(ctx context.Context, rawURL, protocol string) (httpstream.Connection, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("the runtime has not answered for %v", dialTimeout))
 	defer cancel()

@@ -128,8 +128,8 @@ func (f *runFlags) validate() error {
 	return errors.Join(append(errs, f.kubelet.Validate())...)
 }
 
-// apiPort is the port of --local-api, which no pod can have as a host port; nil without
-// one that is known.
+// apiPort returns the port of --local-api, which no pod can have as a host port; nil if there is
+// none or it is not known.
 func (f *runFlags) apiPort() []uint16 {
 	_, port, err := net.SplitHostPort(f.localAPI)
 	if n, err2 := strconv.ParseUint(port, 10, 16); err == nil && err2 == nil && n > 0 {

@@ -92,7 +92,7 @@ func parsePath(text string, expression bool) (*jsonpath.JSONPath, error) {
 	return p, p.Parse(text)
 }
 
-// write writes objects: a list, or the first alone.
+// write writes objects: as a list, or, if one is set, only the first object.
 func (f *format) write(w io.Writer, objects []object, one, noHeaders bool) error {
 	if f.kind == "custom-columns" {
 		return f.writeColumns(w, objects, noHeaders)

@@ -22,13 +22,13 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// object is one of those that get lists.
+// object is an object that get lists.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// listed is a kind of objects that get knows.
+// listed is a kind of objects that get can list.
 type listed struct {
 	name       string
 	others     []string // more names of it
@@ -37,7 +37,7 @@ type listed struct {
 	list       func(c *clientFlags, ctx context.Context, std stdio) ([]object, error)
 }
 
-// resources are those of the agent, and those of the Kubernetes API on its socket.
+// resources are the kinds of the agent, and those of the Kubernetes API on its socket.
 var resources = []listed{
 	{"pods", []string{"pod", "po"}, true, podtext.Pods, (*clientFlags).listPods},
 	{"events", []string{"event", "ev"}, true, podtext.Events, (*clientFlags).listEvents},
@@ -58,7 +58,7 @@ func resourceNamed(name string) *listed {
 	return &resources[i]
 }
 
-// images is the resource that is no object of Kubernetes.
+// images is the name of the resource that is not a Kubernetes object.
 const images = "images"
 
 func resourceNames() []string {

@@ -231,8 +231,8 @@ func sharedNow() map[string]bool {
 	return found
 }
 
-// removeShared removes shared directories that were not there at the start,
-// as far as they are empty: the kernel does not remove one in use.
+// removeShared removes shared directories that did not exist at the start, if they are empty. The
+// kernel does not remove one that is in use.
 func (c *Containerd) removeShared() error {
 	for dir := range sharedNow() {
 		if c.before == nil || c.before[dir] {

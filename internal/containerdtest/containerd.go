@@ -228,7 +228,7 @@ func (c *Containerd) Resume() error {
 	return c.await(p)
 }
 
-// await waits until the runtime says that it and its network are ready.
+// await waits until the runtime reports that it and its network are ready.
 func (c *Containerd) await(p *process) error {
 	conn, err := c.dial()
 	if err != nil {

@@ -90,7 +90,7 @@ func repository() (string, error) {
 	}
 }
 
-// programs are what a private containerd is made of.
+// programs are the programs of a private containerd.
 var programs = []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"}
 
 // Missing returns why a private containerd cannot run here, nil if it can.
@@ -115,7 +115,7 @@ func missing(runtimeName, binDir string) error {
 	return nil
 }
 
-// findProgram looks in dir, in PATH, and where Debian keeps CNI plugins.
+// findProgram searches dir, PATH, and Debian's directory of CNI plugins.
 func findProgram(dir, name string) (string, error) {
 	for _, d := range []string{dir, "/usr/lib/cni", "/opt/cni/bin"} {
 		p := filepath.Join(d, name)

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 )
 
-// diskSize is how large disks are made, in bytes: ext4 without a journal.
+// diskSize is the size of a disk in bytes: ext4 without a journal fits.
 const diskSize = 4 << 20
 
 // Loops implements Disks with the kernel's loop devices and files in a directory.

@@ -14,9 +14,9 @@ import (
 const (
 	// bufferSize is the size of one read of a directory, in bytes.
 	bufferSize = 8 << 10
-	// maxIdle is how many times in a row a directory may be read to no avail.
+	// maxIdle limits how often a directory is read again without a new entry.
 	maxIdle = 100
-	// maxShown is how many bytes of a path are shown.
+	// maxShown limits the bytes of a path in an error.
 	maxShown = 4096
 )
 
@@ -45,7 +45,7 @@ type Walk struct {
 	dev    uint64
 	depth  int
 	frames []*frame // of the levels that stay open; then that of the current one, if it is deeper
-	deep   []level  // the levels between the two, less those that are forgotten
+	deep   []level  // the levels in between, except those that were dropped
 
 	name string
 	kind byte
@@ -168,7 +168,7 @@ func (w *Walk) read() (Event, error) {
 			if !ok {
 				return End, unix.EIO
 			}
-			if strings.Contains(name, "/") { // no kernel lets this happen
+			if strings.Contains(name, "/") { // the kernel never returns such a name
 				return End, unix.EIO
 			}
 			if name != "." && name != ".." {
@@ -274,7 +274,7 @@ func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
 	return fd, st.Ino, nil
 }
 
-// leave goes up.
+// leave goes to the parent directory.
 func (w *Walk) leave() Event {
 	if w.depth == 0 {
 		return Done

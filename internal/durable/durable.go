@@ -83,8 +83,8 @@ func (d Dir) Remove(name string) error {
 	return err
 }
 
-// maxAside is how many files of one name are kept aside: a disk that damages all
-// that is written must not be filled up with it.
+// maxAside limits the renamed damaged files of one name, so that a bad disk is not filled with
+// them.
 const maxAside = 16
 
 // SetAside renames a file to the first free name.corrupt-N, from 1, and returns its

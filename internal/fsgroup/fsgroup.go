@@ -68,7 +68,7 @@ func (r Request) Matches(mode fs.FileMode, gid int64) bool {
 	return mode.IsDir() && gid == r.GID && r.Mode(mode) == mode
 }
 
-// failures are the errors of single files.
+// failures collects the errors of files.
 type failures struct {
 	errs []error
 	n    int

@@ -37,7 +37,7 @@ func Apply(ctx context.Context, r Request) error {
 		return errors.Join(err, w.failed.err())
 	}
 	if w.failed.n > 0 {
-		// The root keeps its mismatch, so that the next walk is not left out.
+		// The root keeps its wrong group, so that the next walk is not skipped.
 		return w.failed.err()
 	}
 	return w.own(tree.Fd(), "", st)
@@ -58,7 +58,7 @@ func (w *applying) stat(fd int, name string) (unix.Stat_t, error) {
 	return st, nil
 }
 
-// errMoved is the error of a Lost walk.
+// errMoved is the error of a walk that has lost its position.
 var errMoved = fmt.Errorf("directories were moved meanwhile, or are more than %d levels deep", dirwalk.Remembered)
 
 // walk walks the tree below the root. An error ends the walk.

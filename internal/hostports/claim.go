@@ -1,5 +1,5 @@
-// Package hostports holds the ports of a node that pods have, so that neither a
-// process of the node nor another pod has one of them as well.
+// Package hostports reserves the host ports of pods, so that neither a process of the node nor
+// another pod can have one of them.
 package hostports
 
 import (

@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// share is the divisor of the limit of open files: host ports may use a quarter of it.
+// share is the part of the open files limit that host ports may use: a quarter.
 const share = 4
 
-// room returns an error if no more sockets may be opened.
+// room returns an error if opening more sockets would exceed the limit.
 func room(have, more int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

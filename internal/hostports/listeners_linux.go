@@ -53,8 +53,7 @@ func listenerOf(c Claim, skip map[uint32]bool) (l listener, found bool, err erro
 	}
 	for _, family := range families {
 		req := make([]byte, diagRequest)
-		// Family and protocol are the first two bytes, the mask of states the second
-		// word.
+		// The first two bytes are the family and the protocol, the second word the mask of states.
 		req[0], req[1] = family, c.Proto
 		binary.NativeEndian.PutUint32(req[4:], states)
 		replies, err := conn.Execute(netlink.Message{

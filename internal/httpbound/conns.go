@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/internal/source"
 )
 
-// conns is a listener within bounds.
+// conns is a listener with limits on its connections.
 type conns struct {
 	net.Listener
 
@@ -75,8 +75,8 @@ func (l *conns) admit(c *conn) (ok bool, instead *conn) {
 	return true, instead
 }
 
-// unused is a connection without a request: the oldest of those that never had one, or
-// the one that had none for the longest time; nil if there is none.
+// unused returns a connection without a request: the oldest one that never had a request, or else
+// the one that has been idle the longest; nil if there is none.
 func (l *conns) unused(may func(*conn) bool) *conn {
 	for _, from := range []*list.List{&l.fresh, &l.idle} {
 		for e := from.Front(); e != nil; e = e.Next() {
@@ -141,7 +141,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// hostOf is the host of a connection; those without an address are of one host.
+// hostOf returns the host of a connection. Connections without an address share one host.
 func hostOf(c net.Conn) string {
 	if c.RemoteAddr() == nil {
 		return ""

@@ -10,42 +10,39 @@ import (
 	"go.uber.org/zap"
 )
 
-// Bounds of all servers.
+// Limits of all servers.
 const (
-	// HeadTime is how long a client has for its handshake, and for the head of a
-	// request.
+	// HeadTime is the time limit of a handshake, and of a request's head.
 	HeadTime = 10 * time.Second
-	// idleTime is how long a connection may have no request; the kubelet's.
+	// idleTime is how long a connection may be idle, as in the kubelet.
 	idleTime = 90 * time.Second
-	// writeTime is how long a client of HTTP/2 may read nothing.
+	// writeTime is how long an HTTP/2 client may read nothing.
 	writeTime = 30 * time.Second
-	// maxStreams is how many requests a connection of HTTP/2 may have at a time.
+	// maxStreams limits the concurrent requests of an HTTP/2 connection.
 	maxStreams = 100
-	// Bytes that HTTP/2 keeps of bodies that nobody has read, and of a frame.
+	// Limits of HTTP/2, in bytes: unread bodies of a connection and of a request, and a frame.
 	maxUnread, maxUnreadOfOne, maxFrame = 128 << 10, 64 << 10, 16 << 10
 )
 
-// Config holds what a Server needs. Handler and Connections are required; the zero
-// value of every other field means the default named beside it.
+// Config configures a Server. Handler and Connections are required; the zero value of every other
+// field means the default named beside it.
 type Config struct {
 	Handler http.Handler
 	TLS     *tls.Config // none
-	// HTTP2 serves HTTP/2 beside HTTP/1.1, with TLS alone.
+	// HTTP2 serves HTTP/2 in addition to HTTP/1.1, over TLS only.
 	HTTP2 bool
 	// MaxHead is the most bytes of a request's head; 1 MiB.
 	MaxHead int
-	// Connections is how many connections there may be at a time; a quarter of them
-	// may be without a request so far.
+	// Connections limits the connections. A quarter of them may have had no request yet.
 	Connections int
-	// OfHost is how many of them one host may have; all. Any number of clients share
-	// a host if its addresses are not known, as with unix sockets.
+	// OfHost limits the connections of one host; no limit. Clients without known addresses share
+	// one host, for example on unix sockets.
 	OfHost int
 
 	Log *zap.Logger // silent
 }
 
-// Server is an http.Server within bounds. Serve and ServeTLS of the http.Server itself
-// are without those of connections.
+// Server is an http.Server with limits. Its own Serve and ServeTLS do not limit connections.
 type Server struct {
 	*http.Server
 

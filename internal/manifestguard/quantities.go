@@ -19,7 +19,7 @@ type Field struct {
 	Value string // its first 64 bytes
 }
 
-// maxFields is how many fields are named.
+// maxFields limits the fields that are named.
 const maxFields = 20
 
 // Inspect returns the approximate size in memory of a JSON object that is decoded
@@ -59,8 +59,7 @@ type walk struct {
 	found []Field
 }
 
-// place is where in an object a value is. It is written out only where there is
-// something to say.
+// place is the path of a value in an object. Its text is built only when it is needed.
 type place struct {
 	in   *place
 	name string // of a field or, with brackets, a key
@@ -174,7 +173,7 @@ func (w *walk) quantity(at *place, token json.Token) {
 // types remembers the fields of structs.
 var types sync.Map // of reflect.Type to map[string]reflect.Type
 
-// fieldsOf are the types of a struct's fields by their names in JSON.
+// fieldsOf returns the types of a struct's fields by their JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	if known, ok := types.Load(t); ok {
 		return known.(map[string]reflect.Type)

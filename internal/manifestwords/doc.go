@@ -1,5 +1,5 @@
-// Package manifestwords says what is wrong with a manifest in words that lead to the change:
-// the line, the value, what to write instead, and what a misspelt field may be meant to be.
+// Package manifestwords describes the errors of a manifest so that a person can correct them: the
+// line, the value, what to write instead, and which field a misspelt one may be.
 //
-// Everything is a function of texts. Callers bound them before: see package manifestguard.
+// All functions are functions of texts. Callers limit their size: see package manifestguard.
 package manifestwords

@@ -126,8 +126,8 @@ func distance(a, b string) int {
 	return rows[(len(a)+1)%3][len(b)]
 }
 
-// Decoding returns the field at which the decoder of an object failed, and what to write there;
-// ok is false if the error says nothing of it.
+// Decoding returns the field at which the decoder of an object failed, and what to write there; ok
+// is false if the error does not say.
 func Decoding(raw []byte, err error) (path, words string, ok bool) {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
@@ -143,7 +143,7 @@ func Decoding(raw []byte, err error) (path, words string, ok bool) {
 	return "", "", false
 }
 
-// wrongType says what to write in place of a value of JSON.
+// wrongType says what to write instead of a JSON value.
 func wrongType(value string, want reflect.Type) string {
 	shown := value
 	if len(shown) > 80 {
@@ -249,7 +249,7 @@ func wrongQuantity(raw []byte) (path, words string, ok bool) {
 	return strings.TrimPrefix(path, "."), words, true
 }
 
-// amounts are the objects whose values are amounts, and the fields that are one.
+// amounts lists the objects whose values are quantities, and the fields that are quantities.
 var amounts = []string{"requests", "limits", "capacity", "overhead", "allocatedResources", "sizeLimit", "divisor"}
 
 // badAmount finds a text that is no amount, below or in a field of amounts.

@@ -9,7 +9,7 @@ const (
 	fromOutside = podItself + ", with hostPort or hostNetwork"
 )
 
-// instead tells what to use instead of kinds that need a cluster's controllers.
+// instead says what to use instead of kinds that need a cluster's controllers.
 var instead = map[string]string{
 	"DaemonSet":             podsThere + "; on one node it is all that a DaemonSet makes",
 	"Deployment":            eachCopy + "; restartPolicy Always keeps it running",
@@ -43,7 +43,7 @@ func Kind(kind string, known []string) string {
 	return "want " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
 }
 
-// Foreign guesses, by its keys, what a document without apiVersion and kind is; "" if it
+// Foreign guesses the format of a document without apiVersion and kind from its keys; "" if it
 // resembles no known format.
 func Foreign(keys []string) string {
 	has := map[string]bool{}

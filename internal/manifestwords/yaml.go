@@ -11,7 +11,7 @@ import (
 
 var atLine = regexp.MustCompile(`line (\d+): `)
 
-// plain are the parser's errors in plain words.
+// plain maps the parser's errors to plain words.
 var plain = []struct{ has, words string }{
 	{"mapping values are not allowed", `a second ": " stands in this line: put the value in quotes, or begin a new line`},
 	{"could not find expected ':'", `want "key: value"; a ":" is missing here or in the line before`},
@@ -37,7 +37,7 @@ func YAML(doc []byte, err error) (line int, words string) {
 			return i + 1, "begins with a tab; YAML wants spaces"
 		}
 	}
-	// The parser names the line before the one that it could not read, where a block ends too soon.
+	// If a block ends too soon, the parser names the line before the one that it could not parse.
 	if strings.Contains(words, "did not find expected key") || strings.Contains(words, "did not find expected '-' indicator") {
 		if at, text := indentation(lines, line); text != "" {
 			return at, text
@@ -51,7 +51,8 @@ func YAML(doc []byte, err error) (line int, words string) {
 	return line, words
 }
 
-// indentation finds the first line from about a line on that stands beside all keys before it.
+// indentation returns the first line, from about a line on, that is indented like none of the keys
+// before it.
 func indentation(lines []string, about int) (line int, words string) {
 	type block struct {
 		column int
@@ -64,7 +65,7 @@ func indentation(lines []string, about int) (line int, words string) {
 			continue
 		}
 		column := len(l) - len(text)
-		var was block // the outermost one that ends here
+		var was block // the outermost block that ends here
 		for len(open) > 0 && open[len(open)-1].column > column {
 			was, open = open[len(open)-1], open[:len(open)-1]
 		}
@@ -78,7 +79,7 @@ func indentation(lines []string, about int) (line int, words string) {
 				open[len(open)-1].key = key
 			}
 		}
-		for strings.HasPrefix(text, "- ") { // a list's entry, and what stands in it
+		for strings.HasPrefix(text, "- ") { // an entry of a list, and the value after the dash
 			add(column, "-")
 			rest := strings.TrimLeft(text[1:], " ")
 			column += len(text) - len(rest)
@@ -114,8 +115,8 @@ func Parse(doc []byte) Document {
 	return Document{root.Content[0]}
 }
 
-// Line returns the line, from 1, that has the field of a path such as spec.containers[0].image,
-// or else the one above it that is there; 0 if nothing of it is there.
+// Line returns the line, from 1, of the field with a path such as spec.containers[0].image; if the
+// field is missing, the line of its nearest existing parent; 0 if there is none.
 func (d Document) Line(path string) int {
 	if d.root == nil {
 		return 0

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// patience is how long the lock of a dead process is waited for. A child takes
-	// milliseconds to its own program, and longer on a machine under load.
+	// patience limits the wait for the lock of a dead process: its child holds the lock until it
+	// executes its own program, which takes milliseconds, and longer under load.
 	patience = 10 * time.Second
 	pause    = 5 * time.Millisecond
-	// maxPID is how many bytes a process number and its newline have at most.
+	// maxPID limits the bytes of a process ID and its newline.
 	maxPID = 20
 )
 

@@ -27,7 +27,7 @@ import (
 //go:embed verdicts.txt
 var verdictsText string
 
-// Outcome is how a test of a peer ended.
+// Outcome is the result of a peer's test.
 type Outcome string
 
 // Outcomes of tests.
@@ -43,7 +43,7 @@ type Result struct {
 	Outcome Outcome
 }
 
-// A Verdict says whose matter the failure of a test is.
+// A Verdict names the cause of a test's failure.
 type Verdict struct {
 	Suite, Test string
 	Whose       string // peer or environment
@@ -53,8 +53,8 @@ type Verdict struct {
 // Verdicts returns the lines of verdicts.txt.
 func Verdicts() ([]Verdict, error) { return parseVerdicts(verdictsText) }
 
-// parseVerdicts reads lines of four fields between bars: SUITE | TEST | WHOSE | WHY. Empty
-// lines and those that begin with # count for nothing.
+// parseVerdicts parses lines of four fields between bars: SUITE | TEST | WHOSE | WHY. Empty lines
+// and those that begin with # are ignored.
 func parseVerdicts(text string) ([]Verdict, error) {
 	var all []Verdict
 	n := 0
@@ -77,8 +77,8 @@ func parseVerdicts(text string) ([]Verdict, error) {
 	return all, nil
 }
 
-// Judge writes a table of a suite's results to w, and returns what is wrong: failures
-// without a verdict, and verdicts of tests that passed.
+// Judge writes a table of a suite's results to w. It returns failures without a verdict, and
+// verdicts of tests that passed.
 func Judge(w io.Writer, suite string, results []Result, verdicts []Verdict) (wrong []string) {
 	count := map[string]int{}
 	for _, r := range results {

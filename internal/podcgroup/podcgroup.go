@@ -31,8 +31,8 @@ func Locate(path string) (pod, container string) {
 	return pod, ""
 }
 
-// isPodsRoot reports whether a name is that of the root cgroup of all pods. With
-// systemd the name may include parents: a-b-kubepods.slice.
+// isPodsRoot reports whether a name is that of the root cgroup of all pods. With systemd the name
+// may include parents: a-b-kubepods.slice.
 func isPodsRoot(name string) bool {
 	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
 		return unit == "kubepods" || strings.HasSuffix(unit, "-kubepods")

@@ -73,14 +73,14 @@ func (v *checker) resourceRef(p *field.Path, ref *v1.ResourceFieldSelector) {
 	}
 }
 
-// divisors are the units that resources are shown in: CPUs, by the key true, and bytes (the
-// API's documentation of divisor).
+// divisors lists the valid divisors: those of CPUs by the key true, and those of bytes (the API's
+// documentation of divisor).
 var divisors = map[bool][]string{
 	true:  {"1m", "1"},
 	false: {"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"},
 }
 
-// keyTypes are the keys that a pod certificate may have (KEP-4317).
+// keyTypes lists the valid key types of pod certificates (KEP-4317).
 var keyTypes = []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}
 
 func (v *checker) volume(vol *v1.Volume, p *field.Path) {
@@ -125,8 +125,8 @@ func (v *checker) mount(m *v1.VolumeMount, p *field.Path) {
 	}
 }
 
-// maxAnnotations is how many bytes the keys and values of a pod's annotations
-// may have (the API's documentation of annotations).
+// maxAnnotations limits the keys and values of a pod's annotations, in bytes (the API's
+// documentation of annotations).
 const maxAnnotations = 256 << 10
 
 func (v *checker) metadata() {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxErrors is how many errors are returned: they go into a pod's status.
+// maxErrors limits the returned errors, which go into a pod's status.
 const maxErrors = 20
 
 // Pod returns at most 20 errors; none if the pod is acceptable. Each has the field,
@@ -43,14 +43,14 @@ func (v *checker) invalid(p *field.Path, value any, format string, args ...any) 
 	v.add(field.Invalid(p, value, fmt.Sprintf(format, args...)))
 }
 
-// says adds the first message of a function of package validation.
+// says adds the first message of a function of package validation as an error.
 func (v *checker) says(p *field.Path, value string, msgs []string) {
 	if len(msgs) > 0 {
 		v.invalid(p, value, "%s", msgs[0])
 	}
 }
 
-// clip is a value as far as an error shows it.
+// clip shortens a value for an error.
 func clip(s string) string {
 	const limit = 100
 	if len(s) <= limit {

@@ -61,8 +61,8 @@ func (v *checker) seccomp(s *v1.SeccompProfile, p *field.Path) {
 	}
 }
 
-// maxProfile is how many bytes the name of an AppArmor profile may have (the
-// API's documentation of localhostProfile: PATH_MAX, without its zero byte).
+// maxProfile limits the name of an AppArmor profile, in bytes (the API's documentation of
+// localhostProfile: PATH_MAX, without its zero byte).
 const maxProfile = 4095
 
 func (v *checker) appArmor(a *v1.AppArmorProfile, p *field.Path) {
@@ -119,7 +119,7 @@ func (v *checker) profileOf(c *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// annotationOf is the annotation that says the same as a profile, "" for none.
+// annotationOf returns the annotation for a profile; "" if there is none.
 func annotationOf(a *v1.AppArmorProfile) string {
 	switch {
 	case a == nil:

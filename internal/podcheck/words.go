@@ -22,8 +22,8 @@ type word struct {
 	pattern *regexp.Regexp
 }
 
-// words are the types of the API that have one of a few values, as far as a
-// pod's spec has them. A test holds that all are here.
+// words has the types of a pod's spec that allow only a few values. A test checks that none is
+// missing.
 var words = map[reflect.Type]word{
 	of[v1.RestartPolicy]():            anyOf(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever).orUnset(),
 	of[v1.DNSPolicy]():                anyOf(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone).orUnset(),
@@ -131,7 +131,7 @@ func (v *checker) wordsOf(spec any, at *field.Path) {
 	(&walk{v: v, root: at}).value(s, planOf(s.Type()))
 }
 
-// plan is where strings are in values of a type; nil: nowhere.
+// plan says which fields of a type contain values to check; nil: none.
 type plan struct {
 	word   *word
 	elem   *plan // of a pointer or a list
@@ -229,7 +229,7 @@ func (w *walk) in(s step, val reflect.Value, p *plan) {
 	w.at = w.at[:len(w.at)-1]
 }
 
-// word checks a value; set says that it is there even if it is empty.
+// word checks a value. set reports that the field is set even if it is empty.
 func (w *walk) word(val reflect.Value, want *word, set bool) {
 	s := val.String()
 	if want.takes(s) || s == "" && want.unset && !set {

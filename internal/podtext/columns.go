@@ -51,14 +51,14 @@ func age(at metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(at.Time))
 }
 
-// ConfigMaps are the columns of its kind.
+// ConfigMaps are the columns of ConfigMaps.
 var ConfigMaps = []Column{
 	NameColumn,
 	number("Data", func(o metav1.Object) any { c := o.(*v1.ConfigMap); return int64(len(c.Data) + len(c.BinaryData)) }),
 	AgeColumn,
 }
 
-// Secrets are the columns of its kind.
+// Secrets are the columns of Secrets.
 var Secrets = []Column{
 	NameColumn,
 	Text("Type", func(o metav1.Object) any { return string(o.(*v1.Secret).Type) }),
@@ -66,14 +66,14 @@ var Secrets = []Column{
 	AgeColumn,
 }
 
-// Namespaces are the columns of its kind.
+// Namespaces are the columns of namespaces.
 var Namespaces = []Column{
 	NameColumn,
 	Text("Status", func(o metav1.Object) any { return string(o.(*v1.Namespace).Status.Phase) }),
 	AgeColumn,
 }
 
-// Events are the columns of its kind.
+// Events are the columns of events.
 var Events = []Column{
 	{Name: "Last Seen", Type: "string", Cell: func(o metav1.Object, now time.Time) any {
 		e := o.(*v1.Event)
@@ -140,7 +140,7 @@ func storageOf(list v1.ResourceList) string {
 
 func unsetOr(s string) string { return cmp.Or(s, "<unset>") }
 
-// Claims are the columns of its kind.
+// Claims are the columns of PersistentVolumeClaims.
 var Claims = []Column{
 	NameColumn,
 	Text("Status", func(o metav1.Object) any {
@@ -160,7 +160,7 @@ var Claims = []Column{
 	wide(Text("VolumeMode", func(o metav1.Object) any { return string(ptr.Deref(o.(*v1.PersistentVolumeClaim).Spec.VolumeMode, "")) })),
 }
 
-// Volumes are the columns of its kind.
+// Volumes are the columns of PersistentVolumes.
 var Volumes = []Column{
 	NameColumn,
 	Text("Capacity", func(o metav1.Object) any { return storageOf(o.(*v1.PersistentVolume).Spec.Capacity) }),
@@ -187,7 +187,7 @@ var Volumes = []Column{
 	wide(Text("VolumeMode", func(o metav1.Object) any { return string(ptr.Deref(o.(*v1.PersistentVolume).Spec.VolumeMode, "")) })),
 }
 
-// Nodes are the columns of its kind.
+// Nodes are the columns of nodes.
 var Nodes = []Column{
 	NameColumn,
 	Text("Status", func(o metav1.Object) any { return nodeStatus(o.(*v1.Node)) }),
@@ -240,7 +240,7 @@ func address(n *v1.Node, t v1.NodeAddressType) string {
 	return none
 }
 
-// Pods are the columns of its kind.
+// Pods are the columns of pods.
 var Pods = []Column{
 	NameColumn,
 	Text("Ready", func(o metav1.Object) any { ready, all := readyOf(o.(*v1.Pod)); return fmt.Sprintf("%d/%d", ready, all) }),

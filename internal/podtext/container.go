@@ -79,7 +79,8 @@ func writeContainer(w io.Writer, c *v1.Container, statuses []v1.ContainerStatus)
 // Field is a field with its value, for people.
 type Field struct{ Name, Value string }
 
-// ContainerSpec returns what a container is made of, but for its image, its variables and its mounts.
+// ContainerSpec returns the fields of a container's spec, except its image, its variables and its
+// mounts.
 func ContainerSpec(c *v1.Container) []Field {
 	var all []Field
 	add := func(name, value string) {
@@ -117,8 +118,8 @@ func stateLine(s v1.ContainerState) string {
 	}
 }
 
-// terminated formats the end of a container. The times are missing if the runtime
-// has lost the container.
+// terminated formats the end of a container. Its times are missing if the runtime has no record of
+// the container.
 func terminated(t *v1.ContainerStateTerminated) string {
 	s := fmt.Sprintf("Terminated %sexit code %d", inBrackets(t.Reason), t.ExitCode)
 	if t.Signal != 0 {

@@ -34,8 +34,8 @@ func Header(columns []Column, wide bool) (cells []string) {
 // columnGap is the number of blanks between columns.
 const columnGap = 3
 
-// Lines writes rows with their cells below each other. Columns never become narrower, so that later
-// rows stand below earlier ones.
+// Lines writes rows in columns. Columns never become narrower, so that later rows are aligned with
+// earlier ones.
 type Lines struct {
 	W      io.Writer
 	widths []int

@@ -74,15 +74,15 @@ func (t *tree) remove(parent int, name, path string) {
 			w.Rewind()
 			continue
 		}
-		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // otherwise the errors of its content are the cause
+		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // otherwise errors of its content are the cause
 			t.fail("remove", path, err)
 		}
 		return
 	}
 }
 
-// empty removes the content of the first directory of the walk. It marks
-// directories that keep something. It reports whether it came to the end.
+// empty removes the content of the walk's root directory. It marks directories that keep an entry.
+// It reports whether the walk was complete.
 func (t *tree) empty() bool {
 	w := t.walk
 	stays := false
@@ -198,7 +198,7 @@ func tell(err error) error {
 
 func noDirectory(err error) bool { return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) }
 
-// keep marks the current directory, and records the error of an entry that stays.
+// keep marks the current directory, and records the error of an entry that could not be removed.
 func (t *tree) keep(op, name string, err error) {
 	t.walk.Mark()
 	t.fail(op, t.walk.Path(name), err)

@@ -35,7 +35,7 @@ func OpenLinked(path string) (*os.File, error) {
 	return openHeld(path, held, os.O_RDONLY)
 }
 
-// openHeld opens the file that held stands for, and closes held.
+// openHeld opens the file that the descriptor held refers to, and closes held.
 func openHeld(path string, held, mode int) (*os.File, error) {
 	defer func() { _ = unix.Close(held) }()
 	var st unix.Stat_t
@@ -58,7 +58,7 @@ func openHeld(path string, held, mode int) (*os.File, error) {
 // openat2 is the kernel's, but in tests.
 var openat2 = unix.Openat2
 
-// hold returns a descriptor that stands for the file and opens nothing.
+// hold returns an O_PATH descriptor of the file, which does not open the file itself.
 func hold(dir, name string, how follow) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if how == alone {

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// maxFollowed is how many links are followed for one name, as many as the
-	// kernel does (MAXSYMLINKS in include/linux/namei.h).
+	// maxFollowed limits the links that are followed for one name, as the kernel does (MAXSYMLINKS
+	// in include/linux/namei.h).
 	maxFollowed = 40
-	// maxHeld is how many directories deep a name may lead: each is held open.
+	// maxHeld limits the depth of a name: each directory of it is held open.
 	maxHeld = 128
 	// maxName is the longest a name may become with its links (PATH_MAX).
 	maxName = 4096
@@ -102,7 +102,7 @@ func step(root int, name string, how follow) (_ int, err error) {
 	return last, nil
 }
 
-// linkOf reads the link that fd stands for, if it stands for one.
+// linkOf reads the target of the link that fd refers to, if it is a link.
 func linkOf(fd int) (target string, isLink bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {

@@ -24,7 +24,7 @@ const (
 	Testbox = "localhost/nodewright/testbox:1"
 )
 
-// samples are the programs under examples/images with their images.
+// samples lists the programs under examples/images with their images.
 var samples = []struct {
 	dir string
 	img Image

@@ -42,8 +42,8 @@ type Queue[W comparable] struct {
 	free    int
 	waiting []W        // first come, first served
 	inLine  map[W]bool // the members of waiting
-	// given are the slots in the order of their limits, including released ones.
-	// One timer serves all.
+	// given has the slots in the order of their time limits, including released ones. One timer
+	// serves all.
 	given []*Slot
 	timer *time.Timer
 	armed bool

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// patience is how long Next waits, however slow the machine.
+// patience limits the wait of Next, with a margin for slow machines.
 const patience = 5 * time.Minute
 
 // Listener is a notification socket (sd_notify(3)).

@@ -10,8 +10,8 @@ import (
 
 var ports atomic.Int32 // that Port has tried
 
-// Port returns a TCP port for a program that a test starts. Nobody listens on it, and as it
-// is below the range that the kernel chooses from, no other test gets it from port 0.
+// Port returns a TCP port for a program that a test starts. No process listens on it. It is below
+// the range from which the kernel chooses, so that no other test gets it by listening on port 0.
 func Port(t testing.TB) int {
 	t.Helper()
 	const first, number = 20000, 10000

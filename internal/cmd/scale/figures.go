@@ -73,7 +73,7 @@ func (n *node) memory() (all, perPod float64) {
 	return all, perPod
 }
 
-// containers counts those that run.
+// containers counts the running containers.
 func (n *node) containers() (count int) {
 	n.processes(func(_ string, container bool) {
 		if container {
@@ -83,7 +83,7 @@ func (n *node) containers() (count int) {
 	return count
 }
 
-// columns are the figures of the table.
+// columns are the columns of the table.
 var columns = []struct {
 	name string
 	of   func(row) float64
@@ -127,7 +127,8 @@ func short(f float64) string {
 	return strconv.FormatFloat(f, 'f', 2, 64)
 }
 
-// groups are the rows of one node and one number of pods, in the order of their first ones.
+// groups returns the rows of one node and one number of pods together, in the order of the first
+// row of each group.
 func groups(rows []row) (out [][]row) {
 	for _, r := range rows {
 		i := slices.IndexFunc(out, func(g []row) bool { return g[0].node == r.node && g[0].pods == r.pods })

@@ -29,11 +29,12 @@ type settings struct{ cpus, network, repository, bin string }
 
 const (
 	limit = 20 * time.Minute // for all pods to run, or to be gone
-	calm  = 5 * time.Second  // after the last pod runs: what the burst left to do
+	calm  = 5 * time.Second  // wait after the last pod runs, for the remaining work of the burst
 	rest  = 10 * time.Second // that is measured
 )
 
-// config is for nodes beside others: it opens no well-known port and evicts nothing.
+// config is the configuration of a node that runs beside others: it opens no well-known port and
+// evicts nothing.
 const config = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 staticPodPath: %[1]s/manifests
@@ -50,7 +51,7 @@ imageGCHighThresholdPercent: 100
 healthzPort: 0
 `
 
-// kubeletOnly is what the kubelet needs beside it. It cannot do without a port.
+// kubeletOnly is added to config for the kubelet, which needs a port.
 const kubeletOnly = `containerRuntimeEndpoint: unix://%s
 address: 127.0.0.1
 port: 17256
@@ -285,12 +286,12 @@ func (n *node) burst(ctx context.Context, pods int) (row, error) {
 	}
 	err := n.until(ctx, "all pods are gone", limit, func() bool { return n.containers() == 0 })
 	r.removed = time.Since(begin)
-	time.Sleep(calm) // what is left of the last ones
+	time.Sleep(calm) // until the work for the last pods is done
 	return r, err
 }
 
-// processes calls f with each process of the node: with its directory in the command line. Those of containers are
-// told apart by the file that they write.
+// processes calls f with each process of the node, which has the node's directory in its command
+// line. A process of a container has the file that it writes there.
 func (n *node) processes(f func(pid string, container bool)) {
 	entries, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range entries {

@@ -41,9 +41,9 @@ const (
 // margin is kept of the limit for the boot and for an orderly end.
 const margin = 30 * time.Second
 
-// guestInit is process 1. It makes the machine a system, lets a child run the
-// tests, reaps orphans as process 1 must, and ends the machine. If it fails,
-// the machine ends without results, which is a failure outside.
+// guestInit is process 1. It mounts file systems, runs the tests in a child, reaps orphans, and
+// ends the machine. If it fails, the machine ends without results, which counts as a failure on the
+// host.
 func guestInit() {
 	var p plan
 	if err := bringUp(&p); err != nil {

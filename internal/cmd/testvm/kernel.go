@@ -83,7 +83,7 @@ func errNoApt(program string) error {
 	return fmt.Errorf("missing: %s, to get Debian's kernel; or unpack a kernel and name its directory with -kernel", program)
 }
 
-// unpack gets a package of Debian and unpacks it into dir, all of it or nothing.
+// unpack downloads a Debian package and unpacks it into dir. After an error dir does not exist.
 func unpack(ctx context.Context, pkg, dir string) error {
 	for _, p := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(p); err != nil {
@@ -112,8 +112,8 @@ func unpack(ctx context.Context, pkg, dir string) error {
 	return errors.Join(os.Remove(debs[0]), os.Rename(part, dir))
 }
 
-// dependency reads in the output of "apt-cache depends" which package of a
-// version stands behind the one of no version.
+// dependency returns the versioned package that an unversioned one depends on, from the output of
+// "apt-cache depends".
 func dependency(out string) (string, error) {
 	for line := range strings.Lines(out) {
 		if pkg, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: linux-image-"); ok {

@@ -104,7 +104,7 @@ type settings struct {
 	command string
 	disk    memory
 
-	parameters string // of the kernel, beside the usual ones
+	parameters string // of the kernel, in addition to the usual ones
 }
 
 // check returns an error for flags that exclude each other.
@@ -122,7 +122,7 @@ func (s settings) check(packages []string) error {
 	return nil
 }
 
-// errTests says that the machine did its part and tests failed.
+// errTests means that the machine worked and tests failed.
 var errTests = errors.New("tests failed")
 
 func host(ctx context.Context, s settings, patterns []string) error {
@@ -214,7 +214,7 @@ func (s settings) machine() string {
 
 func say(format string, args ...any) { fmt.Printf("test-vm: "+format+"\n", args...) }
 
-// claim keeps two runs from sharing a directory.
+// claim prevents two runs in one directory.
 func claim(lock string) (release func(), err error) {
 	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -95,8 +95,8 @@ func moduleFiles(tree string) (map[string]string, error) {
 	return files, err
 }
 
-// moduleName is how the kernel calls the module in a file: as that, without
-// its extensions, and with an underscore for a hyphen.
+// moduleName returns the kernel's name of the module in a file: the file name without extensions,
+// and with underscores for hyphens.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")

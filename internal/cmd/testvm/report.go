@@ -37,7 +37,7 @@ func (p plan) names() []string {
 	return names
 }
 
-// commandName stands for a plan's command among packages.
+// commandName is the name of a plan's command in the list of packages.
 const commandName = "command"
 
 // A testBinary is a compiled test of one package.

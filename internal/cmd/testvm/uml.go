@@ -66,7 +66,7 @@ func pin() error {
 	return nil
 }
 
-// maxMappings is how many mappings a process may have (sysctl vm.max_map_count, 65,530 by default).
+// maxMappings limits the mappings of a process (sysctl vm.max_map_count, 65,530 by default).
 const maxMappings = "/proc/sys/vm/max_map_count"
 
 // allowMappings raises the limit in file to one mapping for each page of the

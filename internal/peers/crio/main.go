@@ -29,8 +29,7 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// keys are the keys of the configuration that mean something here, by the options of crio
-// that set them.
+// keys maps options of crio to the keys of the configuration that have an effect here.
 var keys = map[string]string{
 	"--listen": "listen", "-r": "root", "--cni-config-dir": "network_dir", "--cni-plugin-dir": "plugin_dir",
 	"--cgroup-manager": "cgroup_manager", "-c": "config", "-d": "config_dir",
@@ -123,7 +122,7 @@ func serve(conf map[string]string) error {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	go func() { defer cancel(); ended <- rt.Run(ctx) }()
-	// The tests look at the images as soon as somebody answers.
+	// The images are loaded before the socket is served: the tests list them at once.
 	if err = load(ctx, rt, os.Getenv("PEERS_IMAGES")); err == nil {
 		err = s.Run(ctx)
 	}
