@@ -22,6 +22,9 @@ func TestNodeProxy(t *testing.T) {
 				return nil
 			}
 		})
+		until(t, "the node is described", func() bool { // while somebody writes, it is not
+			return must[v1.Node](a, "GET", "/api/v1/nodes/node-1", "", nil).Status.DaemonEndpoints.KubeletEndpoint.Port == port
+		})
 		for _, name := range []string{"node-1", "node-1:" + own, "https:node-1:" + own, "https:node-1:", "http:node-1:" + own} {
 			if code, text := a.do("GET", "/api/v1/nodes/"+name+"/proxy/configz?a=b", "", ""); code != 200 || text != "/configz?a=b" {
 				t.Errorf("%s: %d %s", name, code, text)
