@@ -75,7 +75,7 @@ func TestNewStatic(t *testing.T) {
 		{"another number than in the list", machineS(), Reservation{MilliCPU: 2500, CPUs: list("0,4")}, Options{}, "", "", "want 3"},
 		{"CPUs that are not there", machineS(), Reservation{CPUs: list("0,12")}, Options{}, "", "", "no CPU 12"},
 		{"more than there are", machineS(), Reservation{MilliCPU: 9000}, Options{}, "", "", "9 CPUs requested, but 8 are free"},
-		{"all, strictly", machineS(), Reservation{MilliCPU: 8000}, Options{StrictReservation: true}, "", "", "want fewer"},
+		{"all, strictly", machineS(), Reservation{MilliCPU: 8000}, Options{StrictReservation: true}, "", "", "want some left"},
 		{"sockets in nodes", numa.Uniform(2, 1, 2, 1, 0), Reservation{MilliCPU: 1}, Options{AlignBySocket: true}, "0", "1-3", ""},
 		{"more sockets than nodes", twoSocketsOneNode(), Reservation{MilliCPU: 1}, Options{AlignBySocket: true}, "", "", "want no fewer nodes than sockets"},
 		{"no machine", numa.Machine{}, Reservation{MilliCPU: 1}, Options{}, "", "", "CPUs is empty"},

@@ -143,8 +143,8 @@ func TestCheckFile(t *testing.T) {
 		{"an older version", func(r *pulledRecord) { r.APIVersion = recordVersionOld }, ""},
 		{"another version", func(r *pulledRecord) { r.APIVersion = "kubelet.config.k8s.io/v2" }, "want ImagePulledRecord of"},
 		{"another kind", func(r *pulledRecord) { r.Kind = intentKind }, "want ImagePulledRecord of"},
-		{"no image", func(r *pulledRecord) { r.ImageRef = "" }, "another name"},
-		{"of another image", func(r *pulledRecord) { r.ImageRef = "sha256:2" }, "another name"},
+		{"no image", func(r *pulledRecord) { r.ImageRef = "" }, "another file name"},
+		{"of another image", func(r *pulledRecord) { r.ImageRef = "sha256:2" }, "another file name"},
 	} {
 		r := good()
 		tc.bend(r)

@@ -36,7 +36,7 @@ func TestLoadCredentialProviders(t *testing.T) {
 		"keys for nobody":  {withTokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [k]"), "requireServiceAccount: true beside"},
 		"a key twice":      {withTokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [k], optionalServiceAccountAnnotationKeys: [k]"), "want each key once"},
 		"a key that is no": {withTokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: ['a b']"), "requiredServiceAccountAnnotationKeys: "},
-		"a name twice":     {providersHead + plainProvider + plainProvider, `provider "p" stands there twice`},
+		"a name twice":     {providersHead + plainProvider + plainProvider, `provider "p" is defined twice`},
 	} {
 		dir := files(t, map[string]string{"c.yaml": tc.content})
 		got, err := LoadCredentialProviders(filepath.Join(dir, "c.yaml"))

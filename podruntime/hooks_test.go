@@ -335,7 +335,7 @@ func TestSleepHook(t *testing.T) {
 func TestHookWithoutAnAction(t *testing.T) {
 	m := manager(t, newMemory())
 	for want, h := range map[string]*v1.LifecycleHandler{
-		"tcpSocket": {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(1)}}, "nothing to do": {},
+		"tcpSocket": {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(1)}}, "hook is empty": {},
 	} {
 		if err := hooked(t, t.Context(), m, h); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -227,8 +227,8 @@ func TestOrderOfResize(t *testing.T) {
 				"raise cpu; c2-id cpu 100000/1024; c1-id cpu 200000/2048; sandbox 300000/3072 192; lower cpu"},
 		{name: "more memory than that is in use", from: [2]string{large, small}, to: [2]string{small, small},
 			used: map[string]uint64{"c1-id": 65 << 20}, err: "below current usage"},
-		{name: "nobody knows what is in use", from: [2]string{large, small}, to: [2]string{small, small}, err: "not known"},
-		{name: "what refuses one holds all", from: [2]string{small, large}, to: [2]string{large, small}, err: "not known"},
+		{name: "nobody knows what is in use", from: [2]string{large, small}, to: [2]string{small, small}, err: "memory usage is unknown"},
+		{name: "what refuses one holds all", from: [2]string{small, large}, to: [2]string{large, small}, err: "memory usage is unknown"},
 		{name: "a runtime without sandbox updates", from: [2]string{small, small}, to: [2]string{large, small},
 			fail: map[string]error{"sandbox": status.Error(codes.Unimplemented, "no")},
 			want: "sandbox 300000/3072 192; raise memory; c1-id memory 128; lower memory; " +

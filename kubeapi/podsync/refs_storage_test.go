@@ -190,7 +190,7 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "b"}}}, has: csiNode(own, other), installed: []plugins.CSINodeDriver{mine, {Name: "e", NodeID: "n2"}},
 			ids: `{"e":"n2"}`, entries: "other=o[]3 e=n2[]", labels: map[string]string{"zone": "b"}, bad: `topology label zone: the driver has "a", the node has "b"`, writes: 2,
 		},
-		"no node ID":       {node: &v1.Node{}, installed: []plugins.CSINodeDriver{{Name: "d"}}, entries: "", bad: "no name for the node", writes: 1},
+		"no node ID":       {node: &v1.Node{}, installed: []plugins.CSINodeDriver{{Name: "d"}}, entries: "", bad: "returned no node ID", writes: 1},
 		"broken JSON":      {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "{"}}}, installed: []plugins.CSINodeDriver{mine}, ids: "{", entries: "none", bad: "want a JSON object", writes: 0},
 		"a foreign object": {node: &v1.Node{}, has: csiNode([]metav1.OwnerReference{{Kind: "Node", UID: "another"}}, other), entries: "none", bad: "replacing it", writes: 1},
 		"removed": {
@@ -259,7 +259,7 @@ func TestAttachmentsAreWaitedFor(t *testing.T) {
 			t.Errorf("got %+v after %v", r, time.Since(at))
 		}
 		for want, change := range map[string]func(){
-			"no room": func() {
+			"has reached the volume limit": func() {
 				a.Status = storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: new(int32(8))}}
 			},
 			"is for node": func() { a.Spec.NodeName = "edge-2" },
@@ -268,7 +268,7 @@ func TestAttachmentsAreWaitedFor(t *testing.T) {
 			change()
 			srv.Put(a)
 			go wait()
-			if r := <-got; r.err == nil || !strings.Contains(r.err.Error(), want) || (want == "no room") != errors.Is(r.err, plugins.ErrExhausted) {
+			if r := <-got; r.err == nil || !strings.Contains(r.err.Error(), want) || (want == "has reached the volume limit") != errors.Is(r.err, plugins.ErrExhausted) {
 				t.Errorf("%s: %+v", want, r)
 			}
 			a = &b
