@@ -32,22 +32,6 @@ func parseProcs(data []byte) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// parseFlat reads a file with a key and a number in each line, such as cpu.stat and
-// memory.events. Lines without a number are ignored: newer kernels may add them.
-func parseFlat(data []byte) map[string]uint64 {
-	out := map[string]uint64{}
-	for line := range strings.Lines(string(data)) {
-		key, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok {
-			continue
-		}
-		if n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); err == nil {
-			out[key] = n
-		}
-	}
-	return out
-}
-
 // unlimitedV1 is the smallest value that v1 shows for "no memory limit": the
 // maximum of the kernel's page counter for pages of 64 KiB, the largest on the
 // architectures that Go supports.

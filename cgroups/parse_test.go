@@ -2,8 +2,6 @@ package cgroups
 
 import (
 	"maps"
-	"math"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -127,15 +125,6 @@ func FuzzParsers(f *testing.F) {
 			t.Errorf("page size %d of %q", size, data)
 		}
 		machineV1(parseMountinfo(data))
-		parseFlat(data)
 		parsePageSizes([]string{string(data)})
 	})
-}
-
-func TestParseFlat(t *testing.T) {
-	got := parseFlat([]byte("low 0\nhigh 3\noom_kill 18446744073709551615\nbad x\nalone\n"))
-	want := map[string]uint64{"low": 0, "high": 3, "oom_kill": math.MaxUint64}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
 }

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Stats is the usage of a cgroup with all cgroups below it. Each file is read at a
@@ -118,7 +120,7 @@ func (r *reader) number(controller, name string) int64 {
 
 // flat returns the keys and values of a file such as cpu.stat; nil if it is missing
 // or unreadable.
-func (r *reader) flat(controller, name string) map[string]uint64 {
+func (r *reader) flat(controller, name string) kernel.Table {
 	dir, ok := r.on.dir(controller, r.cgroup)
 	if !ok {
 		return nil
@@ -127,7 +129,7 @@ func (r *reader) flat(controller, name string) map[string]uint64 {
 	if err != nil && !gone(err) {
 		r.errs = append(r.errs, err)
 	}
-	return parseFlat(data)
+	return kernel.ParseTable(data)
 }
 
 // stats reads all statistics of a cgroup. With an error, the values that could
@@ -205,7 +207,7 @@ func (r *reader) memoryV2() MemoryStats {
 }
 
 // memoryEvents picks the counters that are known; missing ones are 0.
-func memoryEvents(ev map[string]uint64) MemoryEvents {
+func memoryEvents(ev kernel.Table) MemoryEvents {
 	return MemoryEvents{Low: ev["low"], High: ev["high"], Max: ev["max"], OOM: ev["oom"], OOMKill: ev["oom_kill"]}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Watch reports events of the pod's cgroup until ctx ends or the cgroup is
@@ -281,7 +283,7 @@ func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error
 	if err != nil {
 		return MemoryEvents{}, err
 	}
-	return memoryEvents(parseFlat(data)), nil
+	return memoryEvents(kernel.ParseTable(data)), nil
 }
 
 // watching adds a watch to those of a pod, or removes it.

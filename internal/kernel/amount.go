@@ -75,13 +75,13 @@ func parseAmount(file string, b []byte) (Amount, error) {
 	return Number(n), nil
 }
 
-// table has the lines "name number" of a file such as memory.stat.
-type table map[string]uint64
+// Table has the lines "name number" of a file such as memory.stat.
+type Table map[string]uint64
 
-// parseTable parses them. A line without a number is skipped, and of lines with one name the last
+// ParseTable parses them. A line without a number is skipped, and of lines with one name the last
 // counts.
-func parseTable(b []byte) table {
-	out := table{}
+func ParseTable(b []byte) Table {
+	out := Table{}
 	for line := range bytes.Lines(b) {
 		name, value, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
 		if !ok {
@@ -95,7 +95,7 @@ func parseTable(b []byte) table {
 }
 
 // amount returns the number of the first of the names that is there.
-func (t table) amount(names ...string) Amount {
+func (t Table) amount(names ...string) Amount {
 	for _, name := range names {
 		if n, ok := t[name]; ok {
 			return Number(n)

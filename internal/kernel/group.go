@@ -116,9 +116,9 @@ func (g *Group) amount(controller, name string) Amount {
 	return a
 }
 
-func (g *Group) table(controller, name string) table {
+func (g *Group) table(controller, name string) Table {
 	b, _ := g.read(controller, name, maxTable)
-	return parseTable(b)
+	return ParseTable(b)
 }
 
 // CPU is the CPU time of a cgroup in nanoseconds, and the use of its quota.

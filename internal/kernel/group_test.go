@@ -335,3 +335,20 @@ func FuzzGroup(f *testing.F) {
 		}
 	})
 }
+
+func TestParseTable(t *testing.T) {
+	got := ParseTable([]byte("low 0\nhigh 3\noom_kill 18446744073709551615\nbad x\nalone\n"))
+	want := Table{"low": 0, "high": 3, "oom_kill": math.MaxUint64}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func FuzzParseTable(f *testing.F) {
+	f.Add([]byte("low 0\noom_kill 7\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := ParseTable(b); len(n) > strings.Count(string(b), " ") {
+			t.Errorf("%v of %q", n, b)
+		}
+	})
+}

@@ -1,13 +1,12 @@
 package oom
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"path"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // tree remembers the oom_kill counters of the cgroups below the pods' root.
@@ -34,7 +33,9 @@ func (t *tree) kills(now time.Time) ([]Kill, error) {
 			}
 			return 0
 		}
-		now64 := oomKills(raw)
+		// "The number of processes belonging to this cgroup killed by any kind of OOM
+		// killer" (Documentation/admin-guide/cgroup-v2.rst); older kernels lack it.
+		now64 := kernel.ParseTable(raw)["oom_kill"]
 		seen[dir] = now64
 		grown := now64 - min(now64, t.seen[dir])
 		if grown == 0 && t.seen != nil {
@@ -81,17 +82,4 @@ func subdirs(files fs.FS, dir string) []string {
 		}
 	}
 	return out
-}
-
-// oomKills reads the field oom_kill of a memory.events file, 0 if it has none:
-// "The number of processes belonging to this cgroup killed by any kind of OOM
-// killer" (Documentation/admin-guide/cgroup-v2.rst).
-func oomKills(raw []byte) uint64 {
-	for line := range bytes.Lines(raw) {
-		if rest, ok := strings.CutPrefix(string(line), "oom_kill "); ok {
-			n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
-			return n
-		}
-	}
-	return 0
 }

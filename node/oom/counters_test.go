@@ -62,8 +62,3 @@ func TestTreeKills(t *testing.T) {
 	set(root+"/podb/c2", 3)
 	expect("one that rested for long", Kill{Cgroup: "/kubepods/podb/c2", PodUID: "b", ContainerID: "c2", Count: 1})
 }
-
-func FuzzOOMKills(f *testing.F) {
-	f.Add([]byte("low 0\noom_kill 7\n"))
-	f.Fuzz(func(_ *testing.T, raw []byte) { oomKills(raw) })
-}
