@@ -149,7 +149,7 @@ func TestLargeLayersEndAtTheLimit(t *testing.T) {
 		"bytes of a file":     {[]entry{file("a", strings.Repeat("x", 100))}, unpackLimits{bytes: 99}},
 		"bytes of all files":  {[]entry{file("a", strings.Repeat("x", 60)), file("b", strings.Repeat("x", 60))}, unpackLimits{bytes: 100}},
 		"one name many times": {[]entry{file("a", strings.Repeat("x", 60)), file("a", strings.Repeat("x", 60))}, unpackLimits{bytes: 100}},
-		"names in the layer":   {implied, unpackLimits{entries: 10000}},
+		"names in the layer":  {implied, unpackLimits{entries: 10000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name == "names in the layer" {
