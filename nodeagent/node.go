@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/node"
 )
 
@@ -103,6 +104,7 @@ func (n *Node) Run(ctx context.Context) error {
 			return errors.Join(err, n.close(ctx))
 		}
 	}
+	warnOfSize(ctx, int64(n.builder.Config.MaxPods), kernel.This, log)
 	n.builder.host.move(ctx, n.builder.Config, log)
 	// Services run on after ctx has ended: they report the termination of pods, and the runtime in
 	// this process is one of them. They end after the agent.

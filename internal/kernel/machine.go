@@ -114,30 +114,34 @@ func parseThreads(b []byte) (int64, error) {
 	return n, nil
 }
 
+// Sysctl reads a number of /proc/sys, such as "kernel/pid_max". It is positive.
+func (r *Reader) Sysctl(ctx context.Context, name string) (int64, error) {
+	b, err := r.read(ctx, r.proc, "sys/"+name, maxValue)
+	if err != nil {
+		return 0, err
+	}
+	text := strings.TrimSpace(string(b))
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, &FormatError{"sys/" + name, text, "a positive number"}
+	}
+	return n, nil
+}
+
 // MaxThreads reads the maximum number of threads of all processes: the smaller of pid_max and
-// threads-max.
-func (r *Reader) MaxThreads(ctx context.Context) (most int64, err error) {
-	var errs []error
-	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
-		b, err := r.read(ctx, r.proc, name, maxValue)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		text := strings.TrimSpace(string(b))
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n <= 0 {
-			errs = append(errs, &FormatError{name, text, "a positive number"})
-			continue
-		}
-		if most == 0 || n < most {
-			most = n
-		}
+// threads-max. One of them is enough.
+func (r *Reader) MaxThreads(ctx context.Context) (int64, error) {
+	ids, err1 := r.Sysctl(ctx, "kernel/pid_max")
+	threads, err2 := r.Sysctl(ctx, "kernel/threads-max")
+	switch {
+	case err1 != nil && err2 != nil:
+		return 0, errors.Join(err1, err2)
+	case err1 != nil:
+		return threads, nil
+	case err2 != nil:
+		return ids, nil
 	}
-	if most > 0 {
-		return most, nil
-	}
-	return 0, errors.Join(errs...)
+	return min(ids, threads), nil
 }
 
 // Interfaces reads the interfaces of the network namespace of a process.
