@@ -421,7 +421,7 @@ func TestHabits(t *testing.T) {
 // in none of them but cgroups, whose statistics go through its FS, numa, which reads a node of NUMA
 // and imports little, and the monitor, which is small.
 var readers = map[string]string{
-	"agent/internal/kernel":        "kernel parameters, which it sets",
+	"agent/internal/sysctl":        "kernel parameters, which it sets",
 	"agent/pressure":               "names of files for notices of the kernel",
 	"agent/resources":              "text of an error",
 	"cgroups":                      "writes cgroups, and reads what it wrote with the same deadlines",

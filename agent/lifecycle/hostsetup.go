@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/internal/hostchains"
-	"github.com/nodewright/nodewright/agent/internal/kernel"
+	"github.com/nodewright/nodewright/agent/internal/sysctl"
 	"github.com/nodewright/nodewright/agent/part"
 )
 
@@ -96,17 +96,17 @@ var (
 
 // NewHostSetup checks cfg and, in the mode Check, the machine, and returns a part.
 func NewHostSetup(cfg HostSetupConfig) (*HostSetup, error) {
-	cfg.Sys, cfg.OwnScore = cmp.Or(cfg.Sys, kernel.Sys), cmp.Or(cfg.OwnScore, kernel.OwnScore)
+	cfg.Sys, cfg.OwnScore = cmp.Or(cfg.Sys, sysctl.Sys), cmp.Or(cfg.OwnScore, sysctl.OwnScore)
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	if s := cfg.OOMScore; s != nil && (*s < kernel.LeastScore || *s > kernel.MostScore) {
-		return nil, fmt.Errorf("hostsetup: HostSetupConfig.OOMScore is %d; want %d to %d", *s, kernel.LeastScore, kernel.MostScore)
+	if s := cfg.OOMScore; s != nil && (*s < sysctl.LeastScore || *s > sysctl.MostScore) {
+		return nil, fmt.Errorf("hostsetup: HostSetupConfig.OOMScore is %d; want %d to %d", *s, sysctl.LeastScore, sysctl.MostScore)
 	}
 	switch cfg.Kernel {
 	case Leave, Set:
 	case Check:
-		if err := kernel.Check(cfg.Sys, kernel.Tunables()); err != nil {
+		if err := sysctl.Check(cfg.Sys, sysctl.Tunables()); err != nil {
 			return nil, fmt.Errorf("protectKernelDefaults: true: %w", err)
 		}
 	default:
@@ -141,13 +141,13 @@ const reasonSetup = "KubeletSetupFailed"
 // Run implements part.Runner.
 func (p *HostSetup) Run(ctx context.Context) error {
 	if p.cfg.Kernel == Set {
-		if err := kernel.Set(p.cfg.Sys, kernel.Tunables()); err != nil {
+		if err := sysctl.Set(p.cfg.Sys, sysctl.Tunables()); err != nil {
 			p.cfg.Log.Warn("failed to set kernel parameters", zap.Error(err))
 			p.host.NodeEvent(v1.EventTypeWarning, reasonSetup, "Failed to set kernel parameters: "+err.Error())
 		}
 	}
 	if s := p.cfg.OOMScore; s != nil {
-		if err := kernel.SetOOMScore(p.cfg.OwnScore, *s); err != nil {
+		if err := sysctl.SetOOMScore(p.cfg.OwnScore, *s); err != nil {
 			p.cfg.Log.Warn("failed to set the agent's own OOM score; it may be killed before pods", zap.Int("oomScoreAdj", *s), zap.Error(err))
 		}
 	}

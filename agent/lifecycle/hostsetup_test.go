@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nodewright/nodewright/agent/agenttest"
-	"github.com/nodewright/nodewright/agent/internal/kernel"
+	"github.com/nodewright/nodewright/agent/internal/sysctl"
 	"github.com/nodewright/nodewright/agent/lifecycle"
 )
 
@@ -23,7 +23,7 @@ func machine(t *testing.T) (sys, score string) {
 	t.Helper()
 	sys, score = t.TempDir(), filepath.Join(t.TempDir(), "oom_score_adj")
 	err := os.WriteFile(score, []byte("0\n"), 0o600)
-	for _, tunable := range kernel.Tunables() {
+	for _, tunable := range sysctl.Tunables() {
 		file := filepath.Join(sys, tunable.Name)
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("3\n"), 0o600))
 	}
@@ -58,7 +58,7 @@ func TestModes(t *testing.T) {
 			t.Errorf("mode %d: %v", mode, err)
 		}
 		differ := 0
-		if err := kernel.Check(sys, kernel.Tunables()); err != nil {
+		if err := sysctl.Check(sys, sysctl.Tunables()); err != nil {
 			differ = len(strings.Split(err.Error(), "\n"))
 		}
 		if differ != want {
@@ -66,7 +66,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	sys, _ := machine(t)
-	if err := kernel.Set(sys, kernel.Tunables()); err != nil {
+	if err := sysctl.Set(sys, sysctl.Tunables()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := run(t, lifecycle.HostSetupConfig{Kernel: lifecycle.Check, Sys: sys}); err != nil {

@@ -1,4 +1,4 @@
-package kernel_test
+package sysctl_test
 
 import (
 	"errors"
@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodewright/nodewright/agent/internal/kernel"
+	"github.com/nodewright/nodewright/agent/internal/sysctl"
 )
 
 // sys is a directory with parameters; one of value "-" is not there.
 func sys(t *testing.T, values map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, tunable := range kernel.Tunables() {
+	for _, tunable := range sysctl.Tunables() {
 		value, ok := values[tunable.Name]
 		if !ok {
 			value = map[string]string{
@@ -49,10 +49,10 @@ func TestTunables(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := sys(t, tc.values)
-			wantError(t, kernel.Check(dir, kernel.Tunables()), tc.check)
-			wantError(t, kernel.Check(dir, kernel.Tunables()), tc.check) // it has changed nothing
-			wantError(t, kernel.Set(dir, kernel.Tunables()), tc.set)
-			wantError(t, kernel.Check(dir, kernel.Tunables()), tc.set)
+			wantError(t, sysctl.Check(dir, sysctl.Tunables()), tc.check)
+			wantError(t, sysctl.Check(dir, sysctl.Tunables()), tc.check) // it has changed nothing
+			wantError(t, sysctl.Set(dir, sysctl.Tunables()), tc.set)
+			wantError(t, sysctl.Check(dir, sysctl.Tunables()), tc.set)
 		})
 	}
 }
@@ -65,7 +65,7 @@ func wantError(t *testing.T, err error, want []string) {
 	if err == nil {
 		return
 	}
-	var one *kernel.TunableError
+	var one *sysctl.TunableError
 	if lines := strings.Split(err.Error(), "\n"); len(lines) != len(want) || len(err.Error()) > 400 || !errors.As(err, &one) {
 		t.Errorf("error %q, want one line for each of %q", err, want)
 	}
@@ -85,14 +85,14 @@ func TestTunableThatCannotBeWritten(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "kernel/panic"), 0o400); err != nil {
 		t.Fatal(err)
 	}
-	if err := kernel.Set(dir, kernel.Tunables()); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), `kernel.panic is "3", want 10`) {
+	if err := sysctl.Set(dir, sysctl.Tunables()); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), `kernel.panic is "3", want 10`) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestSetOOMScore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "oom_score_adj")
-	if err := kernel.SetOOMScore(file, -999); !errors.Is(err, fs.ErrNotExist) {
+	if err := sysctl.SetOOMScore(file, -999); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a process that is gone: %v", err)
 	}
 	for _, tc := range []struct {
@@ -103,7 +103,7 @@ func TestSetOOMScore(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tc.was), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := kernel.SetOOMScore(file, tc.score)
+		err := sysctl.SetOOMScore(file, tc.score)
 		got, _ := os.ReadFile(file)
 		if (err != nil) != (tc.want == "") || err == nil && string(got) != tc.want {
 			t.Errorf("%q to %d: %q, %v", tc.was, tc.score, got, err)
