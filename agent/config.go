@@ -126,10 +126,9 @@ type Pods struct {
 	// StartsInFlight is the number of pods that may start at the same time. Zero means the
 	// default of podworker.Config.FirstSyncs.
 	StartsInFlight int
-	// CrashBackoff returns the delay of a container's restart; the kubelet's policy, with a maximum
-	// of MaxCrashBackoff, 5m.
-	CrashBackoff    podruntime.Backoff
-	MaxCrashBackoff time.Duration
+	// CrashBackoff returns the delay of a container's restart; podruntime.DoublingBackoff, the
+	// kubelet's policy.
+	CrashBackoff podruntime.Backoff
 	// UnsafeSysctls are allowed in pods in addition to the safe ones: whole names, or prefixes with
 	// a * (allowedUnsafeSysctls). None.
 	UnsafeSysctls []string

@@ -201,7 +201,7 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 // cgroup. With cgroup v1 it sends the event CgroupV1, as the kubelet does, or returns
 // ErrUnsupported if Config.FailOnV1 is set.
 func (m *Manager) newDriver(ctx context.Context) (*driver, error) {
-	f := files{Calls: newCalls(m.cfg.CallTimeout, m.met), fs: m.cfg.FS}
+	f := files{Calls: newCalls(callTimeout, m.met), fs: m.cfg.FS}
 	on, err := detect(ctx, f, m.cfg.Version)
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), e
 		}
 	}
 	// The wait ends with ctx: the call that holds the lock may be blocked in the
-	// kernel for Config.CallTimeout.
+	// kernel for ten seconds.
 	select {
 	case e.lock <- struct{}{}:
 		return e, func() { <-e.lock; leave() }, nil

@@ -53,10 +53,7 @@ type Config struct {
 	// the kubelet's words. It must not block. Nil drops the events.
 	Event func(eventType, reason, message string)
 
-	// CallTimeout limits one call of the kernel or systemd; 10s. An abandoned call
-	// continues in its goroutine: nothing can interrupt a thread inside the kernel.
-	CallTimeout time.Duration // of one call of the kernel or systemd; 10s
-	TierDelay   time.Duration // between two updates of the QoS tiers; 100ms
+	TierDelay time.Duration // between two updates of the QoS tiers; 100ms
 
 	// The next three are for tests and for machines behind another interface. Each
 	// is called from many goroutines.
@@ -67,6 +64,10 @@ type Config struct {
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
+
+// callTimeout limits one call of the kernel or systemd. An abandoned call continues in its
+// goroutine: nothing can interrupt a thread inside the kernel.
+const callTimeout = 10 * time.Second
 
 // withDefaults returns c with every zero field set to the default that its
 // comment names. validate and New rely on it having run.
@@ -81,9 +82,6 @@ func (c Config) withDefaults() Config {
 	// cgroups there is nothing to limit.
 	if c.Enforce == nil && !c.NoPodCgroups {
 		c.Enforce = []Enforcement{EnforcePods}
-	}
-	if c.CallTimeout == 0 {
-		c.CallTimeout = 10 * time.Second
 	}
 	if c.TierDelay == 0 {
 		c.TierDelay = 100 * time.Millisecond
@@ -138,10 +136,8 @@ func (c Config) validate() error {
 	if us := c.CPUPeriod.Microseconds(); c.CPUPeriod != 0 && (us < 1000 || us > 1000000) {
 		bad("Config.CPUPeriod is %v; want 1ms to 1s", c.CPUPeriod)
 	}
-	for field, d := range map[string]time.Duration{"CallTimeout": c.CallTimeout, "TierDelay": c.TierDelay} {
-		if d < 0 {
-			bad("Config.%s is %v; want a positive duration", field, d)
-		}
+	if c.TierDelay < 0 {
+		bad("Config.TierDelay is %v; want a positive duration", c.TierDelay)
 	}
 	_, err := c.reservePercent()
 	return errors.Join(append(errs, err, c.Node.validate(), c.validateEnforce())...)

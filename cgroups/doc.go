@@ -45,7 +45,7 @@
 //
 // # Faults
 //
-// A call of the kernel or systemd that takes longer than Config.CallTimeout is abandoned:
+// A call of the kernel or systemd that takes longer than ten seconds is abandoned:
 // its pod gets an error, one goroutine remains until the call ends, and other pods are not
 // affected. A value that the kernel refuses is an error that names the file; the other
 // values are written all the same. Node-wide limits that cannot be enforced are retried with
@@ -63,7 +63,7 @@
 //	m, err := cgroups.New(cgroups.Config{Driver: cgroups.Systemd, Units: cgroups.SystemdUnits{Version: cgroups.V2}})
 //
 // The calls of that library have no deadline; a Manager waits for them no longer
-// than Config.CallTimeout. SystemdUnits exists only on Linux.
+// than ten seconds. SystemdUnits exists only on Linux.
 //
 // Tier: beta.
 package cgroups

@@ -27,7 +27,7 @@ const (
 // Units creates and removes slices of systemd. Its methods get the name of a unit
 // and of the slice above it, such as kubepods-burstable.slice. They may be called
 // from any goroutine and may block; a Manager abandons a call after
-// Config.CallTimeout.
+// ten seconds.
 type Units interface {
 	// Start creates the slice unit below the slice parent. A slice that exists is
 	// not changed.

@@ -18,7 +18,7 @@ func newCalls(timeout time.Duration, met *metrics) *kernel.Calls {
 // FS is the part of a file system that this package uses. Paths are absolute.
 // Errors are those of the system calls: errors.Is distinguishes fs.ErrNotExist and
 // syscall numbers. Methods are called from any goroutine, and may hang: a
-// Manager waits no longer than Config.CallTimeout.
+// Manager waits no longer than ten seconds.
 type FS interface {
 	Read(path string) ([]byte, error)
 	// Write writes value to an existing file in one call: the kernel takes each

@@ -168,7 +168,7 @@ func (h Host) driver(ctx context.Context) (*driver, error) {
 	if fsys == nil {
 		fsys = osFS{}
 	}
-	f := files{Calls: newCalls(Config{}.withDefaults().CallTimeout, met), fs: fsys}
+	f := files{Calls: newCalls(callTimeout, met), fs: fsys}
 	on, err := detect(ctx, f, 0)
 	if err != nil {
 		return nil, err

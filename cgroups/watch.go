@@ -106,7 +106,7 @@ func (w *watch) arm(ctx context.Context) error {
 	return nil
 }
 
-// signal registers one signal, within Config.CallTimeout. A kernel without the file
+// signal registers one signal, within ten seconds. A kernel without the file
 // gives ErrUnsupported.
 func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
 	// The answer may arrive after the call was abandoned. The later of the two, the

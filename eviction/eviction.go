@@ -78,25 +78,26 @@ type Config struct {
 	// IgnoreLimits turns off evictions by limits of local storage.
 	IgnoreLimits bool
 
-	// StatsTimeout and ReclaimTimeout end the context of a call. A call that ignores its
-	// context delays only its own lane.
-	StatsTimeout   time.Duration // of a call of Stats; 10s
-	ReclaimTimeout time.Duration // of a call of Reclaim; 1m
-	Records        int           // of decisions that are kept; 64
+	Records int // of decisions that are kept; 64
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
+
+// The contexts of calls end after these times. A call that ignores its context delays only its own
+// lane.
+const (
+	statsTimeout   = 10 * time.Second // of a call of Stats: as long as the default interval
+	reclaimTimeout = time.Minute      // of a call of Reclaim: removing a large image takes many seconds
+)
 
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		field *time.Duration
 		def   time.Duration
 	}{
-		{&c.Interval, 10 * time.Second},     // the kubelet's monitoring interval
-		{&c.Transition, 5 * time.Minute},    // its evictionPressureTransitionPeriod
-		{&c.StatsTimeout, 10 * time.Second}, // no figure is worth more than an interval
-		{&c.ReclaimTimeout, time.Minute},    // removing a large image takes many seconds
+		{&c.Interval, 10 * time.Second},  // the kubelet's monitoring interval
+		{&c.Transition, 5 * time.Minute}, // its evictionPressureTransitionPeriod
 	} {
 		if *d.field == 0 {
 			*d.field = d.def
@@ -138,7 +139,7 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"Interval", c.Interval}, {"Transition", c.Transition}, {"StatsTimeout", c.StatsTimeout}, {"ReclaimTimeout", c.ReclaimTimeout},
+		{"Interval", c.Interval}, {"Transition", c.Transition},
 	} {
 		require(d.value > 0, "field Config.%s is %v; want a positive duration", d.name, d.value)
 	}

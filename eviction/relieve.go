@@ -169,9 +169,9 @@ func (l *lane) steps(s rank.Signal) []step {
 	}
 }
 
-// step runs one step, within Config.ReclaimTimeout.
+// step runs one step, within reclaimTimeout.
 func (l *lane) step(ctx context.Context, s step) error {
-	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.ReclaimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reclaimTimeout)
 	defer cancel()
 	return wrap("remove "+s.name, s.do(ctx))
 }

@@ -72,10 +72,10 @@ func (o observations) add(s rank.Signal, v *rank.Observation) {
 	}
 }
 
-// read reads the lane's signals from Stats, within Config.StatsTimeout. It returns the readable
+// read reads the lane's signals from Stats, within statsTimeout. It returns the readable
 // ones together with the error.
 func (l *lane) read(ctx context.Context) (observations, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
 	out := observations{}
 	if l.own != nil {
@@ -170,7 +170,7 @@ func (l *lane) usage(ctx context.Context, pods []*v1.Pod) (map[types.UID]*rank.U
 // candidates returns the pods with their usage, in the order of pods. An unknown Usage is nil.
 // After an error, some may be missing.
 func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
 	usage, err := l.usage(ctx, pods)
 	if err == nil && usage == nil && len(pods) > 0 {

@@ -37,9 +37,14 @@ const (
 	ofBody = 5
 )
 
-// minBudget is the minimum for MaxIncoming and MaxOutgoing: one client's share must have space
-// for the largest body and object.
-const minBudget = 4 * (ofBody*maxBody + 1<<20)
+// What all clients together may have. One client may have a quarter, which has to be enough for the
+// largest body and object.
+const (
+	maxRequests = 200                          // concurrent requests without watches and streams
+	maxStreams  = 200                          // concurrent logs, exec and so on
+	maxIncoming = 4 * (ofBody*maxBody + 1<<20) // bytes of requests that are being read or decoded
+	maxOutgoing = maxIncoming                  // bytes of answers that are being encoded or sent
+)
 
 // pools have the slots and bytes that requests take. Each client may have at most a quarter of a
 // pool.
@@ -49,9 +54,9 @@ type pools struct {
 	outgoing                   *httpbound.Pool // bytes of answers until their clients have read them
 }
 
-func newPools(c Config) pools {
+func newPools(maxWatches int) pools {
 	quarter := func(n int) *httpbound.Pool { return httpbound.NewPool(n, n/4) }
-	return pools{quarter(c.MaxRequests), quarter(c.MaxWatches), quarter(c.MaxStreams), quarter(c.MaxIncoming), quarter(c.MaxOutgoing)}
+	return pools{quarter(maxRequests), quarter(maxWatches), quarter(maxStreams), quarter(maxIncoming), quarter(maxOutgoing)}
 }
 
 // checkHead rejects a head that is too long to be parsed.

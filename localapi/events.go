@@ -88,6 +88,9 @@ func (s *Server) trimEvents() {
 	s.trim()
 }
 
+// eventTime is how long events are kept, as the API server's --event-ttl.
+const eventTime = time.Hour
+
 // bound calls trim if there are too many events, or if no timer runs for the oldest. s.mu is
 // held.
 func (s *Server) bound() {
@@ -107,7 +110,7 @@ func (s *Server) trim() {
 	}
 	slices.SortFunc(list, func(a, b *v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
 	old := 0
-	for old < len(list) && time.Since(lastSeen(list[old])) >= s.cfg.EventTime {
+	for old < len(list) && time.Since(lastSeen(list[old])) >= eventTime {
 		old++
 	}
 	gone := list[:old]
@@ -132,7 +135,7 @@ func (s *Server) trim() {
 	}
 	if len(list) > 0 {
 		oldest := slices.MinFunc(list, func(a, b *v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
-		s.expiry = time.AfterFunc(max(s.cfg.EventTime-time.Since(lastSeen(oldest)), time.Second), s.trimEvents)
+		s.expiry = time.AfterFunc(max(eventTime-time.Since(lastSeen(oldest)), time.Second), s.trimEvents)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Server) answer(w http.ResponseWriter, q *query, code int, o object) err
 // taken from the pool for answers until the client has read them. Lists in JSON and protobuf are
 // encoded one object at a time.
 func (s *Server) send(w http.ResponseWriter, q *query, code int, objects []object, m metav1.ListMeta, single bool) error {
-	cost := min(q.accept.cost(objects), int64(s.cfg.MaxOutgoing/4)) // one client may have a quarter
+	cost := min(q.accept.cost(objects), int64(maxOutgoing/4)) // one client may have a quarter
 	if !s.pools.outgoing.Take(q.client, cost) {
 		return tooMany("there are too many bytes of answers that nobody has read")
 	}

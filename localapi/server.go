@@ -41,16 +41,11 @@ type Config struct {
 	// Version is the Kubernetes version that the server reports.
 	Version version.Info
 
-	MaxObjects int           // limit of stored objects; 10,000
-	MaxEvents  int           // limit of events; the oldest are removed; 2,000
-	EventTime  time.Duration // how long events are kept; 1h
-	// A user may have a quarter of each of these limits, and all users outside of GroupAdmin
-	// together three quarters. A part is reserved for root (see Root).
-	MaxRequests int // concurrent requests without watches and streams; 200
-	MaxWatches  int // concurrent watches; 500
-	MaxStreams  int // concurrent logs, exec and so on; 200
-	MaxIncoming int // bytes of requests that are being read or decoded; 64 MiB, which is also the minimum
-	MaxOutgoing int // bytes of answers that are being encoded or sent; 64 MiB, which is also the minimum
+	MaxObjects int // limit of stored objects; 10,000
+	MaxEvents  int // limit of events; the oldest are removed; 2,000
+	// MaxWatches is the limit of concurrent watches; 500. A user may have a quarter, and all users
+	// outside of GroupAdmin together three quarters. A part is reserved for root (see Root).
+	MaxWatches int
 
 	Timeout        time.Duration // of a request that is neither a watch nor a stream; 60s
 	ReaderPatience time.Duration // how long a client may read nothing of an answer; 30s
@@ -62,8 +57,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		field *int
 		def   int
-	}{{&c.MaxObjects, 10_000}, {&c.MaxEvents, 2000}, {&c.MaxRequests, 200}, {&c.MaxWatches, 500}, {&c.MaxStreams, 200},
-		{&c.MaxIncoming, minBudget}, {&c.MaxOutgoing, minBudget}} {
+	}{{&c.MaxObjects, 10_000}, {&c.MaxEvents, 2000}, {&c.MaxWatches, 500}} {
 		if *f.field == 0 {
 			*f.field = f.def
 		}
@@ -71,7 +65,7 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		field *time.Duration
 		def   time.Duration
-	}{{&c.EventTime, time.Hour}, {&c.Timeout, time.Minute}, {&c.ReaderPatience, 30 * time.Second}} {
+	}{{&c.Timeout, time.Minute}, {&c.ReaderPatience, 30 * time.Second}} {
 		if *f.field == 0 {
 			*f.field = f.def
 		}
@@ -94,19 +88,11 @@ func (c Config) validate() error {
 		name string
 		n    int64
 	}{
-		{"MaxObjects", int64(c.MaxObjects)}, {"MaxEvents", int64(c.MaxEvents)}, {"MaxRequests", int64(c.MaxRequests)}, {"MaxWatches", int64(c.MaxWatches)},
-		{"MaxStreams", int64(c.MaxStreams)}, {"EventTime", int64(c.EventTime)}, {"Timeout", int64(c.Timeout)}, {"ReaderPatience", int64(c.ReaderPatience)},
+		{"MaxObjects", int64(c.MaxObjects)}, {"MaxEvents", int64(c.MaxEvents)}, {"MaxWatches", int64(c.MaxWatches)},
+		{"Timeout", int64(c.Timeout)}, {"ReaderPatience", int64(c.ReaderPatience)},
 	} {
 		if f.n < 0 {
 			errs = append(errs, fmt.Errorf("field Config.%s is %d; want a positive number", f.name, f.n))
-		}
-	}
-	for _, f := range []struct {
-		name string
-		n    int
-	}{{"MaxIncoming", c.MaxIncoming}, {"MaxOutgoing", c.MaxOutgoing}} {
-		if f.n < minBudget {
-			errs = append(errs, fmt.Errorf("field Config.%s is %d; want at least %d", f.name, f.n, minBudget))
 		}
 	}
 	return errors.Join(errs...)
@@ -159,7 +145,7 @@ func New(cfg Config) (*Server, error) {
 	kinds := newKinds()
 	s := &Server{
 		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
-		pools:  newPools(cfg),
+		pools:  newPools(cfg.MaxWatches),
 		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), later: make(chan struct{}, 1),
 		shown: map[string]map[*kind]map[key]object{}, correlator: correlate.New(cfg.MaxEvents), series: map[correlate.Series]string{},
 	}

@@ -39,7 +39,6 @@ type Config struct {
 
 	// Timeouts of the plugins' calls. A call that does not return within 5 s after
 	// its timeout is abandoned: no other call is made for its ID until it returns.
-	PlanTimeout     time.Duration // 10s
 	SetUpTimeout    time.Duration // 2m
 	TearDownTimeout time.Duration // 1m
 	CheckTimeout    time.Duration // 30s
@@ -101,7 +100,6 @@ func (c Config) withDefaults() (Config, error) {
 		value *time.Duration
 		other time.Duration
 	}{
-		{"PlanTimeout", &c.PlanTimeout, 10 * time.Second},
 		{"SetUpTimeout", &c.SetUpTimeout, 2 * time.Minute},
 		{"TearDownTimeout", &c.TearDownTimeout, time.Minute},
 		{"CheckTimeout", &c.CheckTimeout, 30 * time.Second},

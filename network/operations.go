@@ -134,10 +134,13 @@ func inTheWay(path string) error {
 	return Errorf(FailedPrecondition, "something that is not this network's is at %s; remove it first", path)
 }
 
+// planTimeout is the deadline of a plugin's Plan, which makes nothing.
+const planTimeout = 10 * time.Second
+
 // planNow calls the plugin's Plan, and creates the record.
 func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 	p := e.plugin
-	planned, late := call(n, p.who(), "plan", n.cfg.PlanTimeout, func(ctx context.Context) ([]byte, error) {
+	planned, late := call(n, p.who(), "plan", planTimeout, func(ctx context.Context) ([]byte, error) {
 		saved, err := p.Plan(ctx, clone(a))
 		return append([]byte(nil), saved...), err
 	})
@@ -155,7 +158,7 @@ func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 			}
 			recorded()
 			n.takeBack(e)
-		}}, lateError(p.who(), "plan", n.cfg.PlanTimeout)
+		}}, lateError(p.who(), "plan", planTimeout)
 	}
 	if planned.err != nil {
 		return nil, planned.err

@@ -11,6 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -79,7 +80,7 @@ func (b *Builder) pods() agent.Pods {
 		p.MemoryQoS = &podspec.MemoryQoS{Throttling: throttling, Reserve: reserve, PageSize: int64(os.Getpagesize())}
 	}
 	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
-		p.MaxCrashBackoff = d.Duration
+		p.CrashBackoff = podruntime.DoublingBackoff{Max: d.Duration}
 	}
 	return p
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podruntime"
 )
 
 // What is configured reaches the agent.
@@ -67,7 +68,7 @@ failSwapOn: false
 		{"ClusterDNS", strings.Join(cfg.DNS.ClusterDNS, " "), "10.0.0.10"},
 		{"ResolvConf", cfg.DNS.ResolvConf, "-"}, // "" asks for none
 		{"SeccompDefault", cfg.Pods.SeccompDefault, true},
-		{"MaxCrashBackoff", cfg.Pods.MaxCrashBackoff, 9 * time.Second},
+		{"CrashBackoff", cfg.Pods.CrashBackoff, podruntime.DoublingBackoff{Max: 9 * time.Second}},
 		{"VerifyPulls", string(cfg.Images.Verify), "NeverVerifyAllowlistedImages"},
 		{"PullAllowlist", strings.Join(cfg.Images.Allowlist, " "), "registry.example/base"},
 		{"NoCPUQuota", cfg.Pods.NoCPUQuota, true},

@@ -121,7 +121,7 @@ func TestHoldOfOnePodLeavesTheOthersAlone(t *testing.T) {
 
 func TestHoldEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, m := holdable(t, true, pleg.Config{HungAfter: 5 * time.Second})
+		f, m := holdable(t, true, pleg.Config{})
 		looks := inspected(f, "a")
 		release := m.Hold("a")
 		f.tell("a")

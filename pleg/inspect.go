@@ -93,7 +93,7 @@ func (m *Manager) later(r *record, wait time.Duration) {
 	})
 }
 
-// Hold postpones inspections of a pod until release is called, at most for Config.HungAfter. A
+// Hold postpones inspections of a pod until release is called, at most for five seconds. A
 // worker holds its pod while it acts on it: it causes most events itself, and one inspection at
 // the end is enough. GetNewerThan still inspects. release may be called more than once.
 func (m *Manager) Hold(uid types.UID) (release func()) {
@@ -108,7 +108,7 @@ func (m *Manager) Hold(uid types.UID) (release func()) {
 	var once sync.Once
 	free := func() { once.Do(func() { m.unhold(r) }) }
 	// A holder that hangs must not hide a container that dies.
-	limit := time.AfterFunc(m.cfg.HungAfter, free)
+	limit := time.AfterFunc(hungAfter, free)
 	return func() {
 		limit.Stop()
 		free()
@@ -163,10 +163,10 @@ func (m *Manager) beginAt(r *record, now time.Time) {
 // the call of the runtime.
 func (m *Manager) fly(r *record, f *flight) {
 	defer m.wg.Done()
-	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.InspectTimeout)
+	ctx, cancel := context.WithTimeout(m.ctx, inspectTimeout)
 	defer cancel()
 	// Do not wait for a call that ignores its deadline.
-	giveUp := time.AfterFunc(m.cfg.InspectTimeout+slowAfter, func() {
+	giveUp := time.AfterFunc(inspectTimeout+slowAfter, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.land(r, f, nil, fmt.Errorf("inspection of pod %s did not end: %w", r.uid, context.DeadlineExceeded))
@@ -247,7 +247,7 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 	if m.ctx.Err() != nil {
 		return
 	}
-	if time.Since(f.began) >= m.cfg.HungAfter && r.hungSince.IsZero() {
+	if time.Since(f.began) >= hungAfter && r.hungSince.IsZero() {
 		r.hungSince = f.began
 	}
 	if r.failures == 0 {

@@ -33,33 +33,24 @@ type Runtime interface {
 type Config struct {
 	Runtime Runtime
 
-	Relist         time.Duration // between relists without an event stream; 1s
-	MaxRelist      time.Duration // the longest between relists with one; 5m
-	ListTimeout    time.Duration // of one relist; 1m
-	InspectTimeout time.Duration // of one inspection; 30s
-	HungAfter      time.Duration // when an inspection counts as hung; 5s
-	UnhealthyAfter time.Duration // when a runtime that does not list is unhealthy; 3m
-	Inspections    int           // at a time; those older than 1s do not count; 8
+	Relist      time.Duration // between relists without an event stream; 1s
+	Inspections int           // at a time; those older than 1s do not count; 8
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
+const (
+	maxRelist      = 5 * time.Minute  // the longest time between relists with an event stream: the kubelet's
+	listTimeout    = time.Minute      // of one relist; lists of many thousand pods take seconds
+	inspectTimeout = 30 * time.Second // of one inspection
+	hungAfter      = 5 * time.Second  // an inspection that takes longer counts as hung
+	unhealthyAfter = 3 * time.Minute  // a runtime without a list for so long is unhealthy: the kubelet's threshold
+)
+
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		field *time.Duration
-		def   time.Duration
-	}{
-		{&c.Relist, time.Second},              // the kubelet's relist period
-		{&c.MaxRelist, 5 * time.Minute},       // the kubelet's, with evented PLEG
-		{&c.UnhealthyAfter, 3 * time.Minute},  // the kubelet's relist threshold
-		{&c.ListTimeout, time.Minute},         // lists of many thousand pods take seconds
-		{&c.InspectTimeout, 30 * time.Second}, // no inspection that works takes so long
-		{&c.HungAfter, 5 * time.Second},       // nor even this
-	} {
-		if *d.field == 0 {
-			*d.field = d.def
-		}
+	if c.Relist == 0 {
+		c.Relist = time.Second // the kubelet's relist period
 	}
 	if c.Inspections == 0 {
 		c.Inspections = 8
@@ -75,13 +66,8 @@ func (c Config) validate() error {
 	if c.Runtime == nil {
 		errs = append(errs, errors.New("Config.Runtime is required"))
 	}
-	for name, d := range map[string]time.Duration{
-		"Relist": c.Relist, "MaxRelist": c.MaxRelist, "ListTimeout": c.ListTimeout,
-		"InspectTimeout": c.InspectTimeout, "HungAfter": c.HungAfter, "UnhealthyAfter": c.UnhealthyAfter,
-	} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("field Config.%s is %v; want a positive duration", name, d))
-		}
+	if c.Relist < 0 {
+		errs = append(errs, fmt.Errorf("field Config.Relist is %v; want a positive duration", c.Relist))
 	}
 	if c.Inspections < 0 {
 		errs = append(errs, fmt.Errorf("Config.Inspections is %d; want a positive number", c.Inspections))
@@ -114,7 +100,7 @@ type Manager struct {
 	slots       *slots.Queue[*record]
 	streaming   bool
 	lastEventAt time.Time
-	// interval doubles up to Config.MaxRelist while relists find no change.
+	// interval doubles up to maxRelist while relists find no change.
 	interval time.Duration // of relists while streaming
 }
 
@@ -174,7 +160,7 @@ func (m *Manager) Events() <-chan Event { return m.out.ch }
 // Listed returns a channel that is closed after the first successful list.
 func (m *Manager) Listed() <-chan struct{} { return m.listed }
 
-// Healthy returns an error if no list has succeeded for Config.UnhealthyAfter; the node is then
+// Healthy returns an error if no list has succeeded for three minutes; the node is then
 // not ready, as in the kubelet. It does not call the runtime and does not block.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
@@ -191,7 +177,7 @@ func (m *Manager) Healthy() error {
 		return nil
 	}
 	// Measured from the first failed relist, since relists are rare while the stream is open.
-	if d := time.Since(m.failingSince); d > m.cfg.UnhealthyAfter {
+	if d := time.Since(m.failingSince); d > unhealthyAfter {
 		err := fmt.Errorf("the container runtime has not listed its pods for %v", d.Round(time.Second))
 		if m.listErr != nil {
 			err = fmt.Errorf("%w: %w", err, m.listErr)
@@ -214,13 +200,13 @@ func (m *Manager) Pods() []observed.Listed {
 	return out
 }
 
-// HungPod is a pod whose inspection has not returned for Config.HungAfter.
+// HungPod is a pod whose inspection has not returned for five seconds.
 type HungPod struct {
 	UID   types.UID
 	Since time.Time
 }
 
-// Hung lists the pods whose inspection has not returned for Config.HungAfter, or was
+// Hung lists the pods whose inspection has not returned for five seconds, or was
 // given up for that reason and has not succeeded since.
 func (m *Manager) Hung() []HungPod {
 	m.mu.Lock()
@@ -231,7 +217,7 @@ func (m *Manager) Hung() []HungPod {
 		if since.IsZero() && r.flight != nil {
 			since = r.flight.began
 		}
-		if !since.IsZero() && time.Since(since) >= m.cfg.HungAfter {
+		if !since.IsZero() && time.Since(since) >= hungAfter {
 			out = append(out, HungPod{UID: r.uid, Since: since})
 		}
 	}

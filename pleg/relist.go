@@ -78,7 +78,7 @@ func (m *Manager) relist(ctx context.Context) {
 	}
 	m.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.ListTimeout)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	// Without the lock: events and queries go on meanwhile.
 	pods, err := m.cfg.Runtime.List(ctx)
 	cancel()
@@ -107,7 +107,7 @@ func (m *Manager) relist(ctx context.Context) {
 		m.met.missed.Add(float64(missed))
 		m.interval = m.cfg.Relist
 	case m.streaming:
-		m.interval = min(2*m.interval, m.cfg.MaxRelist)
+		m.interval = min(2*m.interval, maxRelist)
 	}
 	if first {
 		close(m.listed)

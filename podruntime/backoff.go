@@ -52,10 +52,10 @@ type DoublingBackoff struct {
 // withDefaults makes the zero value the kubelet's policy.
 func (d DoublingBackoff) withDefaults() DoublingBackoff {
 	if d.Max <= 0 {
-		d.Max = defaultMaxCrashBackoff
+		d.Max = 5 * time.Minute
 	}
 	if d.First <= 0 {
-		d.First = defaultCrashBackoff
+		d.First = 10 * time.Second
 	}
 	d.First = min(d.First, d.Max)
 	return d

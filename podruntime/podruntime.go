@@ -169,11 +169,8 @@ type Config struct {
 	// Default: 1. Below 0 it keeps all, and the caller has to remove them.
 	KeepDead int
 
-	// Backoff delays restarts. Nil is the kubelet's DoublingBackoff, with the next two
-	// fields as First and Max.
-	Backoff         Backoff
-	CrashBackoff    time.Duration // before the second restart of a container; 10s
-	MaxCrashBackoff time.Duration // its limit; 5m
+	// Backoff delays restarts. Nil is the kubelet's policy, DoublingBackoff{}.
+	Backoff Backoff
 	// HTTPHook makes the HTTP requests of lifecycle hooks, for pods that the node's
 	// network cannot reach. It has to return when ctx ends. Nil connects from the node.
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
@@ -184,12 +181,6 @@ type Config struct {
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
-
-// The kubelet's crash-loop back-off.
-const (
-	defaultCrashBackoff    = 10 * time.Second
-	defaultMaxCrashBackoff = 5 * time.Minute
-)
 
 // Manager changes pods in the runtime to match their specs.
 type Manager struct {
@@ -213,16 +204,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Lifecycle == nil {
 		cfg.Lifecycle = nobody{}
 	}
-	if cfg.MaxCrashBackoff == 0 {
-		cfg.MaxCrashBackoff = defaultMaxCrashBackoff
-	}
-	// A first delay above the limit would be a mistake that nobody made who set
-	// the limit alone; the kubelet lowers its first delay as well.
-	if cfg.CrashBackoff == 0 {
-		cfg.CrashBackoff = min(defaultCrashBackoff, cfg.MaxCrashBackoff)
-	}
 	if cfg.Backoff == nil {
-		cfg.Backoff = DoublingBackoff{First: cfg.CrashBackoff, Max: cfg.MaxCrashBackoff}
+		cfg.Backoff = DoublingBackoff{}
 	}
 	if cfg.KeepDead == 0 {
 		cfg.KeepDead = 1 // its state and its logs are the pod's
@@ -243,10 +226,6 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if cfg.ContainerLogsDir != "" && !filepath.IsAbs(cfg.ContainerLogsDir) {
 		errs = append(errs, fmt.Errorf("Config.ContainerLogsDir is %q; an absolute path, or none, is required", cfg.ContainerLogsDir))
-	}
-	if cfg.CrashBackoff < 0 || cfg.MaxCrashBackoff < cfg.CrashBackoff {
-		errs = append(errs, fmt.Errorf("Config.CrashBackoff %v and MaxCrashBackoff %v: want positive durations, the second not below the first",
-			cfg.CrashBackoff, cfg.MaxCrashBackoff))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podruntime: %w", err)

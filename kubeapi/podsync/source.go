@@ -36,19 +36,20 @@ type SourceConfig struct {
 	// the server again. With seal.Clear they are stored unencrypted.
 	Seal *seal.Sealer
 
-	Patience  time.Duration // for the server's first answer; 1s
-	Gather    time.Duration // for the objects that a new pod refers to; 2s
-	WipeGrace time.Duration // for pods that a wiped server lacks; 5m
+	Patience time.Duration // for the server's first answer; 1s
 
 	Log *zap.Logger // silent
 }
 
+const (
+	gatherTime = 2 * time.Second // how long a new pod waits for the objects that it refers to
+	wipeGrace  = 5 * time.Minute // how long pods stay that a wiped server lacks
+)
+
 // withDefaults returns a copy in which 0 and nil are replaced.
 func (c SourceConfig) withDefaults() SourceConfig {
-	for d, v := range map[*time.Duration]time.Duration{&c.Patience: time.Second, &c.Gather: 2 * time.Second, &c.WipeGrace: 5 * time.Minute} {
-		if *d == 0 {
-			*d = v
-		}
+	if c.Patience == 0 {
+		c.Patience = time.Second
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -65,10 +66,8 @@ func (c SourceConfig) validate() error {
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("SourceConfig.NodeName is required"))
 	}
-	for name, d := range map[string]time.Duration{"Patience": c.Patience, "Gather": c.Gather, "WipeGrace": c.WipeGrace} {
-		if d < 0 {
-			errs = append(errs, errors.New("SourceConfig."+name+" is "+d.String()+"; want a positive duration"))
-		}
+	if c.Patience < 0 {
+		errs = append(errs, fmt.Errorf("SourceConfig.Patience is %v; want a positive duration", c.Patience))
 	}
 	// A Seal without a Memory has no effect; most likely the Memory was forgotten.
 	if c.Seal != nil && c.Memory == nil {
@@ -161,7 +160,7 @@ type entry struct {
 	due       time.Time
 	delivered bool
 	early     bool      // it is in the server's first answer: it may run since before a restart
-	held      time.Time // the end of WipeGrace, if a wiped server lacks it
+	held      time.Time // the end of wipeGrace, if a wiped server lacks it
 }
 
 // NewSource checks cfg and returns a Source, which Run starts.

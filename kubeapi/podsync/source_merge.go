@@ -35,10 +35,10 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 			e.over = nil // its version is from the lost store
 		}
 		switch {
-		// A second answer of the wiped server does not restart WipeGrace.
+		// A second answer of the wiped server does not restart wipeGrace.
 		case have[k], !e.held.IsZero():
 		case wiped:
-			e.held = time.Now().Add(s.cfg.WipeGrace)
+			e.held = time.Now().Add(wipeGrace)
 			held++
 		default:
 			s.drop(k, e)
@@ -48,7 +48,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	s.changed = s.changed || !s.spoken
 	if held > 0 {
 		s.cfg.Log.Error("API server lost its store or restored a backup; keeping missing pods for a while",
-			zap.Int("pods", held), zap.Duration("for", s.cfg.WipeGrace), zap.String("version", version))
+			zap.Int("pods", held), zap.Duration("for", wipeGrace), zap.String("version", version))
 	}
 	s.wake()
 }
@@ -98,7 +98,7 @@ func (s *Source) set(p *v1.Pod) {
 		e = nil
 	}
 	if e == nil {
-		e = &entry{due: time.Now().Add(s.cfg.Gather), key: itemKey(kindPod, p)}
+		e = &entry{due: time.Now().Add(gatherTime), key: itemKey(kindPod, p)}
 		s.pods[k] = e
 	} else {
 		// The server has the pod again: its store was repaired.

@@ -194,7 +194,7 @@ func TestWhatWaitsInTheFirstAnswer(t *testing.T) {
 				srv.Remove(kubeapi.Pods, "ns", "b")
 				want = "a"
 			}
-			time.Sleep(3 * time.Second) // Gather is over, and the ConfigMap not there
+			time.Sleep(3 * time.Second) // gatherTime is over, and the ConfigMap not there
 			if r.want(t, want); r.partial() {
 				t.Error("still partial with all pods of the server")
 			}

@@ -56,18 +56,12 @@ type Config struct {
 	// MaxImageBytes limits the layers of an image together, unpacked; 256 GiB. Holes of sparse
 	// files count: they take time, though no space.
 	MaxImageBytes int64
-	// MaxLayerEntries limits the entries of a layer; 1,000,000.
-	MaxLayerEntries int64
 	// Reserve is the free space that pulls leave on the file system, in bytes; 256 MiB.
 	Reserve int64
 	// ReserveOf, if set, returns the bytes and inodes that pulls leave free on a file system of
 	// the given size, if that is more than Reserve and 1,024 inodes. An agent with eviction
 	// thresholds for disk returns them here.
 	ReserveOf func(bytes, inodes int64) (int64, int64)
-	// ProgressTimeout ends a download that receives no byte for this long; 5m.
-	ProgressTimeout time.Duration
-	// PullTimeout limits a pull whose caller sets no deadline; 6h.
-	PullTimeout time.Duration
 
 	// Verify, if set, decides whether an image may be used. It gets the image's name without tag,
 	// the digest that the reference resolves to, and the manifest with that digest. Its error
@@ -133,6 +127,12 @@ type Mirror struct {
 	Username, Password string
 }
 
+const (
+	maxLayerEntries = 1_000_000       // of one layer
+	progressTimeout = 5 * time.Minute // ends a download that receives no byte for this long
+	pullTimeout     = 6 * time.Hour   // of a pull whose caller sets no deadline
+)
+
 // keepPartial is how long partial downloads, and layers of failed pulls, are kept for another
 // try.
 const keepPartial = time.Hour
@@ -156,10 +156,7 @@ func (c Config) withDefaults() (Config, error) {
 	number(bad, "UnpackJobs", &c.UnpackJobs, max(2, runtime.NumCPU()))
 	number(bad, "MaxLayerBytes", &c.MaxLayerBytes, 16<<30)
 	number(bad, "MaxImageBytes", &c.MaxImageBytes, 256<<30)
-	number(bad, "MaxLayerEntries", &c.MaxLayerEntries, 1_000_000)
 	number(bad, "Reserve", &c.Reserve, 256<<20)
-	number(bad, "ProgressTimeout", &c.ProgressTimeout, 5*time.Minute)
-	number(bad, "PullTimeout", &c.PullTimeout, 6*time.Hour)
 	// The host of a mirror becomes part of URLs. A user, query or scheme in it would be dropped
 	// or sent to the wrong server.
 	server := func(field, host string, e *Endpoint) {

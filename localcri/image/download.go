@@ -181,7 +181,7 @@ func (d *download) from(ctx context.Context, r *registry, e *endpoint) error {
 		return nil
 	}
 	// The mark in the context removes the size limit of small answers.
-	ctx, w := newWatch(context.WithValue(ctx, blobKey{}, true), r.store.cfg.ProgressTimeout)
+	ctx, w := newWatch(context.WithValue(ctx, blobKey{}, true), progressTimeout)
 	defer w.stop()
 	header := http.Header{}
 	// Range requests are RFC 9110, section 14; the OCI distribution specification

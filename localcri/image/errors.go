@@ -26,7 +26,7 @@ var (
 	// The request, a name or the archive is wrong: another try fails as well.
 	errInvalid = errors.New("invalid")
 	errClosed  = errors.New("image store is not running")
-	// Config.ProgressTimeout, as the cause of a context.
+	// progressTimeout, as the cause of a context.
 	errNoProgress = errors.New("no data received for too long")
 )
 

@@ -259,7 +259,7 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	// of the uncompressed stream.
 	stream := io.TeeReader(&bounded{r: plain, left: s.cfg.MaxLayerBytes, what: "layer"}, sum)
 	out, err := unpack(ctx, filepath.Join(dir, treeDir), filepath.Join(dir, "times"), stream, unpackLimits{
-		bytes: s.cfg.MaxLayerBytes, entries: s.cfg.MaxLayerEntries, space: s.space,
+		bytes: s.cfg.MaxLayerBytes, entries: maxLayerEntries, space: s.space,
 	})
 	if err != nil {
 		return nil, err

@@ -544,7 +544,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 		}
 	}
 	err = r.each(ctx, ends, func(e *endpoint, _ bool) error {
-		b, mediaType, err = e.document(ctx, r.store.cfg.ProgressTimeout, "manifests", ref, acceptManifests, maxManifest)
+		b, mediaType, err = e.document(ctx, progressTimeout, "manifests", ref, acceptManifests, maxManifest)
 		if d := digest(ref); err == nil && d.check() == nil {
 			err = checkBytes(b, d)
 		}
@@ -556,7 +556,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 // config implements source. Configurations are small, so they are read into memory.
 func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err error) {
 	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
-		b, _, err = e.document(ctx, r.store.cfg.ProgressTimeout, "blobs", string(d.Digest), nil, maxConfig)
+		b, _, err = e.document(ctx, progressTimeout, "blobs", string(d.Digest), nil, maxConfig)
 		if err == nil {
 			err = checkBytes(b, d.Digest)
 		}

@@ -201,7 +201,7 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	begin := time.Now()
 	defer func() { s.observe(OpPull, begin, 0, err) }()
 	// An earlier deadline of the caller still applies.
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.PullTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	// The pull also ends with Run.
 	defer context.AfterFunc(s.base, cancel)()

@@ -298,6 +298,9 @@ func (p *Plugin) Plan(ctx context.Context, a network.Attachment) ([]byte, error)
 // hasStatus reports whether a list's version has the verb STATUS, and GC.
 func hasStatus(l *list) bool { return l.version == "1.1.0" }
 
+// statusTimeout is the deadline of STATUS of one plugin.
+const statusTimeout = 10 * time.Second
+
 // ask calls STATUS of the plugins of the list in use, and reports whether to call
 // them again.
 func (p *Plugin) ask(ctx context.Context) (again bool) {
@@ -307,7 +310,7 @@ func (p *Plugin) ask(ctx context.Context) (again bool) {
 	if l == nil || !hasStatus(l) {
 		return false
 	}
-	wait, cancel := context.WithTimeout(ctx, p.cfg.StatusTimeout+grace)
+	wait, cancel := context.WithTimeout(ctx, statusTimeout+grace)
 	defer cancel()
 	keep := func(said error) error { // also if the caller has gone
 		if said != nil {
@@ -321,7 +324,7 @@ func (p *Plugin) ask(ctx context.Context) (again bool) {
 		return said
 	}
 	said, err := p.asks.Do(wait, fmt.Sprintf("%p", l), func() (error, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.StatusTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
 		defer cancel()
 		var left sync.WaitGroup
 		defer left.Wait()
@@ -331,7 +334,7 @@ func (p *Plugin) ask(ctx context.Context) (again bool) {
 	case ctx.Err() != nil && err != nil:
 		return false // the caller does not wait for the answer
 	case err != nil:
-		said = keep(fmt.Errorf("plugins were not done with STATUS within %v: %w", p.cfg.StatusTimeout, err))
+		said = keep(fmt.Errorf("plugins were not done with STATUS within %v: %w", statusTimeout, err))
 	}
 	return said != nil
 }

@@ -53,7 +53,6 @@ type Config struct {
 	AddTimeout     time.Duration // 2 min
 	DelTimeout     time.Duration // 60 s
 	CheckTimeout   time.Duration // 30 s
-	StatusTimeout  time.Duration // 10 s
 	VersionTimeout time.Duration // 10 s
 	GCTimeout      time.Duration // 2 min
 
@@ -90,7 +89,6 @@ func (c Config) withDefaults() (Config, error) {
 		{"AddTimeout", &c.AddTimeout, 2 * time.Minute},
 		{"DelTimeout", &c.DelTimeout, time.Minute},
 		{"CheckTimeout", &c.CheckTimeout, 30 * time.Second},
-		{"StatusTimeout", &c.StatusTimeout, 10 * time.Second},
 		{"VersionTimeout", &c.VersionTimeout, 10 * time.Second},
 		{"GCTimeout", &c.GCTimeout, 2 * time.Minute},
 	} {

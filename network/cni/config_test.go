@@ -11,7 +11,7 @@ import (
 func TestConfig(t *testing.T) {
 	c, err := Config{}.withDefaults()
 	if err != nil || c.ConfDir != "/etc/cni/net.d" || len(c.BinDirs) != 1 || c.BinDirs[0] != "/opt/cni/bin" || c.AddTimeout != 2*time.Minute ||
-		c.DelTimeout != time.Minute || c.CheckTimeout != 30*time.Second || c.StatusTimeout != 10*time.Second || c.VersionTimeout != 10*time.Second || c.GCTimeout != 2*time.Minute {
+		c.DelTimeout != time.Minute || c.CheckTimeout != 30*time.Second || c.VersionTimeout != 10*time.Second || c.GCTimeout != 2*time.Minute {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, bad := range []struct {
