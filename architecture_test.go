@@ -131,6 +131,7 @@ var shared = map[string][]string{
 	"internal/dirwalk":  {"golang.org/x/sys/unix"},
 	"internal/durable":  {"internal/safefile"},
 	"internal/safefile": {"golang.org/x/sys/unix"},
+	"internal/dirwatch": {"github.com/fsnotify/fsnotify", "internal/detached"},
 	"internal/slowfile": {"internal/detached", "internal/safefile"},
 
 	// Namespaces, kept by mounts.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/dirwatch"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -196,12 +197,13 @@ func (d *directory) Name() string { return "file" }
 // error if the first listing fails. deliver is called before Memory is written, so pods do not
 // wait for that disk.
 func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
-	w := newWatcher(d.cfg.Path, d.cfg.Poll, d.cfg.Log)
-	defer w.close()
+	var gone removals
+	w := dirwatch.New(d.notWatched, gone.add)
+	defer w.Close()
 	defer d.notes.begin(ctx)()
 	first := true
 	for {
-		w.arm(ctx)
+		watched := d.cfg.Poll || w.Watch(ctx, filepath.Clean(d.cfg.Path))
 		changed, again := d.scan(ctx)
 		switch {
 		// A scan that was cut short lacks files, which would look like removals.
@@ -216,16 +218,22 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 			first = false
 			d.remember()
 		}
-		if !w.wait(ctx, again) {
+		if !watched {
+			again = min(again, missingPoll)
+		}
+		if !await(ctx, w.Changed(), again) {
 			return nil
 		}
 		// The file's pods go with this snapshot and come with the next one. A
 		// single snapshot would have no difference if the new file says the same.
-		if d.dropReplaced(w.removed) {
+		if d.dropReplaced(gone.take()) {
 			deliver(d.snapshot())
 		}
-		w.removed = nil
 	}
+}
+
+func (d *directory) notWatched(dir string, err error) {
+	d.cfg.Log.Warn("failed to watch directory of manifests; reading it from time to time", zap.String("directory", dir), zap.Error(err))
 }
 
 // set stores the state of a file. It does not touch Memory.

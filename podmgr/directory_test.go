@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // What is on the disk is read by scan; no watching is needed to tell.
@@ -243,40 +241,4 @@ func BenchmarkRescan(b *testing.B) {
 	for b.Loop() {
 		d.scan(b.Context())
 	}
-}
-
-// A directory that was removed and made anew at once may have the inode of the
-// one before, whose watch has gone with it.
-func TestDirectoryMadeAnew(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "manifests")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for range 100 {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		w := newWatcher(path, false, zap.NewNop())
-		defer w.close()
-		w.arm(t.Context())
-		was, err := os.Stat(path)
-		if err := errors.Join(err, os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
-			t.Fatal(err)
-		}
-		if now, err := os.Stat(path); err != nil || !os.SameFile(was, now) {
-			if err := errors.Join(err, os.Remove(path)); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		if !w.wait(ctx, time.Hour) {
-			t.Fatal("nothing is heard of its end")
-		}
-		w.arm(t.Context())
-		replace(t, filepath.Join(path, "a.yaml"), podYAML("a", ""))
-		if !w.wait(ctx, time.Hour) {
-			t.Error("nothing is heard of a file in it")
-		}
-		return
-	}
-	t.Skip("inodes are not used again here")
 }

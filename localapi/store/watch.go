@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/nodewright/nodewright/internal/dirwatch"
 )
 
 // Pauses of Watch.
@@ -24,80 +24,46 @@ const (
 )
 
 // Watch implements Store. It sleeps while nothing happens in the directory. It never returns an
-// error: if the directory is removed, it is looked for every unwatchedPoll until it is back.
-// changed is called on the goroutine of Watch, without the lock.
+// error: a directory that was removed is read again when it is back. changed is called on the
+// goroutine of Watch, without the lock.
 func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
-	return d.follow(ctx, d.watcher(), changed)
+	w := dirwatch.New(nil, nil)
+	defer w.Close()
+	return d.follow(ctx, w, changed)
+}
+
+// watcher is a *dirwatch.Watcher.
+type watcher interface {
+	Watch(ctx context.Context, dirs ...string) bool
+	Changed() <-chan struct{}
 }
 
 func (d *Dir) follow(ctx context.Context, w watcher, changed func([]Document)) error {
-	defer func() { w.close() }()
 	timer := time.NewTimer(burst) // for changes between Load and now
 	defer timer.Stop()
-	started := true // the timer is running for a burst
-	start := func() {
-		if !started {
-			timer.Reset(burst)
-			started = true
-		}
-	}
+	collecting := true // the timer runs for a burst
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.events:
-			start()
-		case err := <-w.lost:
-			_ = err // the next scan finds what was lost
-			start()
-		case <-timer.C:
-			started = false
-			if w.events == nil {
-				// The watch starts before the scan, so that a change in between causes an event.
-				w = d.watcher()
+		case <-w.Changed():
+			if !collecting {
+				timer.Reset(burst)
+				collecting = true
 			}
+		case <-timer.C:
+			collecting = false
+			watched := w.Watch(ctx, d.path) // before the scan, so that a change in between is an event
 			docs, again, err := d.scan()
 			if len(docs) > 0 {
 				changed(docs)
 			}
-			if err != nil { // the directory may be replaced by another one
-				w.close()
-				w = watcher{}
-			}
 			switch {
 			case again:
 				timer.Reset(busyPoll)
-			case w.events == nil:
-				// With events, the timer stays off until the next event.
+			case !watched || err != nil:
 				timer.Reset(unwatchedPoll)
 			}
 		}
-	}
-}
-
-// watcher reports events in a directory. With the zero value there are none.
-type watcher struct {
-	fs     *fsnotify.Watcher
-	events <-chan fsnotify.Event
-	lost   <-chan error // errors; some events may have been lost
-}
-
-// watcher starts to watch the directory. If inotify has no more instances, or the directory does
-// not exist, it returns the zero value, and Watch polls.
-func (d *Dir) watcher() watcher {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return watcher{}
-	}
-	if err := w.Add(d.path); err != nil {
-		_ = w.Close()
-		return watcher{}
-	}
-	return watcher{fs: w, events: w.Events, lost: w.Errors}
-}
-
-func (w *watcher) close() {
-	if w.fs != nil {
-		_ = w.fs.Close()
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // A program that changes files all the time does not keep the changes of others from
@@ -27,19 +25,19 @@ func TestFollowWhileEventsGoOn(t *testing.T) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer stop()
-		events := make(chan fsnotify.Event)
+		events := make(chan struct{})
 		running.Go(func() {
 			for ctx.Err() == nil {
 				time.Sleep(burst / 2)
 				select {
-				case events <- fsnotify.Event{}:
+				case events <- struct{}{}:
 				case <-ctx.Done():
 				}
 			}
 		})
 		reported := make(chan []Document, 1)
 		running.Go(func() {
-			_ = d.follow(ctx, watcher{events: events}, func(docs []Document) { reported <- docs })
+			_ = d.follow(ctx, busy(events), func(docs []Document) { reported <- docs })
 		})
 		select {
 		case docs := <-reported:
@@ -51,3 +49,9 @@ func TestFollowWhileEventsGoOn(t *testing.T) {
 		}
 	})
 }
+
+// busy is a watched directory with events.
+type busy chan struct{}
+
+func (busy) Watch(context.Context, ...string) bool { return true }
+func (b busy) Changed() <-chan struct{}            { return b }

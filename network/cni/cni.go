@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/dirwatch"
 	"github.com/nodewright/nodewright/internal/hostports"
 	"github.com/nodewright/nodewright/network"
 )
@@ -126,11 +127,11 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 // when ctx ends, and then holds no host ports any more. It must be called once.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	p.changed.Store(&changed)
-	w := newWatcher(p.cfg.Log)
-	defer w.close()
+	w := dirwatch.New(p.notWatched, nil)
+	defer w.Close()
 	defer p.ports.Close()
 	loop{
-		events: w.events,
+		events: w.Changed(),
 		failed: p.failed,
 		load:   func(ctx context.Context) loaded { return p.watchAndLoad(ctx, w) },
 		ask:    p.ask,
@@ -138,14 +139,18 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
+func (p *Plugin) notWatched(dir string, err error) {
+	p.cfg.Log.Warn("failed to watch directory; reading it from time to time", zap.String("directory", dir), zap.Error(err))
+}
+
 // watchAndLoad reads the directories once they are watched. The directories of
 // plugins' files are known only then, so that it may read again.
-func (p *Plugin) watchAndLoad(ctx context.Context, w *watcher) loaded {
+func (p *Plugin) watchAndLoad(ctx context.Context, w *dirwatch.Watcher) loaded {
 	var r loaded
 	var watched bool
 	var subs []string
 	for range 3 {
-		watched = w.arm(ctx, slices.Concat([]string{p.cfg.ConfDir}, p.cfg.BinDirs, subs))
+		watched = w.Watch(ctx, slices.Concat([]string{p.cfg.ConfDir}, p.cfg.BinDirs, subs)...)
 		next, ok := p.load(ctx)
 		if !ok || !slices.ContainsFunc(next, func(dir string) bool { return !slices.Contains(subs, dir) }) {
 			break

@@ -158,34 +158,3 @@ func TestReadinessDoesNotFlip(t *testing.T) {
 		t.Errorf("not ready %d times", flips)
 	}
 }
-
-// Events that the kernel could not keep have everything read again.
-func TestOverflowReadsAgain(t *testing.T) {
-	r := newRig(t, false)
-	w := newWatcher(r.cfg.Log)
-	defer w.close()
-	if !w.arm(t.Context(), []string{r.conf}) {
-		t.Fatal("not watched")
-	}
-	w.fs.Errors <- errors.New("queue overflow")
-	<-w.events
-}
-
-func TestWhatCannotBeWatchedIsSaidOnce(t *testing.T) {
-	r := newRig(t, false)
-	w := newWatcher(r.cfg.Log)
-	if !w.arm(t.Context(), []string{r.conf}) {
-		t.Fatal("not watched")
-	}
-	if err := w.fs.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if w.arm(t.Context(), []string{r.conf}) {
-			t.Error("watched by what is closed")
-		}
-	}
-	if n := r.logs.FilterMessageSnippet("failed to watch").Len(); n != 1 {
-		t.Errorf("said %d times", n)
-	}
-}
