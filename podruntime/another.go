@@ -20,8 +20,9 @@ import (
 // contradicts itself would be asked as fast as it answers. This file is about what precedes the
 // next attempt.
 
-// anotherSandbox returns an error while the previous sandbox may still run. If that sandbox
-// vanished, or failed soon after it was made, the next attempt has to wait, too.
+// anotherSandbox returns an error while the previous sandbox may still run. It also returns an
+// error, with the time of the next attempt, if that sandbox vanished or failed soon after it was
+// made.
 func (s *syncing) anotherSandbox(ctx context.Context) error {
 	last := s.m.runs.newest(s.pod.UID, "")
 	if last.State != started || s.obs.ObservedAt.Before(last.Since) {
@@ -52,7 +53,9 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 	return errors.Join(found(s.m.rt.StopPodSandbox(ctx, last.ID)), found(s.m.rt.RemovePodSandbox(ctx, last.ID)))
 }
 
-// struckSandbox counts a failure, once for each sandbox unless it runs.
+// struckSandbox counts a failure of the sandbox last and returns err as an error with the time of
+// the next attempt; nil if the next attempt may be made now. The failure of a sandbox is counted
+// once. With runs, which means that the runtime says that the sandbox is ready, every call counts.
 func (s *syncing) struckSandbox(last *run, runs bool, err error) error {
 	if !runs && !last.Next.IsZero() {
 		return nil // it has waited for this
@@ -65,7 +68,8 @@ func (s *syncing) struckSandbox(last *run, runs bool, err error) error {
 	return err
 }
 
-// strike counts that a look contradicted a run: see [run.strike]. A wait is for err.
+// strike calls [run.strike] for the run with last's ID and returns the result. If it is an error,
+// err becomes the run's Err.
 func (s *syncing) strike(last *run, must bool, err error) (wait error) {
 	s.m.runs.see(s.pod.UID, func(p *podRuns) {
 		if r := p.byID(last.ID); r != nil {
@@ -77,8 +81,8 @@ func (s *syncing) strike(last *run, must bool, err error) (wait error) {
 	return wait
 }
 
-// found returns nil for NotFound, and any other err as it is: to stop or remove an object that
-// does not exist is no failure.
+// found returns nil if err is NotFound, and else err: the stop or removal of an object that does
+// not exist is no failure.
 func found(err error) error {
 	if cri.IsNotFound(err) {
 		return nil
@@ -86,8 +90,9 @@ func found(err error) error {
 	return err
 }
 
-// again returns an error while an instance that the runtime said it had ended may not be ended
-// again. what names it in the error.
+// again returns an error while the next attempt to stop an instance has to wait. The wait begins
+// when the runtime confirms a stop and the instance still runs afterwards. what is the name of the
+// instance in the error.
 func (s *syncing) again(id, what string) (err error) {
 	if slices.Contains(s.broken, id) {
 		s.m.runs.see(s.pod.UID, func(p *podRuns) { err = p.again(id, what, time.Now()) })
@@ -95,8 +100,9 @@ func (s *syncing) again(id, what string) (err error) {
 	return err
 }
 
-// another returns an error while the previous instance of a container may still run. If that
-// instance vanished or never ran, the next attempt has to wait, too.
+// another returns an error while the previous instance of a container may still run. It also
+// returns an error, with the time of the next attempt, if that instance vanished or did not run
+// although its start succeeded.
 func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	last := s.m.runs.newest(s.pod.UID, c.Name)
 	if last.State != started || !slices.Contains(s.broken, last.ID) {

@@ -9,15 +9,15 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Backoff is the policy for restarts of containers in a crash loop. Its methods must depend
-// on their argument alone: they may be called more than once for a crash, also after a
-// restart of the agent. They may be called from any goroutine.
+// Backoff is the policy for restarts of containers in a crash loop. The result of a method must
+// depend on the argument alone, since a method may be called more than once for a crash, also after
+// a restart of the agent. The methods may be called from any goroutine.
 type Backoff interface {
 	// Delay returns the time from the container's end to its restart. With 0 or less
 	// it is restarted at once.
 	Delay(c Crash) time.Duration
-	// Recovered reports that the container ran well before this crash, which is then
-	// the first of a new crash loop.
+	// Recovered reports that the container ran well before this crash. The crash is then the first
+	// of a new crash loop.
 	Recovered(c Crash) bool
 }
 
@@ -82,21 +82,21 @@ func (d DoublingBackoff) Recovered(c Crash) bool {
 // ConstantBackoff waits equally long before every restart, the first included.
 type ConstantBackoff time.Duration
 
-// Delay is the constant.
+// Delay returns b for every crash.
 func (b ConstantBackoff) Delay(Crash) time.Duration { return time.Duration(b) }
 
-// Recovered is always false: nothing depends on it.
+// Recovered returns false: the delay does not depend on the length of the crash loop.
 func (b ConstantBackoff) Recovered(Crash) bool { return false }
 
 // ByExitCode chooses a policy by the exit code of the last instance. A nil
 // Default is the kubelet's, DoublingBackoff{}.
 type ByExitCode struct {
-	// Codes has the policies of single exit codes; a nil one counts as missing.
-	Codes   map[int32]Backoff // not to be changed any more
+	// Codes has policies by exit code. A nil policy counts as missing.
+	Codes   map[int32]Backoff // must not change after New
 	Default Backoff
 }
 
-// of chooses the policy for a crash.
+// of returns the policy for a crash: the one of its exit code, or the default.
 func (b ByExitCode) of(c Crash) Backoff {
 	if c.ExitCode != nil {
 		if p := b.Codes[*c.ExitCode]; p != nil {
@@ -112,5 +112,5 @@ func (b ByExitCode) of(c Crash) Backoff {
 // Delay returns the delay by the exit code's policy.
 func (b ByExitCode) Delay(c Crash) time.Duration { return b.of(c).Delay(c) }
 
-// Recovered returns the result of the exit code's policy.
+// Recovered returns what the exit code's policy returns.
 func (b ByExitCode) Recovered(c Crash) bool { return b.of(c).Recovered(c) }

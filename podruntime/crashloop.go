@@ -11,20 +11,19 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// crashLoop is what there is to know of a container that keeps ending. How long its restarts
-// are delayed is for the policy to say; here is what that goes by. Zero means that nothing is
-// known.
+// crashLoop is what the Manager knows of the crash loop of a container. The [Backoff] computes the
+// delay of the next restart from it. The zero value means that nothing is known.
 type crashLoop struct {
-	definition string // a change of it is a new attempt
-	// restarts counts those in this loop; 0 before its first.
+	definition string // result of definitionOf; another definition begins without crashes
+	// restarts is the number of restarts in this loop; 0 before the first.
 	restarts int
 	delay    time.Duration // before the last restart
-	old      string        // ID of an instance of another definition or life: its end delays nothing
-	recalled bool          // it was read from the memory, and no end was compared with it yet
+	old      string        // ID of an instance of another definition or life of the pod: its end delays nothing
+	recalled bool          // the loop was read from Config.Memory and not yet compared with the container's restart count
 }
 
-// definitionOf stands for what a container is made from: name, image and
-// resources.
+// definitionOf returns a hash of what a container is made from: its spec, which [podspec.Hash]
+// covers, with the image and the resources.
 func definitionOf(c *v1.Container) string {
 	// As with the kubelet, an edit of image or resources begins anew: it may be
 	// what mends the container.
@@ -33,8 +32,9 @@ func definitionOf(c *v1.Container) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// heldUntil reports until when a container that ended must wait, and the delay;
-// the zero time means that it may start now.
+// heldUntil returns the time until which the crash-loop back-off holds back the restart of a
+// container, and the delay from the end of last to that time. The zero time means that the
+// container may start now.
 func (m *Manager) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (time.Time, time.Duration) {
 	if last == nil || last.State != observed.Exited {
 		// Only an end is followed by a wait.
@@ -55,8 +55,8 @@ func (m *Manager) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Contain
 	return time.Time{}, 0
 }
 
-// restarted takes note of a restart.
-// It does not write to the memory: saveLoops does, once for each sync.
+// restarted records a restart of the container whose previous instance is last. saveLoops writes
+// the record to Config.Memory, once for each sync.
 func (m *Manager) restarted(pod *v1.Pod, c *v1.Container, last *observed.Container) {
 	if last == nil || last.State != observed.Exited {
 		return
@@ -71,10 +71,11 @@ func (m *Manager) restarted(pod *v1.Pod, c *v1.Container, last *observed.Contain
 	m.runs.change(pod.UID, func(p *podRuns) { p.of(c.Name).loop, p.loops.dirty = l, true })
 }
 
-// delay is what the policy says, at least none.
+// delay returns the policy's delay, or 0 if that is negative.
 func (m *Manager) delay(c Crash) time.Duration { return max(m.cfg.Backoff.Delay(c), 0) }
 
-// crash describes the end of a container.
+// crash returns the argument of the policy's methods for the end of the instance last. Restarts is
+// 0 if the policy says that the container had recovered.
 func (m *Manager) crash(l *crashLoop, pod *v1.Pod, c *v1.Container, last *observed.Container) Crash {
 	crash := Crash{
 		Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last),
@@ -87,8 +88,8 @@ func (m *Manager) crash(l *crashLoop, pod *v1.Pod, c *v1.Container, last *observ
 	return crash
 }
 
-// lifetime is how long an instance ran, by the wall clock of the runtime's
-// times: 0 if it never ran, or if the clock was put back meanwhile.
+// lifetime returns how long an instance ran, from the start and end times of the runtime. It is 0
+// if the instance never ran, or if the wall clock was put back meanwhile.
 func lifetime(c *observed.Container) time.Duration {
 	if c.StartedAt.IsZero() || c.FinishedAt.IsZero() {
 		return 0
@@ -96,8 +97,8 @@ func lifetime(c *observed.Container) time.Duration {
 	return max(c.FinishedAt.Sub(c.StartedAt), 0)
 }
 
-// loop is the container's loop, known in this life of the agent, remembered of an earlier one,
-// or derived; and when the container ended as last.
+// loop returns the crash loop of a container and the time at which its instance last ended. The
+// loop is the one in memory, else the one in Config.Memory, else the result of derive.
 func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (l crashLoop, ended time.Time) {
 	m.recallLoops(pod.UID)
 	m.runs.change(pod.UID, func(p *podRuns) { ended, l = p.ended(last, now), p.of(c.Name).loop })
@@ -120,12 +121,12 @@ func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, n
 	return l, ended
 }
 
-// deriveMost is how many restarts are gone through to find a delay: more than
-// any policy takes to reach its longest.
+// deriveMost is the largest number of restarts from which derive computes a delay. A policy should
+// reach its longest delay with fewer restarts.
 const deriveMost = 64
 
-// derive makes up for what an earlier life of the agent knew: a container that
-// was restarted n times in its life was so in this loop.
+// derive computes the crash loop of a container of which no record is left: it takes all restarts
+// that the runtime has counted to be restarts of this loop.
 func (m *Manager) derive(definition string, pod *v1.Pod, c *v1.Container, last *observed.Container) crashLoop {
 	l := crashLoop{definition: definition}
 	if last.Hash != "" && last.Hash != podspec.Hash(c) {

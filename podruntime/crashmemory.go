@@ -15,7 +15,7 @@ import (
 // Memory stores small values, which survive restarts of the agent. A *checkpoint.Store
 // implements it. Keys are UIDs of pods. Its methods may be called from any goroutine.
 type Memory interface {
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns an error that is fs.ErrNotExist if there is no value of the key.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 	Delete(key string) error
@@ -27,29 +27,28 @@ type Memory interface {
 // few.
 const savePause = 10 * time.Second
 
-// memoryVersion is that of the format below. There are no times in it: a clock
-// that was set between two lives of the agent changes nothing.
+// memoryVersion is the version of the format below. The format has no points in time: a clock that
+// was set while no agent ran changes nothing.
 const memoryVersion = 1
 
 // savedLoops is the record of one pod, in JSON. A record of another version is
 // not read.
 type savedLoops struct {
 	Version int `json:"version"`
-	// Life is the number of the pod's life; earlier builds wrote none.
+	// Life is the number of the pod's life, see [podlife.Life]; earlier builds wrote none.
 	Life       *uint32              `json:"life,omitempty"`
 	Containers map[string]savedLoop `json:"containers"`
 }
 
 type savedLoop struct {
-	// Definition is definitionOf, which may be another one by the time it is
-	// read.
+	// Definition is the result of definitionOf at the time of writing.
 	Definition string `json:"definition"`
 	Restarts   int    `json:"restarts"`
 	// Delay is a duration in Go's form, such as 1m20s.
 	Delay string `json:"delay"`
 }
 
-// encodeLoops writes the loops that have a restart.
+// encodeLoops returns the record of a pod with the loops that have a restart.
 func encodeLoops(life uint32, loops map[string]crashLoop) ([]byte, error) {
 	s := savedLoops{Version: memoryVersion, Life: &life, Containers: map[string]savedLoop{}}
 	for name, l := range loops {
@@ -61,7 +60,8 @@ func encodeLoops(life uint32, loops map[string]crashLoop) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// decodeLoops reads what encodeLoops wrote. Loops of an earlier life than the given one are over.
+// decodeLoops decodes what encodeLoops returned. It returns no loops if the record is of an earlier
+// life of the pod than life.
 func decodeLoops(b []byte, life uint32) (map[string]crashLoop, error) {
 	var s savedLoops
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -89,16 +89,16 @@ func decodeLoops(b []byte, life uint32) (map[string]crashLoop, error) {
 	return loops, nil
 }
 
-// savedState is how the record of a pod's crash loops differs from what is in memory.
+// savedState says what Config.Memory has of a pod's crash loops.
 type savedState struct {
-	loaded bool      // the memory was asked
-	saved  bool      // the memory has something
-	dirty  bool      // the memory has something else
-	last   time.Time // the last attempt to write it
+	loaded bool      // Config.Memory was read
+	saved  bool      // Config.Memory may have a record
+	dirty  bool      // the loops in memory have changed since the last write
+	last   time.Time // of the last attempt to write the record
 }
 
-// recallLoops reads what an earlier life of the agent knew of a pod. What cannot be read counts
-// as nothing.
+// recallLoops reads the crash loops of a pod from Config.Memory, once in a process. A record that
+// cannot be read counts as missing.
 func (m *Manager) recallLoops(uid types.UID) {
 	loaded := m.cfg.Memory == nil
 	life := uint32(0)
@@ -128,9 +128,9 @@ func (m *Manager) recallLoops(uid types.UID) {
 	})
 }
 
-// saveLoops writes what has changed for a pod, if the last time is a while ago; the
-// next call comes with the next restart, or with the next look at the pod. A
-// failure is logged and tried again then.
+// saveLoops writes the crash loops of a pod to Config.Memory if they have changed and the last
+// write is at least savePause ago. Each sync calls it: the next one writes what this one did not. A
+// failure is logged.
 func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 	if m.cfg.Memory == nil {
 		return
@@ -170,8 +170,7 @@ func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 	}
 }
 
-// eraseLoops deletes the record of a pod. One that could not be deleted is tried again with
-// Retain.
+// eraseLoops deletes the record of a pod. If that fails, Retain tries again.
 func (m *Manager) eraseLoops(uid types.UID) {
 	err := m.cfg.Memory.Delete(string(uid))
 	m.runs.stay(uid, err != nil)
@@ -180,8 +179,8 @@ func (m *Manager) eraseLoops(uid types.UID) {
 	}
 }
 
-// Retain drops all records of pods for which keep returns false, as Forget does. It is for pods
-// that were removed while no agent ran, or without a call of [Manager.Forget].
+// Retain calls [Manager.Forget] for all pods for which keep returns false. It is for pods that were
+// removed while no agent ran, or without a call of Forget.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	// What is in memory goes first, and its records with it.
 	known, left := m.runs.all()

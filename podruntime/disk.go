@@ -14,16 +14,14 @@ import (
 )
 
 const (
-	// fileTimeout is how long a step of a pod waits for a file system. A disk
-	// answers in milliseconds, in seconds under load.
+	// fileTimeout is how long a call for a pod waits for a file system. A disk answers in
+	// milliseconds, or in seconds under load.
 	fileTimeout = 5 * time.Second
-	// maxHung is how many steps may wait for file systems that do not answer,
-	// a goroutine and a thread each. One pod has no more of them than there are
-	// places.
+	// maxHung is how many calls of all pods may wait for file systems that do not answer. Each takes
+	// a goroutine and a thread. One pod has at most one call for each place.
 	maxHung = 512
-	// maxLogNames is how many names in a directory of logs are looked at: the
-	// kubelet keeps 5 files of a container (containerLogMaxFiles), but a pod
-	// that mounts the directory can make any number.
+	// maxLogNames is how many names of a log directory are read. The kubelet keeps 5 files of a
+	// container (containerLogMaxFiles), but a pod that mounts the directory can make any number.
 	maxLogNames = 10_000
 )
 
@@ -37,17 +35,16 @@ const (
 	inLogs    place = "the log directory"
 )
 
-// onDisk calls f when the pod's earlier call in that place has ended, and
-// returns what it returns. If that has not come by fileTimeout, or ctx ends
-// first, it returns an error; f may go on then, and so must share nothing that
-// changes with the caller.
+// onDisk waits until the pod's earlier call in the same place has ended, calls f, and returns f's
+// results. If f has not returned within fileTimeout, or before ctx ends, onDisk returns an error. f
+// may still run then: it must not use data that the caller changes.
 func onDisk[T any](ctx context.Context, d *detached.Queue, uid types.UID, in place, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("%s did not answer within %v", in, fileTimeout))
 	defer cancel()
 	return detached.Next(ctx, d, string(in)+"/"+string(uid), f)
 }
 
-// below returns the path of a file relative to the directory it is to be in.
+// below returns path relative to dir. It returns an error if path is not below dir.
 func below(dir, path string) (string, error) {
 	rel, err := filepath.Rel(dir, path)
 	if err != nil || dir == "" || !filepath.IsLocal(rel) {

@@ -14,7 +14,8 @@
 //		return err // bears a reason, and when to try again
 //	}
 //
-// [Manager.Kill] ends a pod in order, [Manager.Remove] takes away what it left.
+// [Manager.Kill] stops the containers and sandboxes of a pod in order. [Manager.Remove] removes
+// them.
 //
 // # Resizes
 //
@@ -37,16 +38,15 @@
 // adopted; a container that was created and never started is replaced. Cancelling ctx
 // stops waits and pulls at once, and the next Sync continues from there.
 //
-// The package remembers of each container and sandbox how far its newest attempt is, since
-// when, and whether a look has shown it. A look that contradicts what the runtime said before
-// has the same be done again only after a wait, which doubles from a second to a minute, as
-// after a call that failed.
+// The package remembers the state of the newest instance of each container and sandbox, the time of
+// that state, and whether an observation of the runtime has shown it. If an observation contradicts
+// what the runtime confirmed before, the same call is made again only after a wait, which doubles
+// from a second to a minute. A failed call is repeated after such a wait, too.
 //
 // A container in a crash loop is restarted with the delay that its [Backoff] returns: the
-// kubelet's, or one by exit code, reason or anything else. Delays survive a restart of the
-// agent: they are kept in Config.Memory and, if that is missing or damaged, computed from
-// the restart counts and exit times of the containers. A change of the wall clock never
-// makes a delay longer.
+// kubelet's, or one by exit code, reason or anything else. Delays survive a restart of the agent:
+// they are stored in Config.Memory. Without a readable record they are computed from the restart
+// counts and exit times of the containers. A change of the wall clock never makes a delay longer.
 //
 // Calls for one pod must not overlap; those for different pods may.
 //

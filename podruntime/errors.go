@@ -10,26 +10,26 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// ErrCreateSandbox is wrapped in the error of a sandbox that could not be created.
+// ErrCreateSandbox is wrapped by the error of a sync that could not create a sandbox.
 var ErrCreateSandbox = errors.New("create pod sandbox")
 
 // errUndone marks failures that left the runtime as it was.
 var errUndone = errors.New("nothing was done")
 
-// imageError is an image that cannot be had for now. One that was refused is
-// asked for again soon, whenever the pull itself is repeated: it is known to
-// wait by then, and shown as people look for it, as ImagePullBackOff.
+// imageError is the error of an image that the node does not have and cannot pull for now. After a
+// failed pull, RetryAt is soon, before the pull is repeated: the second try finds that the pull has
+// to wait, and the container is shown with the reason ImagePullBackOff.
 type imageError struct {
 	error
 	again time.Time
 }
 
-// showPullBackOff is the wait before a refused image is asked for again only to
-// find that its pull has to wait.
+// showPullBackOff is the time between a failed pull and the next call of Images.Ensure, which fails
+// with ImagePullBackOff if the pull has to wait.
 const showPullBackOff = time.Second
 
-// newImageError keeps the time of the next try that err bears, if it bears one.
-// Without one the caller decides when to try again.
+// newImageError wraps err, an error of Images.Ensure. If err has no time for the next try, the new
+// error has none either, and the caller decides when to try again.
 func newImageError(err error, now time.Time) *imageError {
 	e := &imageError{error: err}
 	var held interface{ RetryAt() time.Time }
@@ -45,13 +45,12 @@ func newImageError(err error, now time.Time) *imageError {
 func (e *imageError) Unwrap() error      { return e.error }
 func (e *imageError) RetryAt() time.Time { return e.again }
 
-// Is has it match errUndone: an image is no part of what the runtime shows of a
-// pod.
+// Is reports that the error matches errUndone: an observation of a pod does not show images.
 func (e *imageError) Is(target error) bool { return target == errUndone }
 
-const reasonPullBackOff = "ImagePullBackOff" // as package images has it
+const reasonPullBackOff = "ImagePullBackOff" // the reason that package images gives
 
-// crashLoopError is a restart that has to wait.
+// crashLoopError is the error of a restart that has to wait for the crash-loop back-off.
 type crashLoopError struct {
 	name  string
 	pod   string
@@ -59,7 +58,7 @@ type crashLoopError struct {
 	until time.Time
 }
 
-// Error returns the kubelet's text, which people search for.
+// Error returns the kubelet's text, since users search for it.
 func (e *crashLoopError) Error() string {
 	return fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", e.delay, e.name, e.pod)
 }
@@ -67,7 +66,7 @@ func (e *crashLoopError) Reason() string       { return podlife.CrashLoop.Reason
 func (e *crashLoopError) RetryAt() time.Time   { return e.until }
 func (e *crashLoopError) Is(target error) bool { return target == errUndone }
 
-// reasonOf returns the reason of an error. An error without one has the most general reason.
+// reasonOf returns the reason of an error, or the most general reason if the error has none.
 func reasonOf(err error) string {
 	return cmp.Or(podlife.ReasonOf(err), podlife.RunFailed.Reason())
 }
@@ -85,5 +84,5 @@ func causeOf(err error) podlife.Cause {
 	return podlife.Cause{Kind: kindOf(err), Reason: reasonOf(err), Message: callerror.Shown(err)}
 }
 
-// as returns the error of a start with its kind.
+// as returns err with the reason of kind.
 func as(kind podlife.Kind, err error) error { return podlife.WithReason(kind.Reason(), err) }

@@ -10,11 +10,10 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// materialize makes the directories and files that a container needs, the
-// parts of its pod's directory and of that of logs. Containers have some of
-// these files mounted and write to them, and pods that mount those directories
-// may put anything there: no link is followed, nothing that is there is read
-// but what is as long as it ought to be, and what is no file is replaced.
+// materialize makes the directories and files that a container needs, below its pod's directory and
+// the directory of logs. Containers mount some of these files and write to them, and pods that
+// mount the directories may put anything there. So no link is followed, an existing file is read
+// only if its length is the expected one, and anything that is not a regular file is replaced.
 func (s *syncing) materialize(ctx context.Context, plan *podspec.ContainerPlan) error {
 	// Two steps, as logs and the pod's directory may be on different disks, of
 	// which one hangs.
@@ -50,9 +49,8 @@ func (s *syncing) materialize(ctx context.Context, plan *podspec.ContainerPlan) 
 	return err
 }
 
-// makeDir makes a directory below the directory root, which it makes too.
-// What is missing between them gets the same mode, whatever the umask is; what
-// is there stays as it is.
+// makeDir makes the directory d and its missing parents, up to and including root. All that it
+// makes get the mode of d, whatever the umask is. Existing directories stay as they are.
 func makeDir(root string, d podspec.Dir) error {
 	held, err := hold(root, d.Path, d.Mode)
 	if err != nil {
@@ -61,8 +59,8 @@ func makeDir(root string, d podspec.Dir) error {
 	return held.Close()
 }
 
-// hold makes the directory at path below root and holds it, whatever is put at
-// its path meanwhile.
+// hold makes the directory at path below root and returns it open. The open directory stays the
+// same one if something else is put at its path.
 func hold(root, path string, mode fs.FileMode) (*safefile.Dir, error) {
 	rel, err := below(root, path)
 	if err != nil {
@@ -74,9 +72,9 @@ func hold(root, path string, mode fs.FileMode) (*safefile.Dir, error) {
 	return safefile.MakeDir(root, rel, mode)
 }
 
-// writeFile puts a file in place below the directory podDir. One that running
-// containers have mounted stays the same file. One that is to be kept is left
-// alone, if it is a file.
+// writeFile writes the file f below the directory podDir. A file that running containers mount is
+// written in place and stays the same file. If f is to be kept, an existing regular file is left
+// alone.
 func writeFile(podDir string, f podspec.File) error {
 	dir, err := hold(podDir, filepath.Dir(f.Path), 0o750)
 	if err != nil {

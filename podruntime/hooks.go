@@ -13,9 +13,9 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
-// hookLimit ends a hook that nothing else ends. The kubelet has no such limit
-// for postStart, and so leaks those that hang. A preStop hook has its grace
-// period instead, and a sleep its own length.
+// hookLimit is the longest time that a postStart hook may take. The kubelet has no such limit, so a
+// postStart hook that hangs never ends. A preStop hook is limited by the grace period, and a sleep
+// by its own length.
 const hookLimit = 10 * time.Minute
 
 // runHook runs a lifecycle handler: a command, a request, or a sleep. ips are
@@ -45,7 +45,7 @@ func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	}
 }
 
-// execHook runs a command in the container. What it says goes into the log.
+// execHook runs a command in the container. If the command fails, its output goes into the log.
 func (m *Manager) execHook(ctx context.Context, c *v1.Container, id string, e *v1.ExecAction) error {
 	var timeout time.Duration
 	// The runtime ends the command too: the end of a call does not kill what it
@@ -62,14 +62,14 @@ func (m *Manager) execHook(ctx context.Context, c *v1.Container, id string, e *v
 	return nil
 }
 
-// maxHookOutput is how much of each output of a hook's command is used, in bytes: it goes
-// into the log.
+// maxHookOutput is how much of stdout and of stderr of a hook's command is logged, in bytes each.
 const maxHookOutput = 1 << 10
 
-// cut keeps the log readable.
+// cut returns the first maxHookOutput bytes of b.
 func cut(b []byte) []byte { return b[:min(len(b), maxHookOutput)] }
 
-// sleepHook waits. A sleep as long as the grace period has not been cut short.
+// sleepHook waits for d or until ctx ends. A sleep that is as long as the grace period does not
+// count as interrupted.
 func (m *Manager) sleepHook(ctx context.Context, d time.Duration) error {
 	start := time.Now()
 	t := time.NewTimer(d)

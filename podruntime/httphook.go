@@ -15,16 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Limits of HTTP hooks, the kubelet's.
+// Limits of HTTP hooks, with the values of the kubelet.
 const (
 	hookBody      = 10 << 10 // bytes of an answer that are read
 	hookRedirects = 10       // of one request
 )
 
-// httpHook makes a GET request. Any answer is a success, as the kubelet has
-// it. A server that is asked over HTTPS and answers in plain HTTP is asked once
-// more over HTTP, without the Authorization header: what is secret does not
-// travel in the open.
+// httpHook makes a GET request. As in the kubelet, any answer is a success. If a server answers an
+// HTTPS request in plain HTTP, the request is repeated over HTTP without the Authorization header,
+// since the header would be sent unencrypted.
 func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, g *v1.HTTPGetAction) error {
 	req, err := hookRequest(ctx, pod, ips, c, g)
 	if err != nil {
@@ -50,8 +49,8 @@ func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1
 	return nil
 }
 
-// ask makes a request and drops the answer. Redirects are followed, as those of
-// probes are, on the same host only; one to another host is the answer.
+// ask makes a request and drops the answer. As for probes, redirects are followed on the same host
+// only. A redirect to another host counts as the answer.
 func (m *Manager) ask(req *http.Request) error {
 	client := http.Client{
 		// An idle connection would outlive the container that it leads to.
@@ -129,7 +128,7 @@ func hookRequest(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container
 	return req, nil
 }
 
-// hookHost is the host of a hook: its own, or the pod's first address.
+// hookHost returns the host that g names, or the pod's first address if g names none.
 func hookHost(pod *v1.Pod, ips []string, g *v1.HTTPGetAction) (string, error) {
 	switch {
 	case g.Host != "":

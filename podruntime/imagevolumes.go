@@ -8,10 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// imageVolumes makes sure that the images are there which the containers to be
-// started mount as volumes (KEP-4639).
-// Failures are kept by volume, for those containers alone that mount it. It
-// blocks until all pulls have ended.
+// imageVolumes pulls the missing images that the containers to be started mount as volumes
+// (KEP-4639). It blocks until all pulls have ended. Failures are recorded by volume: only the
+// containers that mount the volume fail.
 func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
 	mounted := map[string]bool{}
 	note := func(mounts []v1.VolumeMount) {
@@ -62,7 +61,8 @@ func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
 	s.in.ImageRefs = refs
 }
 
-// imageVolumeErr is why a container cannot have an image volume that it mounts.
+// imageVolumeErr returns the error of the first image volume that a container mounts and whose
+// image could not be pulled; nil if there is none.
 func (s *syncing) imageVolumeErr(c *v1.Container) error {
 	for _, m := range c.VolumeMounts {
 		if err := s.imageErrs[m.Name]; err != nil {

@@ -86,9 +86,9 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	return errors.Join(errs...)
 }
 
-// overdue reports whether a container has been ending for longer than its grace period. Each
-// call of Kill would begin that anew if the first one were not remembered: a sandbox whose
-// containers cannot be stopped would never be.
+// overdue reports whether a container has been ending for longer than its grace period. The grace
+// period begins with the first Kill of the container. If it began anew with each Kill, a sandbox
+// whose containers cannot be stopped would never be stopped.
 func (m *Manager) overdue(uid types.UID, id string, grace time.Duration) (yes bool) {
 	m.runs.see(uid, func(p *podRuns) {
 		r := p.byID(id)
@@ -97,23 +97,23 @@ func (m *Manager) overdue(uid types.UID, id string, grace time.Duration) (yes bo
 	return yes
 }
 
-// turns orders the end of a pod with sidecars: each sidecar waits for the
-// regular containers and for the sidecars that come after it in the spec.
+// turns orders the end of the containers of a pod with sidecars: each sidecar waits for the regular
+// containers and for the sidecars that come after it in the spec.
 type turns struct {
 	// mu guards left. The other maps are complete when newTurns returns.
 	mu   sync.Mutex
-	left map[string]int // instances of a name that have not ended
-	// over has, for each name that runs, a channel that is closed with its last
-	// instance.
+	left map[string]int // by container name, the number of instances that have not ended
+	// over has, for each container that runs, a channel that is closed when its last instance has
+	// ended.
 	over map[string]chan struct{}
-	// waits has the names that end before a sidecar; other containers wait for
-	// nobody.
+	// waits has, by name of a sidecar, the containers that end before it. Other containers do not
+	// wait.
 	waits map[string][]string
 }
 
-// newTurns derives the order from the spec (KEP-753: sidecars end in reverse
-// order, after the regular containers). Without a spec nobody knows which are
-// sidecars, and all containers end at once.
+// newTurns derives the order from the spec (KEP-753: sidecars end in reverse order, after the
+// regular containers). Without a spec it is not known which containers are sidecars, and all
+// containers end at once.
 func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 	t := &turns{left: map[string]int{}, over: map[string]chan struct{}{}, waits: map[string][]string{}}
 	for _, c := range live {
@@ -140,8 +140,8 @@ func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 	return t
 }
 
-// ended notes that one instance of a name has ended, or could not be ended. It
-// is called once for each of the live instances.
+// ended records that one instance of the container name has ended, or could not be ended. It is
+// called once for each of the live instances.
 func (t *turns) ended(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *turns) ended(name string) {
 	}
 }
 
-// await waits until it is name's turn, or the time is over.
+// await blocks until the containers that end before name have ended, limit has passed, or ctx ends.
 func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 	// A nil t is for a container that is killed alone.
 	if t == nil || len(t.waits[name]) == 0 {
@@ -175,8 +175,8 @@ func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 	}
 }
 
-// killContainer runs the preStop hook, waits for its turn and stops the
-// container, all within its grace period.
+// killContainer runs the preStop hook, waits for the containers that end before this one, and stops
+// the container, all within its grace period. A nil t means that there is nothing to wait for.
 func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.Pod, o *observed.Container, why podlife.Cause, message string, t *turns) error {
 	p, c := specOf(pod, o)
 	grace := podlife.Grace(p, c, why)
@@ -219,8 +219,8 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.
 	return nil
 }
 
-// preStop runs the hook and waits for it as long as the grace period allows. A
-// hook that takes longer goes on until the container is gone, which end is told.
+// preStop runs the hook and waits for it as long as the grace period allows. A hook that takes
+// longer goes on until the caller calls end, which it does when the container has stopped.
 func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, grace time.Duration) (end func()) {
 	// The container itself lasts no longer than its grace and the least time
 	// before KILL.
@@ -253,8 +253,9 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	}
 }
 
-// specOf is the part of a container's spec, and of its pod's, that says how it ends. What
-// the pod's spec does not have is on the container's annotations: all, if pod is nil.
+// specOf returns the parts of the specs of a pod and of a container that say how the container
+// ends: grace periods and hooks. If pod is nil or does not have the container, they are read from
+// the annotations of o.
 func specOf(pod *v1.Pod, o *observed.Container) (*v1.Pod, *v1.Container) {
 	if pod == nil {
 		return restoredPod(o), restored(o)
@@ -265,7 +266,7 @@ func specOf(pod *v1.Pod, o *observed.Container) (*v1.Pod, *v1.Container) {
 	return pod, restored(o) // of an older spec
 }
 
-// restoredPod makes up the grace periods of a pod from a container's annotations.
+// restoredPod returns a pod with the grace periods that a container's annotations carry.
 func restoredPod(o *observed.Container) *v1.Pod {
 	period := func(key string) *int64 {
 		n, err := strconv.ParseInt(o.Annotations[key], 10, 64)
@@ -280,11 +281,11 @@ func restoredPod(o *observed.Container) *v1.Pod {
 	return pod
 }
 
-// maxAnnotation is the largest annotation that is decoded, in bytes: the API's
-// limit of all that an object has.
+// maxAnnotation is the largest annotation that is decoded, in bytes. It is the API's limit for all
+// annotations of an object together.
 const maxAnnotation = 256 << 10
 
-// restored makes up the part of a container's spec that its annotations carry.
+// restored returns a container with the part of the spec that the annotations of o carry.
 func restored(o *observed.Container) *v1.Container {
 	c := &v1.Container{
 		Name: o.Name, Image: o.Image,
@@ -381,7 +382,7 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	return err
 }
 
-// podLogs is the directory of a pod's logs, or "" if there is none.
+// podLogs returns the directory of a pod's logs, or "" if it has none.
 func (m *Manager) podLogs(obs *observed.Pod) string {
 	if obs.Name == "" || obs.Namespace == "" {
 		return "" // nothing was there, or it was no pod's
@@ -403,7 +404,7 @@ func (m *Manager) discard(ctx context.Context, uid types.UID, id string) error {
 	return err
 }
 
-// removeContainer removes a dead container and its logs.
+// removeContainer removes a dead container from the runtime, and its logs.
 func (m *Manager) removeContainer(ctx context.Context, uid types.UID, c *observed.Container) error {
 	err := m.discard(ctx, uid, c.ID)
 	if err != nil {
@@ -458,9 +459,8 @@ func (m *Manager) insist(ctx context.Context, remove func() error, containers ..
 	return err
 }
 
-// removeLogs removes a container's log file, what was rotated from it, and the
-// link to it. It goes on when ctx has ended: nobody else removes them while the
-// pod is there.
+// removeLogs removes a container's log file, the files rotated from it, and the link to it. It does
+// so even if ctx has ended, since nothing else removes them before the pod is removed.
 func (m *Manager) removeLogs(ctx context.Context, c *observed.Container) error {
 	root, path := m.cfg.PodLogsDir, filepath.Clean(c.LogPath)
 	if _, err := below(root, path); err != nil {
@@ -477,12 +477,12 @@ func (m *Manager) removeLogs(ctx context.Context, c *observed.Container) error {
 	return err
 }
 
-// podOf is the UID of the pod that a container is labelled with, or "".
+// podOf returns the UID of the pod in the container's labels, or "".
 func podOf(c *observed.Container) types.UID { return types.UID(c.Labels[cri.LabelPodUID]) }
 
-// removeRotated removes a log below root and what was rotated from it. What
-// has such a name but is a directory is nobody's log, and beyond maxLogNames
-// files go with the pod's directory.
+// removeRotated removes the log at path, which is below root, and the files rotated from it. It
+// leaves directories with such names alone. It reads at most maxLogNames names: further files are
+// removed with the pod's directory.
 func removeRotated(root, path string) error {
 	dir, err := openBelow(root, filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,14 +19,14 @@ import (
 //
 //	<ContainerLogsDir>/<pod>_<namespace>_<container>-<ID>.log
 //
-// to their log files, and read from the name whose they are.
+// to their log files, and read the pod and the container from the name.
 const (
 	logLinkSuffix = ".log"
 	maxFileName   = 255 // bytes, of ext4 and most others (path_resolution(7))
 )
 
-// logLink is the path of a container's link, or "" if it has none. A name too
-// long for a file loses its end: mostly of the ID.
+// logLink returns the path of a container's link, or "" if the Manager makes no links. A name that
+// is too long for a file is cut at its end, which is usually in the ID.
 func (m *Manager) logLink(pod, namespace, container, id string) string {
 	name := fmt.Sprintf("%s_%s_%s-%s", pod, namespace, container, id)
 	if m.cfg.ContainerLogsDir == "" || strings.ContainsRune(name, filepath.Separator) {
@@ -36,8 +36,8 @@ func (m *Manager) logLink(pod, namespace, container, id string) string {
 	return filepath.Join(m.cfg.ContainerLogsDir, name+logLinkSuffix)
 }
 
-// linkLog makes the link of a container that was started, if it has a log. One
-// that fails is logged: the container runs all the same.
+// linkLog makes the link of a container that was started, if it has a log. A failure is only
+// logged: the container runs without the link.
 func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 	link := s.m.logLink(s.pod.Name, s.pod.Namespace, container, id)
 	if link == "" || logPath == "" {
@@ -57,8 +57,9 @@ func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 	}
 }
 
-// symlink makes a link to a log below logs. One that is there and leads below logs is of
-// an instance before, whose name lost the same end.
+// symlink makes link, a symbolic link to target, which is a log below the directory logs. An
+// existing link that leads below logs is replaced: it is of an earlier instance, whose name was cut
+// at the same place.
 func symlink(target, link, logs string) error {
 	err := os.Symlink(target, link)
 	// The directory is made only where it is missing: the first attempt mostly
@@ -81,8 +82,7 @@ func symlink(target, link, logs string) error {
 	return os.Symlink(target, link)
 }
 
-// unlinkLog removes a container's link, if it is that container's. One that
-// stays is logged.
+// unlinkLog removes a container's link if it leads to the log of c. A failure is logged.
 func (m *Manager) unlinkLog(c *observed.Container) {
 	link := m.logLink(c.Labels[cri.LabelPodName], c.Labels[cri.LabelPodNamespace], c.Name, c.ID)
 	if link == "" {

@@ -18,7 +18,7 @@ import (
 // Limits of termination messages (the API's documentation of
 // terminationMessagePolicy).
 const (
-	maxMessage      = 4096 // bytes of the file, the last
+	maxMessage      = 4096 // the last bytes of the file
 	maxLogMessage   = 2048 // bytes of the log
 	maxMessageLines = 80   // of the log
 )
@@ -51,14 +51,14 @@ func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *o
 	return out
 }
 
-// tail is where a message may be: at the end of a file below a directory.
+// tail is a place of a termination message: the end of a file below a directory.
 type tail struct {
 	dir, name string
 	log       bool // in the format of a log
 }
 
-// messageTails returns where the messages of ended containers are, and where
-// they are if they are not there, by the containers' indices.
+// messageTails returns the places of the messages of ended containers, by their index in
+// obs.Containers: the message files, and the logs that are read if the file has no message.
 func (m *Manager) messageTails(pod *v1.Pod, podDir string, obs *observed.Pod) (files, logs map[int]tail) {
 	files, logs = map[int]tail{}, map[int]tail{}
 	for i := range obs.Containers {
@@ -88,8 +88,8 @@ func (m *Manager) messageTails(pod *v1.Pod, podDir string, obs *observed.Pod) (f
 	return files, logs
 }
 
-// readTails reads messages in one place. Those that are empty are left out. The
-// map is the caller's.
+// readTails reads the messages at tails, whose files are all in one place, and returns them by
+// container index. Empty messages are left out. The caller may change the map.
 func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]string {
 	if len(tails) == 0 {
 		return map[int]string{}
@@ -112,7 +112,7 @@ func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]s
 	return messages
 }
 
-// read returns "" for a message that cannot be read.
+// read returns the message, or "" if it cannot be read.
 func (t tail) read() string {
 	if !t.log {
 		b, _ := fileEnd(t.dir, t.name, maxMessage)
@@ -123,8 +123,8 @@ func (t tail) read() string {
 	return validText(lastText(b, whole))
 }
 
-// fileEnd reads the last limit bytes of a file below dir, of which nothing can
-// be read if it is not there; whole reports whether there are no others.
+// fileEnd returns the last limit bytes of the file name below dir, or nil if it cannot be read.
+// whole reports that these are all bytes of the file.
 func fileEnd(dir, name string, limit int64) (b []byte, whole bool) {
 	f, err := safefile.OpenIn(dir, name)
 	if err != nil {
@@ -140,12 +140,12 @@ func fileEnd(dir, name string, limit int64) (b []byte, whole bool) {
 
 // Sizes of the lines of a log.
 const (
-	lineHead = 64       // more than the runtime puts before each
+	lineHead = 64       // bytes, more than the runtime's prefix of a line
 	lineText = 16 << 10 // where containerd splits lines (max_container_log_line_size)
 )
 
-// lastText takes the text out of a log's end. If it is not the whole log, it
-// may begin within a line.
+// lastText returns the text of the last lines of a log, without the runtime's prefixes. b is the
+// end of the log. Unless whole is set, b may begin within a line.
 func lastText(b []byte, whole bool) []byte {
 	var texts [][]byte
 	if !whole {
@@ -175,7 +175,7 @@ func lastText(b []byte, whole bool) []byte {
 	return all[max(0, len(all)-maxLogMessage):]
 }
 
-// validText drops what a cut left of a character at either end.
+// validText returns b without an incomplete UTF-8 character at either end.
 func validText(b []byte) string {
 	for len(b) > 0 && !utf8.RuneStart(b[0]) {
 		b = b[1:]

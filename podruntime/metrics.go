@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// metrics are the kubelet's, by its names. Starts include those that fail;
-// what is held back, and a container whose start is interrupted, does not count.
+// metrics are the kubelet's metrics of starts, by its names. Starts that fail count. Starts that
+// have to wait, and starts of containers that are interrupted, do not.
 type metrics struct {
 	pods, podErrors     prometheus.Counter
 	userNS, userNSError prometheus.Counter // pods with a user namespace of their own
@@ -26,8 +26,8 @@ type metrics struct {
 	resizes *prometheus.HistogramVec
 }
 
-// newMetrics makes the metrics and, unless reg is nil, registers them. The
-// error names all that could not be registered.
+// newMetrics makes the metrics and, unless reg is nil, registers them. The error names every metric
+// that could not be registered.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	var all []prometheus.Collector
 	counter := func(name, help string) prometheus.Counter {
@@ -74,8 +74,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// startsPod counts a sandbox that is about to be made, failsPod one that was
-// not; own reports a user namespace of its own.
+// startsPod counts a sandbox that is about to be made, and failsPod a sandbox that could not be
+// made. own reports that the pod has a user namespace of its own.
 func (m *metrics) startsPod(own bool) {
 	m.pods.Inc()
 	if own {
@@ -90,9 +90,8 @@ func (m *metrics) failsPod(own bool) {
 	}
 }
 
-// startedContainer counts a start that was tried, and what came of it. volumes
-// is the number of image volumes that the container mounts: the runtime mounts
-// them when it creates the container.
+// startedContainer counts a start that was tried; err is its failure. volumes is the number of
+// image volumes of the container, which the runtime mounts when it creates the container.
 func (m *metrics) startedContainer(kind string, volumes int, err error) {
 	m.containers.WithLabelValues(kind).Inc()
 	m.volumes.Add(float64(volumes))

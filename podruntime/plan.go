@@ -25,8 +25,8 @@ const (
 
 // PlanInput is the complete input of [Plan].
 type PlanInput struct {
-	// Pod and Observed are only read. Observed is nil if the runtime has nothing of
-	// the pod.
+	// Pod and Observed are only read. Observed is nil if the runtime has no sandbox and no container
+	// of the pod.
 	Pod      *v1.Pod
 	Observed *observed.Pod
 	// Liveness and Startup return the results of probes by container ID. Nil means
@@ -79,7 +79,7 @@ type Actions struct {
 	Update []Update
 }
 
-// Empty reports that there is no action. SandboxID, Attempt and Wait are no actions.
+// Empty reports that there is no action. SandboxID, Attempt and Wait do not count as actions.
 func (a *Actions) Empty() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset)+len(a.Update) == 0
 }
@@ -128,8 +128,8 @@ func Plan(in PlanInput) Actions {
 	return a
 }
 
-// knowledge is what a decision about the pod depends on. While it is asked for resizes, it
-// notes in updates what changes without a restart.
+// knowledge returns the input of [podlife.Decide]. Its function Resized also records resizes
+// without a restart in updates, by container ID.
 func (in *PlanInput) knowledge(updates map[string][]Update) podlife.Knowledge {
 	return podlife.Knowledge{
 		Pod: in.Pod, Runtime: in.Observed, Started: answers(in.Startup), Alive: answers(in.Liveness),
@@ -142,7 +142,8 @@ func (in *PlanInput) knowledge(updates map[string][]Update) podlife.Knowledge {
 	}
 }
 
-// answers are the results of probes as answers to whether they succeed.
+// answers turns results of probes into answers: a success is Yes, a failure is No, and no result is
+// Maybe.
 func answers(results func(id string) ProbeResult) func(id string) observed.Answer {
 	if results == nil {
 		return nil
@@ -159,8 +160,8 @@ func answers(results func(id string) ProbeResult) func(id string) observed.Answe
 	}
 }
 
-// act plans what is decided about one container, and reports whether it is to be started.
-// what begins the text of the event.
+// act adds the decision about one container to the plan, and reports whether the container is to be
+// started. what is the beginning of the text of the event.
 func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Act, updates map[string][]Update) (start bool) {
 	o := in.Observed.Newest(c.Name)
 	switch do.Do {
@@ -181,8 +182,8 @@ func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Ac
 	return false
 }
 
-// kill plans the end of one container. The words are the kubelet's events; the
-// message for an unknown state mentions the restart by itself.
+// kill adds the end of one container to the plan. The texts are those of the kubelet's events. With
+// restart, the text says that the container will be restarted.
 func (a *Actions) kill(o *observed.Container, why podlife.Kind, message string, restart bool) {
 	if restart && why != podlife.StateUnknown {
 		message += ", will be restarted"
@@ -190,8 +191,9 @@ func (a *Actions) kill(o *observed.Container, why podlife.Kind, message string, 
 	a.Kill = append(a.Kill, Kill{ID: o.ID, Name: o.Name, Message: message, Why: why})
 }
 
-// changed reports whether a container is to give way to one of another definition. One
-// without a hash was not made by a kubelet or by this package; it is left be.
+// changed reports whether a container was made from another definition than that of c, and so has
+// to be replaced. A container without a hash was not made by a kubelet or by this package, and
+// stays.
 func (in *PlanInput) changed(c *v1.Container, o *observed.Container) bool {
 	return !in.Unsure && o.Hash != "" && o.Hash != podspec.Hash(c)
 }

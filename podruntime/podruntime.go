@@ -124,7 +124,7 @@ type Lifecycle interface {
 	Removed(id string)
 }
 
-// nobody is the Lifecycle of a Manager that was given none.
+// nobody is the Lifecycle of a Manager without Config.Lifecycle: its methods do nothing.
 type nobody struct{}
 
 func (nobody) Creating(context.Context, *v1.Pod, string, *runtimeapi.ContainerConfig) (func(string, error), error) {

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Removals are remembered this long, and so many of them.
+// Limits of the record of removals.
 const (
 	removedFor = 10 * time.Minute
-	// A bound of memory, for a runtime that makes up new IDs all the time.
+	// removedMost bounds the memory of the record: a faulty runtime may report new IDs without end.
 	removedMost = 8192
 	sweepEvery  = time.Minute
 )
 
-// removals are when the sandboxes and containers of pods that are gone were
-// removed. They are kept by hashes of their IDs, which cost a tenth of these.
+// removals is a record of when sandboxes and containers of removed pods were removed. Its keys are
+// hashes of their IDs, which take a tenth of the memory of the IDs.
 type removals struct {
-	// seed is of this process: nobody can choose IDs that collide.
+	// seed is random for each process, so that nobody can choose IDs whose hashes collide.
 	seed  maphash.Seed
 	start time.Time
-	// at has durations since start, by the monotonic clock, a third of the size
-	// of times.
+	// at has the times of removals by hash. Each is a duration since start by the monotonic clock,
+	// which takes a third of the memory of a time.
 	at    map[uint64]time.Duration // since start
 	swept time.Time
 }
@@ -31,14 +31,13 @@ func newRemovals(now time.Time) removals {
 	return removals{seed: maphash.MakeSeed(), start: now, at: map[uint64]time.Duration{}, swept: now}
 }
 
-// when reports when an ID was removed, and whether that is remembered.
+// when returns when an ID was removed, and whether the record has the ID.
 func (r *removals) when(id string) (time.Time, bool) {
 	at, ok := r.at[maphash.String(r.seed, id)]
 	return r.start.Add(at), ok
 }
 
-// add remembers that an ID was removed. Where there is no room, what was
-// remembered first stays.
+// add records that an ID was removed. A full record keeps its entries and drops the new one.
 func (r *removals) add(id string, now time.Time) {
 	h := maphash.String(r.seed, id)
 	if _, ok := r.at[h]; ok || len(r.at) < removedMost {
@@ -46,8 +45,8 @@ func (r *removals) add(id string, now time.Time) {
 	}
 }
 
-// sweep forgets what is old, now and then: each time would cost as much as all
-// removals of ten minutes together.
+// sweep drops entries older than removedFor. It does so at most once in sweepEvery, since it reads
+// the whole record.
 func (r *removals) sweep(now time.Time) {
 	if now.Sub(r.swept) < sweepEvery {
 		return

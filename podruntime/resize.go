@@ -66,9 +66,8 @@ type Resources struct {
 	Pooled func(c *v1.Container, name v1.ResourceName) bool
 }
 
-// resizes reports whether running containers do not have yet what the spec gives
-// them.
-// A restart for a resize counts: the container lacks its resources until then.
+// resizes reports whether the resources of a running container differ from the spec. A container
+// that has to be restarted for a resize counts.
 func (a *Actions) resizes() bool {
 	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Why == podlife.Resized })
 }
@@ -77,9 +76,8 @@ func (a *Actions) resizes() bool {
 // Memory comes first: where its change is refused, CPU has not been touched.
 var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
-// resize returns what is to be changed of a running container that is otherwise as it should
-// be, or that it has to be restarted for the change: it is made with its new resources then,
-// and needs no update beside.
+// resize returns the updates of the resources of a running container. restart reports that the
+// container has to be restarted instead: the new instance is made with the new resources.
 func (r *Resources) resize(c *v1.Container, o *observed.Container) (restart bool, updates []Update) {
 	if r == nil {
 		return false, nil
@@ -112,8 +110,9 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container) (restart bool
 	return false, updates
 }
 
-// shown are a running container's resources as the runtime shows them, over
-// what it was made with. Of what nothing is known it is as it should be.
+// shown returns the resources of a running container. Values that the runtime does not show are
+// those that the container was made with. If known is false, these are not known, and the container
+// counts as made from the spec.
 func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.ResourceRequirements, known bool) *runtimeapi.LinuxContainerResources {
 	if !known {
 		made = c.Resources
@@ -167,9 +166,8 @@ func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 	return r, true
 }
 
-// quantities reads what is written of resources. The numbers are those of this
-// package; one with an exponent that takes the machine's life to write out is
-// not.
+// quantities parses the quantities of an annotation. ok is false if one is invalid, longer than 64
+// bytes, or has an exponent beyond ±30.
 func quantities(in map[v1.ResourceName]string) (out v1.ResourceList, ok bool) {
 	const longest, greatest = 64, 30 // bytes; a power of ten
 	for name, s := range in {
@@ -205,8 +203,8 @@ func restartsFor(c *v1.Container, name v1.ResourceName) bool {
 	return false
 }
 
-// sameAmounts reports whether two requirements ask for the same of a resource.
-// One that is missing differs from a zero.
+// sameAmounts reports whether two requirements have the same request and limit of a resource. A
+// missing value differs from 0.
 func sameAmounts(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
 	same := func(x, y v1.ResourceList) bool {
 		p, hasP := x[name]
@@ -223,7 +221,7 @@ func sameAmounts(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
 	return same(a.Limits, b.Limits) && same(request(a), request(b))
 }
 
-// only keeps the values of one resource.
+// only returns a copy of r with the values of one resource alone.
 func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
 	if name == v1.ResourceCPU {
 		// The period goes with the quota, which means nothing alone.
@@ -235,8 +233,8 @@ func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimea
 	}
 }
 
-// differs reports whether a change of a resource is one in cgroup terms. A limit
-// cannot be taken away: 0 leaves it.
+// differs reports whether the values of a resource in from and to lead to different values in the
+// cgroup. A 0 in to leaves a value unchanged: a limit cannot be removed.
 func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
 		return limitDiffers(from, to, name) || to.GetCpuShares() != from.GetCpuShares()
@@ -244,8 +242,8 @@ func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName)
 	return limitDiffers(from, to, name) || !maps.Equal(to.GetUnified(), from.GetUnified())
 }
 
-// limitDiffers compares limits alone. CPU limits are compared as quota to
-// period: a runtime may show the same share of time in another period.
+// limitDiffers reports whether the limits of a resource differ. CPU limits are compared as the
+// quotient of quota and period, since a runtime may show the same limit with another period.
 func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
 		return to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
@@ -253,9 +251,9 @@ func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.Resource
 	return to.GetMemoryLimitInBytes() > 0 && to.GetMemoryLimitInBytes() != from.GetMemoryLimitInBytes()
 }
 
-// inPeriod returns CPU resources with their quota as one of another period, so that
-// quotas can be compared and subtracted. A runtime may show the period that a
-// container was made with, before cpuCFSQuotaPeriod changed.
+// inPeriod returns r with the CPU quota converted to the given period, so that quotas can be
+// compared and subtracted. A runtime may show the period that a container was made with, before
+// cpuCFSQuotaPeriod changed.
 func inPeriod(r *runtimeapi.LinuxContainerResources, period int64) *runtimeapi.LinuxContainerResources {
 	if r.GetCpuQuota() <= 0 || r.GetCpuPeriod() <= 0 || period <= 0 || r.GetCpuPeriod() == period {
 		return r
@@ -299,8 +297,7 @@ func CheckResize(from, to *v1.Pod) error {
 	return nil
 }
 
-// podLevel returns the pod's own resources, none where the spec has no such
-// field.
+// podLevel returns the pod-level resources, which are empty if the spec has none.
 func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	if pod.Spec.Resources == nil {
 		return v1.ResourceRequirements{}
@@ -308,8 +305,8 @@ func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	return *pod.Spec.Resources
 }
 
-// checkRequirements returns an error that begins with the path of the field
-// below resources.
+// checkRequirements returns an error if the requirements of a container or pod cannot be resized
+// from was to is. The error begins with the path of the field below resources.
 func checkRequirements(was, is v1.ResourceRequirements) error {
 	if err := checkList(was.Requests, is.Requests); err != nil {
 		return fmt.Errorf("requests.%w", err)
@@ -320,7 +317,7 @@ func checkRequirements(was, is v1.ResourceRequirements) error {
 	return nil
 }
 
-// checkList compares two lists of requests, or of limits.
+// checkList returns an error if requests, or limits, cannot be resized from was to is.
 func checkList(was, is v1.ResourceList) error {
 	// Sorted, so that the same change is refused with the same words.
 	for _, name := range slices.Sorted(maps.Keys(union(was, is))) {
@@ -338,7 +335,7 @@ func checkList(was, is v1.ResourceList) error {
 	return nil
 }
 
-// union has the keys of both lists. Their values do not matter.
+// union returns a list with the keys of both lists. Its values have no meaning.
 func union(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(a)
 	if out == nil {

@@ -32,8 +32,8 @@ type Resizer interface {
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 }
 
-// PodCgroups changes the cgroup of a pod, the parent of its containers' cgroups. resource is
-// cpu or memory. The methods do nothing if no value has to change.
+// PodCgroups changes the cgroup of a pod, the parent of its containers' cgroups. resource is cpu or
+// memory. A method does nothing if no value has to change.
 type PodCgroups interface {
 	// Raise raises values that are below those of the pod: the limit, then the
 	// request.
@@ -118,9 +118,9 @@ func (m *Manager) madePool(in podspec.Input) {
 	}
 }
 
-// resize changes the resources of running containers, and of the pod's cgroup before
-// others start in it: memory, then CPU; what makes room before what takes it. The first
-// failure ends it; it is tried again with the next sync.
+// resize changes the resources of running containers and of the pod's cgroup. It is called before
+// further containers start, which starting reports. Memory is changed before CPU, and decreases
+// before increases. The first failure ends the resize; the next sync tries again.
 func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 	start := time.Now()
 	var err error
@@ -152,7 +152,7 @@ func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 	}
 }
 
-// ofResource are the updates of one resource, those that lower it first.
+// ofResource returns the updates of one resource, decreases first.
 func ofResource(updates []Update, name v1.ResourceName) []Update {
 	out := slices.DeleteFunc(slices.Clone(updates), func(u Update) bool { return u.Resource != name })
 	// Stable: containers of one kind stay in the order of the plan.
@@ -169,9 +169,9 @@ func ofResource(updates []Update, name v1.ResourceName) []Update {
 	return out
 }
 
-// resizeOf changes one resource of containers, and of the pod's cgroup. updates may be empty.
-// Then the runtime's sandbox is only updated if known, which reports that the values applied
-// last to the cgroup are known.
+// resizeOf changes one resource of containers, and of the pod's cgroup. updates may be empty: then
+// the runtime's sandbox is updated only if known is set, which means that the values applied last
+// to the cgroup are known.
 func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update, known bool) error {
 	fail := func(target string, err error) error {
 		if ctx.Err() != nil {
@@ -235,9 +235,9 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 	return nil
 }
 
-// enough refuses a memory limit below what the container uses: it would be the
-// container's end. Between this look and the change it may come to use more;
-// the kernel then reclaims what it can.
+// enough returns an error if the new memory limit is below the container's current usage, since the
+// kernel would then kill processes of the container. If the usage grows between this check and the
+// change, the kernel reclaims what it can.
 func (s *syncing) enough(ctx context.Context, u *Update) error {
 	if u.Resource != v1.ResourceMemory || !u.limitsMemory() {
 		return nil
@@ -261,17 +261,17 @@ func (s *syncing) enough(ctx context.Context, u *Update) error {
 	return nil
 }
 
-// refusedError is a resize that was not begun.
+// refusedError is the error of a resize of one resource that was refused before its first change.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// Is has it match errUndone: nothing was changed.
+// Is reports that the error matches errUndone: nothing was changed.
 func (e *refusedError) Is(target error) bool { return target == errUndone }
 
-// earlier is what the pod had before the updates, and whether it has more after
-// them.
+// earlier returns the resources that the pod had before the updates. grows reports that it has more
+// afterwards.
 func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (before *runtimeapi.LinuxContainerResources, grows bool) {
 	before = proto.CloneOf(after)
 	// more is only compared with 0: each call of this is about one resource, so
@@ -292,8 +292,8 @@ func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (befor
 	return before, more > 0
 }
 
-// tellSandbox informs the runtime what the pod's containers may use together. A
-// runtime that does not want to know is no failure.
+// tellSandbox tells the runtime how much the pod's containers may use together. It returns nil if
+// the runtime does not implement the call.
 func (s *syncing) tellSandbox(ctx context.Context, r *runtimeapi.LinuxContainerResources) error {
 	_, err := s.m.cfg.Resizer.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 		PodSandboxId: s.sandboxID, Overhead: podspec.Overhead(s.in), Resources: r,

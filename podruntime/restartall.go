@@ -8,9 +8,8 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// restartAll removes all containers but not their logs, so that the next plan
-// begins anew. A pod that keeps starting over waits like a container that
-// keeps crashing.
+// restartAll removes all containers but not their logs, so that the next plan begins anew. Repeated
+// restarts of a pod are delayed by the crash-loop back-off, as those of a container are.
 func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	const action = "RestartAllContainers"
 	// Not nil: the plan found the same by the same observation.

@@ -16,24 +16,25 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// waits are those after failures of one container or sandbox in a row. What fails makes events
-// of its own: without a wait each failure would lead to the next at once. What lasted for the
-// longest of them ends the row.
+// waits are those after failures of one container or sandbox in a row. A failed call causes an
+// event of the runtime: without a wait each failure would lead to the next call at once. A
+// container or sandbox that has lasted for waits.Max ends the row of failures.
 var waits = retry.Backoff{First: time.Second, Max: time.Minute}
 
 // runState is how far a run is.
 type runState uint8
 
 const (
-	// planned means that the runtime has nothing of it: it was not made yet, or is gone.
+	// planned means that the runtime has no such container or sandbox: it was not made yet, or has
+	// disappeared.
 	planned runState = iota
-	// created means that it was made, and not that it was started.
+	// created means that it was made and is not known to have been started.
 	created
-	// started means that it runs, or has to.
+	// started means that it runs, or that the runtime has confirmed its start.
 	started
-	// ending means that its end was asked for, and not confirmed.
+	// ending means that the runtime was asked to stop it and has not confirmed the stop.
 	ending
-	// ended means that it does not run any more, or must not.
+	// ended means that it has exited, or that the runtime has confirmed its stop.
 	ended
 )
 
@@ -41,43 +42,44 @@ func (s runState) String() string {
 	return [...]string{"planned", "created", "started", "ending", "ended"}[s]
 }
 
-// run is one attempt of one container of a pod, or of its sandbox. It is in memory alone: an
-// agent that begins learns of runs by what the runtime shows.
+// run is one attempt (instance) of a container of a pod, or of its sandbox. Runs are in memory
+// only: after a restart of the agent they are made from observations of the runtime.
 type run struct {
 	Name string // of the container; "" is the sandbox
 	ID   string // in the runtime; "" if it is planned
-	// State is what the runtime said last, in answer to a call or in a look.
+	// State is what the runtime said last, in answer to a call or in an observation.
 	State runState
-	// Since is when the runtime said so in answer to a call, when the end of an ending run was
-	// asked for first, or when an ended run ended. A look that began before it says nothing
-	// about State. Zero means that only looks have shown State: the runtime owes nothing then.
+	// Since is when the runtime said so in answer to a call, when the end of an ending run was asked
+	// for first, or when an ended run ended. An observation that began before Since says nothing
+	// about State. The zero time means that State is known from observations only, so that no
+	// observation can contradict an answer of the runtime.
 	Since time.Time
-	// Seen reports that a look that began after Since has shown State.
+	// Seen reports that an observation that began after Since has shown State.
 	Seen bool
-	// Ends is why the run is ended, or was; "" if nobody ended it.
+	// Ends is why the agent ends or ended the run; "" if it did not.
 	Ends podlife.Kind
-	// Next is when another attempt may be made, or when what was ended may be ended again.
-	// It is zero if nothing has failed since Since.
+	// Next is when another attempt may be made, or when a run that was ended and still runs may be
+	// ended again. It is zero if no call has failed since Since.
 	Next time.Time
-	// Err is why the last attempt to start came no further, which may have ended before
-	// the runtime made anything; nil after one that succeeded.
+	// Err is the failure of the last attempt to start, which may have failed before the runtime made
+	// anything; nil if that attempt succeeded.
 	Err error
-	// Given are the resources that it has, as far as this process gave them. The values are
-	// shared and never changed.
+	// Given has the resources that this process gave to the container last. The values are shared
+	// and never changed.
 	Given resources
 
 	history
 }
 
-// resources are values of one resource each.
+// resources has runtime values by resource. Each entry has the values of that resource alone.
 type resources map[v1.ResourceName]*runtimeapi.LinuxContainerResources
 
-// history is what a run takes over from the one before.
+// history is what a run takes over from the previous run of the same container or sandbox.
 type history struct {
-	failed time.Duration // the last wait after failed calls in a row; 0 if the last succeeded
-	broken int           // successes in a row that a look contradicted
+	failed time.Duration // the last wait after failed calls in a row; 0 if the last call succeeded
+	broken int           // successes in a row that an observation contradicted
 	loop   crashLoop
-	// lastID and lastEnds are ID and Ends of the run before.
+	// lastID and lastEnds are ID and Ends of the previous run.
 	lastID   string
 	lastEnds podlife.Kind
 }
@@ -86,19 +88,21 @@ type history struct {
 type runs struct {
 	mu   sync.Mutex
 	pods map[types.UID]*podRuns
-	// removed are IDs of which the runtime said that it removed them. They outlive forget.
+	// removed has the IDs of sandboxes and containers whose removal the runtime has confirmed.
+	// forget does not drop them.
 	removed removals
-	// left are pods whose record of crash loops could not be deleted. The memory may not list
-	// it: what a failed write has left is no value.
+	// left has the pods whose record of crash loops could not be deleted from Config.Memory. A list
+	// of the records may lack the remains of a failed write.
 	left map[types.UID]bool
 }
 
-// podRuns are the runs of one pod. Its methods have neither lock nor clock.
+// podRuns are the runs of one pod. The methods take no lock and read no clock: the caller holds
+// runs.mu.
 type podRuns struct {
-	life   uint32          // the number of the pod's life
+	life   uint32          // the number of the pod's life, see podlife.Life
 	newest map[string]*run // by the container's name
-	older  []*run          // those that were to end, and may not have
-	given  resources       // those of the pod's cgroup, as Given of a run
+	older  []*run          // earlier runs that were to end and may still run
+	given  resources       // what the pod's cgroup was given last
 	loops  savedState
 }
 
@@ -106,7 +110,8 @@ func newRuns() *runs {
 	return &runs{pods: map[types.UID]*podRuns{}, removed: newRemovals(time.Now()), left: map[types.UID]bool{}}
 }
 
-// see calls do with the runs of a pod, if it has any, under the lock.
+// see calls do with the runs of a pod while it holds the lock. It does nothing if the pod has no
+// runs.
 func (r *runs) see(uid types.UID, do func(*podRuns)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +120,8 @@ func (r *runs) see(uid types.UID, do func(*podRuns)) {
 	}
 }
 
-// change is see for a pod that may have no runs yet.
+// change calls do with the runs of a pod while it holds the lock. A pod without runs gets an empty
+// podRuns first.
 func (r *runs) change(uid types.UID, do func(*podRuns)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +133,7 @@ func (r *runs) change(uid types.UID, do func(*podRuns)) {
 	do(p)
 }
 
-// forget drops all runs of a pod. It reports whether the memory may have a record of it.
+// forget drops all runs of a pod. saved reports that Config.Memory may have a record of the pod.
 func (r *runs) forget(uid types.UID) (saved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +144,8 @@ func (r *runs) forget(uid types.UID) (saved bool) {
 	return saved
 }
 
-// stay notes whether the memory still has a record of a pod that is gone.
+// stay records whether Config.Memory still has a record of a removed pod, so that Retain deletes it
+// later.
 func (r *runs) stay(uid types.UID, stays bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,15 +154,15 @@ func (r *runs) stay(uid types.UID, stays bool) {
 	}
 }
 
-// all returns the pods of which anything is known, and those of which only a record is left.
+// all returns the pods that have runs, and the removed pods whose record could not be deleted.
 func (r *runs) all() (known, left []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.pods)), slices.Collect(maps.Keys(r.left))
 }
 
-// begin notes that a pod is in a life. What a new life was not there for delays nothing in it:
-// failed starts and crash loops of the one before. What was to end there, and may not have, stays.
+// begin records the number of the pod's life. A new life is not delayed by failed starts and crash
+// loops of the previous one. Runs that were to end and may still run are kept.
 func (p *podRuns) begin(life uint32) {
 	if life <= p.life {
 		return
@@ -172,7 +179,7 @@ func (p *podRuns) begin(life uint32) {
 
 func newPodRuns() *podRuns { return &podRuns{newest: map[string]*run{}} }
 
-// of returns the newest run of a container, a planned one if there is none.
+// of returns the newest run of a container. If there is none, it adds one in the state planned.
 func (p *podRuns) of(name string) *run {
 	r := p.newest[name]
 	if r == nil {
@@ -197,7 +204,8 @@ func (p *podRuns) byID(id string) *run {
 	return nil
 }
 
-// instance is byID for an instance that was made by an earlier agent.
+// instance returns the run with that ID. If there is none, an earlier process of the agent made the
+// instance, and a run in the state started is added.
 func (p *podRuns) instance(name, id string) *run {
 	r := p.byID(id)
 	if r == nil {
@@ -207,7 +215,7 @@ func (p *podRuns) instance(name, id string) *run {
 	return r
 }
 
-// made notes that a container or sandbox was made: it is the newest now.
+// made records that an instance of a container or a sandbox was made. It becomes the newest run.
 func (p *podRuns) made(name, id string, state runState, now time.Time) {
 	r := p.of(name)
 	if old := *r; old.ends() {
@@ -217,10 +225,11 @@ func (p *podRuns) made(name, id string, state runState, now time.Time) {
 	r.ID, r.State, r.Since = id, state, now
 }
 
-// ends reports that the run was to end, and that no look has shown that it did.
+// ends reports that the run was to end, and that no observation has shown its end.
 func (r *run) ends() bool { return r.State == ending || r.State == ended && !r.Seen }
 
-// gone makes the next attempt of what the runtime has nothing of.
+// gone replaces a run that the runtime no longer has with the next attempt, in the state planned.
+// The next attempt keeps the wait, the error and the history.
 func (r *run) gone() {
 	r.settle()
 	if r.ID != "" {
@@ -229,15 +238,15 @@ func (r *run) gone() {
 	*r = run{Name: r.Name, Next: r.Next, Err: r.Err, history: r.history}
 }
 
-// settle ends a wait that was for this run: what it was for does not matter any more. A wait
-// after a failed call is for the next one.
+// settle ends a wait that began because an observation contradicted this run. A wait after a failed
+// call stays: it delays the next attempt.
 func (r *run) settle() {
 	if r.failed == 0 {
 		r.Next = time.Time{}
 	}
 }
 
-// fail notes that a call of an attempt failed, and returns err with the time of the next one.
+// fail records that a call of an attempt failed, and returns err with the time of the next attempt.
 func (p *podRuns) fail(name string, err error, now time.Time) error {
 	r := p.of(name)
 	r.failed = waits.Following(r.failed)
@@ -245,8 +254,9 @@ func (p *podRuns) fail(name string, err error, now time.Time) error {
 	return &triedError{err: err, until: r.Next}
 }
 
-// started notes that a container or sandbox runs. Why it came no further before is over when
-// its hook has succeeded as well.
+// started records that the runtime has started a container or sandbox, and ends the waits after
+// failures. It leaves Err: the error of the last attempt is cleared when the postStart hook has
+// succeeded as well.
 func (p *podRuns) started(name, id string, now time.Time) {
 	if p.of(name).ID != id {
 		p.made(name, id, started, now)
@@ -255,8 +265,8 @@ func (p *podRuns) started(name, id string, now time.Time) {
 	r.State, r.Since, r.Seen, r.Next, r.failed = started, now, false, time.Time{}, 0
 }
 
-// held returns why a container or sandbox may not be made or started yet, and until when; nil
-// if it may.
+// held returns an error, with the time of the next try, while a container or sandbox may not be
+// made or started; nil if it may.
 func (p *podRuns) held(name string, now time.Time) *heldError {
 	if r := p.newest[name]; r != nil && !r.ends() && now.Before(r.Next) {
 		return &heldError{triedError{err: r.Err, until: r.Next}}
@@ -273,8 +283,9 @@ func (p *podRuns) retry() {
 	}
 }
 
-// end notes that the end of an instance is asked for. It returns what was known before, for
-// [podRuns.unheard]. Its time to end goes on if it was asked for before, for the same reason.
+// end records that the runtime is asked to stop an instance. It returns the run as it was before,
+// for [podRuns.unheard]. A second call for the same reason does not change Since: the grace period
+// does not begin anew.
 func (p *podRuns) end(name, id string, why podlife.Kind, now time.Time) (before run) {
 	r := p.instance(name, id)
 	before = *r
@@ -284,20 +295,20 @@ func (p *podRuns) end(name, id string, why podlife.Kind, now time.Time) (before 
 	return before
 }
 
-// unheard notes that the runtime did not hear that it should end an instance.
+// unheard undoes [podRuns.end]: the call did not reach the runtime. before is the result of end.
 func (p *podRuns) unheard(before run) {
 	if r := p.byID(before.ID); r != nil && r.State == ending {
 		*r = before
 	}
 }
 
-// stopped notes that the runtime said that an instance has ended.
+// stopped records that the runtime has confirmed the stop of an instance.
 func (p *podRuns) stopped(name, id string, now time.Time) {
 	r := p.instance(name, id)
 	r.State, r.Since, r.Seen, r.Next = ended, now, false, time.Time{}
 }
 
-// discarded notes that the runtime said that it removed an instance.
+// discarded records that the runtime has confirmed the removal of an instance.
 func (p *podRuns) discarded(id string) {
 	if r := p.byID(id); r != nil && p.newest[r.Name] == r {
 		r.gone()
@@ -305,11 +316,12 @@ func (p *podRuns) discarded(id string) {
 	p.older = slices.DeleteFunc(p.older, func(r *run) bool { return r.ID == id })
 }
 
-// learn merges a look at the pod into its runs. It returns the IDs of those that the look
-// contradicts: they were started, and neither run nor have ended, or were ended and run.
+// learn merges an observation of the pod into its runs. It returns the IDs of the runs that the
+// observation contradicts: runs that were started and neither run nor have exited, and runs that
+// were stopped and still run.
 //
-// The newest instance of a container is a run from its first look on. Of a sandbox it is not
-// said whether it is of use.
+// The newest instance of a container becomes a run with its first observation. A sandbox does not:
+// an observation does not say whether it can be used.
 func (p *podRuns) learn(look *observed.Pod, now time.Time) (broken []string) {
 	for i := range look.Containers {
 		o := &look.Containers[i]
@@ -334,7 +346,8 @@ func (p *podRuns) learn(look *observed.Pod, now time.Time) (broken []string) {
 	return broken
 }
 
-// learn merges what a look shows of one run, and reports whether it contradicts the run.
+// learn merges an observation of the pod into one run, and reports whether the observation
+// contradicts the run.
 func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
 	if r.ID == "" {
 		return false
@@ -365,8 +378,8 @@ func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
 	return false
 }
 
-// sawEnd notes the end of a container. Once seen, it stays where it is however the wall clock
-// jumps.
+// sawEnd records that an observation shows the end of a container. The time of the end is taken
+// once, so that a later jump of the wall clock does not move it.
 func (r *run) sawEnd(c *observed.Container, now time.Time) {
 	if r.State != ended {
 		r.State, r.Since = ended, ago(c.FinishedAt, now)
@@ -375,11 +388,11 @@ func (r *run) sawEnd(c *observed.Container, now time.Time) {
 	r.settle()
 }
 
-// ago is t by the clock of now. What is in the future, as it seems after the clock was put back,
-// is now.
+// ago converts the wall-clock time t to a time on now's monotonic clock. A time in the future, as
+// after the wall clock was put back, becomes now.
 func ago(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
 
-// ended returns when the newest instance of a container that is shown ended.
+// ended returns when last ended, the newest exited instance of a container.
 func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
 	r := p.of(last.Name)
 	if r.ID != last.ID && (r.Since.IsZero() || r.State == ended) {
@@ -394,7 +407,8 @@ func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
 	return r.Since
 }
 
-// shown is the state of a sandbox or container in a look, and whether it is there.
+// shown returns the state of a sandbox or container in an observation. there reports that the
+// observation has it.
 func shown(look *observed.Pod, id string) (state observed.State, there bool) {
 	for i := range look.Sandboxes {
 		if look.Sandboxes[i].ID == id {
@@ -407,9 +421,10 @@ func shown(look *observed.Pod, id string) (state observed.State, there bool) {
 	return observed.Unknown, false
 }
 
-// strike counts that a look contradicted a run. It returns an error that says how long the same
-// must not be done again; nil if it may. What was seen before it went has its first failure
-// free, as it may have gone by the hand of a person, unless must is set.
+// strike counts that an observation contradicted the run. It returns an error with the time before
+// which the same call must not be made again; nil if it may be made now. The first failure of a run
+// that an observation has shown causes no wait, since a person may have removed it, unless must is
+// set.
 func (r *run) strike(must bool, err error, now time.Time) error {
 	// It lasted before its first failure: the row of failures is over. A success that does not
 	// last ends none.
@@ -428,7 +443,8 @@ func (r *run) strike(must bool, err error, now time.Time) error {
 	return &heldError{triedError{err: err, until: r.Next}}
 }
 
-// again returns an error while what was ended before, and runs, may not be ended again.
+// again returns an error, with the time of the next try, while a run that was stopped and still
+// runs may not be stopped again. what names the run in the error.
 func (p *podRuns) again(id, what string, now time.Time) error {
 	r := p.byID(id)
 	err := fmt.Errorf("%s still runs after a successful stop", what)
@@ -444,8 +460,9 @@ func (p *podRuns) again(id, what string, now time.Time) error {
 	}
 }
 
-// goes notes that the runtime said that it removed everything of a pod. It returns an error if
-// it had said so before of what was there nevertheless.
+// goes records that the runtime has confirmed the removal of everything that the observation of a
+// pod shows. It returns an error if the observation shows a sandbox or container whose removal was
+// confirmed before the observation.
 func (r *runs) goes(look *observed.Pod, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -478,8 +495,8 @@ func (r *runs) newest(uid types.UID, name string) (out run) {
 	return out
 }
 
-// given returns what a container, or with wholePod the pod's cgroup, was given last; nil if that
-// is not known. It is not to be changed.
+// given returns the values of a resource that the container id was given last, or the pod's cgroup
+// if id is wholePod; nil if they are not known. The caller must not change them.
 func (r *runs) given(uid types.UID, id string, name v1.ResourceName) (out *runtimeapi.LinuxContainerResources) {
 	r.see(uid, func(p *podRuns) {
 		if id == wholePod {
@@ -491,7 +508,8 @@ func (r *runs) given(uid types.UID, id string, name v1.ResourceName) (out *runti
 	return out
 }
 
-// give notes what a container, or with wholePod the pod's cgroup, was given. It keeps to.
+// give records the values of a resource that the container id was given, or the pod's cgroup if id
+// is wholePod. It keeps the pointer to: the caller must not change the values afterwards.
 func (r *runs) give(uid types.UID, id string, name v1.ResourceName, to *runtimeapi.LinuxContainerResources) {
 	r.change(uid, func(p *podRuns) {
 		given := &p.given
@@ -509,29 +527,31 @@ func (r *runs) give(uid types.UID, id string, name v1.ResourceName, to *runtimea
 	})
 }
 
-// held is [podRuns.held].
+// held calls [podRuns.held] while it holds the lock.
 func (r *runs) held(uid types.UID, name string, now time.Time) (err *heldError) {
 	r.see(uid, func(p *podRuns) { err = p.held(name, now) })
 	return err
 }
 
-// fail is [podRuns.fail].
+// fail calls [podRuns.fail] while it holds the lock.
 func (r *runs) fail(uid types.UID, name string, err error, now time.Time) error {
 	r.change(uid, func(p *podRuns) { err = p.fail(name, err, now) })
 	return err
 }
 
-// note notes how the last attempt of a container went, for StartErrors.
+// note records the error of the last attempt to start a container, for StartErrors; nil after a
+// success.
 func (r *runs) note(uid types.UID, name string, err error) {
 	r.change(uid, func(p *podRuns) { p.of(name).Err = err })
 }
 
-// Retry ends the back-offs of failed creations and starts of the pod, since something that they
-// depend on has changed. Crash-loop back-offs stay.
+// Retry ends the back-offs after failed creations and starts of the pod. Callers use it when
+// something that a start depends on has changed. Crash-loop back-offs stay.
 func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, (*podRuns).retry) }
 
-// EndedFor returns why a container of a pod was ended, "" if nobody ended it or that is not known
-// any more: it is known of the last two instances of each container that this Manager has seen.
+// EndedFor returns why the agent ended the container with that ID. It returns "" if the agent did
+// not end it, or if the reason is not known any more: this Manager keeps the reasons of the last
+// two instances of each container.
 func (m *Manager) EndedFor(uid types.UID, id string) (why podlife.Kind) {
 	m.runs.see(uid, func(p *podRuns) { why = p.endedFor(id) })
 	return why
@@ -549,9 +569,9 @@ func (p *podRuns) endedFor(id string) podlife.Kind {
 	return ""
 }
 
-// StartErrors returns, by container name, why containers wait whose last start failed, or has to
-// wait: users see Reason and Message unchanged. The map is the caller's. It has none of an earlier
-// life.
+// StartErrors returns, by container name, the causes of starts that failed or have to wait. Users
+// see Reason and Message unchanged. The caller may change the map. Errors of an earlier life of the
+// pod are left out.
 func (m *Manager) StartErrors(life podlife.Life) map[string]podlife.Cause {
 	out := map[string]podlife.Cause{}
 	m.runs.see(life.UID, func(p *podRuns) {
@@ -578,9 +598,9 @@ func (e *triedError) Error() string      { return e.err.Error() }
 func (e *triedError) Unwrap() error      { return e.err }
 func (e *triedError) RetryAt() time.Time { return e.until }
 
-// heldError is the failure of an earlier try: the next one has to wait, and nothing was asked of
-// the runtime.
+// heldError is returned instead of a call of the runtime that has to wait. It has the failure of
+// the earlier call and the time of the next one.
 type heldError struct{ triedError }
 
-// Is reports that it matches errUndone.
+// Is reports that the error matches errUndone: the runtime was not called.
 func (e *heldError) Is(target error) bool { return target == errUndone }

@@ -24,13 +24,13 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// start starts one container and notes how that went.
+// start starts one container and records the outcome.
 func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) error {
 	return s.outcome(ctx, c, g, s.startContainer(ctx, c))
 }
 
-// waits returns until when a container that ended as last, or failed to start, may not be
-// started, and why. It is asked while planning.
+// waits returns the time until which a container may not be started, and why: the crash-loop
+// back-off after its last instance, or the wait after a failed start. [Plan] calls it.
 func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.Time, why podlife.Kind) {
 	now := time.Now()
 	delete(s.held, c.Name)
@@ -45,7 +45,8 @@ func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.T
 	return time.Time{}, ""
 }
 
-// wait reports the containers that are to be started and have to wait, once in a sync.
+// wait adds the containers of list, whose start has to wait, to the result of the sync: each once
+// in a sync.
 func (s *syncing) wait(list []Wait) {
 	for _, w := range list {
 		if s.tried[w.Name] {
@@ -62,7 +63,8 @@ func (s *syncing) wait(list []Wait) {
 	}
 }
 
-// waitAfter has a container wait that was ended a moment ago: the plan could not know when.
+// waitAfter reports the wait of a container that this sync has just ended. The plan has no such
+// wait, since it was made before the end.
 func (s *syncing) waitAfter(name string) {
 	c, _, _, err := podspec.Find(s.pod, name)
 	if err != nil {
@@ -73,7 +75,8 @@ func (s *syncing) waitAfter(name string) {
 	}
 }
 
-// outcome notes how the start of a container went.
+// outcome records the outcome of the start of a container: in the metrics, for StartErrors, and in
+// the result of the sync. It returns err with the container's name.
 func (s *syncing) outcome(ctx context.Context, c *v1.Container, g podspec.Group, err error) error {
 	// The values of the label container_type are the kubelet's, in the order of
 	// podspec.Group.
@@ -99,10 +102,9 @@ func (s *syncing) outcome(ctx context.Context, c *v1.Container, g podspec.Group,
 	return err
 }
 
-// startContainer makes a new instance of a container and runs it, its postStart
-// hook included. It blocks for as long as images, disks, the runtime and the
-// hook take. Its errors bear the reason that the container's waiting state
-// shows.
+// startContainer makes a new instance of a container and runs it, its postStart hook included. It
+// blocks for as long as images, disks, the runtime and the hook take. Its errors have the reason
+// that the container's waiting state shows.
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
@@ -194,10 +196,10 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	return nil
 }
 
-// replace removes a container that was never started, whose configuration may
-// be old, to make way for the one of the metadata next. An abandoned one that
-// the runtime refuses to remove is left to later tries: its start is over, and
-// next gets the number after its own.
+// replace removes last, a container that was never started and whose configuration may be out of
+// date. next is the metadata of the container that takes its place. If the start of last was
+// interrupted and the runtime refuses to remove it, later tries remove it, and next gets the
+// attempt number after last's.
 func (s *syncing) replace(ctx context.Context, last *observed.Container, next *runtimeapi.ContainerMetadata) error {
 	// Its log goes first: without the container it would count as a restart.
 	if err := s.m.removeLogs(ctx, last); err != nil {
@@ -218,9 +220,9 @@ func (s *syncing) replace(ctx context.Context, last *observed.Container, next *r
 	return nil
 }
 
-// refusedAbandoned reports whether the runtime would not remove c because it
-// lost sight of c's task when it was interrupted at starting it. containerd 2.4
-// keeps such a task until it starts anew.
+// refusedAbandoned reports whether err is the runtime's refusal to remove c because the start of c
+// was interrupted. containerd 2.4 loses track of the task of such a container until containerd
+// restarts.
 func refusedAbandoned(ctx context.Context, err error, c *observed.Container) bool {
 	return c.Abandoned && cri.IsRefused(err) && ctx.Err() == nil
 }
@@ -236,9 +238,9 @@ func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
 	return &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 }
 
-// create makes the container. A name that is taken belongs to a call whose
-// answer nobody heard, or to a container that did not go; the next attempt
-// has another name.
+// create makes the container. If the runtime says that the name is taken, an earlier call made it
+// without the agent seeing the answer, or a removal failed: create tries again with another attempt
+// number.
 func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (id string, err error) {
 	created, err := s.m.cfg.Lifecycle.Creating(ctx, s.pod, plan.Config.GetMetadata().GetName(), plan.Config)
 	if err != nil {
@@ -263,7 +265,7 @@ func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (id s
 	return id, err
 }
 
-// run starts a container that was made.
+// run calls StartContainer for the container id and, after a success, Lifecycle.Started.
 func (s *syncing) run(ctx context.Context, name, id string) error {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
@@ -274,13 +276,12 @@ func (s *syncing) run(ctx context.Context, name, id string) error {
 	return err
 }
 
-// finishing is how long a call that makes something goes on after its caller
-// gave up. What a runtime is interrupted at it may leave half made: a container
-// that counts as failed, a cgroup of nobody. The next step waits no longer
-// than that for a runtime that hangs.
+// finishing is how much longer than its caller's context a call that makes something may take. A
+// runtime that is interrupted may leave a half-made container, which counts as failed, or a cgroup
+// without a container. A runtime that hangs delays the end of a sync by this time at most.
 const finishing = 5 * time.Second
 
-// lasting returns a context that ends a while after ctx.
+// lasting returns a context that ends finishing later than ctx.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	// Nothing ends the call before its caller gives up: only then does the timer
@@ -292,9 +293,9 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return longer, func() { stop(); cancel() }
 }
 
-// attemptAfter is the number of a container's next instance: attempts order
-// instances, so it is above that of the last one, whatever its restarts are.
-// One that was never started goes before its number is used again.
+// attemptAfter returns the attempt number of a container's next instance: restarts, or last's
+// attempt + 1 if that is higher, since attempt numbers order instances. If last was never started,
+// its number is used again after its removal.
 func attemptAfter(restarts uint32, last *observed.Container) uint32 {
 	switch {
 	case last == nil || last.Attempt == math.MaxUint32:
@@ -306,8 +307,8 @@ func attemptAfter(restarts uint32, last *observed.Container) uint32 {
 	}
 }
 
-// drop takes a container out of the view of the pod that this sync plans by, as
-// it was removed from the runtime.
+// drop takes a container that was removed from the runtime out of s.obs, from which this sync makes
+// its plans.
 func (s *syncing) drop(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,9 +320,10 @@ func (s *syncing) drop(id string) {
 	}
 }
 
-// failed reports a start that failed, and names it. One that was interrupted
-// did not fail. id is the container's, or "" if there is none yet: the event has
-// its name instead, so that those of all instances are one.
+// failed reports an event for a start that failed, begins the wait before the next try, and returns
+// err with the reason of kind. If ctx has ended, the start was interrupted, and failed only returns
+// ctx.Err(). In the event's text the container's name replaces its ID id, so that the events of all
+// instances are counted as one. id is "" if the container has none yet.
 func (s *syncing) failed(ctx context.Context, c *v1.Container, id string, kind podlife.Kind, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -334,7 +336,7 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id string, kind p
 	return s.m.runs.fail(s.pod.UID, c.Name, as(kind, err), time.Now())
 }
 
-// podName is a pod in the kubelet's messages: name_namespace(UID).
+// podName returns the name of a pod in the kubelet's messages: name_namespace(UID).
 func podName(pod *v1.Pod) string { return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")" }
 
 // imageVolumesOf counts the image volumes that a container mounts.
@@ -350,9 +352,9 @@ func (s *syncing) imageVolumesOf(c *v1.Container) int {
 	return n
 }
 
-// target is the container whose processes an ephemeral container wants to see.
-// It is "" where the target has no instance: the container then sees its own
-// processes alone.
+// target returns the ID of the newest instance of the target of the ephemeral container name. It
+// returns "" if there is no target, or if the target has no instance: the ephemeral container then
+// sees its own processes only.
 func (s *syncing) target(name string) string {
 	for i := range s.pod.Spec.EphemeralContainers {
 		if e := &s.pod.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
@@ -364,8 +366,8 @@ func (s *syncing) target(name string) string {
 	return ""
 }
 
-// compile compiles a container. All files of volumes that its variables come
-// from have fileTimeout together.
+// compile makes the runtime's configuration of a container. Reading all files in volumes that have
+// values of environment variables may take fileTimeout together.
 func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.ContainerOptions) (*podspec.ContainerPlan, error) {
 	in := s.in
 	// A reader that the caller gave has limits of its own.
@@ -379,8 +381,8 @@ func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.Contai
 	return podspec.Container(in, c.Name, o)
 }
 
-// restartCount counts a container's instances before the one to be made: by
-// the last one that the runtime has, or else by the log files that are left.
+// restartCount returns the restart count of the instance to be made: last's count + 1, or the count
+// by the remaining log files if the runtime has no instance.
 func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Container, last *observed.Container) (int32, error) {
 	switch {
 	// An instance that was never started did not count as a restart, and its
@@ -397,8 +399,7 @@ func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Cont
 	return onDisk(ctx, &m.disk, in.Pod.UID, inLogs, func() (int32, error) { return countLogs(logs, dir) })
 }
 
-// countLogs returns the number after the highest of the log files in a
-// directory, and 0 if there are none.
+// countLogs returns 1 + the highest number of the log files in a directory, or 0 if there are none.
 func countLogs(logsDir, dir string) (int32, error) {
 	held, err := openBelow(logsDir, dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -424,8 +425,8 @@ func countLogs(logsDir, dir string) (int32, error) {
 	return count, nil
 }
 
-// openBelow holds the directory at path, which is below root. No link beneath
-// root is followed: pods can put some there.
+// openBelow opens the directory at path, which is below root. It follows no link below root, since
+// pods can put links there.
 func openBelow(root, path string) (*safefile.Dir, error) {
 	rel, err := below(root, path)
 	if err != nil {
@@ -434,10 +435,10 @@ func openBelow(root, path string) (*safefile.Dir, error) {
 	return safefile.OpenDir(root, rel)
 }
 
-// following is n+1, up to the largest number there is.
+// following returns n+1, or n if n is the largest int32.
 func following(n int32) int32 { return max(n, n+1) }
 
-// logNumber reads N of a log file N.log or N.log.*.
+// logNumber returns N of a log file named N.log or N.log.*. It returns false for other names.
 func logNumber(e fs.DirEntry) (int32, bool) {
 	number, rest, ok := strings.Cut(e.Name(), ".")
 	if !ok || e.IsDir() || (rest != "log" && !strings.HasPrefix(rest, "log.")) {

@@ -11,9 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// subPaths has the parts of volumes that a container mounts made ready.
-// It writes the paths to mount into the plan, and blocks for as long as the
-// volumes' file systems take.
+// subPaths prepares the subPaths that a container mounts, and writes the paths to mount into the
+// plan. It blocks for as long as the volumes' file systems take.
 func (s *syncing) subPaths(ctx context.Context, c *v1.Container, plan *podspec.ContainerPlan) error {
 	// Until here the mount has the path inside of the volume, which the pod may
 	// turn into a link between this look and the mount.
@@ -33,8 +32,8 @@ func (s *syncing) subPaths(ctx context.Context, c *v1.Container, plan *podspec.C
 	return nil
 }
 
-// makePart makes a directory for a part of a volume that is not there. No link
-// leads it out of the volume.
+// makePart makes the directory of a subPath if it does not exist. It follows no link out of the
+// volume.
 func makePart(s podspec.SubPath) (err error) {
 	root, err := os.OpenRoot(s.VolumePath)
 	if err != nil {

@@ -26,27 +26,27 @@ import (
 // removed at a time.
 const maxParallel = 8
 
-// syncing is one Sync under way.
+// syncing is the state of one call of Sync.
 type syncing struct {
-	// The fields below are those of Sync's own goroutine, but for what mu guards.
+	// Only Sync's own goroutine uses the fields below, except those that mu guards.
 	m   *Manager
 	req Request
 	pod *v1.Pod
 	in  podspec.Input // with the addresses of the sandbox
-	obs *observed.Pod // what the runtime shows, with what was done since
+	obs *observed.Pod // the observation of the pod, changed by what this sync did
 
 	// sandboxID is the sandbox that containers are made in, and sandboxConf its
 	// compiled configuration, which the runtime wants repeated for each
 	// container.
 	sandboxID   string
 	sandboxConf *runtimeapi.PodSandboxConfig
-	// prefetched are images that are on their way, by container name. mu guards
-	// it while containers start.
+	// prefetched has the images that are being pulled, by container name. mu guards the map while
+	// containers start.
 	prefetched map[string]*imageFuture
 	imageErrs  map[string]error // of the image volumes that were asked for, by the volume's name
 	alive      map[string]bool  // containers that could not be killed
 	tried      map[string]bool  // containers whose start failed, or has to wait
-	held       map[string]error // why containers wait, as the last plan asked
+	held       map[string]error // why containers wait, by name, from the last plan's calls of waits
 	broken     []string         // IDs of runs that the observation contradicted
 
 	mu  sync.Mutex // guards obs.Containers and res while containers start
@@ -92,7 +92,8 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	return s.res
 }
 
-// copyPod copies what is changed while syncing.
+// copyPod returns a copy of p whose sandboxes and containers the sync may change. If p is nil, the
+// copy has the identity of pod and nothing else.
 func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 	if p == nil {
 		return &observed.Pod{UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
@@ -105,7 +106,7 @@ func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 	return &c
 }
 
-// round carries out one plan. more reports that another one may follow.
+// round executes one plan. more reports that another plan may follow.
 func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	if len(a.Reset) > 0 {
 		return s.restartAll(ctx, a.Reset)
@@ -157,7 +158,8 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	return s.starts(ctx, a)
 }
 
-// kills ends what the plan wants ended. It reports false if nothing may follow.
+// kills ends the sandboxes and containers that the plan ends. It returns false if nothing more of
+// the plan may be executed.
 func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	if a.KillPod {
 		// As the kubelet, without an event for the first sandbox, and none where
@@ -206,8 +208,8 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	return true
 }
 
-// killPod ends everything there is. What runs although it was ended before
-// holds it back for a while.
+// killPod ends all containers and sandboxes of the pod. If one was stopped before and still runs,
+// killPod returns an error until the wait for the next stop is over.
 func (s *syncing) killPod(ctx context.Context) error {
 	for i := range s.obs.Containers {
 		if c := &s.obs.Containers[i]; c.State == observed.Running {
@@ -226,9 +228,9 @@ func (s *syncing) killPod(ctx context.Context) error {
 	return s.m.Kill(ctx, s.pod, s.obs, nil)
 }
 
-// markStopped notes that a container, or with "" everything, was stopped.
-// The state is anticipated so that the same sync can plan on. Exit codes are
-// known only to the next observation.
+// markStopped sets the state of the container id in s.obs to exited, or of all containers and
+// sandboxes if id is "", so that this sync can make its next plan. Exit codes are known only from
+// the next observation.
 func (s *syncing) markStopped(id string) {
 	for i := range s.obs.Containers {
 		// The crash-loop back-off counts from this end, as that of the runtime is
@@ -244,8 +246,8 @@ func (s *syncing) markStopped(id string) {
 	}
 }
 
-// removeInit removes the init containers of sandboxes before this one, so that
-// they run again.
+// removeInit removes the init containers of earlier sandboxes, so that they run again in the new
+// one.
 func (s *syncing) removeInit(ctx context.Context) {
 	init := map[string]bool{}
 	for i := range s.pod.Spec.InitContainers {
@@ -267,8 +269,8 @@ func (s *syncing) removeInit(ctx context.Context) {
 	s.obs.Containers = kept
 }
 
-// byID returns the container with that ID, or nil. It points into p's slice,
-// and is valid until that changes.
+// byID returns the container with that ID, or nil. The result points into p.Containers and is valid
+// until that slice changes.
 func byID(p *observed.Pod, id string) *observed.Container {
 	for i := range p.Containers {
 		if p.Containers[i].ID == id {
@@ -278,15 +280,15 @@ func byID(p *observed.Pod, id string) *observed.Container {
 	return nil
 }
 
-// makeLogDir makes the directory of the pod's logs, which the CRI leaves to the
-// agent. Its mode is the kubelet's: log collectors are other users.
+// makeLogDir makes the directory of the pod's logs, which the CRI leaves to the agent. The mode is
+// the kubelet's and lets log collectors of other users read.
 func (s *syncing) makeLogDir(ctx context.Context) error {
 	root, dir := s.in.Node.PodLogsDir, podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}
 	_, err := onDisk(ctx, &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) { return struct{}{}, makeDir(root, dir) })
 	return err
 }
 
-// createSandbox makes a sandbox and learns its addresses.
+// createSandbox makes a sandbox and reads its addresses. It returns false if that failed.
 func (s *syncing) createSandbox(ctx context.Context) bool {
 	handler, ownUsers := s.in.RuntimeHandler, s.in.UserNamespace != nil
 	// Counted before all that can fail, so that errors never exceed starts.
@@ -343,8 +345,9 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	return true
 }
 
-// runSandbox makes a sandbox. A name that is taken belongs to a call whose
-// answer nobody heard: the next attempt has another name.
+// runSandbox makes a sandbox and returns its ID. If the runtime says that the name is taken, an
+// earlier call made it without the agent seeing the answer: runSandbox tries again with another
+// attempt number.
 func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
@@ -368,7 +371,8 @@ func (s *syncing) failSandbox(err error) {
 	s.res.add("CreatePodSandbox", s.pod.Name, s.m.runs.fail(s.pod.UID, "", err, time.Now()))
 }
 
-// starts starts the plan's containers. more reports that init went on.
+// starts starts the plan's containers. more reports that an init container was started, so that
+// another plan may follow.
 func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 	// Before the first start and for all containers at once: several may mount
 	// one volume.
@@ -417,9 +421,9 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 	return more
 }
 
-// upToHooks cuts containers into those that may start at a time: a postStart
-// hook holds back the containers after its own until it has ended. Pods rely on
-// that to have a proxy ready before what uses it.
+// upToHooks splits containers into groups that start one after the other. A container with a
+// postStart hook ends its group: the containers after it start when the hook has ended. Pods rely
+// on that to have a proxy ready before its users.
 func upToHooks(cs []*v1.Container) [][]*v1.Container {
 	var all [][]*v1.Container
 	begin := 0
@@ -432,7 +436,7 @@ func upToHooks(cs []*v1.Container) [][]*v1.Container {
 	return all
 }
 
-// imageFuture is an image that is being made ready.
+// imageFuture is the pending result of Images.Ensure for one container.
 type imageFuture struct {
 	done chan struct{}
 	// facts and err are written before done is closed, and read after it.
@@ -440,14 +444,14 @@ type imageFuture struct {
 	err   error
 }
 
-// warn reports what the compiler left out or changed.
+// warn reports what podspec left out or changed when it made a configuration.
 func (s *syncing) warn(warnings []podspec.Problem) {
 	for _, w := range warnings {
 		s.m.event(s.pod, v1.EventTypeWarning, w.Reason, "%s", w.Detail)
 	}
 }
 
-// prefetch has the images made ready while the sandbox is being made.
+// prefetch begins to check and pull images while the sandbox is being made.
 func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	var cs []*v1.Container
 	for _, i := range a.Init {
@@ -468,8 +472,8 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	}
 }
 
-// ensure blocks until a container's image is on the node, cannot be had, or ctx
-// ends. conf must not change meanwhile.
+// ensure blocks until a container's image is on the node, cannot be provided, or ctx ends. conf
+// must not change meanwhile.
 func (m *Manager) ensure(ctx context.Context, in podspec.Input, c *v1.Container, conf *runtimeapi.PodSandboxConfig) (podspec.ImageFacts, error) {
 	return m.cfg.Images.Ensure(ctx, ImageRequest{
 		Pod: in.Pod, Container: c.Name, Image: c.Image, Policy: c.ImagePullPolicy, RuntimeHandler: in.RuntimeHandler,
@@ -477,8 +481,8 @@ func (m *Manager) ensure(ctx context.Context, in podspec.Input, c *v1.Container,
 	})
 }
 
-// pullSecrets are the pod's pull secrets that are there; those that are not
-// are skipped, as the API allows.
+// pullSecrets returns the pod's pull secrets that exist. Missing ones are skipped, as the API
+// allows.
 func pullSecrets(in podspec.Input) []*v1.Secret {
 	var out []*v1.Secret
 	for _, ref := range in.Pod.Spec.ImagePullSecrets {
@@ -489,7 +493,7 @@ func pullSecrets(in podspec.Input) []*v1.Secret {
 	return out
 }
 
-// image waits for a container's image.
+// image waits for a container's image, which prefetch may have requested already.
 func (s *syncing) image(ctx context.Context, c *v1.Container) (podspec.ImageFacts, error) {
 	s.mu.Lock()
 	// Each is used once: a later start in the same sync asks for the image as it
@@ -527,7 +531,7 @@ func parallel[T any](items []T, fn func(T) error) []error {
 	return errs
 }
 
-// started notes a container that runs now.
+// started adds a container that was just started to s.obs.
 func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPlan, restarts int32) {
 	if s.m.cfg.Resizer != nil {
 		// What the container was created with is what the next resize starts from.
@@ -545,14 +549,15 @@ func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPla
 	}}, s.obs.Containers...)
 }
 
-// result notes the start of a container, from any of the goroutines that start some.
+// result adds the start of a container to the result of the sync. It may be called from any
+// goroutine that starts containers.
 func (s *syncing) result(target string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.res.add("StartContainer", target, err)
 }
 
-// newest is the container's newest instance before this sync's own starts.
+// newest returns a copy of the newest instance of a container in s.obs, nil if there is none.
 func (s *syncing) newest(name string) *observed.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -564,10 +569,10 @@ func (s *syncing) newest(name string) *observed.Container {
 	return nil
 }
 
-// prune removes the remains that nobody asks for any more: of each container
-// all dead instances but the newest, of which Config.KeepDead stay, and those
-// never started that a newer one has replaced; and old sandboxes that hold none
-// of those kept. An older one of unknown state may run; the plan has ended it before (see planSurplus).
+// prune removes dead instances and old sandboxes. Of each container it keeps the newest
+// Config.KeepDead dead instances. It removes instances that were never started and that a newer one
+// replaces, and old sandboxes without a kept container. An instance in an unknown state counts as
+// dead: if it is not the newest, the plan has ended it before.
 func (s *syncing) prune(ctx context.Context) {
 	keep := map[string]bool{}   // sandboxes in use
 	dead := map[string]int{}    // by container name
