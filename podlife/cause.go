@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Kind is the kind of a [Cause]. The zero value is a cause of an embedder's own, or
-// none: what it does is said by the fields of the Cause alone.
+// Kind is the kind of a [Cause]. The zero value is for causes of programs that embed this package,
+// and for no cause: the other fields of the Cause then say all about it.
 type Kind string
 
 // Why a pod ends, is rejected or waits. The table below says what follows from each.
@@ -27,7 +27,7 @@ const (
 	Shutdown Kind = "Shutdown"
 	// DeadlineExceeded means that the pod's activeDeadlineSeconds are over.
 	DeadlineExceeded Kind = "DeadlineExceeded"
-	// VolumesExhausted means that the node can have no more volumes of a CSI driver.
+	// VolumesExhausted means that the node cannot attach more volumes of a CSI driver.
 	VolumesExhausted Kind = "VolumesExhausted"
 	// Rejected means that the pod was never admitted. Reason says why.
 	Rejected Kind = "Rejected"
@@ -58,7 +58,7 @@ const (
 const (
 	// CrashLoop means that the container ended too often, or too soon.
 	CrashLoop Kind = "CrashLoopBackOff"
-	// ImageFailed means that the node does not get the container's image. Reason says why.
+	// ImageFailed means that the container's image could not be pulled. Reason says why.
 	ImageFailed Kind = "ImageFailed"
 	// ConfigFailed means that the runtime's configuration of the container could not be made from
 	// the spec, or its files and mounts could not be made.
@@ -74,63 +74,63 @@ const (
 // Cause is why a pod or a container ends, is rejected or waits. It is plain data. The
 // zero Cause leaves the status alone and keeps the pod's own grace period.
 //
-// Its JSON is stored with statuses: fields may come, and none may change.
+// Its JSON is stored with statuses: fields may be added, and none may change.
 type Cause struct {
 	Kind Kind `json:"kind,omitempty"`
-	// Reason is the word for programs, such as OutOfcpu; "" is that of the kind.
+	// Reason is the reason of the status, such as OutOfcpu; "" means the kind's reason.
 	Reason string `json:"reason,omitempty"`
-	// Message is the text for people; "" is that of the kind.
+	// Message is the text for people; "" means the kind's message.
 	Message string `json:"message,omitempty"`
 	// At is when the cause arose. It is the transition time of DisruptionTarget.
 	At time.Time `json:"at,omitzero"`
-	// Grace is how many seconds there are to end, as given by whoever ends it; nil is
-	// what the pod has anyway. See [Grace].
+	// Grace is the grace period in seconds that the cause gives the pod or container. Nil means the
+	// pod's own grace period. See [Grace] for which of several periods applies.
 	Grace *int64 `json:"grace,omitempty"`
 }
 
-// effects are what follows from a kind.
+// effects says what a kind of cause does to the status, the events and the next life of a pod.
 type effects struct {
-	phase   v1.PodPhase // of the status; "" leaves it
+	phase   v1.PodPhase // of the status; "" leaves the phase as it is
 	reason  string
 	message string
 	prefix  string // of the status's message
-	event   string // type of the event; "" is none
-	named   string // reason of the event; "" is that of the cause
-	says    words  // of the event; nil is the cause's message
-	// disrupts sets the condition DisruptionTarget (KEP-3329): the node ends the pod for
-	// others. about is its message; "" is that of the status.
+	event   string // type of the event; "" means that there is no event
+	named   string // reason of the event; "" means the cause's reason
+	says    words  // text of the event; nil means the cause's message
+	// disrupts sets the condition DisruptionTarget (KEP-3329): the node ends the pod for the sake of
+	// other pods. about is the condition's message; "" means the message of the status.
 	disrupts bool
 	about    string
-	// keepsSuccess leaves a pod Succeeded that has.
+	// keepsSuccess leaves the phase of a pod that has succeeded as it is.
 	keepsSuccess bool
-	// evicts reports that what the pod holds on the node may go although it is wanted.
+	// evicts reports that the pod's volumes and other things on the node may be removed when the pod
+	// has ended, although the pod is still wanted.
 	evicts bool
 	again  again
 }
 
-// words are the message of an event about a container, which is "" for an event about a pod. The
-// pod is given as the kubelet names it in events.
+// words makes the message of an event about a container, or about a pod if container is "". pod is
+// the name of the pod in the kubelet's events.
 type words func(c Cause, container, pod string) string
 
-// after returns the words that have the cause's message after a prefix.
+// after returns the words that put prefix before the cause's message.
 func after(prefix string) words {
 	return func(c Cause, _, _ string) string { return prefix + c.Message }
 }
 
-// again is when a static pod begins again, once its cause is over: no controller makes
-// another one.
+// again says whether a static pod that ended begins again when the cause is over. No controller
+// replaces a static pod.
 type again uint8
 
 const (
 	never       again = iota
-	unlessNever       // its restart policy is Never
+	unlessNever       // again unless the restart policy is Never
 	always
 )
 
-// table has what follows from each kind. Words and texts are the kubelet's, as programs
-// compare some of them. Metrics of pods that end are the business of who decides: their labels
-// are what the node was short of, which is no property of a cause. That of starts that fail has the
-// reason as its label.
+// table has the effects of each kind. Reasons and texts are the kubelet's, since programs compare
+// some of them. Metrics of evicted pods are not here: their label is the resource that the node was
+// short of, which a cause does not have.
 var table = map[Kind]effects{
 	Evicted: {
 		phase: v1.PodFailed, reason: "Evicted", event: v1.EventTypeWarning, disrupts: true, evicts: true, again: unlessNever,
@@ -185,8 +185,8 @@ var table = map[Kind]effects{
 	SandboxFailed: {reason: "CreatePodSandboxError", event: v1.EventTypeWarning, named: "FailedCreatePodSandBox", says: after("Failed to create pod sandbox: ")},
 }
 
-// effects are those of the cause's kind, with its own words where it has some. A cause
-// without a kind that has a reason fails the pod.
+// effects returns the effects of the cause's kind, with the Reason and Message of the cause if it
+// has them. A cause with a reason and without a kind fails the pod.
 func (c Cause) effects() effects {
 	e := table[c.Kind]
 	if c.Kind == "" && c.Reason != "" {
@@ -207,8 +207,9 @@ func (c Cause) Shows() bool {
 	return e.phase != "" || e.prefix != ""
 }
 
-// Apply writes the cause into a status. Lists in it are replaced and not written to, so
-// that a status may share them with others. A pod that is rejected has no containers.
+// Apply writes the cause into a status. Lists in the status are replaced and not written to, so
+// that a status may share them with others. A rejected pod loses its container statuses, since it
+// never had containers.
 func (c Cause) Apply(st *v1.PodStatus) {
 	if !c.Shows() {
 		return
@@ -231,7 +232,7 @@ func (c Cause) Apply(st *v1.PodStatus) {
 	}
 }
 
-// disrupted is a list of conditions with DisruptionTarget in it.
+// disrupted returns a copy of conditions with the condition DisruptionTarget set.
 func disrupted(conditions []v1.PodCondition, message string, at time.Time) []v1.PodCondition {
 	next := v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
@@ -251,10 +252,10 @@ func disrupted(conditions []v1.PodCondition, message string, at time.Time) []v1.
 	return conditions
 }
 
-// Reason returns the word for programs of a kind that always has the same; else "".
+// Reason returns the reason of a kind whose causes all have the same reason; else "".
 func (k Kind) Reason() string { return table[k].reason }
 
-// Message returns the text for people of a kind that always has the same; else "".
+// Message returns the message of a kind whose causes all have the same message; else "".
 func (k Kind) Message() string { return table[k].message }
 
 // Event returns the event that reports the cause for a pod; eventType is "" if there is none.
@@ -274,13 +275,13 @@ func (c Cause) ContainerEvent(container, pod string) (eventType, reason, message
 	return e.event, reason, message
 }
 
-// Evicts reports whether what the pod holds on the node may go when it has ended,
-// although it is wanted.
+// Evicts reports whether the pod's volumes and other things on the node may be removed when the pod
+// has ended, although the pod is still wanted.
 func (c Cause) Evicts() bool { return c.effects().evicts }
 
-// Returns reports whether a pod that ended for this cause may begin again under its UID
-// when the cause is over. That is for static pods; of others a controller makes another
-// one. Pods that ended for a cause without a kind may.
+// Returns reports whether a static pod that ended for this cause may begin again under its UID when
+// the cause is over. Other pods do not: their controller makes another pod. After a cause without a
+// kind any pod may begin again.
 func (c Cause) Returns(pod *v1.Pod) bool {
 	e := c.effects()
 	switch {
@@ -293,13 +294,13 @@ func (c Cause) Returns(pod *v1.Pod) bool {
 	}
 }
 
-// Ended reports whether a pod whose status has this phase and cause has come to its end. One that was
-// rejected has not: it never began.
+// Ended reports whether a pod whose status has this phase and cause has ended. A rejected pod has
+// not ended: it never began.
 func Ended(phase v1.PodPhase, why Cause) bool {
 	return podmeta.IsTerminal(phase) && why.Kind != Rejected
 }
 
-// EndedByNode reports whether a status says that the node ended the pod for others
+// EndedByNode reports whether a status says that the node ended the pod for the sake of other pods
 // (KEP-3329).
 func EndedByNode(st *v1.PodStatus) bool {
 	return slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool {
@@ -307,9 +308,10 @@ func EndedByNode(st *v1.PodStatus) bool {
 	})
 }
 
-// CauseOf returns the cause that a status has been given, by this agent or by a kubelet:
-// what [Cause.Apply] wrote. Its At and Grace are not known. ok is false if the pod came to
-// its end by itself, as one that has succeeded has, or goes on; Reason and Message are then those of the status.
+// CauseOf returns the cause that a status has been given, by this agent or by a kubelet: what
+// [Cause.Apply] wrote. Its At and Grace are not known. ok is false if the pod has not ended, or
+// ended by itself, for example because it succeeded; Reason and Message are then those of the
+// status.
 func CauseOf(st *v1.PodStatus) (c Cause, ok bool) {
 	c = Cause{Reason: st.Reason, Message: st.Message}
 	trimmed := func(k Kind) bool {

@@ -4,9 +4,10 @@ package podlife
 type Certainty uint8
 
 const (
-	// Unheard means that the source of the fact has not answered since the start.
+	// Unheard means that the source of the fact has not answered since the process started.
 	Unheard Certainty = iota
-	// Remembered means that the fact is from before a restart. It may be out of date.
+	// Remembered means that the fact was stored before a restart of the process. It may be out of
+	// date.
 	Remembered
 	// Confirmed means that the source has reported the fact to this process.
 	Confirmed

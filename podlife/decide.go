@@ -10,22 +10,23 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Knowledge is all that the decision about a pod's containers depends on. Nothing in it is
-// changed.
+// Knowledge is all that the decision about a pod's containers depends on. Decide changes nothing in
+// it.
 type Knowledge struct {
 	Pod *v1.Pod
-	// Runtime is what the runtime shows; nil means that it has nothing of the pod.
+	// Runtime is the pod's state in the runtime; nil means that the runtime has no sandbox and no
+	// container of the pod.
 	Runtime *observed.Pod
-	// Started and Alive are the results of the startup and liveness probes of a container,
-	// by its ID. Nil means that there are none yet, which is Maybe.
+	// Started and Alive are the results of the startup and liveness probes of a container, by its
+	// ID. Nil means that there are no results yet, and counts as Maybe.
 	Started, Alive func(id string) observed.Answer
-	// Changed and Resized report of a container that runs whether it is to be made anew:
-	// for another definition, or for a resource that cannot change while it runs. Nil
-	// means that it is not.
+	// Changed reports whether a running container has to be replaced because its definition changed;
+	// Resized, because a resource changed that cannot be changed while the container runs. Nil means
+	// no.
 	Changed, Resized func(*v1.Container, *observed.Container) bool
-	// Waits returns the end of a container's wait before it may be started, and the reason.
-	// The zero time means that it may be started now. The newest instance is nil if there is
-	// none. If Waits is nil, no container waits.
+	// Waits returns the time until which a container may not be started, and the reason. The zero
+	// time means that the container may be started now. The second argument is the container's
+	// newest instance, nil if there is none. If Waits is nil, no container waits.
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why Kind)
 }
 
@@ -33,8 +34,8 @@ type Knowledge struct {
 type Do uint8
 
 const (
-	// NotYet means that nothing is done now: another container comes first, or it is not
-	// known yet how this one ended.
+	// NotYet means that nothing is done now: another container comes first, or the exit code of this
+	// one is not known yet.
 	NotYet Do = iota
 	// Keep means that the container runs and stays.
 	Keep
@@ -42,7 +43,7 @@ const (
 	Start
 	// Wait means that an instance is to be made and started, but not yet.
 	Wait
-	// End means that the container runs, or may, and is to end.
+	// End means that the container runs or may run, and is to end.
 	End
 	// Never means that no instance is made any more.
 	Never
@@ -66,21 +67,21 @@ func (a Act) Comes() bool {
 
 // Sandbox is the decision about a pod's sandbox.
 type Sandbox struct {
-	// Lack is why the pod has no sandbox that can be used; "" if it has one. The words are
-	// those of the condition PodReadyToStartContainers.
+	// Lack is why the pod has no usable sandbox; "" if it has one. The text is the message of the
+	// condition PodReadyToStartContainers.
 	Lack string
-	// Make means that another one is to be made, once the one before has been ended.
+	// Make means that another sandbox is to be made, once the previous one has been ended.
 	Make bool
 	// Attempt is the number of the sandbox in use, or of the one to be made.
 	Attempt uint32
-	// ID is that of the sandbox in use, or of the one before.
+	// ID is the ID of the sandbox in use or, without one, of the previous sandbox.
 	ID string
 }
 
 // Decision says what happens to a pod's sandbox and containers.
 type Decision struct {
-	// Over means that the pod has come to its end: nothing of it is started any more,
-	// and what still runs of it ends.
+	// Over means that the pod has ended: no container is started any more, and containers that still
+	// run are ended.
 	Over bool
 	// Reset lists the instances to be removed, in this order, for a restart of all
 	// containers (KEP-5532). Nothing else is decided then.
@@ -88,7 +89,7 @@ type Decision struct {
 	Sandbox Sandbox
 	// Init and Regular are the decisions about the containers of the spec, by index.
 	Init, Regular []Act
-	// Surplus are instances that run, or may, beside a newer one of the same container.
+	// Surplus are instances that run or may run beside a newer instance of the same container.
 	Surplus []*observed.Container
 }
 
@@ -149,10 +150,10 @@ func Decide(k Knowledge) Decision {
 	return d
 }
 
-// lasts reports that the container keeps its pod alive.
+// lasts reports that the container stays or comes again, so that its pod has not ended.
 func (a Act) lasts() bool { return a.Do == Keep || a.Comes() }
 
-// startNothing takes every start out of the decision about a pod that is being deleted.
+// startNothing takes every start out of the decision d, which is about a pod that is being deleted.
 func (k *Knowledge) startNothing(d *Decision) {
 	lasts := false
 	for _, list := range [][]Act{d.Init, d.Regular} {
@@ -173,7 +174,7 @@ func (k *Knowledge) startNothing(d *Decision) {
 	d.Over = !lasts && !slices.ContainsFunc(d.Regular, Act.lasts)
 }
 
-// over ends a pod in place of all that was decided so far.
+// over replaces the decision with one that ends the pod.
 func (d *Decision) over() {
 	d.Over, d.Surplus = true, nil
 	for _, list := range [][]Act{d.Init, d.Regular} {
@@ -194,16 +195,16 @@ func (k *Knowledge) Begin(c *v1.Container, o *observed.Container) Act {
 	return Act{Do: Start}
 }
 
-// starts reports whether a container that does not run is to be started, as soon as it
-// is its turn. It is Maybe until it is known how the container ended.
+// starts reports whether a container that does not run is to be started when the order of the spec
+// allows it. It is Maybe until the exit code of the last instance is known.
 func (k *Knowledge) starts(c *v1.Container) observed.Answer {
 	return Starts(k.Pod, c, k.Runtime.Newest(c.Name))
 }
 
-// Starts reports whether a container is started again after its newest instance o, or for
-// the first time if o is nil. It is Maybe for one that ended with a code that the runtime
-// has not told yet, if a rule may ask for the code. Whether the pod goes on
-// is not asked here: see [Decide].
+// Starts reports whether a container is started again after its newest instance o, or for the first
+// time if o is nil. The answer is Maybe if o exited, a restart rule may depend on the exit code,
+// and the runtime has not reported the code yet. Starts does not consider whether the pod has
+// ended: see [Decide].
 func Starts(pod *v1.Pod, c *v1.Container, o *observed.Container) observed.Answer {
 	switch {
 	// A pod that is being deleted starts nothing, whoever asks.
@@ -221,14 +222,14 @@ func Starts(pod *v1.Pod, c *v1.Container, o *observed.Container) observed.Answer
 	}
 }
 
-// exitUnknown reports whether a container has restart rules and ended with a code that is
-// not known yet: it would match a rule with NotIn.
+// exitUnknown reports whether a container has restart rules and exited with a code that is not
+// known yet. An unknown code would match a rule with NotIn.
 func exitUnknown(c *v1.Container, o *observed.Container) bool {
 	return o.ExitCode == nil && len(c.RestartPolicyRules) > 0
 }
 
-// SandboxOf returns the state of a pod's sandbox, as far as it does not depend on the
-// containers: Make is not decided.
+// SandboxOf returns the part of the decision about a pod's sandbox that does not depend on the
+// containers: all fields but Make.
 func SandboxOf(pod *v1.Pod, obs *observed.Pod) Sandbox {
 	s := obs.NewestSandbox()
 	if s == nil {
@@ -261,8 +262,8 @@ func SandboxOf(pod *v1.Pod, obs *observed.Pod) Sandbox {
 	return next
 }
 
-// withoutSandbox decides about a pod without a usable sandbox. A new sandbox is no new
-// beginning: what ended for good stays ended.
+// withoutSandbox decides about a pod without a usable sandbox. Containers that ended for good are
+// not started again in a new sandbox.
 func (k *Knowledge) withoutSandbox(d *Decision) {
 	// A second run is what the policy forbids.
 	if k.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && d.Sandbox.Attempt != 0 && k.hasRun() {
@@ -308,10 +309,10 @@ func (k *Knowledge) withoutSandbox(d *Decision) {
 	}
 }
 
-// hasRun reports whether a regular container has started, or an init container is not
-// known to have succeeded. A pod that lost its sandbox between the two, as in a reboot, may
-// start over, since init containers have to be idempotent. The kubelet leaves such a pod
-// Pending for ever.
+// hasRun reports whether a regular container has started, or an init container is not known to have
+// succeeded. A pod that lost its sandbox after its init containers had succeeded and before a
+// regular container started, as in a reboot, may start over, since init containers have to be
+// idempotent. The kubelet leaves such a pod Pending for ever.
 func (k *Knowledge) hasRun() bool {
 	for i := range k.Pod.Spec.InitContainers {
 		c := &k.Pod.Spec.InitContainers[i]
@@ -361,8 +362,7 @@ func (k *Knowledge) regular(c *v1.Container) Act {
 	}
 }
 
-// initialized decides about the init containers, and reports whether all are done, so that
-// regular ones may start.
+// initialized decides about the init containers. done reports that regular containers may start.
 func (k *Knowledge) initialized(d *Decision) (done bool) {
 	list := k.Pod.Spec.InitContainers
 	if len(list) == 0 {
@@ -426,9 +426,9 @@ func (k *Knowledge) initialized(d *Decision) (done bool) {
 	return done
 }
 
-// regularMade reports whether an instance of a regular container proves that all init
-// containers were done. One that has exited proves it for its own sandbox: it may be of
-// one before a reboot.
+// regularMade reports whether an instance of a regular container proves that all init containers
+// were done. An instance that has exited proves it only if it was in the current sandbox: it may be
+// from before a reboot.
 func (k *Knowledge) regularMade() bool {
 	s := k.Runtime.NewestSandbox()
 	return slices.ContainsFunc(k.Pod.Spec.Containers, func(c v1.Container) bool {
@@ -438,8 +438,8 @@ func (k *Knowledge) regularMade() bool {
 	})
 }
 
-// runningSidecar decides about a sidecar that runs, and reports whether it has started: to
-// have started is enough for what comes after; readiness does not count (KEP-753).
+// runningSidecar decides about a sidecar that runs. started reports that the sidecar has started,
+// so that the next container may start; readiness does not count (KEP-753).
 func (k *Knowledge) runningSidecar(c *v1.Container, o *observed.Container) (a Act, started bool) {
 	if c.StartupProbe != nil {
 		switch k.started(o) {

@@ -8,12 +8,12 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
-// DefaultGrace is the time to end of a pod that names none: the API's default of
+// DefaultGrace is the grace period of a pod whose spec has none: the API's default of
 // terminationGracePeriodSeconds.
 const DefaultGrace = 30 * time.Second
 
-// Grace returns how long a container of a pod has to end, or the whole pod if c is
-// nil. It is, in this order:
+// Grace returns the grace period of a container of a pod, or of the whole pod if c is nil. It is
+// the first of these that exists:
 //
 //  1. the period of the pod's deletion, or the one that the cause gives, whichever is
 //     shorter;
@@ -21,7 +21,7 @@ const DefaultGrace = 30 * time.Second
 //  3. the period of the pod's spec;
 //  4. [DefaultGrace].
 //
-// It is never negative. A nil pod is one that names nothing.
+// The result is never negative. A nil pod counts as a pod without any of these periods.
 func Grace(pod *v1.Pod, c *v1.Container, why Cause) time.Duration {
 	var deletion, spec *int64
 	if pod != nil {
@@ -39,7 +39,8 @@ func Grace(pod *v1.Pod, c *v1.Container, why Cause) time.Duration {
 	return DefaultGrace
 }
 
-// ofProbe is the period of the probe of c that failed, or nil.
+// ofProbe returns the grace period of the probe of c that failed, or nil if the probe has none or
+// why is not a failed probe.
 func ofProbe(c *v1.Container, why Kind) *int64 {
 	var p *v1.Probe
 	switch {

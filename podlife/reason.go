@@ -15,8 +15,8 @@ func (e *reasoned) Error() string  { return e.err.Error() }
 func (e *reasoned) Unwrap() error  { return e.err }
 func (e *reasoned) Reason() string { return e.reason }
 
-// ReasonOf returns the reason of an error, "" if it has none. That is what the method
-// Reason() string returns of the outermost error in its tree that has one.
+// ReasonOf returns the reason of an error, "" if it has none. It calls the method Reason() string
+// of the outermost error in the tree that has one.
 func ReasonOf(err error) string {
 	var named interface{ Reason() string }
 	if errors.As(err, &named) {

@@ -7,8 +7,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// RestartsAll returns a container that has ended in a way that has all containers of the
-// pod start over (KEP-5532), and its instance, while that is still to be done; else nil.
+// RestartsAll returns a container whose end restarts all containers of the pod (KEP-5532), and the
+// instance that ended, while the restart is still to be done; else nil.
 func RestartsAll(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Container) {
 	obs = obs.Settled()
 	if pod.DeletionTimestamp != nil {
@@ -26,17 +26,16 @@ func RestartsAll(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Conta
 	return nil, nil
 }
 
-// wantsRestartOfAll reports whether an instance ended by itself in such a way.
-// One that was killed here a moment ago has no exit code that a rule could be
-// meant for.
+// wantsRestartOfAll reports whether the end of the instance o restarts all containers of the pod by
+// a restart rule of c. An instance that this process has just killed has no exit code that a rule
+// could match.
 func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
 	return o != nil && o.State == observed.Exited && o.ExitCode != nil && podmeta.RestartsAllAfter(c, *o.ExitCode)
 }
 
-// resets lists every instance of the containers of a pod that is to start
-// over. The newest ones of those that want it come last, after the instances
-// before them: until all others are gone they show that it is to be done,
-// whatever happens to the agent.
+// resets lists the IDs of all container instances of a pod that is to start over. The instances
+// whose end asks for the restart come last. If the agent ends in between, they are still there, and
+// the restart is continued.
 func resets(pod *v1.Pod, obs *observed.Pod) []string {
 	if source, _ := RestartsAll(pod, obs); source == nil {
 		return nil
