@@ -21,17 +21,17 @@ import (
 // is.
 type Manager struct {
 	cfg Config
-	// met is never nil: without a registerer its metrics count unexported.
+	// met is never nil: without a registerer the metrics are counted and not exported.
 	met *metrics
-	// tree names the cgroups. It follows from Config.Root and does not change.
+	// tree has the names of the cgroups. It is computed from Config.Root and does not change.
 	tree tree
 	// sums has its own lock: pods are counted while other pods hold theirs.
 	sums    *sums
-	percent int64 // of QOSReserved
+	percent int64 // percentage of Config.QOSReserved; -1 without one
 
 	kick chan struct{} // asks Run to look at the tiers; capacity 1
 
-	starting chan struct{} // a lock that can be given up waiting for
+	starting chan struct{} // a lock for start; a waiting caller can give up
 	// started is nil until the node's cgroups are there. It is set once, with
 	// starting held, and read without a lock.
 	started atomic.Pointer[driver]
@@ -41,18 +41,18 @@ type Manager struct {
 	pods    map[types.UID]*podEntry
 	watches map[types.UID][]*watch
 	// troubles is keyed by the step of Run that failed: start, enforce or tiers.
-	troubles map[string]error // what could not be enforced, by what
+	troubles map[string]error // errors by step
 }
 
-// podEntry is the state of one pod. Its lock serializes the calls for the pod, so
-// that a resize and a Destroy of the same cgroup never interleave; calls for other
-// pods do not wait. All fields but users are guarded by lock.
+// podEntry is the state of one pod. Its lock serializes the calls for the pod, so that a resize and
+// a Destroy of the same cgroup never interleave; calls for other pods do not wait. lock guards all
+// fields except users.
 type podEntry struct {
 	lock    chan struct{} // capacity 1: holds a token during a call
 	users   int           // number of calls that hold lock or wait for it; guarded by Manager.mu
 	applied *Resources    // values written to the cgroup last; nil if not known
-	// class is the tier that the cgroup was made in. It has a meaning only
-	// together with applied.
+	// class is the QoS class in whose tier the cgroup was made. It is valid only while applied is
+	// set.
 	class v1.PodQOSClass
 }
 
@@ -256,7 +256,7 @@ func (m *Manager) adopt(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// poke makes Run update the tiers.
+// poke makes Run update the values of the QoS tiers.
 func (m *Manager) poke() {
 	// The channel holds one request: Run would do the same round again for a second
 	// one.
@@ -299,7 +299,8 @@ func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), e
 	}
 }
 
-// timed observes how long an operation took: defer m.timed("create")().
+// timed returns a function that records the duration of an operation since the call of timed: defer
+// m.timed("create")().
 func (m *Manager) timed(operation string) func() {
 	start := time.Now()
 	return func() { m.met.took(operation, start) }

@@ -15,9 +15,9 @@ import (
 // Config holds what a Manager needs. Nothing is required; the zero value of
 // every field means the default named beside it.
 type Config struct {
-	// Root is the cgroup, as a path of cgroupfs, in which kubepods is created. It
-	// must exist, unless it is "/". Several nodes on one machine need different
-	// roots: Sweep removes the cgroups of all unknown pods below its own.
+	// Root is the cgroup, as a path of cgroupfs, in which kubepods is created. It must exist, unless
+	// it is "/". Several nodes on one machine need different roots, since Sweep removes the cgroups
+	// of all unknown pods below Root.
 	Root   string // /
 	Driver Driver // Cgroupfs
 	// Units creates slices of systemd, for Driver Systemd: see [SystemdUnits].
@@ -53,13 +53,13 @@ type Config struct {
 	// the kubelet's words. It must not block. Nil drops the events.
 	Event func(eventType, reason, message string)
 
-	TierDelay time.Duration // between two updates of the QoS tiers; 100ms
+	TierDelay time.Duration // time between two updates of the QoS tiers; 100ms
 
 	// The next three are for tests and for machines behind another interface. Each
 	// is called from many goroutines.
-	FS       FS                  // the machine's
-	Notifier Notifier            // the machine's kernel
-	Kill     func(pid int) error // SIGKILL; a process that is gone is no error
+	FS       FS                  // default: the machine's file system
+	Notifier Notifier            // default: the machine's kernel
+	Kill     func(pid int) error // default: SIGKILL; a process that has ended must not be an error
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -69,8 +69,8 @@ type Config struct {
 // goroutine: nothing can interrupt a thread inside the kernel.
 const callTimeout = 10 * time.Second
 
-// withDefaults returns c with every zero field set to the default that its
-// comment names. validate and New rely on it having run.
+// withDefaults returns c with every zero field set to the default that its comment names. New calls
+// it before validate.
 func (c Config) withDefaults() Config {
 	if c.Root == "" {
 		c.Root = "/"

@@ -47,7 +47,7 @@ type driver struct {
 	files
 	on    *machine
 	units Units // nil with Cgroupfs
-	page  int64 // bytes of a page
+	page  int64 // size of a page in bytes
 	// root is the number of leading components that belong to Config.Root. Those
 	// cgroups are never created or changed.
 	root int
@@ -120,9 +120,8 @@ func (d *driver) lacks(cgroup string, has []string) error {
 	return errors.Join(errs...)
 }
 
-// create creates the cgroup and the missing ones above it, and reports whether any
-// was missing. For a cgroup that exists it adds missing directories and
-// controllers.
+// create creates the cgroup and its missing ancestors, and reports whether any of them was missing.
+// For a cgroup that exists it adds missing directories and controllers.
 func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	cgroup, err := d.literal(n)
 	if err != nil {
@@ -209,8 +208,7 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 	return nil // only optional controllers failed
 }
 
-// missing returns the controllers that the machine has, that children need, and
-// that has does not list.
+// missing returns the controllers of the machine that children need and that the list has lacks.
 func (d *driver) missing(has string) []string {
 	var out []string
 	for _, c := range used {

@@ -13,8 +13,8 @@ import (
 // Enforcement names a part of the node whose cgroup is limited.
 type Enforcement string
 
-// The parts that can be limited, in the kubelet's words (enforceNodeAllocatable).
-// The compressible ones limit only the CPU share.
+// The parts that can be limited, in the kubelet's words (enforceNodeAllocatable). A part whose name
+// ends in -compressible gets only a CPU share.
 const (
 	EnforcePods               Enforcement = "pods"
 	EnforceSystem             Enforcement = "system-reserved"
@@ -70,9 +70,9 @@ func (c Config) validateEnforce() error {
 // reservedCgroup is a cgroup of other programs that is limited to its reservation.
 type reservedCgroup struct {
 	key       Enforcement
-	path      string // as cgroupfs has it
+	path      string // as a path of cgroupfs
 	resources Resources
-	err       error // why it cannot be limited
+	err       error // why the cgroup cannot be limited; nil if it can
 }
 
 // reservedCgroups returns the cgroups that Config.Enforce names. A faulty entry has
@@ -107,9 +107,9 @@ func (c Config) reservedCgroups() []reservedCgroup {
 	return out
 }
 
-// nodeResources returns the values for the cgroup of all pods, with a CPU share and no CPU
-// quota. Without "pods" in Config.Enforce its limits are the node's capacity, as in the kubelet,
-// which removes an older, lower limit.
+// nodeResources returns the values for the cgroup of all pods, with a CPU share and no CPU quota.
+// Without "pods" in Config.Enforce the limits are the node's capacity, as in the kubelet: this
+// removes a lower limit that was set earlier.
 func (c Config) nodeResources() Resources {
 	list := c.Node.Capacity
 	if len(list) == 0 {

@@ -9,12 +9,12 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// Errors that callers decide by.
+// The errors of this package. Match them with errors.Is.
 var (
 	// ErrNotExist means that there is no such cgroup.
 	ErrNotExist = errors.New("cgroup does not exist")
-	// ErrInUse means that a memory limit was refused because the usage is as high,
-	// or is not known.
+	// ErrInUse means that a memory limit was refused because the memory usage is not below it, or
+	// because the usage is not known.
 	ErrInUse = errors.New("memory in use")
 	// ErrNoAnswer means that a call of the kernel or systemd did not return in
 	// time. The call continues; until it returns, calls for the same file fail at
@@ -28,7 +28,7 @@ var (
 // in one error: errors.As finds the first.
 type ControllerError struct {
 	Controller string
-	Path       string // of the cgroup; "" for the whole machine
+	Path       string // path of the cgroup; "" for the whole machine
 }
 
 func (e *ControllerError) Error() string {
@@ -44,7 +44,7 @@ type StragglersError struct {
 	UID types.UID
 	// Path is below the mount points.
 	Path string
-	Pids []int // those that were left
+	Pids []int // processes that remained
 	Err  error // why the last attempt failed
 }
 

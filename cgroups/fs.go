@@ -10,15 +10,15 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// newCalls returns the calls of the kernel and of systemd, of which those that hang are counted.
+// newCalls returns the queue for calls of the kernel and of systemd. Its metrics count the calls
+// that hang.
 func newCalls(timeout time.Duration, met *metrics) *kernel.Calls {
 	return kernel.NewCalls(timeout, func(by int) { met.stuck.Add(float64(by)) })
 }
 
-// FS is the part of a file system that this package uses. Paths are absolute.
-// Errors are those of the system calls: errors.Is distinguishes fs.ErrNotExist and
-// syscall numbers. Methods are called from any goroutine, and may hang: a
-// Manager waits no longer than ten seconds.
+// FS is the part of a file system that this package uses. Paths are absolute. Methods return the
+// errors of the system calls: errors.Is matches fs.ErrNotExist and numbers of package syscall.
+// Methods are called from any goroutine, and may hang: a Manager waits no longer than ten seconds.
 type FS interface {
 	Read(path string) ([]byte, error)
 	// Write writes value to an existing file in one call: the kernel takes each
@@ -37,7 +37,7 @@ type FS interface {
 type files struct {
 	*kernel.Calls
 	fs FS
-	in *kernel.Batch // nil: each call is made by itself
+	in *kernel.Batch // nil if each call is made by itself
 }
 
 // do makes one call, by itself or in a batch.
@@ -65,7 +65,7 @@ func (f files) read(ctx context.Context, path string) ([]byte, error) {
 	return out, nil
 }
 
-// write names the value in its error: the kernel's EINVAL alone does not tell
+// write writes a value to a file. Its error names the value, since the kernel's EINVAL does not say
 // which of many values it refused.
 func (f files) write(ctx context.Context, path, value string) error {
 	err := f.do(ctx, "write", path, func() error { return f.fs.Write(path, value) })
@@ -83,7 +83,7 @@ func (f files) rmdir(ctx context.Context, path string) error {
 	return f.do(ctx, "rmdir", path, func() error { return f.fs.Rmdir(path) })
 }
 
-// list names the directories in a directory.
+// list returns the names of the directories in a directory.
 func (f files) list(ctx context.Context, path string) ([]string, error) {
 	var out []string
 	err := f.do(ctx, "list", path, func() (err error) {
@@ -96,7 +96,7 @@ func (f files) list(ctx context.Context, path string) ([]string, error) {
 	return out, nil
 }
 
-// gone reports that a cgroup, or a file of it, is not there. A file that is read
-// while its cgroup is removed says ENODEV. It is no proof that the cgroup is
-// gone for good: another one of that name may be made at any time.
+// gone reports that a cgroup or one of its files does not exist. A read of a file whose cgroup is
+// being removed returns ENODEV. The cgroup may exist again later, since another one of the same
+// name can be made at any time.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoDevice) }

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
-// What the kernel says of a file whose cgroup went, and of the processes of a
+// Errors of the kernel: for a file whose cgroup was removed, and for the list of processes of a
 // threaded cgroup.
 const (
 	errNoDevice     = syscall.ENODEV
@@ -21,7 +21,8 @@ const (
 // osFS is the machine's own file system.
 type osFS struct{}
 
-// Read reads most files at once: they are shorter than the buffer.
+// Read returns the content of a file. Most files are shorter than its buffer, so that one system
+// call reads them.
 func (osFS) Read(path string) ([]byte, error) {
 	out, err := kernelfile.Read(path, 512, kernelfile.Longest)
 	if err != nil {
@@ -30,8 +31,8 @@ func (osFS) Read(path string) ([]byte, error) {
 	return out, nil
 }
 
-// Write opens without O_CREATE or O_TRUNC: the files of a cgroup are the
-// kernel's, and a missing one has to be an error.
+// Write opens the file without O_CREATE and O_TRUNC: the kernel makes the files of a cgroup, and a
+// missing file has to be an error.
 func (osFS) Write(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -51,12 +52,11 @@ func (osFS) Write(path, value string) error {
 	return nil
 }
 
-// Mkdir makes one directory; a missing parent is fs.ErrNotExist, by which the
-// driver notices it.
+// Mkdir makes one directory. If the parent is missing, the error is fs.ErrNotExist; the driver
+// relies on that.
 func (osFS) Mkdir(path string) error { return os.Mkdir(path, 0o755) }
 
-// Rmdir does not try to unlink a file first, as os.Remove does: one system call
-// for a cgroup that can be removed.
+// Rmdir removes a directory with one system call. os.Remove would first try to unlink a file.
 func (osFS) Rmdir(path string) error {
 	if err := unix.Rmdir(path); err != nil {
 		return &fs.PathError{Op: "rmdir", Path: path, Err: err}
@@ -64,7 +64,8 @@ func (osFS) Rmdir(path string) error {
 	return nil
 }
 
-// Dirs leaves out files, which are most of what a cgroup has.
+// Dirs returns the names of the directories in a directory. It leaves out files, which are most
+// entries of a cgroup.
 func (osFS) Dirs(path string) ([]string, error) {
 	entries, err := os.ReadDir(path)
 	var out []string

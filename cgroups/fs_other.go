@@ -7,14 +7,13 @@ import (
 	"fmt"
 )
 
-// The kernel's numbers are other ones here, or missing; these match no error of
-// the system.
+// These errors match no error of this system, whose kernel has other numbers.
 var (
 	errNoDevice     = errors.New("no such device")
 	errNotSupported = errors.New("not supported")
 )
 
-// osFS is nothing where the kernel has no cgroups.
+// osFS is an FS whose methods return errNotLinux, since this kernel has no cgroups.
 type osFS struct{}
 
 // errNotLinux is the error of all calls: the package compiles on other systems, but works only
@@ -29,7 +28,7 @@ func (osFS) Dirs(string) ([]string, error) { return nil, errNotLinux }
 
 func kill(int) error { return errNotLinux }
 
-// notifier reports nothing.
+// notifier is a Notifier whose Notify returns errNotLinux.
 type notifier struct{}
 
 func newNotifier() notifier { return notifier{} }

@@ -19,7 +19,7 @@ import (
 // and read the machine's hierarchies at each call. They use cgroupfs, never
 // systemd.
 type Host struct {
-	FS FS // the machine's
+	FS FS // default: the machine's file system
 	// Kernel reports whether pid is a kernel thread, which cannot be moved. The
 	// default checks for /proc/PID/exe, which kernel threads lack.
 	Kernel func(pid int) bool
@@ -144,8 +144,7 @@ func (h Host) Exists(ctx context.Context, cgroup string) error {
 	return d.exists(ctx, cgroup)
 }
 
-// made creates a cgroup and those above it unless it exists, and returns the driver
-// for it.
+// made creates a cgroup and its missing ancestors, unless the cgroup exists. It returns the driver.
 func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
 	d, err := h.driver(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ type level struct {
 	quota      int64  // microseconds of period, or Unlimited
 	period     uint64
 	memory     int64 // bytes, or Unlimited
-	memorySwap int64 // v1: of memory and swap together
+	memorySwap int64 // v1: limit of memory and swap together
 	min, low   int64 // v2: bytes that are protected
 }
 
@@ -47,7 +47,7 @@ func (v Version) levelOf(r Resources) level {
 // A part is a value of a resource that is changed in one step.
 type part struct {
 	resource v1.ResourceName
-	limit    bool // or else the request
+	limit    bool // the limit; if false, the request
 }
 
 // partsUp returns the parts of a resource that grow from have to want: the limit
@@ -74,9 +74,8 @@ func changed(have, want level, sign int, parts ...part) []part {
 	return out
 }
 
-// compare compares part p of l with that of o, like cmp.Compare. Memory is compared
-// in pages: the kernel shows a rounded value, which would look like a change at
-// every comparison.
+// compare compares part p of l with part p of o, like cmp.Compare. Memory is compared in pages: the
+// kernel shows a rounded value, which would look like a change at every comparison.
 func (l level) compare(o level, p part) int {
 	switch {
 	case p.resource == v1.ResourceCPU && p.limit:
@@ -99,9 +98,8 @@ func (l level) compare(o level, p part) int {
 	return 0
 }
 
-// part returns only the values of r that belong to p. A limit or protection that r
-// does not name is set to none, so that a resize removes it: a nil field would keep
-// the old one.
+// part returns only the values of r that belong to p. A limit or protection that r does not have is
+// set to none, so that a resize removes it: with a nil field the old value would stay.
 func (r Resources) part(p part) Resources {
 	var out Resources
 	switch p {
@@ -128,12 +126,11 @@ func (r Resources) part(p part) Resources {
 	return out
 }
 
-// adopted returns the values of want for a cgroup whose last written values are not
-// known, as after a restart. It leaves out limits, and memory protection, that
-// would shrink: the containers may still have the old values until they are
-// resized. A cgroup without a limit gets it at once, since no resize starts from
-// none. all reports that nothing was left out. If something was, Ensure records
-// nothing as applied and calls adopted again the next time.
+// adopted returns the values of want for a cgroup whose last written values are not known, as after
+// a restart. It leaves out limits, and memory protection, that would shrink: the containers may
+// still have the old values until they are resized. A cgroup without a limit gets the limit at
+// once, since a resize never begins without a limit. all reports that nothing was left out. If
+// something was, Ensure records nothing as applied and calls adopted again the next time.
 func (v Version) adopted(have level, want Resources) (give Resources, all bool) {
 	to := v.levelOf(want)
 	give, all = want.clone(), true

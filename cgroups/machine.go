@@ -176,9 +176,9 @@ func (m *machine) dirs(cgroup string) []string {
 	return out
 }
 
-// dirsToo returns all directories, with those that only other programs create:
-// runtimes put containers in the unified hierarchy beside v1 too. Such directories
-// are searched and removed, and never created here.
+// dirsToo returns the directories of a cgroup, including the one in the unified hierarchy beside
+// v1. Runtimes put containers there too. This package searches and removes that directory, and
+// never creates it.
 func (m *machine) dirsToo(cgroup string) []string {
 	out := m.dirs(cgroup)
 	if m.version == V1 && m.unified != "" {

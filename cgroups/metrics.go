@@ -12,7 +12,7 @@ import (
 // metrics use the kubelet's names where it has the same metrics, so that its
 // dashboards work, and the prefix nodewright elsewhere.
 type metrics struct {
-	duration                 *prometheus.HistogramVec // by operation: create, update, destroy
+	duration                 *prometheus.HistogramVec // durations by operation: create, update, destroy
 	version, nodeMin, lowSum prometheus.Gauge
 	stuck                    prometheus.Gauge
 	stragglers, swept        prometheus.Counter

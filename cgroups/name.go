@@ -108,7 +108,7 @@ var tiers = []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
 // tree names the cgroups of a node. It is the same for both drivers and versions.
 type tree struct {
-	node Name // of all pods
+	node Name // cgroup of all pods
 }
 
 // newTree returns the tree below root, a path of cgroupfs. A slash at the end

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier waits for all signals in one goroutine with a thread of its own, which
-// exists while there are signals. Go's poller cannot be used: it asks an epoll
-// instance whether there is anything, a PSI trigger answers that only once, and
-// then nothing is left to fetch.
+// notifier waits for all signals in one goroutine with a thread of its own, which exists while
+// there are signals. Go's poller cannot be used: it first asks the epoll instance whether there is
+// an event. A PSI trigger reports its event only once, to this question, and then there is no event
+// left to read.
 type notifier struct {
 	// mu guards all fields and the closing of descriptors: the kernel reuses their
 	// numbers at once. It is held while wake is called.
@@ -27,12 +27,12 @@ type notifier struct {
 // goroutine that waits owns both, and closes them when it ends.
 type poll struct{ epoll, quit int }
 
-// signal is one call of Notify that has not been stopped.
+// signal is a signal that a call of Notify waits for, until its stop is called.
 type signal struct {
 	wake func()
-	// On v1 the second is the file on which the eventfd reports; it has to stay
-	// open.
-	fds []int // epoll waits for the first
+	// fds has the descriptor that epoll waits for, and on v1 in addition the file about which the
+	// eventfd reports, which has to stay open.
+	fds []int // epoll waits for the first one
 }
 
 func newNotifier() *notifier { return &notifier{signals: map[int32]*signal{}} }

@@ -37,7 +37,7 @@ func parseProcs(data []byte) ([]int, error) {
 // architectures that Go supports.
 const unlimitedV1 = math.MaxInt64 >> 17 << 17
 
-// parseLimit reads a value of bytes or processes that may be unlimited. v1 shows an
+// parseLimit parses a limit of bytes, processes or CPU quota; no limit is Unlimited. v1 shows an
 // unset CPU quota as -1.
 func parseLimit(data []byte) (int64, error) {
 	s := strings.TrimSpace(string(data))
@@ -73,9 +73,9 @@ func parseCPUMax(data []byte) (quota int64, period uint64, err error) {
 // Pressure has the times for which tasks waited for a resource (PSI, the kernel's accounting/psi
 // document).
 type Pressure struct {
-	// Some is the time in which at least one task waited, Full the time in which
-	// all tasks that were not idle did. Full of cpu is zero for the whole machine,
-	// where the kernel does not define it.
+	// Some is the time in which at least one task waited, Full the time in which all tasks that were
+	// not idle waited. Full of cpu is zero for the whole machine, where the kernel does not define
+	// it.
 	Some, Full Stall
 }
 
@@ -96,7 +96,7 @@ func parsePressure(data []byte) (Pressure, error) {
 // A mount is a line of mountinfo (proc(5)) that is a cgroup hierarchy.
 type mount struct {
 	point, fstype string
-	options       []string // of the file system: on v1 its controllers
+	options       []string // options of the file system; on v1 the controllers
 }
 
 // parseMountinfo returns the cgroup hierarchies. Any number of optional fields ends

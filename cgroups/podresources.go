@@ -19,9 +19,9 @@ type PodOptions struct {
 	CPUPeriod  time.Duration
 	// Pids is the maximum number of processes of a pod; 0 and less set no limit.
 	Pids int64
-	// ExclusiveCPUs reports whether a pod has exclusive CPUs; such a pod gets no
-	// quota. Nil means that none has. It is called during Ensure and resizes, from
-	// any goroutine, and must not block for long.
+	// ExclusiveCPUs reports whether a pod has exclusive CPUs; such a pod gets no quota. Nil means
+	// that no pod has any. It is called during Ensure and resizes, from any goroutine, and must not
+	// block for long.
 	ExclusiveCPUs func(*v1.Pod) bool
 	// ReserveMemory protects the memory that pods request from being reclaimed, on
 	// cgroup v2 (KEP-2570, policy TieredReservation).

@@ -17,11 +17,11 @@ func (m *Manager) nameOf(pod *v1.Pod) (Name, error) {
 	return m.tree.pod(podmeta.QOS(pod), pod.UID)
 }
 
-// Ensure creates the pod's cgroup and writes its values. For a cgroup that exists
-// it restores the values that were written last, if others changed them. New
-// requests and limits of cpu and memory are not written: Raise and Lower write
-// them, in step with the containers, or Update. It is meant to be called at each
-// sync of the pod, and then costs little more than a read of each file.
+// Ensure creates the pod's cgroup and writes its values. For a cgroup that exists it restores the
+// values that were written last, if others changed them. New requests and limits of cpu and memory
+// are not written: Raise and Lower write them before and after the containers are changed, or
+// Update writes them at once. It is meant to be called at each sync of the pod, and then costs
+// little more than a read of each file.
 func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 	return m.onPod(ctx, "create", pod, func(d *driver, e *podEntry, n Name, cgroup string) error {
 		made, err := d.create(ctx, n)

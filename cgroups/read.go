@@ -23,8 +23,8 @@ func (d *driver) cpuset(ctx context.Context, cgroup, name string) (string, error
 	return strings.TrimSpace(string(data)), err
 }
 
-// number reads a file with one number, or with no limit. On v1 a controller that
-// the machine lacks is a ControllerError. A missing file is ErrNotExist; on v2 that
+// number reads a file with one number or the word for no limit, which becomes Unlimited. On v1 a
+// controller that the machine lacks is a ControllerError. A missing file is ErrNotExist; on v2 that
 // may also mean that the controller is not enabled for the cgroup.
 func (d *driver) number(ctx context.Context, controller, cgroup, name string) (int64, error) {
 	if _, ok := d.on.dir(controller, cgroup); !ok {
@@ -44,8 +44,8 @@ func (d *driver) number(ctx context.Context, controller, cgroup, name string) (i
 	return n, nil
 }
 
-// numberOr returns number's result, or the value or if the file or its controller
-// is missing. It is for values that not every kernel has.
+// numberOr returns number's result. If the file or its controller is missing, it returns the
+// argument or. It is for values that not every kernel has.
 func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, or int64) (int64, error) {
 	n, err := d.number(ctx, controller, cgroup, name)
 	var lacks *ControllerError
@@ -78,8 +78,8 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 	return out, errors.Join(errs...)
 }
 
-// levelV2 is level for cgroup v2, where swap is counted apart from memory and
-// its limit is not compared.
+// levelV2 does the work of level on cgroup v2, where swap is counted apart from memory and the
+// limit of swap is not compared.
 func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
 	out := level{quota: Unlimited, period: defaultPeriod, memorySwap: Unlimited}
 	var errs []error
@@ -119,8 +119,8 @@ func (d *driver) memoryUsed(ctx context.Context, cgroup string) (int64, error) {
 	return d.number(ctx, "memory", cgroup, "memory.usage_in_bytes")
 }
 
-// walk calls f for a directory and all below it, children first. Directories that
-// are removed meanwhile are skipped. The first error ends it.
+// walk calls f for a directory and all below it, children first. Directories that are removed
+// meanwhile are skipped. The first error ends the walk.
 func (d *driver) walk(ctx context.Context, dir string, f func(dir string) error) error {
 	children, err := d.list(ctx, dir)
 	if gone(err) {

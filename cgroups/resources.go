@@ -67,7 +67,7 @@ func (r Resources) with(o Resources) Resources {
 	return out
 }
 
-// setIf sets *to unless v is nil.
+// setIf sets *to to v unless v is nil.
 func setIf[T any](to **T, v *T) {
 	if v != nil {
 		*to = v
@@ -81,9 +81,9 @@ const (
 	memoryLow = "memory.low"
 )
 
-// keeping returns r with the values of cpu and memory of o, and none that o does
-// not set. Ensure writes the result: new values of cpu and memory are written by
-// Raise and Lower, in step with the containers.
+// keeping returns r with the values of cpu and memory replaced by those of o. Values of cpu and
+// memory that o does not set are not set in the result. Ensure writes the result: new values of cpu
+// and memory are written by Raise and Lower, before and after the containers are changed.
 func (r Resources) keeping(o Resources) Resources {
 	out := r.clone()
 	out.CPUShares, out.CPUQuota, out.CPUPeriod = o.CPUShares, o.CPUQuota, o.CPUPeriod
@@ -120,8 +120,8 @@ func pageSize(name v1.ResourceName) (int64, bool) {
 	return q.Value(), err == nil && q.Value() > 0
 }
 
-// hugetlbUnits are the units in file names of the hugetlb controller, each 1024 of
-// the one before.
+// hugetlbUnits are the units in file names of the hugetlb controller, each 1024 times the previous
+// one.
 var hugetlbUnits = []string{"B", "KB", "MB", "GB"}
 
 // hugetlbSize writes a page size as the files of the hugetlb controller have

@@ -61,10 +61,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// round writes the values of the node and the tiers once, also where other programs
-// changed them, and reports whether anything failed. timed says that the round is a
-// retry. told stores whether the event NodeAllocatableEnforced was sent since the
-// last failure.
+// round writes the values of the node and the tiers once, also where other programs changed them,
+// and reports whether anything failed. timed reports that the round is a retry. *told reports
+// whether the event NodeAllocatableEnforced was sent since the last failure; round updates it.
 func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed bool) {
 	news := false
 	// A failure caused by the end of ctx must not show in Healthy.
@@ -108,8 +107,9 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 	return note("tiers", d.together(ctx, func(d *driver) error { return m.updateTiers(ctx, d) })) || failed
 }
 
-// enforce limits all pods and the cgroups of reservations. After the cgroup of all
-// pods exists, a failure does not stop the others.
+// enforce writes the limits of all pods together and of the cgroups with reservations. If one of
+// these fails, the others are written nevertheless. Without the cgroup of all pods nothing is
+// written.
 func (m *Manager) enforce(ctx context.Context, d *driver) error {
 	var errs []error
 	node, err := m.literal(m.tree.node)

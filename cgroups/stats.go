@@ -33,9 +33,9 @@ type Stats struct {
 // that was removed and created again starts at 0.
 type CPUStats struct {
 	Usage, User, System time.Duration
-	// Periods is the number of quota periods in which the cgroup was active,
-	// Throttled the number of those in which the quota was used up, and
-	// ThrottledTime the time that tasks waited for the next period.
+	// Periods is the number of quota periods in which the cgroup was active. Throttled is the number
+	// of these periods in which the quota was used up. ThrottledTime is the time that tasks waited
+	// for the next period.
 	Periods, Throttled uint64
 	ThrottledTime      time.Duration
 }
@@ -206,13 +206,13 @@ func (r *reader) memoryV2() MemoryStats {
 	return out
 }
 
-// memoryEvents picks the counters that are known; missing ones are 0.
+// memoryEvents returns the counters of memory.events; missing ones are 0.
 func memoryEvents(ev kernel.Table) MemoryEvents {
 	return MemoryEvents{Low: ev["low"], High: ev["high"], Max: ev["max"], OOM: ev["oom"], OOMKill: ev["oom_kill"]}
 }
 
-// memoryV1 takes the totals of memory.stat, which include the cgroups below;
-// its plain keys do not.
+// memoryV1 reads the memory usage on v1. It uses the keys total_* of memory.stat, since the other
+// keys do not include the cgroups below.
 func (r *reader) memoryV1() MemoryStats {
 	s := r.flat("memory", "memory.stat")
 	out := MemoryStats{

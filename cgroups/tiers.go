@@ -18,16 +18,15 @@ type share struct {
 	memory int64 // bytes
 }
 
-// shareOf returns the share of a pod by its spec, with pod-level requests and
-// overhead counted as for the pod's own cgroup.
+// shareOf computes the share of a pod from its spec. Pod-level requests and overhead count as for
+// the pod's own cgroup.
 func shareOf(pod *v1.Pod) share {
 	requests := podmeta.FilledRequests(pod)
 	return share{podmeta.QOS(pod), milli(requests.Cpu()), requests.Memory().Value()}
 }
 
-// sums are the requests of the pods of each class. They are updated pod by pod, at
-// a cost that does not depend on the number of pods. Methods may be called from any
-// goroutine.
+// sums are the sums of the requests of the pods of each class. They are updated pod by pod, at a
+// cost that does not depend on the number of pods. Methods may be called from any goroutine.
 type sums struct {
 	// mu guards the maps. It is never held across other locks or calls.
 	mu sync.Mutex
@@ -88,9 +87,9 @@ func (t *sums) sub(s share) {
 	t.memory[s.class] -= s.memory
 }
 
-// totals are the sums of the pods' requests that the values of the tiers follow from. BestEffort
-// pods are not counted, since they request nothing. The CPU of Guaranteed pods is not counted: it
-// is in their own cgroups, which are not below a tier.
+// totals are the sums of the pods' requests from which the values of the tiers are computed.
+// BestEffort pods are not counted, since they request nothing. The CPU requests of Guaranteed pods
+// are not counted, since the cgroups of these pods are not below a tier.
 type totals struct {
 	burstableCPU                      int64 // thousandths
 	guaranteedMemory, burstableMemory int64 // bytes
@@ -106,7 +105,7 @@ func (t *sums) totals() totals {
 // off by default in the kubelet.
 type tierPolicy struct {
 	reserve     bool  // memory.min and memory.low (KEP-2570)
-	percent     int64 // of requests kept from lower classes; -1 for none
+	percent     int64 // percentage of the requests that lower classes cannot use; -1 for none
 	allocatable int64 // bytes of memory; 0 if not known
 }
 

@@ -23,14 +23,12 @@ const (
 // kernel's documents cgroup-v1 and cgroup-v2.rst.
 type write struct {
 	controller, file, value string
-	// An optional value is dropped without an error where the kernel lacks the
-	// file.
+	// An optional value is dropped without an error if the kernel lacks the file.
 	optional bool
 }
 
-// writes returns the writes for r in an order that the kernel accepts. have are the
-// current values, for those whose order matters. sizes are the machine's huge page
-// sizes in bytes.
+// writes returns the writes for r in an order that the kernel accepts. have has the current values,
+// which decide the order of some writes. sizes are the machine's huge page sizes in bytes.
 func (v Version) writes(r Resources, sizes []int64, have level) []write {
 	if v == V1 {
 		return writesV1(r, sizes, have)
@@ -38,8 +36,8 @@ func (v Version) writes(r Resources, sizes []int64, have level) []write {
 	return writesV2(r, sizes)
 }
 
-// writesV1 is writes for v1, where quota and period, and memory and swap,
-// depend on each other.
+// writesV1 does the work of writes for v1, where quota and period depend on each other, and so do
+// memory and swap.
 func writesV1(r Resources, sizes []int64, have level) []write {
 	var out []write
 	add := func(controller, file, value string, optional bool) {
@@ -112,8 +110,8 @@ func memoryV1(r Resources, have level) []write {
 	return append(memory, swap...)
 }
 
-// writesV2 is writes for v2. Quota and period are one file and swap is separate, so
-// that the order does not matter; it is fixed for tests and logs.
+// writesV2 does the work of writes for v2. Quota and period are one file and swap is separate, so
+// that any order would do. The order is fixed for tests and logs.
 func writesV2(r Resources, sizes []int64) []write {
 	var out []write
 	add := func(file, value string, optional bool) {
@@ -210,8 +208,7 @@ func (w write) same(have string, page int64) bool {
 	return a == b || a >= 0 && b >= 0 && a/page == b/page
 }
 
-// cmpLimit compares two limits. A negative one is unlimited, and more than any
-// other.
+// cmpLimit compares two limits. A negative limit means unlimited, and is greater than any other.
 func cmpLimit(a, b int64) int {
 	switch {
 	case a < 0 && b < 0:

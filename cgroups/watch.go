@@ -54,8 +54,8 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 	return w.out, nil
 }
 
-// watch is one call of Watch. Its goroutine, run, owns the fields up to seen; the
-// kernel's reports and Destroy only set the last three and call wake.
+// watch is one call of Watch. The goroutine of run owns the fields up to seen. The kernel's
+// notifications and Destroy only set the last three fields and call wake.
 type watch struct {
 	m        *Manager
 	d        *driver
@@ -65,13 +65,13 @@ type watch struct {
 	// stops ends the notifications, one for each signal.
 	stops []func()
 	out   chan Event
-	// seen are the counts that were reported last.
+	// seen has the counts that were reported last.
 	seen MemoryEvents
 
 	woken chan struct{} // capacity 1
 	// mu guards pulled and gone.
 	mu     sync.Mutex
-	pulled []bool // of triggers
+	pulled []bool // by trigger: whether it has fired since look read it last
 	gone   bool
 }
 
@@ -219,7 +219,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look returns the events since the last call. Only run calls it.
+// look reads the counts and returns the events since the last call. Only run calls it.
 func (w *watch) look(ctx context.Context) []Event {
 	var out []Event
 	w.mu.Lock()
@@ -253,7 +253,7 @@ func (w *watch) look(ctx context.Context) []Event {
 	return out
 }
 
-// news returns the events between two looks. Counts that decreased belong to a new
+// news returns the events between two readings of the counts. Counts that decreased belong to a new
 // cgroup of the same name, and give no event. There is no event for Low.
 func news(uid types.UID, before, now MemoryEvents) []Event {
 	var out []Event
@@ -286,7 +286,7 @@ func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error
 	return memoryEvents(kernel.ParseTable(data)), nil
 }
 
-// watching adds a watch to those of a pod, or removes it.
+// watching adds a watch to the watches of a pod, or removes it if yes is false.
 func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

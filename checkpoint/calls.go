@@ -12,7 +12,7 @@ const maxInFlight = 64
 // their callers have given up: otherwise an abandoned write could replace the value of a later
 // one. Calls for different keys do not wait for each other.
 type calls struct {
-	slots chan struct{} // has a token for each running call
+	slots chan struct{} // holds one element for each running call
 
 	mu    sync.Mutex
 	lanes map[string]*lane
@@ -20,7 +20,7 @@ type calls struct {
 
 // lane is the queue of the calls for one key.
 type lane struct {
-	turn  chan struct{} // has a token during a call
+	turn  chan struct{} // holds one element while a call of the key runs
 	users int           // number of running and waiting calls; guarded by calls.mu
 }
 

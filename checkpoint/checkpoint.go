@@ -16,7 +16,7 @@ import (
 // written, a value is in memory twice.
 const MaxValue = 64 << 20
 
-// defaultTimeout is longer than a slow disk needs for a sync.
+// defaultTimeout is the default of Config.Timeout. It is longer than a slow disk needs for a sync.
 const defaultTimeout = 30 * time.Second
 
 // Config holds what a Store needs. Dir is required; the zero value of every other
@@ -24,7 +24,7 @@ const defaultTimeout = 30 * time.Second
 type Config struct {
 	// Dir is created with mode 0700 if it does not exist.
 	Dir string
-	// Timeout limits the calls that take no context; 30s.
+	// Timeout limits the calls that take no context. Default: 30s.
 	Timeout time.Duration
 	// OnCorrupt is called for each damaged value. setAside is the name to which the file was
 	// renamed, or "" if the rename failed. It may be called from any goroutine and for several
@@ -109,8 +109,8 @@ func (s *Store) Write(key string, value []byte) error {
 	return s.WriteContext(ctx, key, value)
 }
 
-// WriteContext is Write with a context. If ctx ends first, the value may still be written later,
-// but before any later call for the same key.
+// WriteContext does the same as Write, with a context. If ctx ends first, the value may still be
+// written later, but before any later call for the same key.
 func (s *Store) WriteContext(ctx context.Context, key string, value []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Store) Read(key string) ([]byte, error) {
 	return s.ReadContext(ctx, key)
 }
 
-// ReadContext is Read with a context.
+// ReadContext does the same as Read, with a context.
 func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -201,8 +201,8 @@ func (s *Store) Delete(key string) error {
 	return s.DeleteContext(ctx, key)
 }
 
-// DeleteContext is Delete with a context. If ctx ends first, the value may still be removed
-// later, as with WriteContext.
+// DeleteContext does the same as Delete, with a context. If ctx ends first, the value may still be
+// removed later, as with WriteContext.
 func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s *Store) Keys() ([]string, error) {
 	return s.KeysContext(ctx)
 }
 
-// KeysContext is Keys with a context.
+// KeysContext does the same as Keys, with a context.
 func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	var names []string
 	if err := s.calls.do(ctx, "", func() (err error) { // no value has the empty key

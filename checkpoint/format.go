@@ -15,7 +15,7 @@ const (
 	headerSize = len(magic) + lengthSize + sha256.Size
 )
 
-// encode returns the file of a value. The value is copied.
+// encode returns the content of the file of a value. It copies the value.
 func encode(value []byte) []byte {
 	out := make([]byte, headerSize, headerSize+len(value))
 	copy(out, magic)

@@ -18,15 +18,15 @@ type Step struct {
 	CPUs numa.CPUSet
 }
 
-// Diff returns the cpuset changes of running containers between two states. Their order keeps
-// CPUs exclusive: first all cpusets that lose CPUs shrink, then containers that move completely
-// do so, then cpusets that gain CPUs grow. Two containers may share a CPU for a moment only if
-// several move at once, which no method of this package causes.
+// Diff returns the cpuset changes of running containers between two states. Their order keeps CPUs
+// exclusive: first cpusets that lose CPUs shrink, then containers get their new cpusets that share
+// no CPU with the old ones, then cpusets that gain CPUs grow. Two containers may share a CPU for a
+// moment only if several move at once, which no method of this package causes.
 //
 // A container may need two steps: first to leave CPUs, later to enter others. A container whose
-// CPUs were released joins the shared pool. Containers that are not running need no step; they
-// are started with [State.Wanted] after the steps. Diff compares only the states: the caller has
-// to know whether the current cpusets match from.
+// CPUs were released joins the shared pool. Containers that are not running need no step; they are
+// started with [State.Wanted] after the steps. Diff compares only the states: the caller has to
+// know whether the current cpusets match the state from.
 func Diff(from, to State) []Step {
 	type ranked struct {
 		Step

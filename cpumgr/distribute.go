@@ -78,15 +78,15 @@ type division struct {
 	need, group int
 }
 
-// portion is a distribution: share CPUs from each of the nodes, and one more group from each node
-// in extra, which may contain a node more than once.
+// portion is a distribution of CPUs over nodes: share is the number of CPUs from each node of
+// nodes. Each element of extra, which may contain a node more than once, gives one more group.
 type portion struct {
 	nodes, extra []int
 	share        int
 	score        float64
 }
 
-// among returns the best distribution over k nodes; of equally good ones, the first.
+// among returns the best distribution over k nodes; the first of several equally good ones.
 func (d division) among(k int) (best portion, found bool) {
 	// The share is rounded down to whole groups. Some of the nodes give the remaining groups.
 	share := d.need / k / d.group * d.group
@@ -144,8 +144,8 @@ func (d division) holds(nodes []int, share int) bool {
 	return sum >= d.need
 }
 
-// dealOut takes the remaining CPUs from some nodes, one group from each in turn. It returns false
-// if no node has a group left. It modifies left.
+// dealOut takes rest CPUs from the nodes in some, one group from each in turn. It returns false if
+// no node has a group left. It subtracts the CPUs from left, the free CPUs by node.
 func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	for rest > 0 {
 		before := rest
@@ -182,8 +182,8 @@ func (d division) choices(of []int, k int) iter.Seq[[]int] {
 }
 
 // combinations yields the sets of k elements, in lexicographic order. A yielded slice is valid
-// until the next one. Sets are computed one at a time, since there can be many and the search
-// often ends early.
+// until the next one is yielded. Sets are computed one at a time, since there can be many and the
+// search often ends early.
 func combinations(of []int, k int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		if k > len(of) {

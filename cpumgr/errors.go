@@ -56,7 +56,8 @@ type SMTAlignmentError struct {
 	Nodes     []NodeCPUs
 }
 
-// misaligned returns the error for a request of n CPUs. whole has the CPUs in free cores.
+// misaligned returns the error for a request of n CPUs that cannot be served with whole cores. The
+// set whole has the CPUs of the cores that are completely free.
 func (l *layout) misaligned(whole numa.CPUSet, n int) error {
 	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
 }

@@ -14,8 +14,8 @@ func anyHints() numa.Hints { return numa.Hints{Resource: resource, Any: true} }
 type candidate struct {
 	nodes   numa.NodeSet
 	places  []int // indices of the nodes in the layout
-	cpus    int   // all CPUs of the nodes, including reserved and assigned ones
-	sockets int   // sockets that the nodes are in
+	cpus    int   // number of all CPUs of the nodes, including reserved and assigned ones
+	sockets int   // number of sockets that the nodes are in
 }
 
 // candidates returns the sets of nodes in which each node has CPUs, smallest first. A node with
@@ -134,8 +134,8 @@ func (p *Static) total(pod numa.Pod) int {
 	return max(most, staying)
 }
 
-// again returns the hints for a container or pod that already has CPUs; none if it requests a
-// different number.
+// again returns the hints for a container or pod that already has CPUs, which are the argument has.
+// There are no hints if n, the requested number, differs from theirs.
 func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	if has.Len() != n {
 		return numa.Hints{Resource: resource}
@@ -143,7 +143,7 @@ func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	return p.hints(has, has, n)
 }
 
-// hints returns all sets of nodes that have n free CPUs and include the nodes of must.
+// hints returns all sets of nodes that have n free CPUs and include the nodes of the CPUs in must.
 func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 	counts := make([]int, len(p.l.nodes))
 	var mustNodes numa.NodeSet
@@ -171,8 +171,8 @@ func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 	return h
 }
 
-// fewestNodes returns the size of the smallest candidate with at least n CPUs, free or not;
-// without one, the number of all nodes.
+// fewestNodes returns the number of nodes of the smallest candidate with at least n CPUs, free or
+// not. If there is no such candidate, it returns the number of all nodes.
 func (p *Static) fewestNodes(n int) int {
 	for _, c := range p.candidates {
 		if c.cpus >= n {

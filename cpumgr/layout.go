@@ -21,7 +21,7 @@ type layout struct {
 	all                           numa.CPUSet
 	cores, caches, sockets, nodes []unit // in ascending order of ID
 
-	// Numbers here are indices of the tables above.
+	// The numbers in the fields below are indices of the tables above.
 	socketNodes, socketCores             [][]int
 	nodeSockets, nodeCores, nodeCaches   [][]int
 	cacheCores                           [][]int

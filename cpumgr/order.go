@@ -9,7 +9,8 @@ import (
 // first among equals. Inner units follow the order of their outer units. Units without a free CPU
 // are omitted.
 
-// nodes returns the nodes with free CPUs, in this order. sockets, cores and caches do the same.
+// nodes returns the nodes with free CPUs, in the order in which CPUs are taken from them; see
+// [Take]. sockets, cores and caches do the same for their units.
 func (r *run) nodes() []int {
 	if r.l.nodesFirst {
 		return r.rank(nil, r.l.nodes, every(len(r.l.nodes)))

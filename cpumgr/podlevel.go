@@ -68,7 +68,7 @@ func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 
 // partition divides a pod's pool among its containers, in the order of their start. Sidecars and
 // regular containers get exclusive CPUs. Init containers use the CPUs that sidecars before them
-// leave. Containers that share get the rest.
+// leave. Containers that request no exclusive CPUs share the rest.
 func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, error) {
 	left := pool // the pool without the CPUs of sidecars and regular containers
 	all := make([]ContainerCPUs, 0, len(pod.Containers))

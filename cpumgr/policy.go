@@ -13,8 +13,8 @@ const WholePod = -1
 // Policy decides which containers get exclusive CPUs. Methods have no side effects: for a dry
 // run, discard the returned state.
 //
-// container is an index of [numa.Pod].Containers, in whose order containers are placed, or
-// [WholePod]. Methods may be called concurrently, and do not block.
+// The argument container is an index of [numa.Pod].Containers, or [WholePod]. Containers are placed
+// in the order of that list. Methods may be called concurrently, and do not block.
 type Policy interface {
 	// Start returns the state without assignments.
 	Start() State
@@ -24,7 +24,7 @@ type Policy interface {
 	// container that has to share gets none, and a container that has CPUs keeps them. An error
 	// may have a method Reason that returns the kubelet's reason.
 	Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error)
-	// Resize changes the CPUs of a container to a new request, in thousandths.
+	// Resize changes the CPUs of a container to a new request, in thousandths of a CPU.
 	Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error)
 	// Release frees the CPUs of a container, or of a whole pod if the name is "". If there are
 	// none, it does nothing.

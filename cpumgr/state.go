@@ -73,8 +73,8 @@ func (s State) Wanted(podUID, container string) numa.CPUSet {
 }
 
 // Reusable returns the CPUs of a pod's init containers that its later containers may use: those
-// that no sidecar or regular container has. A pod with a pool has none, since its pool is divided
-// at the allocation.
+// that no sidecar or regular container has. A pod with a pool has no reusable CPUs, since its pool
+// is divided at the allocation.
 func (s State) Reusable(podUID string) numa.CPUSet {
 	p := s.pods[podUID]
 	if !p.Pool.Empty() {
@@ -142,8 +142,8 @@ func (s State) with(podUID string, c ContainerCPUs) State {
 	return s.WithPod(p)
 }
 
-// Without returns s with the CPUs of a container returned to the shared pool; with the name "",
-// those of all containers of the pod. CPUs that other containers of the pod also have remain
+// Without returns s with the CPUs of a container returned to the shared pool; with the name "", the
+// CPUs of all containers of the pod. CPUs that other containers of the pod also have remain
 // assigned, and a pod's pool remains until its last container is removed.
 func (s State) Without(podUID, container string) State {
 	p, ok := s.pods[podUID]

@@ -28,7 +28,8 @@ func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, erro
 	return l.take(free.Intersect(l.all), n, 0, o)
 }
 
-// take chooses n CPUs, first from the nodes in near, then from all. An empty near means any.
+// take chooses n CPUs, first from the nodes in the set near, then from all nodes. If near is empty,
+// no node is preferred.
 func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
 	if n < 0 {
 		return numa.CPUSet{}, fmt.Errorf("%d CPUs requested; want 0 or more", n)
@@ -54,7 +55,7 @@ func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (nu
 	return numa.CPUSet{}, l.misaligned(whole, n)
 }
 
-// takeNear chooses n CPUs: first as many as possible from the nodes in near.
+// takeNear chooses n CPUs. It takes as many of them as possible from the nodes in the set near.
 func (l *layout) takeNear(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
 	if near == 0 {
 		return l.choose(free, n, o)
@@ -85,9 +86,9 @@ func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
 	return cpus
 }
 
-// takeCores chooses whole cores for n CPUs, the largest cores first. If cores differ in size,
-// this finds a solution that packing may miss. It fails if no set of cores adds up to n, and may
-// fail otherwise.
+// takeCores chooses whole cores for n CPUs, the largest cores first. If cores differ in size, this
+// finds a solution that packing may miss. It returns false if no set of cores has exactly n CPUs
+// together, and may do so in other cases.
 func (l *layout) takeCores(free numa.CPUSet, n int) (numa.CPUSet, bool) {
 	r := run{l: l, free: free, need: n}
 	cores := r.cores()
@@ -129,7 +130,7 @@ func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet
 	return r.got, nil
 }
 
-// run is one computation of pack, in one goroutine.
+// run is the state of one call of pack.
 type run struct {
 	l    *layout
 	free numa.CPUSet
@@ -156,7 +157,7 @@ func (r *run) takeLarge() {
 }
 
 // takeWhole takes those units that are completely free and not larger than the need. Units of a
-// table do not overlap, and order has each once. A unit that is too large is skipped, since a
+// table do not overlap, and each is once in order. A unit that is too large is skipped, since a
 // later one may fit.
 func (r *run) takeWhole(table []unit, order []int) {
 	var ids []int

@@ -23,9 +23,9 @@ func (r *run) takeCaches() {
 	}
 }
 
-// takePart takes all needed CPUs from one cache, or none. It checks the free CPUs of as many
-// cores as needed, lowest numbers first: they must have exactly the needed number, or one more
-// for half a core. As in the kubelet, other parts are not taken.
+// takePart takes all needed CPUs from one cache, or none. It checks the free CPUs of as many cores
+// as needed, lowest numbers first: they must have exactly the needed number of CPUs, or one more if
+// half of the last core is needed. As in the kubelet, other parts of a cache are not taken.
 func (r *run) takePart(cache int) {
 	cores := (r.need + r.l.threads - 1) / r.l.threads
 	var ids []int

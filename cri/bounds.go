@@ -28,8 +28,8 @@ const (
 	maxPods      = 64 << 10
 )
 
-// oneName returns s if it can be the name of a file, else "". Control characters are
-// refused as well: names are shown in logs and terminals.
+// oneName returns s if it can be the name of a file of at most most bytes, else "". Control
+// characters are refused too, since names are shown in logs and terminals.
 func oneName(s string, most int) string {
 	odd := func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == utf8.RuneError }
 	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, odd) {
@@ -45,7 +45,8 @@ func podOf(labels map[string]string) (uid types.UID, namespace, name string) {
 		oneName(labels[LabelPodNamespace], maxName), oneName(labels[LabelPodName], maxName)
 }
 
-// cut returns the first bytes of s, at most most, without half a character at the end.
+// cut returns the first bytes of s, at most most of them, without an incomplete character at the
+// end.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -56,8 +57,8 @@ func cut(s string, most int) string {
 	return strings.Clone(s[:most]) // a slice would keep all of s in memory
 }
 
-// ours returns m, or only the keys in readBack if m is larger than labels or annotations
-// of an API object can be. The result may be m itself.
+// ours returns m. If m is larger than the labels or annotations of an API object can be, the result
+// has only the keys in readBack. The result may be m itself.
 func ours(m map[string]string) map[string]string {
 	if sizeOf(m) <= maxLabels {
 		return m
@@ -73,7 +74,7 @@ func ours(m map[string]string) map[string]string {
 	return out
 }
 
-// sizeOf is the size of keys and values in bytes.
+// sizeOf returns the size of all keys and values in bytes.
 func sizeOf(m map[string]string) (size int) {
 	for k, v := range m {
 		size += len(k) + len(v)
@@ -81,8 +82,8 @@ func sizeOf(m map[string]string) (size int) {
 	return size
 }
 
-// readBack are the labels and annotations of containers and sandboxes that are read
-// again. A key that is added to labels.go has to be added here.
+// readBack lists the labels and annotations of containers and sandboxes that this module reads. A
+// key that is added to labels.go has to be added here.
 var readBack = []string{
 	LabelPodName, LabelPodNamespace, LabelPodUID, LabelContainerName,
 	AnnotationHash, AnnotationRestartCount, AnnotationTerminationMessagePath, AnnotationTerminationMessagePolicy, AnnotationPreStop,

@@ -28,8 +28,8 @@ type PodRuntime interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
-// Noting returns rt, and records its calls. A pod whose sandbox and containers were
-// created by such calls is inspected by their IDs, without lists, as long as
+// Noting returns rt, and records its calls. If such calls created the sandbox and all containers of
+// a pod, the pod is inspected by their IDs, without lists, as long as
 //
 //   - all of these calls succeeded, and none ended something of the pod;
 //   - the event stream is open, and its events named nothing else of the pod;
@@ -90,8 +90,8 @@ func (n *noting) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// After StopPodSandbox, and after the next three methods, the pod is inspected with
-// lists.
+// StopPodSandbox makes the call. After it, and after calls of the next three methods, the pod is
+// inspected with lists.
 func (n *noting) StopPodSandbox(ctx context.Context, id string) error {
 	return n.ends(id, func() error { return n.PodRuntime.StopPodSandbox(ctx, id) })
 }
@@ -118,9 +118,9 @@ func (n *noting) ends(id string, call func() error) error {
 	return err
 }
 
-// inspectByID reads the sandbox and the containers in e. It returns nil without an error
-// if one of them is gone or belongs to another pod: then lists are needed. Any other
-// error is that of the inspection.
+// inspectByID reads the sandbox and the containers in e. It returns nil without an error if one of
+// them is gone or belongs to another pod: then lists are needed. Any other error is returned by the
+// inspection.
 func (r *Reader) inspectByID(ctx context.Context, uid types.UID, e expected, now time.Time) (*observed.Pod, error) {
 	pod := &observed.Pod{UID: uid, Namespace: e.namespace, Name: e.name, ObservedAt: now}
 	runs := true

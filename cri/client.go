@@ -31,11 +31,11 @@ const (
 type Config struct {
 	// Endpoint is the runtime's socket: unix:///path or an absolute path.
 	Endpoint string
-	// ImageEndpoint is the image service's; the runtime's.
+	// ImageEndpoint is the socket of the image service. Default: Endpoint.
 	ImageEndpoint string
-	// Timeout is the deadline of a call; 2m. It is extended by the grace period for
-	// StopContainer and by the command's time limit for ExecSync, and doubled for
-	// RunPodSandbox. PullImage has only the deadline of ctx.
+	// Timeout is the deadline of a call. Default: 2m. It is extended by the grace period for
+	// StopContainer and by the command's time limit for ExecSync, and doubled for RunPodSandbox.
+	// PullImage has only the deadline of ctx.
 	Timeout time.Duration
 	// Dialer opens connections in place of the socket; for tests.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
@@ -49,8 +49,8 @@ type Config struct {
 type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
-	// conns has the runtime's connection first, and after it the image service's, if
-	// that is another.
+	// conns has the runtime's connection first, and after it the image service's, if it has its own
+	// socket.
 	conns   []*grpc.ClientConn
 	timeout time.Duration
 	execs   chan struct{} // slots for outputs of ExecSync that are being received
@@ -134,8 +134,8 @@ func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Close closes the connections; calls in flight fail. It does not block. The context is
-// not used: the interfaces of the CRI have it.
+// Close closes the connections; calls in flight fail. It does not block. The context is not used;
+// it is there because the interfaces of the CRI have it.
 func (c *Client) Close(context.Context) error {
 	var errs []error
 	for _, conn := range c.conns {
@@ -153,11 +153,11 @@ func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 // that it takes to be running.
 func IsRefused(err error) bool { return code(err) == codes.FailedPrecondition }
 
-// IsUnavailable reports whether the runtime could not be reached. The call may have been
-// executed nevertheless, if the connection was lost in the middle.
+// IsUnavailable reports whether the runtime could not be reached. If the connection was lost during
+// the call, the runtime may have executed the call nevertheless.
 func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
 
-// code returns the gRPC code of err, which may be wrapped. A deadline of this side
+// code returns the gRPC code of err, which may be wrapped. The end of a deadline in this process
 // counts as DeadlineExceeded, too.
 func code(err error) codes.Code {
 	if err == nil {
@@ -180,7 +180,8 @@ type callError struct {
 	err error
 }
 
-// Error is for logs; Unwrap leads to the gRPC status, by which code finds it.
+// Error returns the text for logs: the name of the call and the runtime's error. Unwrap returns the
+// error with the gRPC status, which code reads.
 func (e *callError) Error() string   { return e.op + ": " + e.err.Error() }
 func (e *callError) Unwrap() error   { return e.err }
 func (e *callError) Message() string { return status.Convert(e.err).Message() }

@@ -23,7 +23,7 @@ const (
 // was removed.
 type endings struct {
 	mu    sync.Mutex
-	pods  map[types.UID]map[string]observed.Container // by ID
+	pods  map[types.UID]map[string]observed.Container // statuses by the pod's UID and the container's ID
 	count int
 	// bytes is the sum of keptBytes over all containers.
 	bytes int
@@ -80,7 +80,7 @@ func (e *endings) keep(uid types.UID, there func(id string) bool) {
 	e.keepLocked(uid, there)
 }
 
-// keepAll is keep for all pods.
+// keepAll does the same as keep, for all pods.
 func (e *endings) keepAll(there func(id string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +97,7 @@ func (e *endings) keepLocked(uid types.UID, there func(id string) bool) {
 	}
 }
 
-// drop is forget with mu held.
+// drop does the work of forget. The caller holds mu.
 func (e *endings) drop(uid types.UID, id string) {
 	c, ok := e.pods[uid][id]
 	if !ok {

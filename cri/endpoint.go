@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// socketPath reads an endpoint: unix:///path, or an absolute path, as the kubelet's
-// containerRuntimeEndpoint has it. field names it in the error.
+// socketPath parses an endpoint: unix:///path or an absolute path, as in the kubelet's
+// containerRuntimeEndpoint. field is the name of the endpoint's field in the error.
 func socketPath(field, endpoint string) (string, error) {
 	path := endpoint
 	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {

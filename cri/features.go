@@ -18,12 +18,13 @@ type Features struct {
 	CgroupDriver string
 	// EventStream reports that container events are streamed.
 	EventStream bool
-	// PodStats reports that pod statistics come from the runtime, and need not be
-	// read from cgroups.
+	// PodStats reports that the runtime returns pod statistics, so that they need not be read from
+	// cgroups.
 	PodStats bool
 	// Handlers are the runtime classes' handlers, with what each supports.
 	Handlers []*runtimeapi.RuntimeHandler
-	// SupplementalGroupsPolicy reports that the runtime obeys that field.
+	// SupplementalGroupsPolicy reports that the runtime supports the pod's field
+	// supplementalGroupsPolicy.
 	SupplementalGroupsPolicy bool
 	// Ready and NetworkReady are the conditions RuntimeReady and NetworkReady. Problem
 	// has the reason and the message of the first condition that is false.
@@ -31,13 +32,12 @@ type Features struct {
 	Problem             string
 }
 
-// probeTimeout bounds the wait for the first sign of an event stream.
+// probeTimeout limits the wait for the first answer of an event stream.
 const probeTimeout = 2 * time.Second
 
-// Discover returns the runtime's name, version and abilities. A missing ability is no
-// error, nor is a runtime that is not ready; a runtime that does not answer is one.
-// Discover makes five calls. The last one opens the event stream, and takes up to
-// probeTimeout.
+// Discover returns the runtime's name, version and abilities. Missing abilities and a runtime that
+// is not ready are no errors. It returns an error if the runtime does not answer. Discover makes
+// five calls. The last one opens the event stream, and takes up to probeTimeout.
 func (c *Client) Discover(ctx context.Context) (Features, error) {
 	var f Features
 	// Strings are cut: they go into the Node's status, whatever a runtime says.
@@ -81,8 +81,8 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 	return f, err
 }
 
-// hasEvents opens the event stream and closes it again. A runtime without one
-// answers at once; one that has it stays silent until something happens.
+// hasEvents opens the event stream and closes it again. A runtime without a stream answers at once
+// with an error. A runtime with a stream sends nothing until an event occurs.
 func (c *Client) hasEvents(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -13,14 +13,14 @@ func (c *Client) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter)
 	return resp.GetImages(), err
 }
 
-// ImageStatus asks for an image; a response without one means that the
-// runtime does not have it.
+// ImageStatus returns the status of an image. A response without an image means that the runtime
+// does not have it.
 func (c *Client) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	return call(ctx, c, "image_status", c.timeout, c.images.ImageStatus, &runtimeapi.ImageStatusRequest{Image: image, Verbose: verbose})
 }
 
-// PullImage pulls an image and returns the reference to run it by. Only ctx
-// bounds its time.
+// PullImage pulls an image and returns the reference to create containers with. Only ctx limits its
+// time.
 func (c *Client) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	resp, err := call(ctx, c, "pull_image", 0, c.images.PullImage,
 		&runtimeapi.PullImageRequest{Image: image, Auth: auth, SandboxConfig: sandbox})
@@ -33,13 +33,13 @@ func (c *Client) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, aut
 	return resp.GetImageRef(), nil
 }
 
-// RemoveImage removes an image; one that is not there is no error.
+// RemoveImage removes an image. A missing image is no error.
 func (c *Client) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	_, err := call(ctx, c, "remove_image", c.timeout, c.images.RemoveImage, &runtimeapi.RemoveImageRequest{Image: image})
 	return err
 }
 
-// ImageFsInfo asks for the usage of the image file systems.
+// ImageFsInfo returns the usage of the image file systems.
 func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return call(ctx, c, "image_fs_info", c.timeout, c.images.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 }

@@ -1,7 +1,7 @@
 package cri
 
-// Labels that the kubelet puts on sandboxes and containers. crictl, log
-// collectors and dashboards find pods by them, so they are kept to the letter.
+// Labels that the kubelet puts on sandboxes and containers. crictl, log collectors and dashboards
+// find pods by these labels, so they must not be changed.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -9,13 +9,12 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// Annotations that the kubelet puts on containers. They have what the status and
-// the end of a container need (termination message, preStop hook, grace period)
-// when the spec of its pod is no longer known.
+// Annotations that the kubelet puts on containers. They have the data for the status and the
+// termination of a container (termination message, preStop hook, grace period) when the spec of its
+// pod is no longer known.
 const (
-	// Reader reads hash and restart count. After a restart of the agent they show
-	// whether a container was made from the present spec, and how often it was
-	// started.
+	// Reader reads the hash and the restart count. After a restart of the agent they show whether a
+	// container was made from the current spec, and how often it was started.
 	AnnotationHash                      = "io.kubernetes.container.hash"
 	AnnotationRestartCount              = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath    = "io.kubernetes.container.terminationMessagePath"
@@ -30,6 +29,6 @@ const (
 // of a v1.ResourceRequirements. The kubelet does not have this annotation.
 const AnnotationResources = "io.nodewright.container.resources"
 
-// AnnotationLife is this project's own: the number of the life of its pod that a sandbox
-// was made in, as podlife.Life has it.
+// AnnotationLife has, on a sandbox, the number of the pod's life (podlife.Life) for which the
+// sandbox was made. The kubelet does not have this annotation.
 const AnnotationLife = "io.nodewright.pod.life"

@@ -22,10 +22,10 @@ const (
 // without a call: a runtime starts no container in a sandbox that is not ready.
 const startProves = time.Second
 
-// ledgers record the sandbox and the containers of each pod, so that a pod can be
-// inspected by their IDs. They are complete only while every change is seen: changes of
-// this process by the answers to its calls, changes of others by the event stream.
-// Without a stream, and after a call that failed, a pod is inspected with lists.
+// ledgers record the sandbox and the containers of each pod, so that a pod can be inspected by
+// their IDs. They are complete only while every change is recorded: changes by this process from
+// the answers to its calls, changes by other programs from the event stream. Without a stream, and
+// after a call that failed, a pod is inspected with lists.
 type ledgers struct {
 	mu        sync.Mutex
 	streaming bool
@@ -33,13 +33,13 @@ type ledgers struct {
 	// list that began while the stream was open, and those with a ledger since. Any
 	// other pod has nothing in the runtime. It is nil before the first such list.
 	listed  map[types.UID]bool
-	streams int // counts opened and ended streams; a list counts if it is unchanged since its begin
+	streams int // number of opened and ended streams; a list is used only if it has not changed since the list began
 	pods    map[types.UID]*ledger
-	owners  map[string]types.UID // of the IDs of all ledgers
+	owners  map[string]types.UID // pods by the IDs of all ledgers
 }
 
-// ledger has the sandbox and the containers of a pod. A pod with several sandboxes, as
-// after the end of its first one, is never sure.
+// ledger has the sandbox and the containers of a pod. For a pod with several sandboxes, as after
+// the end of its first one, sure is never set.
 type ledger struct {
 	namespace, name string
 	// sure means that the pod has nothing else in the runtime.
@@ -54,8 +54,8 @@ type ledger struct {
 	unclaimed map[string]bool
 
 	sandbox    string
-	status     *observed.Sandbox // of the sandbox, when it was ready; nil: not read yet
-	provenAt   time.Time         // time of the last start of a container since that status; zero: none
+	status     *observed.Sandbox // status of the sandbox when it was ready; nil if it was not read yet
+	provenAt   time.Time         // time of the last start of a container after status was read; zero if there was none
 	containers map[string]bool
 }
 
@@ -67,7 +67,7 @@ func newLedgers() *ledgers {
 // never.
 type eventStream struct {
 	ls     *ledgers
-	number int  // guarded by ls.mu: of the stream; 0 before it is open
+	number int  // number of the stream; 0 before it is open; guarded by ls.mu
 	over   bool // guarded by ls.mu
 }
 
@@ -96,8 +96,8 @@ func (s *eventStream) end() {
 	}
 }
 
-// reset drops all ledgers; one with calls in progress is emptied, since their ends need
-// it. mu is held.
+// reset drops all ledgers. A ledger with calls in progress is emptied instead, since the ends of
+// these calls need it. mu is held.
 func (ls *ledgers) reset() {
 	ls.streaming, ls.listed = false, nil
 	ls.streams++
@@ -112,7 +112,7 @@ func (ls *ledgers) reset() {
 	}
 }
 
-// current returns the number of the open stream, or of the last one, when a list begins.
+// current returns ls.streams at the time when a list begins, for recordAll.
 func (ls *ledgers) current() int {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -181,9 +181,9 @@ func (ls *ledgers) drop(uid types.UID, l *ledger) {
 	delete(ls.pods, uid)
 }
 
-// of returns the ledger of a pod, a new one if there is none; nil without a UID, and
-// beyond maxLedgers. A new ledger is sure if the pod had nothing in the runtime. mu is
-// held.
+// of returns the ledger of a pod, and makes a new one if there is none. It returns nil if the UID
+// is "" or there are maxLedgers ledgers. A new ledger is sure if the pod had nothing in the
+// runtime. mu is held.
 func (ls *ledgers) of(uid types.UID) *ledger {
 	l := ls.pods[uid]
 	if l == nil && uid != "" && len(ls.pods) < maxLedgers {
@@ -299,7 +299,7 @@ type expected struct {
 	namespace, name string
 	sandbox         string
 	containers      []string
-	// status is the sandbox's, if no call is needed to read it; nil otherwise.
+	// status is the sandbox's status if no call is needed to read it; nil otherwise.
 	status *observed.Sandbox
 }
 

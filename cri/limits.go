@@ -17,8 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Limits of answers, in bytes as they come over the socket. A larger one is
-// refused before it is read, and its call fails; the connection stays.
+// Limits of answers, in bytes on the socket. A larger answer is refused before it is read, and its
+// call fails. The connection stays open.
 const (
 	// maxAnswer limits answers about one object.
 	maxAnswer = 4 << 20
@@ -41,12 +41,12 @@ const (
 	// stored in many places.
 	maxHeader = 256 << 10
 	maxError  = 4 << 10
-	// The windows bound what the runtime may send before it is read.
+	// The windows limit the bytes that the runtime may send before they are read.
 	streamWindow = 256 << 10
 	connWindow   = 1 << 20
 )
 
-// forList is the option of a call whose answer may have maxList bytes.
+// forList is the gRPC option for calls whose answer may have maxList bytes.
 var forList = grpc.MaxCallRecvMsgSize(maxList)
 
 // shortened returns err with its message cut to maxError bytes, and the same code.
@@ -128,7 +128,7 @@ func count(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) err
 // command succeeded is not known.
 type OutputError struct{ Limit int }
 
-// OutputLimit is the limit in bytes.
+// OutputLimit returns the limit in bytes.
 func (e *OutputError) OutputLimit() int { return e.Limit }
 
 func (e *OutputError) Error() string {

@@ -16,8 +16,8 @@ type metrics struct {
 	duration      *prometheus.HistogramVec
 }
 
-// newMetrics makes the metrics and registers them; without a registerer they are
-// counted and not shown. Buckets are in seconds, from 5 ms to 12 minutes.
+// newMetrics makes the metrics and registers them with reg. If reg is nil, they are counted and not
+// exported. Buckets are in seconds, from 5 ms to 12 minutes.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	label := []string{"operation_type"}
 	m := &metrics{

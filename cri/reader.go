@@ -37,13 +37,12 @@ type Reader struct {
 	rt  ReadRuntime
 	cfg ReaderConfig
 
-	// dead and ledgers have locks of their own; none is held over a call of the
-	// runtime.
+	// dead and ledgers have locks of their own. No lock is held during a call of the runtime.
 	dead    *endings
 	ledgers *ledgers
 
 	mu sync.Mutex
-	// warned are the sandboxes whose addresses were warned of.
+	// warned has the sandboxes about whose invalid addresses a warning was logged.
 	warned map[string]bool
 }
 
@@ -115,8 +114,8 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 	return pods, nil
 }
 
-// among returns a function that reports whether an ID is one of the containers in that
-// state.
+// among returns a function that reports whether an ID belongs to one of the containers that are in
+// the given state.
 func among(containers []*runtimeapi.Container, state runtimeapi.ContainerState) func(id string) bool {
 	ids := make(map[string]bool, len(containers))
 	for _, c := range containers {
@@ -250,8 +249,8 @@ func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Con
 	return oc, nil
 }
 
-// noted drops the cached status of a container that was started again or removed, and
-// records the event in the ledgers. It is called before the subscriber, who may inspect
+// noted drops the cached status of a container that was started again or removed, and records the
+// event in the ledgers. It is called before the event is passed on, since the receiver may inspect
 // the pod at once.
 func (r *Reader) noted(e observed.Event) {
 	r.ledgers.event(e)
@@ -260,11 +259,11 @@ func (r *Reader) noted(e observed.Event) {
 	}
 }
 
-// Events opens the runtime's event stream, calls ready once it is open, and calls on for
-// every event until the stream ends. The error is never nil: observed.ErrNoEventStream if
-// the runtime has no stream, ctx's if that ended, else the reason of the end. on is called
-// from this goroutine, one event after the other; ready from another. Changes before ready
-// are in no event: make a list after it.
+// Events opens the runtime's event stream, calls ready once it is open, and calls on for every
+// event until the stream ends. The error is never nil. It is observed.ErrNoEventStream if the
+// runtime has no stream, ctx's error if ctx has ended, and otherwise the reason why the stream
+// ended. on is called from the caller's goroutine, one event after the other; ready is called from
+// another goroutine. There are no events for changes before ready, so call List after ready.
 func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -406,8 +405,8 @@ func (r *Reader) warn(sandbox string, dropped []string) {
 	}
 }
 
-// signalNames turns the CRI's names of real-time signals, such as
-// SIGRTMINPLUS3, into those of the API.
+// signalNames converts the CRI's names of real-time signals, such as SIGRTMINPLUS3, to those of the
+// API.
 var signalNames = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-")
 
 // containerOf converts a status, without the IDs.

@@ -17,18 +17,17 @@ import (
 // names another. Those that stop or remove may be repeated, and succeed if there is
 // nothing left to do (CRI, RuntimeService).
 
-// Version asks for the runtime's name and version. The runtime is free to ignore
-// apiVersion.
+// Version returns the runtime's name and version. A runtime may ignore apiVersion.
 func (c *Client) Version(ctx context.Context, apiVersion string) (*runtimeapi.VersionResponse, error) {
 	return call(ctx, c, "version", c.timeout, c.runtime.Version, &runtimeapi.VersionRequest{Version: apiVersion})
 }
 
-// Status asks for the runtime's conditions, handlers and features.
+// Status returns the runtime's conditions, handlers and features.
 func (c *Client) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	return call(ctx, c, "status", c.timeout, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: verbose})
 }
 
-// RuntimeConfig asks for the runtime's configuration: its cgroup driver.
+// RuntimeConfig returns the runtime's configuration, which has its cgroup driver.
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	return call(ctx, c, "runtime_config", c.timeout, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
@@ -41,8 +40,8 @@ func (c *Client) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.Runti
 	return err
 }
 
-// RunPodSandbox makes and starts a sandbox. Setting up a network can take its
-// time, so it gets twice the usual deadline, as the kubelet allows it.
+// RunPodSandbox makes and starts a sandbox. Its deadline is twice the usual one, as in the kubelet,
+// since the setup of a network may take long.
 func (c *Client) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	resp, err := call(ctx, c, "run_podsandbox", 2*c.timeout, c.runtime.RunPodSandbox,
 		&runtimeapi.RunPodSandboxRequest{Config: conf, RuntimeHandler: handler})
@@ -64,13 +63,13 @@ func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// RemovePodSandbox removes a sandbox and all in it.
+// RemovePodSandbox removes a sandbox and its containers.
 func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "remove_podsandbox", c.timeout, c.runtime.RemovePodSandbox, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return err
 }
 
-// PodSandboxStatus asks for everything about a sandbox.
+// PodSandboxStatus returns the status of a sandbox.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	return call(ctx, c, "podsandbox_status", c.timeout, c.runtime.PodSandboxStatus,
 		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
@@ -82,20 +81,20 @@ func (c *Client) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandb
 	return resp.GetItems(), err
 }
 
-// UpdatePodSandboxResources informs the runtime of a pod's resized cgroup, which the
-// agent has changed itself: the runtime and its plugins may want to know.
+// UpdatePodSandboxResources informs the runtime and its plugins that the agent has changed the
+// resources of a pod's cgroup.
 func (c *Client) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return call(ctx, c, "update_podsandbox_resources", c.timeout, c.runtime.UpdatePodSandboxResources, r)
 }
 
-// PortForward prepares a stream to ports of a sandbox and returns its URL, at which
-// the runtime itself listens.
+// PortForward prepares a stream to ports of a sandbox and returns its URL, which the runtime itself
+// serves.
 func (c *Client) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	return call(ctx, c, "port_forward", c.timeout, c.runtime.PortForward, r)
 }
 
-// CreateContainer makes a container in a sandbox. sandboxConf is the one that the
-// sandbox was made with: runtimes read the pod's cgroup and logs from it.
+// CreateContainer makes a container in a sandbox. sandboxConf is the configuration with which the
+// sandbox was made: runtimes read the pod's cgroup and log directory from it.
 func (c *Client) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error) {
 	resp, err := call(ctx, c, "create_container", c.timeout, c.runtime.CreateContainer,
 		&runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: conf, SandboxConfig: sandboxConf})
@@ -114,15 +113,15 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// StopContainer stops a container, by force after timeout seconds. It blocks until
-// the container has ended: its deadline is the client's and that time.
+// StopContainer stops a container, and kills it after timeout seconds. It blocks until the
+// container has ended. Its deadline is timeout plus the client's timeout.
 func (c *Client) StopContainer(ctx context.Context, id string, timeout int64) error {
 	_, err := call(ctx, c, "stop_container", c.timeout+seconds.Of(timeout), c.runtime.StopContainer,
 		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(seconds.Of(timeout) / time.Second)}) // runtimes count in durations too
 	return err
 }
 
-// RemoveContainer removes a container, by force if it runs.
+// RemoveContainer removes a container, and kills it if it runs.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "remove_container", c.timeout, c.runtime.RemoveContainer, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	return err
@@ -134,7 +133,7 @@ func (c *Client) ListContainers(ctx context.Context, filter *runtimeapi.Containe
 	return resp.GetContainers(), err
 }
 
-// ContainerStatus asks for everything about a container.
+// ContainerStatus returns the status of a container.
 func (c *Client) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	return call(ctx, c, "container_status", c.timeout, c.runtime.ContainerStatus,
 		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
@@ -151,15 +150,14 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, r *run
 // ExitError is a command's exit code that is not 0. The call itself has succeeded.
 type ExitError struct{ Code int32 }
 
-// ExitStatus returns the code. Callers find it by this method, without the type.
+// ExitStatus returns the code. With this method callers can read the code without the type.
 func (e *ExitError) ExitStatus() int { return int(e.Code) }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit code %d", e.Code) }
 
-// ExecSync runs a command in a container and waits for its end; timeout 0
-// waits as long as ctx allows. An exit code other than 0 is an *ExitError
-// beside the output. Of a command that writes more than 256 KiB there is an
-// *OutputError and no output.
+// ExecSync runs a command in a container and waits for its end. With a timeout of 0, only ctx
+// limits the time. For an exit code other than 0 it returns the output and an *ExitError. For a
+// command that writes more than 256 KiB it returns an *OutputError and no output.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
 	// The runtime ends the command at its timeout. The client waits longer, so that the
 	// answer can arrive.
@@ -184,7 +182,7 @@ func (c *Client) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimea
 	return call(ctx, c, "exec", c.timeout, c.runtime.Exec, r)
 }
 
-// Attach prepares the streams of a container's own process.
+// Attach prepares the streams of a container's main process and returns their URL.
 func (c *Client) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	return call(ctx, c, "attach", c.timeout, c.runtime.Attach, r)
 }
@@ -207,8 +205,8 @@ func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.Checkpoi
 	return err
 }
 
-// CheckpointPod writes all containers of a pod to a directory. It
-// takes until ctx's deadline, or the client's timeout where ctx has none.
+// CheckpointPod writes all containers of a pod to a directory. Its deadline is that of ctx, or the
+// client's timeout if ctx has none.
 func (c *Client) CheckpointPod(ctx context.Context, r *runtimeapi.CheckpointPodRequest) error {
 	_, err := call(ctx, c, "checkpoint_pod", c.until(ctx), c.runtime.CheckpointPod, r)
 	return err
@@ -259,37 +257,37 @@ func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Con
 	}
 }
 
-// ContainerStats asks for one container's usage.
+// ContainerStats returns the usage of one container.
 func (c *Client) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	resp, err := call(ctx, c, "container_stats", c.timeout, c.runtime.ContainerStats, &runtimeapi.ContainerStatsRequest{ContainerId: id})
 	return resp.GetStats(), err
 }
 
-// ListContainerStats asks for the usage of the containers that pass.
+// ListContainerStats returns the usage of the containers that pass the filter.
 func (c *Client) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
 	resp, err := call(ctx, c, "list_container_stats", c.timeout, c.runtime.ListContainerStats, &runtimeapi.ListContainerStatsRequest{Filter: filter}, forList)
 	return resp.GetStats(), err
 }
 
-// PodSandboxStats asks for one pod's usage.
+// PodSandboxStats returns the usage of one pod.
 func (c *Client) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
 	resp, err := call(ctx, c, "podsandbox_stats", c.timeout, c.runtime.PodSandboxStats, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: id})
 	return resp.GetStats(), err
 }
 
-// ListPodSandboxStats asks for the usage of the pods that pass.
+// ListPodSandboxStats returns the usage of the pods that pass the filter.
 func (c *Client) ListPodSandboxStats(ctx context.Context, filter *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
 	resp, err := call(ctx, c, "list_podsandbox_stats", c.timeout, c.runtime.ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter}, forList)
 	return resp.GetStats(), err
 }
 
-// ListMetricDescriptors asks which metrics the runtime has.
+// ListMetricDescriptors returns the descriptions of the runtime's own metrics.
 func (c *Client) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
 	resp, err := call(ctx, c, "list_metric_descriptors", c.timeout, c.runtime.ListMetricDescriptors, &runtimeapi.ListMetricDescriptorsRequest{}, forList)
 	return resp.GetDescriptors(), err
 }
 
-// ListPodSandboxMetrics asks for the runtime's own metrics of all pods.
+// ListPodSandboxMetrics returns the runtime's own metrics of all pods.
 func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
 	resp, err := call(ctx, c, "list_podsandbox_metrics", c.timeout, c.runtime.ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{}, forList)
 	return resp.GetPodMetrics(), err

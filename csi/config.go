@@ -47,12 +47,12 @@ type Config struct {
 	// driver is no longer known.
 	Mounter mount.Mounter
 
-	// Cluster gives access to the cluster's objects about drivers. Nil: there is no cluster. Then
-	// no volume is attached, every driver may serve persistent and ephemeral volumes and gets the
-	// pod's name, and volumes of a driver whose controller attaches volumes fail.
+	// Cluster gives access to the cluster's objects about drivers. If Cluster is nil, no volume is
+	// attached, every driver may serve persistent and ephemeral volumes and gets the pod's name, and
+	// volumes of a driver whose controller attaches volumes fail.
 	Cluster plugins.StorageCluster
-	Secrets Secrets // nil: volumes that name a Secret fail
-	Tokens  Tokens  // nil: volumes of drivers that require a token fail
+	Secrets Secrets // if it is nil, volumes that name a Secret fail
+	Tokens  Tokens  // if it is nil, volumes of drivers that require a token fail
 
 	// Changed is called when volumes that wait for an object can continue; use the method of
 	// volumemgr.Manager. It must not block. Default: no call.
@@ -74,7 +74,7 @@ type Config struct {
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 
-	step func() error // tests replace it to end the process between two steps
+	step func() error // called between two steps; tests set it to simulate the end of the process
 }
 
 // withDefaults sets the optional functions and returns the configuration. Cluster, Secrets,

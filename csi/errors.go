@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Errors to match with errors.Is.
+// The errors of this package. Match them with errors.Is.
 var (
 	// ErrNoDriver means that no driver of that name is registered.
 	ErrNoDriver = errors.New("the CSI driver is not registered")
@@ -107,8 +107,8 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
-// transient marks an error as one of an operation that changed nothing. The volume manager tries
-// again, and no teardown is needed.
+// transient returns err as an error of an operation that changed nothing
+// ([volumemgr.ErrTransient]). The volume manager tries again, and no teardown is needed.
 func transient(err error) error {
 	return fmt.Errorf("%w: %w", err, volumemgr.ErrTransient)
 }

@@ -82,8 +82,8 @@ func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1
 	return st
 }
 
-// resized returns the status of a claim whose volume has been expanded: the new capacity, and
-// neither a state nor conditions of the expansion.
+// resized returns the status of a claim whose volume has been expanded: it has the new capacity,
+// and no state and no conditions of the expansion.
 func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	st := *claim.Status.DeepCopy()
 	size := pv.Spec.Capacity[v1.ResourceStorage]
@@ -290,7 +290,8 @@ func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	return m.call(ctx, d, src.handle, "NodeExpandVolume", req, &spec.NodeExpandVolumeResponse{}, secrets)
 }
 
-// here records whether a volume is mounted for a pod. If is is false, s may be nil.
+// here records that a volume is mounted for a pod or, if the argument is is false, that it is not.
+// In the second case s may be nil.
 func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

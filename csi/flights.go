@@ -18,9 +18,10 @@ type flights struct {
 	// busy has the running call of each key.
 	busy map[string]*flight
 	wg   sync.WaitGroup
-	// base is not a caller's context: only the end of Run and a call's own deadline end a call.
-	base context.Context // of all calls; Run cancels it at its end
-	end  bool            // no new calls
+	// base is the parent of the contexts of all calls. It is not a caller's context: only the end of
+	// Run and a call's own deadline end a call.
+	base context.Context // Run cancels it when it ends
+	end  bool            // wait was called: no call may begin
 }
 
 // enter adds one to the count that wait waits for; leave subtracts it. After wait was called,
@@ -46,7 +47,7 @@ func (f *flights) wait() {
 	f.wg.Wait()
 }
 
-// flight is one call. what describes it, in errors for callers that wait for it.
+// flight is one call. what describes the call in errors for callers that wait for it.
 type flight struct {
 	what string
 	done chan struct{}

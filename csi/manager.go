@@ -29,8 +29,9 @@ type Manager struct {
 	// flights are the running calls for volumes. stop cancels their contexts when Run ends.
 	flights flights
 	stop    context.CancelFunc
-	// Calls into drivers' file systems, and queries to drivers, may never return. Each group
-	// limits the number of hung goroutines, by path or driver.
+	// looks and the groups after it make calls into drivers' file systems and queries to drivers,
+	// which may never return. For each path or driver a group runs one call at a time, so that few
+	// goroutines hang.
 	looks   detached.Group[fs.FileInfo]
 	devices detached.Group[string]
 	usages  detached.Group[volumemgr.Usage]
@@ -41,8 +42,8 @@ type Manager struct {
 	// driver, a server, the disk, or a function of Config.
 	mu      sync.Mutex
 	drivers map[string]*drivers
-	// gone has the drivers to remove from the node's objects. An entry is deleted once they were
-	// written.
+	// gone has the drivers to remove from the node's objects. An entry is deleted once the objects
+	// were written.
 	gone    map[string]bool
 	shown   bool  // the node's objects have been written once
 	trouble error // error of the last write of the node's objects
@@ -56,7 +57,7 @@ type Manager struct {
 	waits   map[types.UID]map[string]string // why volumes of pods wait, by volume
 	present map[types.UID]map[string]bool   // mounted volumes, by pod
 	sizes   map[v1.UniqueVolumeName]int64   // size at the mount or creation of volumes, in bytes
-	grown   map[v1.UniqueVolumeName]int64   // size to which volumes were expanded, and which their claims show
+	grown   map[v1.UniqueVolumeName]int64   // size to which volumes were expanded and that their claims show
 	refused map[v1.UniqueVolumeName]bool    // volumes that the driver cannot expand in use
 	ill     map[string]string               // health messages of abnormal volumes, by pod and volume
 }
@@ -72,7 +73,7 @@ type driver struct {
 	version        version
 	client         *client
 	can            abilities
-	attaches       bool // its controller has to attach volumes; set only without a cluster
+	attaches       bool // the driver's controller has to attach volumes; set only without a cluster
 	info           nodeInfo
 	// calls counts the holders of the driver and the running calls, so that Deregister can wait
 	// for them. It is increased under Manager.mu while the driver is listed, or by a holder.
@@ -189,8 +190,9 @@ func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 	return slices.Sorted(maps.Keys(m.inUse))
 }
 
-// use records whether pods use an attached volume. When the use ends, everything that is known
-// about the attachment is dropped, since the next one may have another context and another size.
+// use records that pods use an attached volume or, if the argument is is false, that they do not.
+// When the use ends, everything that is known about the attachment is dropped, since the next
+// attachment may have another context and another size.
 func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	m.mu.Lock()
 	was := m.inUse[volume]
@@ -211,7 +213,8 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	}
 }
 
-// Waits returns one line about what the volumes of a pod wait for outside this package, or "".
+// Waits returns one line that says what the volumes of a pod wait for outside this package, such as
+// an attachment; "" if they do not wait.
 func (m *Manager) Waits(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

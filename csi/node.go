@@ -27,8 +27,8 @@ const (
 	lastNodeRetry  = time.Minute
 )
 
-// lookAtNode requests an update of the node's objects. It does not block. Several requests lead
-// to one update.
+// lookAtNode requests an update of the Node and CSINode objects of this node. It does not block.
+// Several requests lead to one update.
 func (m *Manager) lookAtNode() {
 	select {
 	case m.dirty <- struct{}{}:

@@ -69,8 +69,9 @@ func isBlock(v *volumemgr.Volume) bool {
 	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
 }
 
-// device returns the part of a volume that pods share. A file system is identified by its handle,
-// so that two persistent volumes with the same handle are staged once.
+// device returns the [volumemgr.Device] of a volume, which is the part that pods share. A file
+// system is identified by its handle, so that two persistent volumes with the same handle are
+// staged once.
 func (m *Manager) device(src source, name string) volumemgr.Device {
 	if src.block {
 		return m.blockDeviceOf(name)

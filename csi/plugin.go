@@ -77,8 +77,8 @@ const (
 	ownTime = 3 * time.Minute
 )
 
-// Deadline returns the deadline of an operation; calls have their own. Without a spec nothing is
-// attached.
+// Deadline returns the deadline of an operation; calls have their own. Without a spec the deadline
+// has no time for an attachment.
 func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	if s == nil {
 		return 2 * ownTime
@@ -176,8 +176,9 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	return again, nil
 }
 
-// undo returns cause. If nothing is true, the driver has no publication, and undo removes the
-// directories of the failed one. It continues after the end of ctx.
+// undo cleans up after a failed publication and returns cause. If nothing is true, the driver has
+// not published the volume, and undo removes the publication's directories. It continues after the
+// end of ctx.
 func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, cause error) error {
 	if !nothing {
 		return cause

@@ -58,8 +58,8 @@ func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src sour
 	}, again, nil
 }
 
-// mountGroup returns the group that the driver has to mount with. It is "" without
-// VOLUME_MOUNT_GROUP; then the agent changes the files.
+// mountGroup returns the group that the driver has to mount with. It is "" if the driver lacks the
+// capability VOLUME_MOUNT_GROUP: the agent then changes the group of the files.
 func mountGroup(can abilities, v *volumemgr.Volume) string {
 	if !can.mountGroup || v.FSGroup == nil {
 		return ""

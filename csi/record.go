@@ -21,8 +21,8 @@ type record struct {
 	Volume string // name of the volume; only in a publication
 	Handle string
 	Driver string
-	// Node, Attachment and Ephemeral are also only in a publication, for a kubelet that takes
-	// over. The agent does not read the first two.
+	// Node, Attachment and Ephemeral are also only in a publication, for a kubelet that takes over
+	// the node. The agent does not read Node and Attachment.
 	Node       string
 	Attachment string
 	Ephemeral  bool

@@ -58,7 +58,7 @@ func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return err
 }
 
-// validate is Validate, and returns the version to use.
+// validate does the work of Validate, and returns the version of the CSI specification to use.
 func (r Registrar) validate(name, endpoint string, versions []string) (version, error) {
 	var errs []error
 	if !filepath.IsAbs(endpoint) || len(endpoint) > maxSocketPath {
@@ -123,7 +123,8 @@ func (m *Manager) greet(ctx context.Context, d *driver) error {
 	}
 }
 
-// ask sets the fields of d, which is not shared yet.
+// ask reads the capabilities and the node ID of the driver d, and sets the fields of d. No other
+// goroutine uses d yet.
 func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 	if d.can, err = d.client.abilities(ctx); err != nil {
 		return err

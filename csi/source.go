@@ -33,7 +33,8 @@ type source struct {
 	options []string
 	modes   []v1.PersistentVolumeAccessMode
 
-	// The Secrets for the kinds of calls. If nil or without a name, there is none.
+	// stage, publish and expand are the Secrets for the three kinds of calls. A reference that is
+	// nil or has no name means no Secret.
 	stage, publish, expand *v1.SecretReference
 }
 

@@ -224,8 +224,9 @@ func makeDir(path string) error {
 	return nil
 }
 
-// unstaged returns cause. If nothing is true, the driver has staged nothing, and unstaged removes
-// the directories. If that fails, the result is uncertain, so that UnmountDevice is called.
+// unstaged cleans up after a failed staging and returns cause. If nothing is true, the driver has
+// staged nothing, and unstaged removes the directories. If the removal fails, the error is an
+// ErrUncertain, so that UnmountDevice is called.
 func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -237,8 +238,8 @@ func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing
 }
 
 // removeStaging removes the directories of an unstaged volume, first the mount point, then the
-// record. Those of a block device are removed when no pod uses it. If there is a mount or a
-// directory that is not empty, it is kept, and the error says so.
+// record. The directories of a block device are removed when no pod uses it. A mount, or a
+// directory that is not empty, is kept, and the error names it.
 func (m *Manager) removeStaging(ctx context.Context, dir, path string, block bool) error {
 	if err := m.removeTarget(ctx, path); err != nil {
 		return err
@@ -317,9 +318,10 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	return nil
 }
 
-// forget removes a volume from inUse of which only the device is known, because it was never
-// staged or its record is damaged. Its handle is unknown too: the device's name has the handle's
-// hash for a file system. For a block device, MountDevice stored the name.
+// forget removes from inUse a volume of which only the device is known, because the volume was
+// never staged or its record is damaged. The handle is not known: forget compares the hash of the
+// handle in the device's name for a file system, or the name that MountDevice stored for a block
+// device.
 func (m *Manager) forget(dev volumemgr.Device) {
 	for _, name := range m.VolumesInUse() {
 		driver, handle, ok := strings.Cut(strings.TrimPrefix(string(name), pluginName+"/"), "^")

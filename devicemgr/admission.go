@@ -14,28 +14,28 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// Admission is a choice of devices for a pod before it is committed. It is an immutable value and
-// a [topology.Provider]: no device is allocated before Commit, and an Admission may simply be
-// dropped. Commit must be the last call: it is the only one that changes fields after Begin has
-// returned.
+// Admission is a choice of devices for a pod before it is committed. It is an immutable value and a
+// [topology.Provider]: no device is allocated before Commit, and an Admission may simply be
+// dropped. Commit must be the last call, since it is the only method that changes fields.
 type Admission struct {
 	m      *Manager
-	ctx    context.Context // of calls to plugins
+	ctx    context.Context // context of calls to plugins
 	pod    *v1.Pod
-	slots  []slot          // containers, in the order of numa.Pod.Containers
-	views  map[string]view // of resources, at the time of Begin
+	slots  []slot          // the containers, in the order of numa.Pod.Containers
+	views  map[string]view // views of resources at the time of Begin
 	held   [][]choice      // choices, by slot
 	before *record         // the pod's earlier record; nil if it has none
 	live   bool            // a container of the pod may be running, so before is kept as it is
 
-	// Guarded by Manager.mu. Release sets it during a Commit. Commit reads it once the record is
-	// on disk, and frees the devices if it is set.
+	// released is guarded by Manager.mu. Release sets it during a Commit. Commit reads it once the
+	// record is on disk, and frees the devices if it is set.
 	released bool
 }
 
 var _ topology.Provider = (*Admission)(nil)
 
-// slot is a container. Its index is the container's number in all calls of package topology.
+// slot is a container of the pod. The index of the slot is the container's number in all calls of
+// package topology.
 type slot struct {
 	name  string
 	kind  numa.Kind
@@ -55,10 +55,10 @@ type ask struct {
 // resource's current state.
 type view struct {
 	devices []Device
-	// A copy. The list of devices need not be copied, since devices are replaced and never
+	// taken is a copy. The list of devices need not be copied, since devices are replaced and never
 	// modified.
 	taken map[string]types.UID
-	// Nil while the resource has no plugin. Then none of its devices is chosen.
+	// session is nil while the resource has no plugin. Then none of its devices is chosen.
 	session *session
 	options Options
 }
@@ -67,7 +67,7 @@ type view struct {
 // resource.
 type choice struct {
 	Holding
-	fresh bool // the plugin has not allocated it yet
+	fresh bool // the plugin has not allocated the devices yet
 }
 
 // slotsOf returns the containers of a pod with their requests for devices that Config.Claimed
@@ -211,9 +211,10 @@ func (r *resource) view() view {
 	return v
 }
 
-// mine returns the devices that containers of the pod have so far. reusable are those among them
-// that init containers before a slot leave to it: the devices of an init container are free again
-// when the next container starts, until a sidecar or regular container takes them.
+// mine returns the devices that containers of the pod have so far. reusable lists the devices among
+// them that the container of the slot can have from earlier init containers: the devices of an init
+// container are free again when the next container starts, until a sidecar or regular container
+// takes them.
 func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusable []string) {
 	mine = map[string]bool{}
 	left := map[string]bool{}
@@ -291,9 +292,9 @@ func (q *question) only(ids []string) {
 	q.free = func(id string) bool { return slices.Contains(ids, id) }
 }
 
-// free returns a function that reports whether a device is healthy and no other pod has it, and
-// it is not in mine. Devices that an earlier record gave to the same pod count as free for it. An
-// ID that the plugin no longer lists is not free.
+// free returns a function that reports whether a device is free for the pod: it is healthy, no
+// other pod has it, and it is not in the set mine. Devices that an earlier record gave to the same
+// pod count as free for it. An ID that the plugin no longer lists is not free.
 func (a *Admission) free(resource string, mine map[string]bool) func(string) bool {
 	v := a.views[resource]
 	return func(id string) bool {
@@ -400,11 +401,11 @@ func (a *Admission) Chosen(container int) map[string][]string {
 	return out
 }
 
-// Allocate chooses the devices of a container or, with [topology.WholePod], of all containers,
-// near the nodes of the hint if it has any. It asks plugins with the option Prefer for their
-// preference, and blocks on them. Nothing is allocated and the receiver does not change: the
-// result contains the choice, so that package topology can try several hints from one state.
-// Errors are those of Choose.
+// Allocate chooses the devices of a container or, with [topology.WholePod], of all containers, near
+// the nodes of the hint if it has any. It asks plugins with the option Prefer for their preference,
+// and blocks on them. Nothing is allocated and the receiver does not change: the result contains
+// the choice, so that package topology can try several hints from one state. It returns the errors
+// of Choose.
 func (a *Admission) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
 	// A nil *Admission in the interface would not be a nil interface.
 	next, err := a.Choose(container, hint)
@@ -414,9 +415,8 @@ func (a *Admission) Allocate(container int, hint numa.Hint) (topology.Provider, 
 	return next, nil
 }
 
-// Choose is Allocate with another result type. The error is an
-// [*InsufficientError], a [*RequestError], or, if a plugin failed, an error of
-// Commit.
+// Choose does the same as Allocate and returns an *Admission. The error is an [*InsufficientError],
+// a [*RequestError], or, if a plugin failed, an error of Commit.
 func (a *Admission) Choose(container int, hint numa.Hint) (*Admission, error) {
 	next := &Admission{m: a.m, ctx: a.ctx, pod: a.pod, slots: a.slots, views: a.views, before: a.before, live: a.live, held: slices.Clone(a.held)}
 	first, last := container, container
@@ -505,7 +505,7 @@ func only(list []Device, ids []string) []Device {
 
 // Admit chooses and allocates the devices of a pod, without regard to NUMA nodes, for agents
 // without a topology manager. A pod that already has its devices keeps them. It blocks on plugins
-// and on the store. Errors are those of Begin, Choose and Commit.
+// and on the store. It returns the errors of Begin, Choose and Commit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	const attempts = 3 // devices may change between choice and allocation
 	var err error
@@ -517,7 +517,7 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// admit is one attempt of Admit. ErrChanged means that another may succeed.
+// admit is one attempt of Admit. After the error ErrChanged another attempt may succeed.
 func (m *Manager) admit(ctx context.Context, pod *v1.Pod) error {
 	a, err := m.Begin(ctx, pod)
 	if err != nil {

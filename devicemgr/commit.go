@@ -51,8 +51,8 @@ func (a *Admission) Commit() error {
 }
 
 // store writes the pod's record and, if that succeeds and the pod was not released meanwhile,
-// applies it. During the write, Manager.mu is not held, but the pod's turn is, so that a deletion
-// by Release comes after it.
+// applies it. During the write, Manager.mu is not held. The pod's turn is held, so that a deletion
+// by Release comes after the write.
 func (a *Admission) store(rec *record) error {
 	m := a.m
 	defer m.enter(rec.UID)()
@@ -234,7 +234,7 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // call calls a plugin to allocate one container's devices. It blocks at most for Config.Timeout;
-// the kubelet has no limit. Failed calls are included in the histogram, which makes a hanging
+// the kubelet has no such limit. Failed calls are included in the histogram, which makes a hanging
 // plugin visible.
 func (a *Admission) call(c *choice) error {
 	s := a.views[c.Resource].session

@@ -59,7 +59,7 @@ type Config struct {
 	Claimed func(pod *v1.Pod, container, resource string) bool
 
 	Grace   time.Duration // how long the capacity of a lost plugin is kept; 5m
-	Timeout time.Duration // of each call to a plugin, and of the wait for its first list; 30s
+	Timeout time.Duration // limit of each call to a plugin, and of the wait for its first list; 30s
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -118,11 +118,11 @@ type Manager struct {
 	cfg Config
 	met *metrics
 
-	// A separate lock, since Restore reads the store, which may block.
+	// restoring is a lock of its own, since Restore reads the store, which may block.
 	restoring sync.Mutex // held by Restore
 	restored  bool       // guarded by restoring
 
-	// mu guards the fields from here to shared, except subs and wg, and turns and inexact.
+	// mu guards the fields from here to shared, except subs and wg; and turns and inexact.
 	mu        sync.Mutex
 	resources map[string]*resource
 	pods      map[types.UID]*record // records are replaced, never modified
@@ -135,11 +135,11 @@ type Manager struct {
 	strikes map[types.UID]int
 	subs    subscription.List[Change]
 	ctx     context.Context // set by Run; nil before
-	wg      sync.WaitGroup  // of sessions
+	wg      sync.WaitGroup  // counts goroutines of sessions
 	serving error           // why plugins cannot register; nil if they can
 	counted map[string]bool // resources that have a metric of registrations
 
-	shared bool          // a kubelet's checkpoint has to be kept up to date
+	shared bool          // the checkpoint of a kubelet has to be kept up to date
 	told   chan struct{} // has a token while the checkpoint is out of date
 
 	storing sync.Mutex // held while names are written
@@ -159,9 +159,9 @@ type resource struct {
 	devices []Device             // sorted
 	taken   map[string]types.UID // the pod that has a device, by device
 	// A session may exist while lost is true: then the plugin is being called again.
-	session *session // the use of its plugin; nil if there is none
-	// lost means that no device can be allocated: the plugin has gone away, has not registered,
-	// or has not listed devices yet. lostAt is the time of that, and why the reason.
+	session *session // the session of the resource's plugin; nil if there is none
+	// lost means that no device can be allocated: the plugin has gone away, has not registered, or
+	// has not listed devices yet. lostAt is the time of the loss, and why the reason.
 	lost   bool
 	lostAt time.Time
 	why    string
@@ -240,9 +240,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// resource returns the resource with a name, and creates it if it is new. Manager.mu is held. why
-// says why there are no devices yet, for people. A new resource is lost from the start: pods wait
-// up to Config.Grace for its plugin.
+// resource returns the resource with a name, and creates it if it is new. Manager.mu is held. The
+// text why says for people why there are no devices yet. A new resource is marked as lost until a
+// plugin registers: pods wait up to Config.Grace for the plugin.
 func (m *Manager) resource(name, why string) *resource {
 	r := m.resources[name]
 	if r == nil {

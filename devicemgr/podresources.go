@@ -90,13 +90,13 @@ type PodResourcesConfig struct {
 	// Socket is an absolute path. Its directory is created if it does not exist.
 	Socket  string
 	Pods    PodLister
-	Devices AssignedDevices // no devices
-	CPUs    AssignedCPUs    // no CPUs
-	Memory  AssignedMemory  // no memory
-	Claims  PreparedClaims  // no claims
+	Devices AssignedDevices // nil means no devices
+	CPUs    AssignedCPUs    // nil means no CPUs
+	Memory  AssignedMemory  // nil means no memory
+	Claims  PreparedClaims  // nil means no claims
 
 	// Ready delays each call until it is closed or the call's context ends. The socket exists
-	// before, so that early clients can connect. Nil: no call waits.
+	// earlier, so that early clients can connect. If Ready is nil, no call waits.
 	Ready <-chan struct{}
 
 	QPS, Burst int // calls per second, and burst; 100 and 10

@@ -34,7 +34,7 @@ type record struct {
 	Name      string    `json:"name,omitempty"`
 	Held      []Holding `json:"held,omitempty"`
 	Lost      bool      `json:"lost,omitempty"` // the pod has further devices that were in a damaged record
-	// Not stored, since a restart determines it again.
+	// live is not stored, since Restore determines it again.
 	live bool // a container of the pod may be running
 }
 
@@ -165,7 +165,8 @@ const (
 	maxName   = 63
 )
 
-// qualified reports whether s is a DNS label or, with more, the name part of a qualified name.
+// qualified reports whether s is a DNS label of at most limit bytes or, if more is set, the name
+// part of a qualified name.
 func qualified(s string, limit int, more bool) bool {
 	if s == "" || len(s) > limit {
 		return false

@@ -37,9 +37,9 @@ func (m *Manager) correct(uid types.UID) (ok bool) {
 	return m.amend(uid)
 }
 
-// amend is correct, called with the pod's turn held. It writes the current state of the pod, or
-// deletes the record of a released pod. It reads the state itself, so the last of several
-// corrections wins.
+// amend does the work of correct. The caller holds the pod's turn. amend writes the current state
+// of the pod, or deletes the record of a released pod. It reads the state itself, so the last of
+// several corrections counts.
 func (m *Manager) amend(uid types.UID) (ok bool) {
 	m.mu.Lock()
 	r := m.pods[uid]
@@ -65,11 +65,11 @@ func (m *Manager) amend(uid types.UID) (ok bool) {
 	return err == nil
 }
 
-// turn orders the writes and deletions of one pod's record. It is held during calls to the store,
-// so that only calls for the same pod wait. A pod may be released and admitted again at once:
-// without the order, the old deletion could remove the new record.
+// turn is a lock on one pod's record in the store. It is held during calls to the store, so that
+// only calls for the same pod wait. A pod may be released and admitted again at once: without the
+// order, the old deletion could remove the new record.
 type turn struct {
-	held  chan struct{} // has a value while the turn is held
+	held  chan struct{} // has a value while the lock is held
 	users int           // guarded by Manager.mu
 }
 

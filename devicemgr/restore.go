@@ -24,12 +24,12 @@ var errRestored = errors.New("device records were restored already")
 // may be one of them. Manager.mu guards it. It is removed with the pod, or when all affected
 // containers have ended.
 type blind struct {
-	pod string // for people
+	pod string // name of the pod, for people
 	// since is the time of the agent's start. From then on, pods that request a hidden resource
 	// wait for Config.Grace.
 	since     time.Time
-	resources map[string]bool // resources that it may have devices of; nil: any
-	unknown   map[string]bool // running containers; nil: any
+	resources map[string]bool // resources of which it may have devices; nil means any
+	unknown   map[string]bool // running containers with unknown devices; nil means any
 }
 
 // hides reports whether the pod may have unknown devices of a resource.
@@ -126,8 +126,9 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	return nil
 }
 
-// read reads the record of one pod; nil if it has none. Manager.mu must not be held. A record
-// that cannot be read counts as damaged, whether its content or the disk is the reason.
+// read returns the record of one pod from the store; nil if there is none. Manager.mu must not be
+// held. A record that cannot be read counts as damaged, whether its content or the disk is the
+// reason.
 func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 	live := running == nil || len(running[uid]) > 0
 	value, err := m.cfg.Store.Read(podPrefix + string(uid))
@@ -267,7 +268,7 @@ func (m *Manager) drop(uid types.UID) {
 	}
 }
 
-// free frees devices. Manager.mu is held. Devices that another pod has meanwhile are not changed.
+// free frees devices. Manager.mu is held. Devices that another pod has by now stay allocated.
 func (m *Manager) free(h Holding, uid types.UID) {
 	res := m.resources[h.Resource]
 	for _, d := range h.Devices {

@@ -34,11 +34,11 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// Guarded by Manager.mu.
+	// Manager.mu guards the fields below.
 	options Options
 	// since is the start of the session. A plugin without a list is given up Config.Grace later.
 	since  time.Time
-	listed bool // in the current watch
+	listed bool // the plugin has sent a list in the current watch
 }
 
 // Offer adds a plugin of this process for a resource. It replaces the resource's former plugin;
@@ -54,7 +54,7 @@ func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
 // block.
 func (m *Manager) Withdraw(resource string) { m.withdraw(resource, "in this process") }
 
-// offer is Offer for a plugin with an endpoint.
+// offer does the work of Offer, for a plugin with an endpoint.
 func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) error {
 	s, err := m.open(ctx, name, endpoint, p)
 	if err != nil {
@@ -110,8 +110,8 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	return s, nil
 }
 
-// withdraw ends the session of an endpoint, if it is the resource's. The withdrawal of a replaced
-// plugin has no effect on its successor.
+// withdraw ends the session of an endpoint, if it is the current session of the resource. The
+// withdrawal of a replaced plugin has no effect on its successor.
 func (m *Manager) withdraw(name, endpoint string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

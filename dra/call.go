@@ -12,7 +12,7 @@ import (
 // Calls to drivers. A call belongs to the manager, not to its caller: it has Run's context and
 // its own deadline, and its result counts even if the pod that requested it no longer waits.
 
-// Names of the calls in the DRA API.
+// Names of the calls in the DRA API, for errors and metrics.
 const (
 	callPrepare   = "NodePrepareResources"
 	callUnprepare = "NodeUnprepareResources"
@@ -64,7 +64,8 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 	return o, nil
 }
 
-// refs returns how the DRA API names claims. A ClaimRef never changes, so no lock is needed.
+// refs returns the claims as the DRA API refers to them. A ClaimRef never changes, so no lock is
+// needed.
 func refs(claims []*claim) []ClaimRef {
 	list := make([]ClaimRef, len(claims))
 	for i, c := range claims {
@@ -95,9 +96,9 @@ func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*c
 	})
 }
 
-// callUnprepare calls the driver's Unprepare and records the result. If the record cannot be
-// written, the driver is not called, and the claim remains to be unprepared. m.mu must not be
-// held.
+// callUnprepare stores that the claims are not prepared any more, then calls the driver's Unprepare
+// and records the result. If the claims cannot be stored, the driver is not called. After a
+// failure, Unprepare has to be repeated. m.mu must not be held.
 func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	// Stored first, so that after a crash the claim does not count as prepared.
 	err := m.save(claims...)
@@ -124,8 +125,8 @@ func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []
 // errSkipped is the error of a claim that is missing in a driver's answer.
 var errSkipped = errors.New("the driver's answer lacks the claim")
 
-// known returns an error if an answer has a claim that was not requested. Then the whole answer
-// is not trusted.
+// known returns an error if an answer has a claim that was not requested. Such an answer is
+// rejected as a whole.
 func known[T any](answer map[types.UID]T, claims []*claim) error {
 	for uid := range answer {
 		if !slices.ContainsFunc(claims, func(c *claim) bool { return c.UID == uid }) {

@@ -12,8 +12,7 @@ import (
 // The state of claims in memory. A claim goes through these steps: a pod refers to it, its record
 // is stored, drivers prepare it, the last pod ends, drivers unprepare it, the record is removed.
 
-// claim is a claim that pods of this node use. Manager.mu guards all fields but
-// saving.
+// claim is a claim that pods of this node use. Manager.mu guards all fields except saving.
 type claim struct {
 	ClaimRef
 	pods map[types.UID]*podRef
@@ -21,20 +20,20 @@ type claim struct {
 	// without devices has none, and counts as prepared.
 	parts map[string]*part // by driver
 
-	gen, saved uint64 // number of changes, and number of the last change that is stored
+	gen, saved uint64 // gen is the number of changes, saved the number of the last change that is stored
 	// saving is locked before Manager.mu, which is not held during a write.
 	saving sync.Mutex // held during a write, so that writes stay in order
 }
 
-// podRef is the use of a claim by a pod. It is replaced, never modified, so that a write of a
-// record can read it without a lock. A pod from a kubelet's file has only a UID.
+// podRef is the use of a claim by a pod. A podRef is replaced and never modified, so that a write
+// of a record can read it without a lock. A podRef from a kubelet's file has only a UID.
 type podRef struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Uses      []Use     `json:"uses,omitempty"` // in the pod's order
 
-	given bool // all of it has been prepared, and that is stored
+	given bool // all claims of the pod were prepared, and this is stored
 }
 
 // part is the state of a claim at one driver. prepared implies called. A part that is called but
@@ -49,8 +48,8 @@ type part struct {
 // op is one call to a driver, for some claims.
 type op struct {
 	done chan struct{} // closed when the call has ended
-	// prepare is false for an Unprepare. A waiting Unprepare ignores the errors of a Prepare, and
-	// the reverse.
+	// prepare is false for an Unprepare. An Unprepare that waits for a Prepare ignores the errors of
+	// that Prepare, and the reverse.
 	prepare bool
 	errs    map[*claim]error // errors by claim; to be read after done
 }

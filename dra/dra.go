@@ -61,10 +61,10 @@ type Config struct {
 	// uses are prepared again too.
 	Boot string
 	// KubeletDir is the root directory of a kubelet that ran on this node or may run again. Its
-	// dra_manager_state is read and, if it exists, kept up to date. "": none.
+	// dra_manager_state is read and, if it exists, kept up to date. "" means that there is none.
 	KubeletDir string
 
-	Timeout time.Duration // for each call to a driver, and for the claims of a pod; 45s
+	Timeout time.Duration // limit of each call to a driver, and of the work on the claims of a pod; 45s
 	Grace   time.Duration // how long pods wait for a missing driver before they get a GoneError; 5m
 
 	Log     *zap.Logger           // silent
@@ -120,16 +120,17 @@ type Manager struct {
 	byName  map[string]*claim             // by namespace/name
 	byPod   map[types.UID]map[*claim]bool // the claims that a pod uses
 	alive   map[types.UID]bool            // pods with running containers at Restore that have not ended
-	turns   map[types.UID]*turn           // pods that are being prepared or unprepared
-	reaping map[types.UID]*reaper         // pods that are gone
+	turns   map[types.UID]*turn           // pods for which a Prepare or an Unprepare runs
+	reaping map[types.UID]*reaper         // pods that do not exist any more and whose claims are being unprepared
 	drivers map[string]*driver
 	subs    subscription.List[Change]
 	// ready is closed once ctx is set. Registrations fail before that.
 	ready chan struct{}
-	ctx   context.Context // Run's; nil before
-	wg    sync.WaitGroup  // of calls and sessions
+	ctx   context.Context // context of Run; nil before Run is called
+	wg    sync.WaitGroup  // counts goroutines of calls and sessions
 
-	// The fields for the start. restoring is locked before mu, never after it.
+	// The fields below are used by Restore and at the start of Run. restoring is locked before mu,
+	// never after it.
 	restoring sync.Mutex  // held by Restore
 	restored  bool        // guarded by restoring
 	blind     bool        // the running containers are unknown; set by Restore before it reads records
@@ -215,17 +216,18 @@ func (m *Manager) start(fn func(ctx context.Context)) error {
 	return nil
 }
 
-// turn serializes the calls for a pod. Otherwise a Prepare and an Unprepare of the same pod would
-// add and remove its references in any order.
+// turn is a lock on a pod for one Prepare or Unprepare at a time. Otherwise both could add and
+// remove the pod's references to claims in any order.
 type turn struct {
-	free chan struct{} // has a value while the turn is free
-	// users counts the holder of the turn and those who wait for it. The last one removes the
-	// turn. Guarded by Manager.mu.
+	free chan struct{} // has a value while no call holds the lock
+	// users counts the callers that hold the lock or wait for it. The last one removes it from
+	// Manager.turns. Guarded by Manager.mu.
 	users int
 }
 
-// enter waits for a pod's turn until ctx ends, and returns a function that ends the turn. The
-// turn is a channel, so that a caller need not wait for a hung driver beyond its context.
+// enter waits until no other Prepare or Unprepare of the pod runs, or ctx ends. leave lets the next
+// one run. The lock is a channel, so that a caller does not wait for a hung driver beyond its
+// context.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err error) {
 	m.mu.Lock()
 	t := m.turns[uid]

@@ -38,7 +38,7 @@ type plugin struct {
 	// listed, so that attend can remove the plugin from the list and then wait for the calls.
 	calls sync.WaitGroup
 
-	// Guarded by Manager.mu.
+	// Manager.mu guards the fields below.
 	connected bool
 	// health is the health that this instance has reported. It is kept per instance, so that the
 	// end of one of two instances does not make the other's devices unknown.
@@ -77,7 +77,8 @@ func (m *Manager) Withdraw(name, instance string) {
 	m.cfg.Log.Info("driver deregistered", zap.String("driver", name), zap.String("endpoint", instance))
 }
 
-// offer is Offer, also for drivers behind a socket, whose instance is the socket's path.
+// offer does the work of Offer, also for drivers behind a socket, whose endpoint is the socket's
+// path.
 func (m *Manager) offer(name, endpoint string, d Driver) error {
 	if err := m.enlist(name, endpoint, d); err != nil {
 		return errors.Join(err, d.Close())

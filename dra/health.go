@@ -138,8 +138,9 @@ func (m *Manager) unknown(p *plugin) {
 	m.tell(p.name, changed)
 }
 
-// tell reports the pods that have one of some devices from any instance of the driver, since
-// their statuses are out of date. Manager.mu is held.
+// tell notifies the subscribers of the pods that have one of the devices, since the statuses of
+// these pods are out of date. Any instance of the driver may have prepared the device. Manager.mu
+// is held.
 func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	if len(devices) == 0 {
 		return

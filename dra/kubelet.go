@@ -28,8 +28,8 @@ const (
 	// maxKubeletFile is the largest size that is read, in bytes: four times the file for 250 pods
 	// with claims of 16 devices.
 	maxKubeletFile = 4 << 20
-	// kubeletKey is the key in the store of a checksum: that of the kubelet's file when this
-	// agent wrote it last.
+	// kubeletKey is the key in the store of the checksum that the kubelet's file had when this agent
+	// wrote it last.
 	kubeletKey = "kubelet"
 
 	// The values that the kubelet writes into the file. Any other value means an unknown format.
@@ -61,7 +61,8 @@ type kubeletClaim struct {
 	DriverState map[string]kubeletDriver
 }
 
-// kubeletDriver has no devices if the driver has not prepared them yet, or returned none.
+// kubeletDriver is the kubelet's record of a driver of a claim. It has no devices if the driver has
+// not prepared them yet, or returned none.
 type kubeletDriver struct {
 	Devices []kubeletDevice
 }

@@ -63,7 +63,7 @@ func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	return true
 }
 
-// prepare is Prepare, with the pod's turn held.
+// prepare does the work of Prepare. The caller holds the pod's turn.
 func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error {
 	objects, err := m.look(ctx, pod, wants)
 	if err != nil {
@@ -118,8 +118,8 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resou
 	return list, nil
 }
 
-// take records that the pod uses the claims, all or none. Every check comes before the first
-// change, so that a pod that waits for a driver uses no claim.
+// take records that the pod uses the claims: all of them or, after an error, none. Every check
+// comes before the first change, so that a pod that waits for a driver uses no claim.
 func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.ResourceClaim) ([]*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,8 +198,8 @@ func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) er
 	return errors.Join(errs...)
 }
 
-// prepareBy calls one driver to prepare those of the claims that are not prepared. It waits for
-// running calls for them, whose results count.
+// prepareBy calls one driver to prepare the claims that it has not prepared yet. It waits for
+// running calls for the claims, and uses their results.
 func (m *Manager) prepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
 	seen := ops{}
 	for {

@@ -27,7 +27,7 @@ type record struct {
 	UID       types.UID      `json:"uid"`
 	Namespace string         `json:"namespace"`
 	Name      string         `json:"name"`
-	Boot      string         `json:"boot,omitempty"` // in which it was written
+	Boot      string         `json:"boot,omitempty"` // the boot in which the record was written
 	Pods      []*podRef      `json:"pods"`           // by UID
 	Drivers   []driverRecord `json:"drivers"`        // by name
 }
@@ -37,7 +37,7 @@ type record struct {
 type driverRecord struct {
 	Name     string   `json:"name"`
 	Prepared bool     `json:"prepared,omitempty"`
-	Devices  []Device `json:"devices,omitempty"` // as the driver returned them; if prepared
+	Devices  []Device `json:"devices,omitempty"` // as the driver returned them; only if the claim is prepared
 }
 
 // record returns the stored form of the claim. Pods and drivers are sorted, so that equal claims

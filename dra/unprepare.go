@@ -29,8 +29,8 @@ func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	return m.release(ctx, uid)
 }
 
-// release is Unprepare, also for reapers. It takes the pod's turn, and removes all claims of the
-// pod or returns an error.
+// release does the work of Unprepare, also for reapers. It takes the pod's turn. It removes all
+// claims of the pod or returns an error.
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	leave, err := m.enter(ctx, uid)
 	if err != nil {
@@ -71,8 +71,8 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	return err
 }
 
-// leave removes the pod's use of the claims. Claims whose last user it is, and that drivers have
-// to undo, are kept and returned. The check and the removal are one step under the lock, so that
+// leave removes the pod's use of the claims. Claims that no other pod uses and that drivers have to
+// unprepare are kept and returned. The check and the removal are one step under the lock, so that
 // of two pods that end at once, exactly one is the last.
 func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
 	m.mu.Lock()
@@ -141,14 +141,14 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// reaper unprepares the claims of one pod that is gone.
+// reaper unprepares the claims of one pod that does not exist any more.
 type reaper struct {
 	cancel context.CancelFunc
 	// wake ends a pause, because a driver that the reaper waits for is connected.
 	wake chan struct{}
 }
 
-// rescue ends the reaper of a pod that exists after all.
+// rescue ends the reaper of a pod, because the pod exists after all.
 func (m *Manager) rescue(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,8 +158,7 @@ func (m *Manager) rescue(uid types.UID) {
 	}
 }
 
-// reap unprepares the claims of a pod that is gone, with retries. There is one reaper per pod at
-// a time.
+// reap starts a reaper for a pod that does not exist any more. There is at most one reaper per pod.
 func (m *Manager) reap(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

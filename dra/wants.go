@@ -15,10 +15,10 @@ import (
 
 // want is a claim that a pod uses.
 type want struct {
-	claim string // the ResourceClaim, in the pod's namespace
+	claim string // name of the ResourceClaim in the pod's namespace
 	// generated means that the claim was created for this pod and must be owned by it. A claim
 	// with that name and another owner is rejected.
-	generated bool // from a template, for this pod alone
+	generated bool // made from a template, for this pod alone
 	// uses may be empty: a claim that no container uses is prepared anyway.
 	uses []Use
 }

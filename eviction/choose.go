@@ -18,25 +18,26 @@ const (
 	Chosen     Verdict = "chosen"
 	Critical   Verdict = "critical"            // never evicted
 	UnderWay   Verdict = "being evicted"       // for this or another reason
-	NoFigures  Verdict = "no figures"          // while others are known to use too much
-	WithinRest Verdict = "within its request"  // while others are not
-	Enough     Verdict = "enough with others"  // those before it will do
-	OverBudget Verdict = "too many at a time"  // Config.Victims
-	Failed     Verdict = "eviction failed now" // its last one did, seconds ago
+	NoFigures  Verdict = "no figures"          // spared while other pods are known to use too much
+	WithinRest Verdict = "within its request"  // spared while other pods exceed theirs
+	Enough     Verdict = "enough with others"  // the pods before it free enough
+	OverBudget Verdict = "too many at a time"  // the limit is Config.Victims
+	Failed     Verdict = "eviction failed now" // its last eviction failed seconds ago
 )
 
 // situation has the input of choose besides the candidates.
 type situation struct {
-	// Amounts are in units of the signal: bytes, inodes or processes.
-	need    int64 // to be freed, in units of the signal
-	coming  int64 // expected from evictions under way
+	// need and coming are in units of the signal: bytes, inodes or processes.
+	need    int64 // amount to be freed
+	coming  int64 // amount that evictions under way will free
 	running int   // number of evictions under way for the resource
 	any     bool  // whether any eviction is under way, for any resource
 	// budget is Config.Victims.
 	budget  int
 	partial bool // usage of some pods could not be read
-	classes bool // the resource can be requested
-	// status returns the verdict against a pod, "" if there is none.
+	classes bool // pods can request the resource
+	// status returns a verdict that keeps a pod from being chosen, such as UnderWay; "" if there is
+	// none.
 	status func(types.UID) Verdict
 	// critical reports pods that are never evicted.
 	critical func(*v1.Pod) bool

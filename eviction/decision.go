@@ -29,11 +29,11 @@ func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
 
 func ref(p *v1.Pod) PodRef { return PodRef{p.Namespace, p.Name, p.UID} }
 
-// Step is something that was removed before pods were evicted.
+// Step is one kind of reclaim before pods were evicted, with its effect.
 type Step struct {
 	Name          string // containers or images
 	Took          time.Duration
-	Before, After int64 // of the signal, available
+	Before, After int64 // available amount of the signal
 	Error         string
 }
 
@@ -60,8 +60,7 @@ type Victim struct {
 // of the signal: bytes, inodes or processes.
 type Decision struct {
 	Time time.Time
-	// Repeats counts later decisions with the same result; the figures are those of the last
-	// one.
+	// Repeats counts later decisions with the same result; the figures come from the last one.
 	Repeats int
 	// Cause says what caused the reading: start, interval, the end of an eviction, or the cause
 	// that a notifier reported.
@@ -69,10 +68,10 @@ type Decision struct {
 	Signal rank.Signal // empty for a limit
 	Limit  rank.Limit
 	Soft   bool
-	Since  time.Time // time since the threshold is met
+	Since  time.Time // time since which the threshold is met
 
 	Threshold, Available, Capacity int64
-	Need                           int64 // to be freed
+	Need                           int64 // amount to be freed
 
 	Steps      []Step
 	Considered []Considered // the first candidates

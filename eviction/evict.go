@@ -36,7 +36,7 @@ const (
 type order struct {
 	rules       rank.Rules
 	candidate   rank.Candidate
-	label       string // of the metric
+	label       string // label of the metric
 	grace       int64  // seconds
 	kind        podlife.Kind
 	message     string
@@ -48,7 +48,7 @@ type eviction struct {
 	order
 	lane *lane
 	// until is the time up to which the eviction counts: the pod may hang in the kernel.
-	until time.Time // see counted
+	until time.Time // after it counted returns false
 	// stopped means that the processes have ended, but the volumes are not freed yet.
 	stopped bool
 	ended   time.Time // zero while under way
@@ -87,8 +87,8 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	})
 }
 
-// kill calls Config.Kill, and returns an error if the call does not return within limit. Run
-// waits for the hung call.
+// kill calls Config.Kill, and returns an error if the call does not return within limit. Run waits
+// for a call that hangs.
 func (m *Manager) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -153,8 +153,8 @@ func (m *Manager) ended(e *eviction, err error) {
 	m.lookAgain(err == nil)
 }
 
-// lookAgain wakes every lane: a pod that was evicted for memory has freed disk and processes
-// too. If freed is set, figures from before now are too old.
+// lookAgain wakes every lane, since a pod that was evicted for memory has freed disk and processes
+// too. If freed is set, lanes ignore figures from before now.
 func (m *Manager) lookAgain(freed bool) {
 	for _, l := range m.lanes {
 		if freed {
@@ -172,8 +172,8 @@ func (m *Manager) raise(l *lane) {
 	l.floor = time.Now()
 }
 
-// underWay returns the evictions of a lane that are under way: the amount of the signal that
-// they will free, and their number; and whether other lanes have any.
+// underWay returns the evictions of a lane that are under way: the amount of the signal that they
+// will free, and their number; and whether other lanes have evictions under way.
 func (m *Manager) underWay(l *lane, s rank.Signal, now time.Time) (coming int64, running int, other bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -47,38 +47,38 @@ type Config struct {
 	// have ended are left out.
 	Pods func() []*v1.Pod
 	Kill KillFunc
-	// Freed reports whether the volumes, files and memory of an evicted pod, whose containers
-	// have stopped, are free again. Until then, for 30 s at most (the kubelet's time), no further
-	// pod is evicted for the same amount. It must not block. Nil: they are free when Kill
+	// Freed reports whether the volumes, files and memory of an evicted pod, whose containers have
+	// stopped, are free again. Until then, for 30 s at most (the kubelet's time), no further pod is
+	// evicted for the same amount. It must not block. If Freed is nil, they count as free when Kill
 	// returns.
 	Freed func(uid types.UID) bool
-	// Critical reports pods that are never evicted, and that are admitted under pressure,
-	// too. Default: podmeta.IsCritical, for static pods and those of a system priority.
+	// Critical reports pods that are never evicted and are admitted even under pressure. Default:
+	// podmeta.IsCritical, which is true for static pods and pods of a system priority.
 	Critical func(*v1.Pod) bool
 
-	// Thresholds, by rank.Parse, and those of Signals; none. Without any, only limits of
-	// local storage are watched.
+	// Thresholds are the thresholds of all signals, usually from rank.Parse. Without thresholds only
+	// limits of local storage are watched. Default: none.
 	Thresholds []rank.Threshold
-	// Signals are further signals beside those of package rank; none.
+	// Signals are further signals beside those of package rank. Default: none.
 	Signals []Signal
 	Reclaim Reclaimer  // nil reclaims nothing
-	Notify  []Notifier // none: signals are read by Interval alone
-	Events  Events     // none
+	Notify  []Notifier // without notifiers, signals are read at their intervals only
+	Events  Events     // nil records no events
 	// Changed is called when a condition has changed. It must not block.
 	Changed func()
 
 	Interval   time.Duration // the longest time between reads of a signal; 10s
 	Transition time.Duration // how long a condition stays after its cause is over; 5m
-	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold. The
-	// default is 0, as the kubelet's. Below 0 there is no limit.
+	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold. The default is
+	// 0, as in the kubelet. A negative value means no limit.
 	MaxPodGraceSeconds int64
-	// Victims is how many evictions for one resource may be under way at a
-	// time; 4. The kubelet has one.
+	// Victims is how many evictions for one resource may be under way at a time. Default: 4. The
+	// kubelet evicts one pod at a time.
 	Victims int
 	// IgnoreLimits turns off evictions by limits of local storage.
 	IgnoreLimits bool
 
-	Records int // of decisions that are kept; 64
+	Records int // number of decisions that are kept; 64
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -87,8 +87,8 @@ type Config struct {
 // The contexts of calls end after these times. A call that ignores its context delays only its own
 // lane.
 const (
-	statsTimeout   = 10 * time.Second // of a call of Stats: as long as the default interval
-	reclaimTimeout = time.Minute      // of a call of Reclaim: removing a large image takes many seconds
+	statsTimeout   = 10 * time.Second // limit of a call of Stats: as long as the default interval
+	reclaimTimeout = time.Minute      // limit of a call of Reclaim: removing a large image takes many seconds
 )
 
 func (c Config) withDefaults() Config {

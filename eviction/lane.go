@@ -19,8 +19,8 @@ const (
 	// which needs a call of the runtime.
 	soonest     = 500 * time.Millisecond
 	soonestDisk = 2 * time.Second
-	// again is the interval after a failed reading, or one without new figures, while a
-	// threshold is met.
+	// again is the interval, while a threshold is met, after a reading that failed or had no new
+	// figures.
 	again = time.Second
 )
 
@@ -29,20 +29,21 @@ const (
 type lane struct {
 	m         *Manager
 	condition v1.NodeConditionType
-	own       *Signal // nil: the signals are those of package rank
-	// A second cause while one waits is dropped: one reading serves both.
-	wake chan string // why; capacity 1
+	own       *Signal // nil if the signals are those of package rank
+	// wake has the cause of the next pass. Further causes are dropped while one waits, since one
+	// pass is enough.
+	wake chan string // cause; capacity 1
 
-	// What follows belongs to the goroutine.
-	given     []rank.Threshold // of the configuration
-	list      []rank.Threshold // with those of the layout, in order
+	// Only the lane's goroutine uses the fields below.
+	given     []rank.Threshold // thresholds of the configuration
+	list      []rank.Threshold // thresholds for the current layout, in the order of action
 	layout    rank.Layout
 	watches   map[rank.Threshold]watch
 	trends    map[rank.Signal]trend
-	errs      map[string]string // by what failed, of the last time
-	retry     bool              // look again soon
-	aimed     time.Time         // when notifiers were told of levels
-	reclaimed time.Time         // when reclaiming last ended
+	errs      map[string]string // error of the last reading, by what failed
+	retry     bool              // the next pass has to be soon
+	aimed     time.Time         // when levels were last passed to notifiers
+	reclaimed time.Time         // end of the last reclaim
 
 	// floor is the end of the last eviction or reclaim: older figures are out of date. Guarded
 	// by m.mu.
@@ -78,7 +79,7 @@ func (l *lane) idle() bool { return len(l.given) == 0 && !l.limits() }
 // limits reports whether the lane enforces limits of local storage: the disk lane does.
 func (l *lane) limits() bool { return l.condition == v1.NodeDiskPressure && !l.m.cfg.IgnoreLimits }
 
-// setLayout sets the layout of filesystems. It may change while the agent runs; the kubelet
+// setLayout sets the layout of filesystems. The layout may change while the agent runs; the kubelet
 // reads it once.
 func (l *lane) setLayout(layout rank.Layout) {
 	if l.layout == layout {
@@ -164,8 +165,8 @@ func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 	return l.next(time.Now())
 }
 
-// look reads the signals and updates their watches. A signal that cannot be read keeps its
-// state.
+// look reads the signals and updates the state of their thresholds (watch). A signal that cannot be
+// read keeps its state.
 func (l *lane) look(ctx context.Context) {
 	// The disk lane reads even without thresholds: limits depend on the layout.
 	if len(l.given) == 0 && l.condition != v1.NodeDiskPressure {

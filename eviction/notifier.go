@@ -13,8 +13,8 @@ import (
 
 // Source reports signs of a shortage at once. [notify.Source] implements it for Linux.
 type Source interface {
-	// Run calls wake, with a word for the cause, at each sign of a shortage. It returns when ctx
-	// ends, or with an error. After an error it is called again, with back-off.
+	// Run calls wake at each sign of a shortage. cause is one word for it. It returns when ctx ends,
+	// or with an error. After an error it is called again, with back-off.
 	Run(ctx context.Context, wake func(cause string)) error
 }
 

@@ -17,8 +17,8 @@ import (
 // The actions for a threshold that is met: reclaim, then choose pods. They run in the lane's
 // goroutine; evictions have their own.
 
-// reclaimAgain is the time until an insufficient reclaim is repeated, unless an eviction ends
-// before, which leaves something to reclaim.
+// reclaimAgain is the time until a reclaim that freed too little is repeated. It is repeated
+// earlier when an eviction ends, since the pod leaves something to reclaim.
 const reclaimAgain = time.Minute
 
 // hardGrace is the grace period in seconds for hard thresholds and limits (the kubelet's).

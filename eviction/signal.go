@@ -21,7 +21,7 @@ type Signal struct {
 	// Condition is the node condition that is true while the signal is low. Nothing else may set
 	// it.
 	Condition v1.NodeConditionType
-	// Taint is added to [Manager.Taints] while the condition is true; none.
+	// Taint is added to [Manager.Taints] while the condition is true. Nil means no taint.
 	Taint *v1.Taint
 	// Read returns the available amount, in any unit, with the rules of [Stats].
 	Read func(ctx context.Context) (rank.Observation, error)

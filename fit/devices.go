@@ -37,9 +37,9 @@ type devices struct {
 	all        Devices
 	candidates []numa.NodeSet
 	pod        numa.Pod
-	// Both are by resource and NUMA node. Allocate modifies copies of them.
+	// given and spare have numbers by resource and NUMA node. Allocate modifies copies of them.
 	given map[string]map[int]int // number of devices that this pod has taken
-	spare map[string]map[int]int // number of these that the next container may reuse
+	spare map[string]map[int]int // number of the given devices that the next container may reuse
 }
 
 // Hints implements topology.Provider. Resources are sorted, so that equal calls give equal
@@ -159,7 +159,7 @@ func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, err
 // to the pod.
 func (d devices) left() Devices { return d.all.less(d.given, 1) }
 
-// less returns the devices with given, multiplied by times, subtracted from the free ones.
+// less returns d with fewer free devices: given, multiplied by times, is subtracted.
 func (d Devices) less(given map[string]map[int]int, times int) Devices {
 	out := maps.Clone(d)
 	for name, nodes := range given {

@@ -31,15 +31,16 @@ type Node struct {
 	// UnsafeSysctls are sysctls that pods may set in addition to the safe ones: full names, or
 	// prefixes with a * (allowedUnsafeSysctls).
 	UnsafeSysctls []string
-	// AppArmor reports whether the kernel enforces AppArmor profiles; nil: not checked.
+	// AppArmor reports whether the kernel enforces AppArmor profiles. If it is nil, profiles are not
+	// checked.
 	AppArmor func() bool
-	// GroupsPolicy reports whether the runtime supports supplementalGroupsPolicy, and whether
-	// that is known; nil: not checked.
+	// GroupsPolicy reports whether the runtime supports supplementalGroupsPolicy, and whether that
+	// is known. If it is nil, the policy is not checked.
 	GroupsPolicy func() (supported, known bool)
-	// Taints returns the node's current taints; nil: there are none.
+	// Taints returns the node's current taints. If it is nil, the node has none.
 	Taints func() []v1.Taint
-	// Features are the features that the node declares (KEP-5328). A pod that needs another one
-	// is rejected. Nil: not checked.
+	// Features are the features that the node declares (KEP-5328). A pod that needs another feature
+	// is rejected. If Features is nil, features are not checked.
 	Features []string
 
 	// Placement places CPUs, memory and huge pages for [Admit]; nil places none.
@@ -49,11 +50,11 @@ type Node struct {
 	Devices Devices
 	Machine numa.Machine
 
-	// Tally remembers the requests of the others between checks. If it is nil, each check adds
-	// them up again.
+	// Tally stores the sum of the requests of the other pods between checks. If it is nil, each
+	// check computes the sum anew.
 	Tally *Tally
 
-	taken map[types.UID]map[string]map[int]int // part of Devices, by pod; see After
+	taken map[types.UID]map[string]map[int]int // devices that After has given to pods, by pod, resource and NUMA node
 }
 
 // Admit returns nil, or the first reason why pod may not run beside others. The checks are, in
@@ -102,7 +103,7 @@ func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// name rejects pods that are bound to another node. A pod without a node name is not.
+// name rejects pods that are bound to another node. It does not reject a pod without a node name.
 func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != p.Name {
 		return &Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.Name)}
@@ -173,8 +174,8 @@ func HostPorts(pod *v1.Pod) []HostPort {
 // portTable has the host ports of a pod, indexed to find conflicts fast: a pod may have many
 // ports, and a node many pods.
 type portTable struct {
-	exact map[HostPort]bool // with an address, or without one for all of them
-	any   map[HostPort]bool // all ports, without their addresses
+	exact map[HostPort]bool // ports with an address; the address "" means all addresses
+	any   map[HostPort]bool // all ports, with the address left out
 }
 
 // tableOf returns a table of ports.

@@ -25,7 +25,7 @@ func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 }
 
 // wantsAppArmor reports whether a pod requests a profile, by a field or by the older annotations
-// (KEP-24). An unconfined pod does not, since it also runs without AppArmor.
+// (KEP-24). The profile Unconfined does not count, since such a pod also runs without AppArmor.
 func wantsAppArmor(pod *v1.Pod) bool {
 	for profile := range appArmorProfiles(pod) {
 		if profile.Type != v1.AppArmorProfileTypeUnconfined {

@@ -14,8 +14,8 @@ import (
 // machine boots for the first time, pods may start before plugins.
 const firstOffer = 5 * time.Minute
 
-// extended reports whether plugins may offer a resource with that name: it has a domain, which is
-// not one of Kubernetes.
+// extended reports whether plugins may offer a resource with that name: the name has a domain that
+// does not belong to Kubernetes.
 func extended(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && !strings.HasSuffix(domain, "kubernetes.io")

@@ -15,9 +15,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Fits checks only resources: the requests of pod and others against the allocatable resources of
-// the node. The Rejection names the first resource of which there is too little. The text is the
-// kubelet's, since controllers and tools search for it.
+// Fits makes only the check of resources: it compares the requests of pod and others with the
+// allocatable resources of the node. The Rejection names the first resource of which there is too
+// little. The text is the kubelet's, since controllers and tools search for it.
 func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	short, r := p.short(pod, others, true)
 	if r != nil || len(short) == 0 {
@@ -58,14 +58,14 @@ func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	return out
 }
 
-// demand is a resource that the node bounds: asked is the pod's request, used the requests of the
-// others, and have the amount for all pods.
+// demand is the demand for a resource that the node limits: asked is the pod's request, used is the
+// sum of the others' requests, and have is the amount for all pods.
 type demand struct {
 	name              v1.ResourceName
 	asked, used, have resource.Quantity
 }
 
-// free is the amount that the others leave.
+// free returns the amount that the other pods leave.
 func (d *demand) free() resource.Quantity {
 	free := d.have.DeepCopy()
 	free.Sub(d.used)
@@ -75,16 +75,16 @@ func (d *demand) free() resource.Quantity {
 	return free
 }
 
-// isShort reports whether there is too little.
+// isShort reports whether there is too little of the resource.
 func (d *demand) isShort() bool {
 	sum := d.used.DeepCopy()
 	sum.Add(d.asked)
 	return sum.Cmp(d.have) > 0
 }
 
-// short returns the resources of which there is too little, "pods" first and then by name;
-// only the first one if first is true. The Rejection is for a resource for which the pod
-// has to wait.
+// short returns the resources of which there is too little, "pods" first and then by name. If first
+// is true, it returns only the first of them. The Rejection is not nil if the pod has to wait for a
+// resource.
 func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []demand, r *Rejection) {
 	r = p.demands(pod, others, func(d demand) (more bool) {
 		if d.isShort() {
@@ -98,8 +98,8 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []demand, 
 	return list, nil
 }
 
-// demands calls see for each resource of a pod that the node bounds, "pods" first and then by name,
-// until it returns false.
+// demands calls see for each resource that the pod requests and the node limits, "pods" first and
+// then by name, until see returns false.
 func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more bool)) *Rejection {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	// Every pod counts as one, whatever it requests.
@@ -128,16 +128,16 @@ func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more boo
 	return nil
 }
 
-// Tally remembers the requests of some pods between checks of a [Node]: beside the same pods and a
-// few more, a check looks at those alone. The zero value is ready. It may be used by several
-// goroutines, and keeps the pods of the last check.
+// Tally stores the sum of the requests of the other pods between checks of a [Node]. If the next
+// check has the same pods and a few more, only the requests of these are added. The zero value is
+// ready. It may be used by several goroutines, and keeps the pods of the last check.
 type Tally struct {
 	mu   sync.Mutex
 	pods []*v1.Pod
 	sums v1.ResourceList
 }
 
-// of returns the requests of some pods, by resource. The result must not be changed.
+// of returns the sum of the requests of pods, by resource. The result must not be changed.
 func (t *Tally) of(pods []*v1.Pod) v1.ResourceList {
 	if t == nil {
 		t = &Tally{}
@@ -192,8 +192,8 @@ func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity,
 	return have, true, nil
 }
 
-// Shortages says for each resource of which there is too little what pod wants and what is free,
-// such as "wants 64 CPUs, and 1.5 are free".
+// Shortages returns a text for each resource of which there is too little. It has the request of
+// the pod and the free amount, such as "wants 64 CPUs, and 1.5 are free".
 func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
 	short, _ := p.short(pod, others, false)
 	var out []string
@@ -211,8 +211,8 @@ func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
 	return out
 }
 
-// Requests says of each resource that pod requests how much of the free amount that is, such as
-// "0.5 of 1.5 free CPUs".
+// Requests returns a text for each resource that the pod requests. It has the request and the free
+// amount, such as "0.5 of 1.5 free CPUs".
 func (p *Node) Requests(pod *v1.Pod, others []*v1.Pod) []string {
 	var out []string
 	_ = p.demands(pod, others, func(d demand) (more bool) {
@@ -228,7 +228,7 @@ func (p *Node) Requests(pod *v1.Pod, others []*v1.Pod) []string {
 	return out
 }
 
-// inUnits is an amount of a resource as people read it.
+// inUnits formats an amount of a resource for people.
 func inUnits(name v1.ResourceName, q resource.Quantity) string {
 	if name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage {
 		return binary(q)
@@ -236,7 +236,7 @@ func inUnits(name v1.ResourceName, q resource.Quantity) string {
 	return q.String()
 }
 
-// inCores is an amount of CPUs as people read it.
+// inCores formats an amount of CPUs for people.
 func inCores(q resource.Quantity) string {
 	return strconv.FormatFloat(float64(q.MilliValue())/1000, 'f', -1, 64)
 }

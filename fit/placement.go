@@ -25,17 +25,17 @@ type PlacementConfig struct {
 	// except none.
 	Machine numa.Machine
 
-	CPUPolicy  string // CPUNone
+	CPUPolicy  string // default: CPUNone
 	CPUOptions cpumgr.Options
 	// ReservedCPUs are reserved for the system. Policy static needs some.
 	ReservedCPUs cpumgr.Reservation
 
-	MemoryPolicy string // memmgr.NoneName
+	MemoryPolicy string // default: memmgr.NoneName
 	// ReservedMemory is reserved for the system, by node. Policy Static needs some.
 	ReservedMemory memmgr.Reserved
 
-	TopologyPolicy  string         // topology.NameNone
-	TopologyScope   topology.Scope // topology.ContainerScope
+	TopologyPolicy  string         // default: topology.NameNone
+	TopologyScope   topology.Scope // default: topology.ContainerScope
 	TopologyOptions topology.Options
 
 	// PodLevel also places pods with pod-level resources (the kubelet's feature gate
@@ -127,12 +127,12 @@ func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 // Container is the placement of one container.
 type Container struct {
 	Name string
-	// CPUs are the CPUs on which it may run; empty means all. Own reports whether they are
-	// exclusive.
+	// CPUs are the CPUs on which the container may run; empty means all. Own reports whether they
+	// are exclusive.
 	CPUs numa.CPUSet
 	Own  bool
-	// Nodes are the NUMA nodes of its memory; 0 means any. Memory has the amounts that it is
-	// assigned there.
+	// Nodes are the NUMA nodes of the container's memory; 0 means any. Memory has the amounts that
+	// are assigned to the container on these nodes.
 	Nodes  numa.NodeSet
 	Memory []memmgr.Block
 	// Hint is the topology hint that was used.
@@ -143,7 +143,7 @@ type Container struct {
 type Result struct {
 	// Containers have the order of numa.Pod.Containers; none if the pod does not fit.
 	Containers []Container
-	// Others are the providers that were passed, after the allocations for the pod.
+	// Others are the providers that the caller passed, with the allocations for the pod.
 	Others []topology.Provider
 	// Steps are the steps of the decision; see topology.Decision.
 	Steps []topology.Step
@@ -152,17 +152,18 @@ type Result struct {
 	// Devices are the Node's devices without those that the pod takes. Only [Admit] sets it.
 	Devices Devices
 
-	given map[string]map[int]int // how many of them the pod takes, by resource and NUMA node
+	given map[string]map[int]int // how many devices the pod takes, by resource and NUMA node
 }
 
-// Fit returns the placement that a pod would get. The error is a *topology.Rejection that says
-// why it does not fit, or nil. Providers of other resources, such as devices, are called first.
-// Nothing is taken. It is safe for concurrent use, and does not block.
+// Fit returns the placement that a pod would get. The error is a *topology.Rejection that says why
+// it does not fit, or nil. Providers of other resources, such as devices, are called first. Fit
+// changes nothing. It is safe for concurrent use, and does not block.
 func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
 	return p.Place(Pod(pod), more...)
 }
 
-// Place is [Fit] for a pod of package numa. A pod that already has its resources keeps them.
+// Place does the same as [Fit] for a pod of package numa. A pod that already has its resources
+// keeps them.
 func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
 	// The bounded slice prevents append from writing into the caller's array. CPUs and memory
 	// come last, after the providers in more.

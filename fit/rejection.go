@@ -7,9 +7,9 @@ import "time"
 type Rejection struct {
 	Reason  string
 	Message string
-	// RetryUntil, if not zero, lets the pod wait: it stays Pending with this reason and message,
-	// its admission is repeated whenever resources were released, and at that time it is
-	// rejected. If a reason is reported several times, the first RetryUntil is used. A pod that
+	// RetryUntil, if not zero, lets the pod wait. The pod stays Pending with this reason and
+	// message, and its admission is repeated whenever resources were released. At RetryUntil the pod
+	// is rejected. If a reason is reported several times, the first RetryUntil is used. A pod that
 	// would fit without the terminating pods waits without RetryUntil.
 	RetryUntil time.Time
 	// Outside means that the pod waits for something other than the node's pods, such as a

@@ -63,26 +63,26 @@ type ContainerConfig struct {
 	// directory.
 	PodLogsDir, ContainerLogsDir string
 	Events                       Events // nil records none
-	// Removed is called after each attempt to remove a container or sandbox of a pod: earlier
-	// observations of the pod are out of date then. It is called before a Hold that waits for
-	// the removal returns. It must not block.
+	// Removed is called after each attempt to remove a container or sandbox of a pod, since earlier
+	// observations of the pod are then out of date. It is called before a Hold that waits for the
+	// removal returns. It must not block.
 	Removed func(types.UID)
 
-	Interval time.Duration // between passes over all pods; 5m
-	Delay    time.Duration // from Died to a pass over that pod; 1s
-	Timeout  time.Duration // of each call of the Runtime, and of each access to the disk; 2m
-	Parallel int           // pods at a time; 4
+	Interval time.Duration // time between passes over all pods; 5m
+	Delay    time.Duration // time from a call of Died to the pass over that pod; 1s
+	Timeout  time.Duration // limit of each call of the Runtime, and of each access to the disk; 2m
+	Parallel int           // pods that a pass handles at a time; 4
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
 const (
-	// The kubelet's interval is a minute, but it has no Died.
+	// The kubelet's interval is a minute. It has nothing like [ContainerCollector.Died].
 	defaultContainerInterval = 5 * time.Minute
-	// The containers of a pod mostly end together: one pass is enough.
+	// The containers of a pod usually end together. With this delay one pass serves them all.
 	defaultDelay = time.Second
-	// As long as the kubelet's runtimeRequestTimeout.
+	// The value is that of the kubelet's runtimeRequestTimeout.
 	defaultContainerTimeout  = 2 * time.Minute
 	defaultContainerParallel = 4
 )
@@ -143,8 +143,8 @@ type ContainerCollector struct {
 
 	// mu guards the fields below. It is not held across calls of Config's functions.
 	mu      sync.Mutex
-	died    map[types.UID]bool // that need a pass
-	skipped map[types.UID]bool // because they were held
+	died    map[types.UID]bool // pods that need a pass
+	skipped map[types.UID]bool // pods that a pass skipped because they were held
 }
 
 // NewContainerCollector checks cfg and returns a collector, which Run starts. The error names
@@ -199,9 +199,9 @@ func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	return m, nil
 }
 
-// Died reports that a container of a pod, or the pod, has ended. After ContainerConfig.Delay
-// there is one pass over the pods reported until then. It does not block, and may be called
-// before Run.
+// Died reports that a container of a pod, or the pod, has ended. After ContainerConfig.Delay, Run
+// makes one pass over all pods reported until then. It does not block, and may be called before
+// Run.
 func (m *ContainerCollector) Died(uid types.UID) {
 	m.mu.Lock()
 	m.died[uid] = true
@@ -215,7 +215,7 @@ func (m *ContainerCollector) Died(uid types.UID) {
 
 // Hold prevents the removal of anything of a pod until release is called. It first waits for
 // removals in progress. A sync of the pod uses it, so that its containers and sandboxes do not
-// disappear meanwhile. The error is that of ctx. A pod may be held more than once.
+// disappear meanwhile. The error is ctx's. A pod may be held more than once.
 func (m *ContainerCollector) Hold(ctx context.Context, uid types.UID) (release func(), err error) {
 	h := m.holds.Open()
 	// The result of Add is not needed: ContainerConfig.Removed was called for removals, and the
@@ -269,8 +269,8 @@ func (m *ContainerCollector) all(ctx context.Context) {
 	}
 }
 
-// some makes passes over the pods in died, and blocks until they end. Failures are no events: a
-// pass over all pods follows and reports them if they last.
+// some makes passes over the pods in died, and blocks until they end. Failures are not reported as
+// events: the next pass over all pods does that if they last.
 func (m *ContainerCollector) some(ctx context.Context) {
 	m.mu.Lock()
 	died := m.died

@@ -43,9 +43,9 @@ func (m *ContainerCollector) Collect(ctx context.Context) (removed int, err erro
 	return m.pass(ctx, false)
 }
 
-// Reclaim is Collect for a node that is short of disk space: of terminated pods it removes all
-// dead containers and sandboxes, regardless of Policy.MaxPerContainer. Policy.MinAge still
-// applies.
+// Reclaim makes a pass like Collect, for a node that is short of disk space. It also removes all
+// dead containers and sandboxes of terminated pods, regardless of Policy.MaxPerContainer.
+// Policy.MinAge still applies.
 func (m *ContainerCollector) Reclaim(ctx context.Context) (removed int, err error) {
 	return m.pass(ctx, true)
 }
@@ -104,8 +104,8 @@ func (r *containerRound) failures() error {
 	return err
 }
 
-// begin begins a pass. The pass in the hold table begins before the lists are read, so that Take
-// refuses pods that were held meanwhile.
+// begin returns a new pass. Its pass in the hold table begins before the lists are read, so that
+// Take refuses pods that were held since then.
 func (m *ContainerCollector) begin(all bool) *containerRound {
 	r := &containerRound{m: m, holds: m.holds.Begin(), gone: map[string]bool{}}
 	r.situation = situation{All: all, Now: time.Now()}

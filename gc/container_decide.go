@@ -21,7 +21,7 @@ type Container struct {
 	ID      string
 	Pod     types.UID
 	Name    string
-	Sandbox string // its ID
+	Sandbox string // the sandbox's ID
 	// Unknown counts as dead, but the container is stopped before its removal.
 	State observed.State
 	// Attempt orders the instances of one container of a pod. If attempts are equal, CreatedAt
@@ -65,8 +65,8 @@ type ContainerPolicy struct {
 	MaxPerContainer, MaxContainers int
 }
 
-// DefaultContainerPolicy returns the kubelet's default: one dead instance per container, no
-// limit over all.
+// DefaultContainerPolicy returns the kubelet's default: one dead instance per container, and no
+// limit for all containers together.
 func DefaultContainerPolicy() ContainerPolicy {
 	return ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1}
 }
@@ -87,9 +87,9 @@ const (
 	// fateRemove is the zero value and sorts first: decideContainers relies on both.
 	fateRemove fate = iota
 	fateRunning
-	fateStarting // created and not started, of a live pod
+	fateStarting // created and not started, and the pod is live
 	fateYoung    // ended less than Policy.MinAge ago
-	fateNeeded   // for the status and logs of a live pod
+	fateNeeded   // needed for the status and logs of a live pod
 	fateWithin   // within the limits of Policy
 )
 
@@ -239,7 +239,8 @@ func newestFirst(a, b *containerVerdict) int {
 	return cmp.Or(b.made.Compare(a.made), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(a.ID, b.ID))
 }
 
-// keep marks all but the n newest for removal, except needed ones, and returns the kept ones.
+// keep keeps the n newest containers and those that are needed, and marks the others for removal.
+// It returns the kept ones.
 func keep(vs []*containerVerdict, n int) []*containerVerdict {
 	// Without capacity, so that append does not overwrite vs.
 	left := vs[:0:0]
@@ -254,8 +255,8 @@ func keep(vs []*containerVerdict, n int) []*containerVerdict {
 }
 
 // decideSandboxes returns the sandboxes to remove, oldest first: those that are not ready and
-// without a container, except the newest of each pod. Of deleted pods, and with situation.All of
-// terminated pods, the newest is removed too.
+// without a container, except the newest of each pod. The newest sandbox of a deleted pod is
+// removed too, and with situation.All that of a terminated pod.
 func decideSandboxes(s situation, sandboxes []Sandbox, containers []Container) []Sandbox {
 	// Dead containers count too: their logs and status need the sandbox.
 	inhabited := make(map[string]bool, len(containers))

@@ -50,9 +50,9 @@ func linkedID(name string) (id string, whole bool) {
 // directory can create any number.
 const maxContainerNames = 50_000
 
-// containerOnDisk calls f and waits for it for at most ContainerConfig.Timeout, since the disk
-// may hang. f may outlive the call, so it must not use anything that the caller changes. A later
-// call with the same key waits for its end.
+// containerOnDisk calls f and waits for it for at most ContainerConfig.Timeout, since the disk may
+// hang. f may outlive the call, so it must not use anything that the caller changes. A later call
+// with the same key waits until f has returned.
 func containerOnDisk[T any](ctx context.Context, m *ContainerCollector, key string, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("the file system of %s did not answer within %v", key, m.cfg.Timeout))
 	defer cancel()

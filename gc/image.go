@@ -21,8 +21,8 @@ type Image struct {
 	Handler string
 	// Tags and Digests are its names, repository:tag and repository@digest.
 	Tags, Digests []string
-	// Size is the runtime's size in bytes: mostly that of the compressed layers, including
-	// shared ones.
+	// Size is the size in bytes that the runtime reports. It is usually the size of the compressed
+	// layers, including layers that other images share.
 	Size int64
 	// Pinned means that the runtime wants to keep the image.
 	Pinned bool
@@ -33,7 +33,7 @@ type Image struct {
 type ImageUse struct {
 	// Image is the image's ID, or a name if the runtime does not report the ID.
 	Image string
-	// Handler is that of the image; "" if it is unknown, which matches any.
+	// Handler is the image's runtime handler; "" if it is unknown, which matches any handler.
 	Handler string
 	By      string // for people: namespace/pod/container
 }
@@ -106,14 +106,15 @@ func fullName(name string) string {
 // ImageFact has all facts about an image for the decision.
 type ImageFact struct {
 	Image Image
-	// FirstSeen is the time of the first list with the image, LastUsed that of the last observed
-	// use; zero if never.
+	// FirstSeen is the time of the first list with the image. LastUsed is the time of the last
+	// observed use; zero if there was none.
 	FirstSeen, LastUsed time.Time
-	// Used names some of its users.
+	// Used names some of the image's users.
 	Used []string
 	// Reference is the entry of Pins that matches the image. Desired is the name by which a pod
 	// refers to it.
 	Reference, Desired string
-	// Held means that a starting pod holds the image, or held it since the facts were read.
+	// Held means that a starting pod holds the image (see [ImageHold]), or has held it since the
+	// facts were read.
 	Held bool
 }

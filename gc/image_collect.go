@@ -21,17 +21,17 @@ type round struct {
 	holds *hold.Pass[string]
 	began time.Time
 	// names has all names of each image, for the hold table.
-	names [][]string // in the order of Report.Images
-	gone  bool       // an image of the last pass is missing
+	names [][]string // names of the images, in the order of Report.Images
+	gone  bool       // an image of the previous pass is missing now
 	// errs has errors that did not end the pass.
 	errs []error
 	ImageReport
 }
 
 // Collect makes a pass: it removes images that are too old and, if the disk usage is at
-// ImagePolicy.High or above, more images until it is at ImagePolicy.Low. If there are too few,
-// the error wraps ErrNotEnough. The report is valid even with an error. Collect waits for
-// another pass under way, and blocks until its own has ended.
+// ImagePolicy.High or above, more images until it is at ImagePolicy.Low. If there are too few, the
+// error wraps ErrNotEnough. The report is valid even with an error. If another pass is under way,
+// Collect waits for its end. Then it blocks until its own pass has ended.
 func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 	return m.round(ctx, func(r *round) {
 		// Aged images are removed before the disk usage is read. In the kubelet, a failure here
@@ -59,9 +59,10 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 	})
 }
 
-// Reclaim removes unused images until that many more bytes are available or no such image is
-// left, regardless of High, Low and MaxAge. It returns the number of freed bytes. Fewer bytes
-// than requested are no error; a failed removal is one.
+// Reclaim removes unused images, regardless of High, Low and MaxAge. It stops when the available
+// space of the disk has grown by the given number of bytes, or when no unused image is left. It
+// returns the number of freed bytes. Fewer bytes than requested are no error; a failed removal is
+// one.
 func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64, err error) {
 	rep, err := m.round(ctx, func(r *round) {
 		d, err := m.disk(ctx)
@@ -86,8 +87,8 @@ func (m *ImageCollector) Explain(ctx context.Context) (ImageReport, error) {
 	return m.round(ctx, func(r *round) { r.lookAtDisk(ctx) })
 }
 
-// Last returns the report of the last pass; its time is zero if there was none. The report is
-// shared: do not change it.
+// Last returns the report of the last pass. Its field At is zero if there was no pass. The report
+// is shared: do not change it.
 func (m *ImageCollector) Last() ImageReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,8 +124,8 @@ func (m *ImageCollector) call(ctx context.Context, f func(context.Context) error
 	return f(ctx)
 }
 
-// look reads the facts and judges the images. It lists images before uses, so that it sees
-// containers that are created in between.
+// look reads the facts and decides about the images. It lists images before uses, so that a
+// container that is created in between is seen.
 func (r *round) look(ctx context.Context) error {
 	m := r.m
 	var images []Image
@@ -288,8 +289,8 @@ func (r *round) removeAged(ctx context.Context) {
 	}
 }
 
-// free removes images, in the order of decideImages, until amount more bytes are available than
-// at the start. If the disk cannot be read, it counts the sizes of images.
+// free removes images, in the order of decideImages, until amount bytes more are available than at
+// the start. If the disk cannot be read, it counts the sizes of images.
 func (r *round) free(ctx context.Context, amount int64) {
 	nominal := int64(0)
 	for i := range r.Images {
@@ -313,8 +314,9 @@ func (r *round) free(ctx context.Context, amount int64) {
 	}
 }
 
-// measure sets Freed from the disk usage, or to nominal, the sum of the sizes of removed images
-// in bytes, if the disk cannot be read. Writes of other programs reduce Freed.
+// measure sets Freed, in bytes, to the growth of the available space since the start of the pass.
+// Writes of other programs reduce it. If the disk cannot be read, measure uses nominal instead,
+// which is the sum of the sizes of the removed images.
 func (r *round) measure(ctx context.Context, nominal int64) {
 	if r.Disk.Capacity <= 0 {
 		r.Freed = nominal

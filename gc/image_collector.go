@@ -53,16 +53,16 @@ type ImageConfig struct {
 	// is called in every pass, and must not start a pass: that would be a deadlock. Nil
 	// means no images.
 	Desired func() []string
-	// Prune is called after a pass that removed an image or found one missing, with the IDs of
-	// all remaining images and the time at which the pass began. It is for images.Manager.Prune.
-	// May be nil.
+	// Prune is called after a pass that removed an image or found one missing, with the IDs of all
+	// remaining images and the time at which the pass began. It is for images.Manager.Prune. Nil
+	// means no call.
 	Prune func(ctx context.Context, present []string, since time.Time) error
 	// Memory keeps the times of images' last use over restarts. Nil keeps nothing.
 	Memory ImageMemory
 	Events Events // nil records none
 
-	Interval time.Duration // between passes; 5m
-	Timeout  time.Duration // of each call of the Store; 2m
+	Interval time.Duration // time between passes; 5m
+	Timeout  time.Duration // limit of each call of the Store; 2m
 	// Settle is how long a pass waits for the file system to show freed space, once the sizes
 	// of the removed images add up to enough; 1s.
 	Settle time.Duration
@@ -128,9 +128,9 @@ const (
 //
 // # Amount
 //
-// The usage of the disk is read after each removal, and the pass ends when enough is free.
-// The sizes that runtimes report are no help: they count shared layers for each image, and
-// mostly leave out the unpacked size.
+// The usage of the disk is read after each removal, and the pass ends when enough is free. The
+// sizes that runtimes report are no help: they count shared layers for each image, and usually do
+// not include the unpacked size.
 //
 // # Faults
 //
@@ -148,8 +148,8 @@ type ImageCollector struct {
 	// passing is held during a pass, and guards the fields below.
 	passing  chan struct{}
 	recalled bool
-	nameless bool              // images without an ID were logged
-	names    map[string]string // fullName by name, of the last pass
+	nameless bool              // a list had images without an ID, and this was logged
+	names    map[string]string // results of fullName by name, from the last pass
 
 	// mu guards the fields below, which Hold.Release and Last use during a pass.
 	mu      sync.Mutex

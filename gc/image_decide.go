@@ -16,7 +16,7 @@ import (
 // ImagePolicy defines when images are removed.
 type ImagePolicy struct {
 	// High and Low are percentages of the disk's capacity, 0 to 100. If the usage reaches High,
-	// images are removed until it is Low. Low must not exceed High.
+	// images are removed until the usage is at Low. Low must not exceed High.
 	High, Low int
 	// MinAge is the minimum time that an image is kept after it was first seen.
 	MinAge time.Duration
@@ -30,7 +30,7 @@ type ImagePolicy struct {
 	Judge func(images []JudgedImage)
 }
 
-// DefaultImagePolicy returns the kubelet's: imageGCHighThresholdPercent,
+// DefaultImagePolicy returns the kubelet's defaults of imageGCHighThresholdPercent,
 // imageGCLowThresholdPercent and imageMinimumGCAge. imageMaximumGCAge is off.
 func DefaultImagePolicy() ImagePolicy {
 	return ImagePolicy{High: 85, Low: 80, MinAge: 2 * time.Minute}
@@ -78,7 +78,7 @@ const (
 	ImageStarting
 	// imageDesired images are named by a pod of this node (ImageConfig.Desired).
 	imageDesired
-	// Pinned images are pinned by the runtime, PinnedByName images by ImageConfig.Pins.
+	// Pinned images are pinned by the runtime. PinnedByName images are pinned by ImageConfig.Pins.
 	Pinned
 	PinnedByName
 	// ImageKept images are kept by ImagePolicy.Judge.
@@ -140,8 +140,8 @@ func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage
 // free reports whether a verdict depends on age only: the image is not needed.
 func free(v ImageVerdict) bool { return v == ImageRemovable || v == ImageAged || v == ImageYoung }
 
-// inTurn returns the images in the order of decideImages, a total order: equal facts give equal
-// reports.
+// inTurn returns the images in the order of removal; see decideImages. It is a total order: equal
+// facts give equal reports.
 func inTurn(judged []JudgedImage) []JudgedImage {
 	order := make([]*JudgedImage, len(judged)) // pointers are faster to sort
 	for i := range judged {

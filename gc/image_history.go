@@ -27,15 +27,15 @@ const (
 
 // seen is the history of one image.
 type seen struct {
-	first, used time.Time // of the first list with it, and of its last use; used is zero for never
-	inUse       bool      // in the last pass
+	first, used time.Time // time of the first list with the image, and of its last use; used is zero if there was none
+	inUse       bool      // in use in the last pass
 }
 
 // history is the history of images, by Image.key. ImageCollector.mu guards it. The zero value is
 // empty.
 type history struct {
 	images map[string]seen
-	dirty  bool // it differs from what is stored
+	dirty  bool // the history differs from the stored one
 }
 
 // observe updates the history from a list of images: it adds new images, drops missing ones, and
@@ -69,8 +69,8 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 	return gone
 }
 
-// touch records a use between two passes. An unknown image counts as first seen now. The next
-// pass drops keys that are no images.
+// touch records a use between two passes. An unknown image counts as first seen now. The next pass
+// drops keys without an image.
 func (h *history) touch(key string, now time.Time) {
 	s, ok := h.images[key]
 	if !ok {

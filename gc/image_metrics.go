@@ -16,7 +16,7 @@ const (
 
 // metrics has counters of removals, and gauges of the images in the last pass.
 type metrics struct {
-	collected *prometheus.CounterVec // the kubelet's
+	collected *prometheus.CounterVec // the kubelet's metric
 	failed    prometheus.Counter
 	images    *prometheus.GaugeVec
 	bytes     *prometheus.GaugeVec

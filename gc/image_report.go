@@ -24,7 +24,7 @@ type ImageReport struct {
 type ImageOutcome struct {
 	JudgedImage
 	Removed bool
-	Err     error // why it could not be removed
+	Err     error // why the image could not be removed
 }
 
 // Summary returns the report in one line: the disk usage, and the number of images for each

@@ -35,15 +35,15 @@ type credential struct {
 	// pattern is host[:port][/path]; see registryPattern.
 	pattern string
 	auth    *runtimeapi.AuthConfig
-	email   string          // only part of the hash, not used for pulls
-	secret  *pullSecret     // the Secret that contains it, or
-	account *ServiceAccount // the account that it belongs to; both nil for the node's own
+	email   string          // only used for the hash, not for pulls
+	secret  *pullSecret     // the Secret that contains the credential; see account
+	account *ServiceAccount // the account to which the credential belongs; secret and account are nil for the node's own credentials
 }
 
 // hash returns the kubelet's hash of a credential, so that the kubelet's records are valid here.
 // The hash depends on the names and the order of the fields below, and on the omission of empty
-// ones. It is stored on disk; the credential never is. A different hash would only cause another
-// pull.
+// ones. It is stored on disk; the credential never is. If it differed from the kubelet's, the only
+// effect would be another pull.
 func (c credential) hash() string {
 	b, err := json.Marshal(struct {
 		Username      string `json:"username,omitempty"`

@@ -46,12 +46,12 @@ type ContainerEvents interface {
 // every other field means the default named beside it.
 type Config struct {
 	Service Service
-	Events  Events // none
+	Events  Events // nil records no events
 
-	// Each pair of pod and image has its own back-off, so a pod with wrong credentials does not
-	// delay others.
-	Backoff    time.Duration // after a first failure, doubled by each further one; 10s
-	MaxBackoff time.Duration // its limit; 5m
+	// Backoff and MaxBackoff are for each pair of pod and image, so that a pod with wrong
+	// credentials does not delay others.
+	Backoff    time.Duration // delay after a first failure, doubled by each further one; 10s
+	MaxBackoff time.Duration // longest delay after failures; 5m
 	// QPS and Burst limit the rate of pulls; pulls above the rate wait. Default: no limit.
 	QPS   float64
 	Burst int
@@ -96,7 +96,7 @@ type Request struct {
 	Container string
 	Image     string
 	Policy    v1.PullPolicy
-	// Sandbox is the configuration of the pod's sandbox, which some runtimes use for the pull;
+	// Sandbox is the configuration of the pod's sandbox, which some runtimes use for the pull. It
 	// may be nil.
 	Sandbox *runtimeapi.PodSandboxConfig
 	// Secrets are the pod's pull secrets, in order. If a pull fails, the event and the error name
@@ -118,7 +118,7 @@ type Request struct {
 type Image struct {
 	// Ref is the reference to create containers with.
 	Ref string
-	// UID is the image's user if it is numeric, User its name otherwise.
+	// UID is the image's user if the image names a number; otherwise User is the user's name.
 	UID  *int64
 	User string
 	// Size is in bytes; 0 if the runtime does not report it.
@@ -169,7 +169,7 @@ type Manager struct {
 
 	// policy and records decide whether a pod may use an image that is on the node.
 	policy  policy
-	records *records // nil without Config.Records
+	records *records // nil if Config.Records is not set
 	// recovering is the lock of recoverPulls, a channel so that ctx can end the wait. It guards
 	// recoverAt, the earliest time of the next recovery.
 	recovering chan struct{}
@@ -178,8 +178,8 @@ type Manager struct {
 	// mu guards the maps and the marked fields of flights. It is locked before the queue's lock,
 	// and never held during a call to the runtime.
 	mu sync.Mutex
-	// Entries of failed stay for twice MaxBackoff after their back-off, so that the delay keeps
-	// growing.
+	// failed has the back-offs. An entry stays for twice MaxBackoff after its back-off, so that the
+	// delay of repeated failures grows.
 	failed  map[backoffKey]*backoff
 	flights map[string]*flight
 }
@@ -276,9 +276,9 @@ func normalize(image string) (string, error) {
 var nobody = &v1.Pod{}
 
 // Ensure returns when the image is on the node, or with an error when it cannot be pulled now. It
-// blocks for the time of the pull, or until ctx ends. The error is an *Error, or that of ctx. It
-// may be called from any goroutine; callers for the same image with the same credentials share
-// one pull.
+// blocks for the time of the pull, or until ctx ends. The error is an *Error, or ctx's error. It
+// may be called from any goroutine; callers for the same image with the same credentials share one
+// pull.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Pod == nil {
 		r.Pod, r.Secrets = nobody, nil

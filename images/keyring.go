@@ -24,7 +24,7 @@ type Keyring interface {
 	Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error)
 }
 
-// credentialsOf returns the credentials of a keyring; those for the pod if it is a PodKeyring.
+// credentialsOf returns the credentials of the keyring k; if k is a PodKeyring, those for the pod.
 // Credentials of other keyrings belong to the node: they have neither secret nor account.
 func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (out []credential, err error) {
 	pods, ok := k.(PodKeyring)
@@ -72,7 +72,7 @@ type credentialFile struct {
 	modified time.Time
 	size     int64
 	all      []credential
-	err      error // of the content
+	err      error // error of the content
 }
 
 // NewFile returns a keyring for a docker config.json.
@@ -118,7 +118,7 @@ func (f *File) load() (credentialFile, error) {
 	return f.keep(c), nil
 }
 
-// keep remembers c and returns it.
+// keep stores c in f.last and returns it.
 func (f *File) keep(c credentialFile) credentialFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()

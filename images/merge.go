@@ -20,8 +20,9 @@ func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
 
-// merged returns the union of c and more, and whether it differs from c. It modifies neither,
-// since the index shares records. An image that all pods of the node may use remains so.
+// merged returns the union of c and the credentials more, and whether it differs from c. It
+// modifies neither, since the index shares records. An image that all pods of the node may use
+// remains so.
 func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	switch {
 	case c.NodePodsAccessible || more.none():

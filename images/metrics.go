@@ -75,7 +75,8 @@ func sizeLabel(bytes uint64) string {
 	return "N/A"
 }
 
-// policyLabel returns the kubelet's label; all but Always and Never count as IfNotPresent.
+// policyLabel returns the kubelet's label; every policy except Always and Never counts as
+// IfNotPresent.
 func policyLabel(p v1.PullPolicy) string {
 	switch p {
 	case v1.PullAlways:

@@ -370,7 +370,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom hides Buffer.ReadFrom, which io.Copy would prefer and which has no limit.
+// ReadFrom replaces Buffer.ReadFrom, which io.Copy would call and which has no limit.
 func (l *limited) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(writerOnly{l}, r)
 }

@@ -73,13 +73,13 @@ type identity struct {
 	// token is never stored or logged. Cache keys contain only its hash.
 	token string
 
-	remembered string // part of cache keys; "" for the node
-	asked      string // equal in requests that can share a run
+	remembered string // the part of cache keys that stands for the identity; "" for the node
+	asked      string // equal for requests that can share a run of the plugin
 }
 
-// whose returns the identity for a plugin's request for a pod, without a token. use is false if
-// the plugin is not used for this pod. A check of the records needs no token, so none is
-// requested.
+// whose returns the identity for a plugin's request for a pod, without a token. use is false if the
+// plugin is not used for this pod. whose requests no token, since a check of the records needs
+// none.
 func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	t := plugin.Token
 	switch {
@@ -111,7 +111,7 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 	return who, true, nil
 }
 
-// identify returns the identity of whose, with a token. It blocks until the API server has
+// identify returns the same identity as whose, with a token. It blocks until the API server has
 // created the token.
 func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	who, use, err = p.whose(ctx, plugin, pod)

@@ -15,8 +15,8 @@ type PullState string
 
 // The states of a pull.
 const (
-	Queued    PullState = "Queued"    // waits for one of Config.Parallel or ParallelPerRegistry
-	Throttled PullState = "Throttled" // has a slot, and waits for Config.QPS
+	Queued    PullState = "Queued"    // waits for a slot under Config.Parallel or ParallelPerRegistry
+	Throttled PullState = "Throttled" // has a slot, and waits because of Config.QPS
 	Pulling   PullState = "Pulling"   // the runtime is pulling
 	HeldBack  PullState = "HeldBack"  // failed, and waits until RetryAt
 )
@@ -32,8 +32,8 @@ type Pull struct {
 	State PullState
 	Asked time.Time // time of the first request; zero if State is HeldBack
 	Since time.Time // time when State began
-	// Position is the position in the queue, from 1; 0 unless State is Queued. Pulls from other
-	// registries may start earlier while this pull's registry has reached its limit.
+	// Position is the position in the queue, counted from 1; 0 unless State is Queued. Pulls from
+	// other registries may start earlier while this pull's registry has reached its limit.
 	Position int
 	// Credential is the number of the credential in use, from 1 to Credentials. Both are 0 before
 	// Pulling, and for a pull without credentials.

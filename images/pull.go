@@ -16,7 +16,7 @@ import (
 // flight is one pull that any number of callers wait for. Its goroutine owns it. The fields up to
 // done never change.
 type flight struct {
-	key   string // in Manager.flights
+	key   string // key in Manager.flights
 	spec  *runtimeapi.ImageSpec
 	creds []credential
 	// sandbox is the sandbox of the first caller.
@@ -26,12 +26,12 @@ type flight struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	// Guarded by Manager.mu.
+	// Manager.mu guards the fields below.
 	waiters map[*waiter]struct{}
 	began   time.Time // time of the first PullImage call; zero before
 	trying  int       // index of creds, from 1; 0 for none
 
-	// The result; valid once done is closed.
+	// got is the result. It is valid once done is closed.
 	got pulled
 	err error
 }
@@ -39,7 +39,7 @@ type flight struct {
 // waiter is one caller of Ensure. A pod may have several.
 type waiter struct {
 	pod   *v1.Pod
-	creds []credential // the flight's credentials, as found in this pod's sources
+	creds []credential // the flight's credentials, with the sources in which this pod has them
 }
 
 // pulled is the result of a successful pull.
@@ -50,8 +50,8 @@ type pulled struct {
 	unseen error  // error of the status call after the pull
 }
 
-// joinTold is join, and calls Request.Pulling when the wait begins and its result when the wait
-// ends.
+// joinTold calls join. It calls Request.Pulling when the wait begins, and the function that Pulling
+// returned when the wait ends.
 func (m *Manager) joinTold(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
 	if r.Pulling != nil {
 		if done := r.Pulling(); done != nil {
@@ -115,9 +115,9 @@ func (m *Manager) forget(f *flight) {
 	}
 }
 
-// landed closes the flight for new callers. It returns the credentials of all waiters and of the
-// first caller. It must be called before the status of the image is read: a caller that joins
-// later could get an outdated result.
+// landed records that the pull has ended: further callers cannot join the flight. It returns the
+// credentials of all waiters and of the first caller. It must be called before the status of the
+// image is read: a caller that joins later could get an outdated result.
 func (m *Manager) landed(f *flight) [][]credential {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,15 +17,15 @@ type queue struct {
 	// mu guards the fields below, and the closing of tickets.
 	mu      sync.Mutex
 	taken   int
-	takenOf map[string]int // by registry
+	takenOf map[string]int // number of used slots, by registry
 	waiting []*ticket      // in order of arrival
 }
 
 // ticket is a slot, or a position in the queue.
 type ticket struct {
 	registry string
-	ready    chan struct{} // closed when it gets a slot
-	since    time.Time     // when it got a slot; valid after ready
+	ready    chan struct{} // closed when the ticket gets a slot
+	since    time.Time     // when the ticket got a slot; valid after ready is closed
 }
 
 // newQueue returns an empty queue with its limits, in total and per registry; 0 means no limit.
@@ -94,8 +94,8 @@ func registryOf(image string) string {
 	return reference.Domain(named)
 }
 
-// Load returns how many images are being pulled, how many may be (Config.Parallel; 0 is no limit),
-// and how many wait for that, or for others of their registry.
+// Load returns how many images are being pulled, how many may be at a time (Config.Parallel; 0
+// means no limit), and how many wait for a slot, in total or for their registry.
 func (m *Manager) Load() (running, limit, waiting int) {
 	q := m.queue
 	q.mu.Lock()

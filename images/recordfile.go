@@ -24,7 +24,7 @@ const (
 	intentKind       = "ImagePullIntent"
 	recordKind       = "ImagePulledRecord"
 
-	// Directories below Config.Records.
+	// The subdirectories of Config.Records.
 	intentDir = "pulling"
 	recordDir = "pulled"
 

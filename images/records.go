@@ -21,7 +21,8 @@ type records struct {
 	log *zap.Logger
 	met *metrics
 
-	// Two locks, so that a look-up does not wait for disk writes once the index is loaded.
+	// disk and mu are two locks, so that a look-up does not wait for disk writes once the index is
+	// loaded.
 	disk    sync.Mutex // held while files are changed; locked before mu
 	trouble string     // error of the last reading; guarded by disk
 
@@ -36,7 +37,7 @@ type records struct {
 type entry struct {
 	record  *pulledRecord // nil if it cannot be read
 	touched time.Time     // time of the last confirmation; at least LastUpdatedTime
-	unsaved bool          // the file is older than the record
+	unsaved bool          // the record in memory is newer than the file
 }
 
 // intent stands for the unfinished pulls of one image. mu guards its fields.
@@ -181,9 +182,9 @@ func (s *records) begin(image, before string) error {
 	return nil
 }
 
-// end ends one begin. sure means that the result of the pull is recorded. The last end of an
-// image removes the intent, unless one of the pulls was not sure. Then end returns true, and the
-// intent has to be settled.
+// end ends one begin. sure reports that the result of the pull is recorded. The last end of an
+// image removes the intent. If sure was false for one of the pulls, the intent is kept and end
+// returns true: settle has to be called.
 func (s *records) end(image string, sure bool) (open bool) {
 	s.disk.Lock()
 	defer s.disk.Unlock()

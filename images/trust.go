@@ -74,9 +74,9 @@ func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []S
 	return out
 }
 
-// usedBy returns the credentials to record after a pull with the n-th credential, counted from 1;
-// 0 means without. All waiters had this credential, but possibly from different Secrets. If it
-// belongs to the node, or there was none, every pod of the node may use the image.
+// usedBy returns the credentials to record after a pull with the n-th credential, counted from 1; 0
+// means without a credential. All waiters had this credential, but possibly from different Secrets.
+// If it belongs to the node, or there was none, every pod of the node may use the image.
 func usedBy(n int, all [][]credential) (out pullCredentials) {
 	if n == 0 {
 		return pullCredentials{NodePodsAccessible: true}
@@ -137,7 +137,8 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	return got, err
 }
 
-// settle settles an intent whose pull has an unknown result.
+// settle finds out the result of a pull that ended with an unknown result, and settles its intent;
+// see records.settle.
 func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
 	img, err := m.status(ctx, spec)
 	switch {

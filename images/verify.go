@@ -91,8 +91,8 @@ func (p *policy) allow(pattern string) error {
 	return nil
 }
 
-// spares reports whether an image is exempt from verification. ours means that this agent or a
-// kubelet has pulled it or may be pulling it.
+// spares reports whether an image is exempt from verification. ours reports that this agent or a
+// kubelet has pulled the image or may be pulling it.
 func (p *policy) spares(image string, ours bool) bool {
 	switch p.verify {
 	case NeverVerify:
@@ -136,14 +136,14 @@ type known struct {
 
 // asker has the credentials and accounts of a pod that wants to use an image.
 type asker struct {
-	secrets  []pullSecret // for this image
+	secrets  []pullSecret // credentials of the pod's Secrets for this image
 	accounts []ServiceAccount
 }
 
 // verdict is the result of decide.
 type verdict struct {
 	use    bool
-	result string          // for the metric
+	result string          // value of the metric's label
 	learn  pullCredentials // credentials to add to the record; usually empty
 }
 

@@ -64,9 +64,9 @@ func saveBlocks(blocks []Block) []savedBlock {
 	return saved
 }
 
-// DecodePod returns s with the pod that [State.EncodePod] has saved; it replaces an assignment of
-// that pod. If it fails, it returns s, and the error is [ErrPolicy] or describes the mistake in
-// data.
+// DecodePod returns s with the pod that [State.EncodePod] has saved. An earlier assignment of the
+// pod is replaced. If it fails, it returns s, and the error is [ErrPolicy] or describes the mistake
+// in data.
 func (s State) DecodePod(uid, policy string, data []byte) (State, error) {
 	var saved savedPod
 	dec := json.NewDecoder(bytes.NewReader(data))

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Causes of a [PlacementError], to match with errors.Is.
+// The causes of a [PlacementError]. Match them with errors.Is.
 var (
 	// ErrNoRoom means that no set of nodes has enough memory left.
 	ErrNoRoom = errors.New("no NUMA nodes have enough memory")
@@ -104,7 +104,7 @@ func (e *PlacementError) Unwrap() error { return e.cause }
 // EmptyPodSharedPoolError means that containers with exclusive memory use all of a pod's
 // pod-level memory, so that none is left for another container of the pod.
 type EmptyPodSharedPoolError struct {
-	// Pod is the UID, and Container the one without memory.
+	// Pod is the UID, and Container the name of the container without memory.
 	Pod, Container string
 	// Resource is the resource that is used up.
 	Resource Resource

@@ -7,8 +7,8 @@ import (
 )
 
 // Hints returns the sets of nodes that have enough left of every requested resource. A set is
-// preferred if no smaller one would do on an idle machine. One list stands for memory and huge
-// pages, since a container has all of them on the same nodes.
+// preferred if no smaller set would be enough on an idle machine. Memory and huge pages have one
+// list together, since a container has all of them on the same nodes.
 //
 // Pods that are not Guaranteed, and containers without a request, get no memory assigned and have
 // no preference. A container that has memory has one hint, with its nodes. If its request has
@@ -67,8 +67,8 @@ func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.
 	return nodes, true
 }
 
-// over reports whether an init container has ended and left its memory: a later container has
-// memory.
+// over reports whether an init container has ended and left its memory to others. This is so if a
+// later container has memory.
 func (p *Static) over(s State, pod numa.Pod, container int) bool {
 	return pod.Containers[container].Kind == numa.Init &&
 		s.find(pod.UID, pod.Containers[container].Name).name == "" &&

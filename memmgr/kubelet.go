@@ -52,8 +52,9 @@ type kubeletState struct {
 }
 
 // kubeletFile is the JSON of memory_manager_state. The first two formats are a state and its
-// Checksum; only the second has PodEntries, in both. In the third, of Kubernetes 1.37, Data is a
-// state as text, within a file of the first format for older kubelets.
+// Checksum. Only the second format has PodEntries, and its Checksum covers them. In the third
+// format (Kubernetes 1.37), Data is the state as text; the other fields are a file of the first
+// format, for older kubelets.
 type kubeletFile struct {
 	kubeletState
 	Checksum     uint64 `json:"checksum"`
@@ -93,11 +94,11 @@ func newKubeletState() kubeletState {
 	}
 }
 
-// DecodeKubelet parses a kubelet's memory_manager_state in each of the formats of Kubernetes:
-// that of 1.21, that with podEntries, and that of 1.37. As in the kubelet, a file in the third
-// format is never read as an older one, and the checksum may be missing (0) in the first. A file
-// that is damaged, of another kind, or larger than [MaxKubeletFile] is an error. The assignments
-// may exceed the machine; see [Static.Validate].
+// DecodeKubelet parses a kubelet's memory_manager_state in each of the three formats of Kubernetes:
+// the first since 1.21, the second with podEntries, the third since 1.37. As in the kubelet, a file
+// in the third format is never read as an older one, and the checksum may be missing (0) in the
+// first. A file that is damaged, of another kind, or larger than [MaxKubeletFile] is an error. The
+// assignments may exceed the machine; see [Static.Validate].
 func DecodeKubelet(b []byte) (Assignments, error) {
 	if len(b) > MaxKubeletFile {
 		return Assignments{}, fmt.Errorf("file has %d bytes; want %d at most", len(b), MaxKubeletFile)

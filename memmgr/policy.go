@@ -19,9 +19,9 @@ type Policy interface {
 	// with container -1 the pod as a whole. If the request cannot be served, List is empty and
 	// Any is false.
 	Hints(s State, pod numa.Pod, container int) numa.Hints
-	// Allocate assigns memory to a container, or with container -1 to all containers of the pod
-	// at once. hint is the merged hint of all resources; without nodes it means any. An existing
-	// assignment is kept. If Allocate fails, it returns s.
+	// Allocate assigns memory to a container, or with container -1 to all containers of the pod at
+	// once. hint is the merged hint of all resources; a hint without nodes means any nodes. An
+	// existing assignment is kept. If Allocate fails, it returns s.
 	Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error)
 	// Release frees the memory of a container. If it has none, Release does nothing.
 	Release(s State, podUID, container string) State
@@ -29,8 +29,8 @@ type Policy interface {
 
 // Resizer is a [Policy] that can reject resizes of running pods. Other policies allow all.
 type Resizer interface {
-	// Resize returns an error if the pod have cannot be resized to want. The
-	// refusal is final.
+	// Resize returns an error if the running pod have cannot be resized to the pod want. A later try
+	// has the same result.
 	Resize(s State, have, want numa.Pod) error
 }
 

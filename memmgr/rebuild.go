@@ -94,8 +94,8 @@ var errUnpinned = errors.New("runs on any node, so its memory is not accounted f
 // from what remains, if possible on the nodes of its pod. Containers whose nodes cannot be
 // determined are reported, and not accounted for.
 //
-// running may also have the nodes that a kubelet assigned; see [Assignments.Nodes]. There, the
-// name "" has the nodes of the pod as a whole. NB: without that name, a pod with pod-level
+// running may also have the nodes that a kubelet assigned; see [Assignments.Nodes]. In that case
+// the name "" has the nodes of the pod as a whole. Without that name, a pod with pod-level
 // resources counts as assigned as a whole if a container that shares them has nodes.
 func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
 	pods = slices.Clone(pods)

@@ -29,7 +29,7 @@ type Block struct {
 
 // entry is the assignment of a pod. It is immutable.
 type entry struct {
-	whole      []Block  // of the pod as a whole, if it was assigned so
+	whole      []Block  // blocks of the pod as a whole; nil if its containers were assigned memory one by one
 	containers []holder // in the order of the pod
 	charges    []Block  // the amounts that the pod takes from the machine
 }
@@ -70,7 +70,7 @@ func (s State) Containers(pod string) []string {
 }
 
 // Nodes returns the nodes for a container's cpuset.mems. The set is empty for a container without
-// an assignment, which may use any node.
+// an assignment; such a container may use any node.
 func (s State) Nodes(pod, container string) numa.NodeSet {
 	var nodes numa.NodeSet
 	for _, b := range s.find(pod, container).blocks {

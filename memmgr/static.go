@@ -31,7 +31,7 @@ type Static struct {
 	reserved   Reserved
 	podLevel   bool
 	memory     numa.NodeSet // nodes that have memory
-	resources  []Resource   // of the machine
+	resources  []Resource   // resources of the machine
 	give       [][]uint64   // assignable amount, by index in machine.Nodes and in resources
 	candidates []candidate
 }

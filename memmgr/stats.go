@@ -16,8 +16,8 @@ type NodeStats struct {
 // ResourceStats are the amounts of one resource on one node, in bytes. Allocatable is Total
 // without Reserved and, for memory, without huge pages. It is the sum of Used and Free.
 //
-// NB: for a group of nodes, only the sums over the group are meaningful; the nodes are shown as
-// if they were filled one after the other.
+// For a group of nodes, only the sums over the group are meaningful: each node is shown as if the
+// nodes were filled one after the other.
 type ResourceStats struct {
 	Resource                                 Resource
 	Total, Reserved, Allocatable, Used, Free uint64

@@ -14,12 +14,12 @@ const maxAllSubsets = 8
 // its resource.
 //
 // On a machine of up to 8 nodes these are all sets, as in the kubelet. On a larger machine there
-// would be too many. There, Candidates takes four groups of nodes: those with CPUs, with memory,
-// with either, and with both. A group of up to 8 nodes contributes all its sets. A larger group
-// is sorted so that near nodes are neighbours, and contributes the runs of that order: single
-// nodes, neighbours, sockets, and so on up to the whole group. Each single node and the set of
-// all nodes are added. With n nodes, that makes at most 2n(n+1) + n + 1 sets from runs, and 765
-// from small groups.
+// would be too many. For such a machine, Candidates takes four groups of nodes: the nodes with
+// CPUs, the nodes with memory, the nodes with either, and the nodes with both. A group of up to 8
+// nodes contributes all its sets. A larger group is sorted so that near nodes are neighbours, and
+// contributes the runs of that order: single nodes, neighbours, sockets, and so on up to the whole
+// group. Each single node and the set of all nodes are added. With n nodes, that makes at most
+// 2n(n+1) + n + 1 sets from runs, and 765 from small groups.
 //
 // The intersection of two candidates is a candidate or empty, so that merging stays cheap on
 // large machines. The caller may modify the returned list. Equal machines give equal lists.
@@ -170,8 +170,8 @@ func (m Machine) byNearness() []int {
 	return order
 }
 
-// distance returns the distance from a node to one of m's, or 0 if the machine has
-// no distances. IDs may have gaps, so that an ID is not an index.
+// distance returns the distance from a node to the node with the ID to, or 0 if the machine has no
+// distances. IDs may have gaps, so that an ID is not an index.
 func (m Machine) distance(from Node, to int) int {
 	i, ok := slices.BinarySearchFunc(m.Nodes, to, func(n Node, id int) int { return n.ID - id })
 	if !ok || i >= len(from.Distances) {

@@ -20,7 +20,7 @@
 //
 //	m, err := numa.ReadSysfs(os.DirFS("/"))
 //
-// All comes from files below the root given (Documentation/ABI of the kernel:
+// It reads these files below the given root (Documentation/ABI of the kernel:
 // testing/sysfs-devices-system-cpu, stable/sysfs-devices-node):
 //
 //	sys/devices/system/cpu/online

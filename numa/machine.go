@@ -25,7 +25,7 @@ type CPU struct {
 	Cache int
 	// Socket is the physical package.
 	Socket int
-	// Node is the ID of its NUMA node.
+	// Node is the ID of the CPU's NUMA node.
 	Node int
 }
 
@@ -36,8 +36,8 @@ type Node struct {
 	Memory uint64
 	// HugePages is the number of huge pages by page size in bytes.
 	HugePages map[uint64]uint64
-	// Distances are the distances to all nodes, in the order of Machine.Nodes; that to the node
-	// itself is 10 (ACPI, System Locality Information Table). Nil means that they are unknown.
+	// Distances are the distances to all nodes, in the order of Machine.Nodes; the distance to the
+	// node itself is 10 (ACPI, System Locality Information Table). Nil means that they are unknown.
 	Distances []int
 }
 

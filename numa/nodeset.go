@@ -42,8 +42,8 @@ func (s NodeSet) Len() int { return bits.OnesCount64(uint64(s)) }
 // SubsetOf reports whether all nodes of s are in t.
 func (s NodeSet) SubsetOf(t NodeSet) bool { return s&^t == 0 }
 
-// Narrower reports whether s is better than t if fewer nodes are better: s has fewer nodes, or
-// the same number of nodes and a smaller value.
+// Narrower reports whether s is better than t where fewer nodes are better: s has fewer nodes than
+// t, or equally many and a smaller value.
 func (s NodeSet) Narrower(t NodeSet) bool {
 	if a, b := s.Len(), t.Len(); a != b {
 		return a < b

@@ -92,8 +92,9 @@ func first(s CPUSet) int {
 	return -1
 }
 
-// siblingsAgree returns an error if the first CPU of a core does not name itself as the first,
-// provided that it is online. cpus must be sorted by ID.
+// siblingsAgree checks that the CPUs of a core agree on the first CPU of the core. It returns an
+// error if the CPU that another one names as its first is online and names a different one. cpus
+// must be sorted by ID.
 func siblingsAgree(cpus []CPU) error {
 	for _, c := range cpus {
 		i, online := slices.BinarySearchFunc(cpus, c.Core, func(c CPU, id int) int { return c.ID - id })

@@ -43,8 +43,8 @@ type Change struct {
 // container before its removal.
 type Event struct {
 	UID types.UID
-	// Namespace and Name are those of the pod, also after its removal; "" if the runtime has not
-	// reported them.
+	// Namespace and Name identify the pod, also after its removal. They are "" if the runtime has
+	// not reported them.
 	Namespace, Name string
 	Changes         []Change
 }
@@ -70,7 +70,8 @@ type outbox struct {
 	mu    sync.Mutex
 	queue []types.UID
 	boxes map[types.UID]*box
-	// A box outlives its events, since paid is needed later. A sweep removes old boxes.
+	// A box stays after its events were received, since paid is needed later. A sweep removes old
+	// boxes.
 	sweep int // number of boxes at which old ones are removed
 }
 
@@ -78,9 +79,9 @@ type outbox struct {
 type box struct {
 	namespace, name string
 
-	changes []Change  // not received yet
-	waits   bool      // for the reader, or for its time
-	paid    time.Time // the time up to which earlier events count: see pace
+	changes []Change  // changes that the reader has not received yet
+	waits   bool      // the box is in the queue, or is delayed by pace
+	paid    time.Time // the time up to which earlier events use up the rate; see pace
 }
 
 // newOutbox returns an outbox that sends nothing before run is called.

@@ -26,9 +26,9 @@ const (
 	// further failure up to maxRetry.
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
-	// If a list disagrees with the inspection after it, the next such list leads to an inspection
-	// only after minRetry, doubled up to maxDenied each time. The pod is not left alone: without
-	// an event stream, the list may be the first to show a change.
+	// If the inspection after a list contradicts the list, the next equal list leads to an
+	// inspection only after minRetry. This time doubles with each contradiction, up to maxDenied.
+	// Inspections do not stop: without an event stream, a list may be the first to show a change.
 	maxDenied = 10 * time.Second
 	// lookBurst inspections of a pod are made without delay; further ones follow at lookEvery.
 	// This limits the cost of a runtime that reports changes without end.
@@ -43,9 +43,9 @@ func (m *Manager) addRecord(uid types.UID) *record {
 	return r
 }
 
-// look requests an inspection of r. It begins now, or after the inspection under way, the
-// release of the last hold (see Hold), or the pace of r. dirty is set before any of these can
-// delay the inspection, so that it is not lost.
+// look requests an inspection of r. The inspection begins now, or later if another inspection of r
+// runs, a hold delays it (see Hold), or r exceeds its rate (see pace). dirty is set first, so that
+// a delayed inspection is not lost.
 func (m *Manager) look(r *record) {
 	r.dirty = true
 	if r.flight != nil || r.held > 0 || r.paced {
@@ -59,7 +59,7 @@ func (m *Manager) look(r *record) {
 	m.inspectAt(r, now)
 }
 
-// pace returns the delay of the next inspection, and counts the inspection if there is none.
+// pace returns the delay of the next inspection. If it is 0, the inspection is counted.
 func (r *record) pace(now time.Time) time.Duration {
 	if r.paid.Before(now) {
 		r.paid = now
@@ -93,8 +93,8 @@ func (m *Manager) later(r *record, wait time.Duration) {
 	})
 }
 
-// Hold postpones inspections of a pod until release is called, at most for five seconds. A
-// worker holds its pod while it acts on it: it causes most events itself, and one inspection at
+// Hold postpones inspections of a pod until release is called, at most for five seconds. A pod
+// worker calls Hold while it changes its pod: it causes most events itself, and one inspection at
 // the end is enough. GetNewerThan still inspects. release may be called more than once.
 func (m *Manager) Hold(uid types.UID) (release func()) {
 	m.mu.Lock()
@@ -134,7 +134,7 @@ func (m *Manager) unhold(r *record) {
 // inspect begins an inspection of r, or queues it if too many are under way.
 func (m *Manager) inspect(r *record) *flight { return m.inspectAt(r, time.Now()) }
 
-// inspectAt is inspect for a caller that has read the clock under the lock.
+// inspectAt does the work of inspect with the time now.
 func (m *Manager) inspectAt(r *record, now time.Time) *flight {
 	r.stopRetry()
 	f := &flight{done: make(chan struct{}), began: now} // if it waits: until it really begins
@@ -266,7 +266,8 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 	})
 }
 
-// gone records that a list does not have a pod any more. It needs no inspection.
+// gone records that a list does not have a pod any more. The pod is not inspected. asked is when
+// the list began.
 func (m *Manager) gone(r *record, asked time.Time) {
 	r.stopRetry()
 	changes := described(diff(r.items, nil), r.pod, nil)
@@ -305,7 +306,8 @@ func (m *Manager) View(uid types.UID) observed.View {
 	return m.view(uid)
 }
 
-// view is View with m.mu held. A pod without a record was not in the last list.
+// view does the work of View. The caller holds m.mu. A pod without a record was not in the last
+// list.
 func (m *Manager) view(uid types.UID) observed.View {
 	r := m.records[uid]
 	if r == nil {
@@ -329,10 +331,10 @@ func (m *Manager) view(uid types.UID) observed.View {
 	return v
 }
 
-// GetNewerThan returns the state of a pod, read from the runtime after t. It returns at once if
-// the cached state is new enough. Otherwise it inspects the pod, or waits for an inspection that
-// began after t. A t in the future means now. The result is shared: do not change it. The error
-// is that of the inspection or of ctx.
+// GetNewerThan returns the state of a pod, read from the runtime after t. It returns at once if the
+// cached state is new enough. Otherwise it inspects the pod, or waits for an inspection that began
+// after t. A t in the future means now. The result is shared: do not change it. The error is the
+// inspection's or ctx's.
 func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*observed.Pod, error) {
 	if now := time.Now(); t.After(now) {
 		t = now

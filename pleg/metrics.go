@@ -15,7 +15,7 @@ type metrics struct {
 	lastSeen                         prometheus.Gauge
 	streams, streamErrors, missed    prometheus.Counter
 
-	round uint64 // of relists; guarded by Manager.mu
+	round uint64 // number of the current relist; guarded by Manager.mu
 }
 
 // running computes the numbers of running pods and containers at each scrape, so that they are

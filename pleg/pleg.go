@@ -33,19 +33,19 @@ type Runtime interface {
 type Config struct {
 	Runtime Runtime
 
-	Relist      time.Duration // between relists without an event stream; 1s
-	Inspections int           // at a time; those older than 1s do not count; 8
+	Relist      time.Duration // interval of relists without an event stream; 1s
+	Inspections int           // limit of inspections at a time, without those that have run for 1s; 8
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
 const (
-	maxRelist      = 5 * time.Minute  // the longest time between relists with an event stream: the kubelet's
-	listTimeout    = time.Minute      // of one relist; lists of many thousand pods take seconds
-	inspectTimeout = 30 * time.Second // of one inspection
+	maxRelist      = 5 * time.Minute  // longest time between relists with an event stream; the kubelet has the same
+	listTimeout    = time.Minute      // limit of one relist; lists of many thousand pods take seconds
+	inspectTimeout = 30 * time.Second // limit of one inspection
 	hungAfter      = 5 * time.Second  // an inspection that takes longer counts as hung
-	unhealthyAfter = 3 * time.Minute  // a runtime without a list for so long is unhealthy: the kubelet's threshold
+	unhealthyAfter = 3 * time.Minute  // time without a successful list after which the runtime is unhealthy; the kubelet's threshold
 )
 
 func (c Config) withDefaults() Config {
@@ -87,11 +87,11 @@ type Manager struct {
 	listed chan struct{} // closed after the first relist
 
 	mu      sync.Mutex
-	ctx     context.Context // Run's; nil before
+	ctx     context.Context // context of Run; nil before Run is called
 	wg      sync.WaitGroup
 	records map[types.UID]*record
-	// order saves lookups: runtimes return much the same order each time, and without a stream
-	// there is a relist every second.
+	// order has the records in the order of the last list. Runtimes return nearly the same order
+	// each time, so most records are found without a map lookup.
 	order        []*record // in the order of the last list
 	listedAt     time.Time // when the last list that succeeded began
 	failingSince time.Time // start of the first list that failed since the last success; zero after a success
@@ -101,10 +101,10 @@ type Manager struct {
 	streaming   bool
 	lastEventAt time.Time
 	// interval doubles up to maxRelist while relists find no change.
-	interval time.Duration // of relists while streaming
+	interval time.Duration // interval of relists while the event stream is open
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager. Its work is done in Run.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -224,8 +224,8 @@ func (m *Manager) Hung() []HungPod {
 	return out
 }
 
-// Inspections returns how many pods are being inspected, how many may be (Config.Inspections), and
-// how many wait.
+// Inspections returns how many pods are being inspected, how many may be at a time
+// (Config.Inspections), and how many wait for their inspection.
 func (m *Manager) Inspections() (running, limit, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,9 +26,9 @@ type record struct {
 	uid             types.UID
 	namespace, name string
 
-	items []item        // of the last inspection that succeeded, containers first
-	pod   *observed.Pod // its result; nil before
-	err   error         // of the last inspection; nil if that succeeded
+	items []item        // items of the last successful inspection, containers first
+	pod   *observed.Pod // result of the last successful inspection; nil before the first
+	err   error         // error of the last inspection; nil if it succeeded
 	at    time.Time     // when the last inspection that ended began
 
 	// matched is the start of the last list that agreed with items. A list during an inspection
@@ -53,8 +53,8 @@ type record struct {
 	held int // number of holds
 
 	hungSince time.Time
-	round     uint64 // of the last list that had it
-	dropped   bool   // is not in Manager.records any more
+	round     uint64 // number of the last list that had the pod
+	dropped   bool   // the record is not in Manager.records any more
 
 	// hint has the IDs and states of the list until the first inspection succeeds.
 	hint *observed.Pod
@@ -63,11 +63,11 @@ type record struct {
 // flight is one inspection under way.
 type flight struct {
 	began time.Time
-	done  chan struct{} // closed at the end
-	slot  *slots.Slot   // of Config.Inspections; nil while it waits for one
-	over  bool          // ended, or given up
+	done  chan struct{} // closed when the inspection has ended
+	slot  *slots.Slot   // slot under Config.Inspections; nil while the inspection waits for one
+	over  bool          // the inspection has ended, or was given up
 
-	// The result, to be read after done.
+	// pod and err are the result. They may be read when done is closed.
 	pod *observed.Pod
 	err error
 }
@@ -207,7 +207,8 @@ func same(items []item, l *observed.Listed) bool {
 	return true
 }
 
-// has reports whether items has want with the same state. It looks at index place first.
+// has reports whether the list items contains the item want with the same state. It compares the
+// element at index place first.
 func has(items []item, place int, want *observed.Item, sandbox bool) bool {
 	if it := &items[place]; it.id == want.ID {
 		return it.state == want.State
@@ -304,7 +305,7 @@ func (c *Change) describe(k *observed.Container) {
 	}
 }
 
-// entered names the change that led into a state.
+// entered returns the type of the change that leads to a state.
 func entered(s observed.State) ChangeType {
 	switch s {
 	case observed.Running:

@@ -62,7 +62,7 @@ type briefError struct {
 
 func (e *briefError) Error() string { return e.text }
 
-// Unwrap returns the original error.
+// Unwrap returns the error before its text was cut.
 func (e *briefError) Unwrap() error { return e.err }
 
 func brief(err error) error {

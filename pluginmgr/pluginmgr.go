@@ -27,12 +27,13 @@ const (
 	// infoTimeout is longer than the kubelet's one second, which is too short for a driver that
 	// has just started on a busy node.
 	infoTimeout = 10 * time.Second
-	// notifyTimeout is the kubelet's.
+	// notifyTimeout limits a call of Plugin.Notify, with the kubelet's value.
 	notifyTimeout = 5 * time.Second
 	// handlerTimeout limits a call of a handler. Registering a CSI driver includes a call with a
 	// deadline of 2 minutes.
 	handlerTimeout = 3 * time.Minute
-	// firstRetry and lastRetry are the kubelet's.
+	// firstRetry and lastRetry are the first and the longest pause after a failed handshake, with
+	// the kubelet's values.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 2*time.Minute + 2*time.Second
 )
@@ -60,8 +61,7 @@ type Plugin interface {
 // Info is a plugin's description of itself.
 type Info struct {
 	Type, Name string
-	// Endpoint is the socket at which the plugin serves; "" is the registration
-	// socket.
+	// Endpoint is the socket at which the plugin serves; "" means the registration socket.
 	Endpoint string
 	Versions []string
 }
@@ -97,7 +97,7 @@ type Manager struct {
 	sockets map[string]*socket
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager. Its work is done in Run.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Dir) {

@@ -20,9 +20,9 @@ type socket struct {
 	changed chan struct{}
 
 	mu      sync.Mutex
-	desired *identity // the socket that exists; nil: none
-	actual  *identity // the socket whose plugin is registered; nil: none
-	used    use       // of the registered plugin
+	desired *identity // the socket that exists; nil if there is none
+	actual  *identity // the socket whose plugin is registered; nil if there is none
+	used    use       // registration of the plugin with its handler
 	info    Info
 	trouble string
 	retry   time.Time

@@ -81,7 +81,7 @@ func walk(dir string, visit func(path string, e fs.DirEntry)) error {
 
 type walker struct {
 	visit  func(path string, e fs.DirEntry)
-	left   int  // entries until the limit
+	left   int  // number of entries that may still be read
 	missed bool // entries beyond a limit were left out
 }
 

@@ -54,7 +54,7 @@ const (
 )
 
 // Why a container waits for its start, beside HookFailed, or a pod for its sandbox. The value of
-// each but ImageFailed is the reason of the container's waiting state.
+// each, except ImageFailed, is the reason of the container's waiting state.
 const (
 	// CrashLoop means that the container ended too often, or too soon.
 	CrashLoop Kind = "CrashLoopBackOff"
@@ -93,7 +93,7 @@ type effects struct {
 	phase   v1.PodPhase // of the status; "" leaves the phase as it is
 	reason  string
 	message string
-	prefix  string // of the status's message
+	prefix  string // prefix of the status's message
 	event   string // type of the event; "" means that there is no event
 	named   string // reason of the event; "" means the cause's reason
 	says    words  // text of the event; nil means the cause's message

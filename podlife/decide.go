@@ -56,7 +56,7 @@ type Act struct {
 	Why Kind
 	// Until is when a Wait is over.
 	Until time.Time
-	// Again means that another instance follows an End.
+	// Again means, with End, that another instance of the container is started after the end.
 	Again bool
 }
 
@@ -229,7 +229,7 @@ func exitUnknown(c *v1.Container, o *observed.Container) bool {
 }
 
 // SandboxOf returns the part of the decision about a pod's sandbox that does not depend on the
-// containers: all fields but Make.
+// containers: all fields except Make.
 func SandboxOf(pod *v1.Pod, obs *observed.Pod) Sandbox {
 	s := obs.NewestSandbox()
 	if s == nil {

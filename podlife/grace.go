@@ -39,8 +39,8 @@ func Grace(pod *v1.Pod, c *v1.Container, why Cause) time.Duration {
 	return DefaultGrace
 }
 
-// ofProbe returns the grace period of the probe of c that failed, or nil if the probe has none or
-// why is not a failed probe.
+// ofProbe returns the grace period of the probe of c that failed. It is nil if the probe has no
+// grace period, or if the cause why is not a failed probe.
 func ofProbe(c *v1.Container, why Kind) *int64 {
 	var p *v1.Probe
 	switch {

@@ -34,8 +34,8 @@ func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
 }
 
 // resets lists the IDs of all container instances of a pod that is to start over. The instances
-// whose end asks for the restart come last. If the agent ends in between, they are still there, and
-// the restart is continued.
+// whose end asks for the restart come last. If the agent ends in between, these last instances are
+// still there, and the restart is continued.
 func resets(pod *v1.Pod, obs *observed.Pod) []string {
 	if source, _ := RestartsAll(pod, obs); source == nil {
 		return nil

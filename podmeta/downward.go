@@ -54,9 +54,9 @@ func lines(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// Resource returns a request or limit of c as the downward API shows it: in units of ref's
-// divisor, rounded up. If c has no such limit, it is the pod's, or else the node's
-// allocatable amount. ref.ContainerName is ignored.
+// Resource returns a request or limit of c as the downward API shows it: in units of ref's divisor,
+// rounded up. If c has no such limit, the result is the pod's limit, or else the node's allocatable
+// amount. ref.ContainerName is ignored.
 func Resource(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	res := v1.ResourceName(name)

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// LifeIn returns the number of a pod's life from an annotation; 0 if there is none, or
-// none that can be read.
+// LifeIn returns the number of a pod's life (podlife.Life) from the annotation key; 0 if there is
+// no such annotation or it is not a number.
 func LifeIn(annotations map[string]string, key string) uint32 {
 	n, err := strconv.ParseUint(annotations[key], 10, 32)
 	if err != nil {
@@ -15,8 +15,8 @@ func LifeIn(annotations map[string]string, key string) uint32 {
 	return uint32(n)
 }
 
-// WithLife returns annotations with the number of a pod's life under key, and without key
-// if the number is 0. The map that is given stays as it is.
+// WithLife returns annotations with the number of a pod's life under key, and without key if the
+// number is 0. The given map is not changed.
 func WithLife(annotations map[string]string, key string, n uint32) map[string]string {
 	if _, has := annotations[key]; !has && n == 0 {
 		return annotations

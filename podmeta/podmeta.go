@@ -30,8 +30,8 @@ const (
 	// another program outside of the node; see podmgr.Kind.
 	AnnotationManaged = "io.nodewright.config.managed"
 
-	// AnnotationLife has, on the mirror of a static pod, the number of the life that it
-	// shows; see podlife.Life. A sandbox has it under cri.AnnotationLife.
+	// AnnotationLife has, on the mirror pod of a static pod, the number of the pod's life that the
+	// mirror shows; see podlife.Life. A sandbox has the number under cri.AnnotationLife.
 	AnnotationLife = "io.nodewright.life"
 
 	// SourceAPI is the source of pods from the API server.
@@ -55,9 +55,9 @@ func IsMirror(pod *v1.Pod) bool {
 // FullName returns <name>_<namespace>, which pods with different UIDs may share.
 func FullName(namespace, name string) string { return name + "_" + namespace }
 
-// Newer reports whether a, and not b, is meant by the name of both. A pod that is not
-// being deleted is newer than one that is; otherwise the one that was created later.
-// If both are equal, neither is newer.
+// Newer reports whether a is newer than b, another pod of the same name. A pod that is not being
+// deleted is newer than a pod that is. Otherwise the pod that was created later is newer. If both
+// were created at the same time, neither is newer.
 func Newer(a, b *v1.Pod) bool {
 	if x, y := a.DeletionTimestamp != nil, b.DeletionTimestamp != nil; x != y {
 		return y
@@ -74,9 +74,9 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// RestartsAfter reports whether a container is started again after it ended
-// with that exit code: by the first of its rules that matches, else by its own
-// policy, else by the pod's (KEP-5307).
+// RestartsAfter reports whether a container is started again after it ended with that exit code
+// (KEP-5307). The first of its restart rules that matches decides; else its own restart policy;
+// else the pod's.
 func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	if ruleFor(c, exitCode) != nil {
 		return true // Restart and RestartAllContainers both do
@@ -167,8 +167,8 @@ func IsCritical(pod *v1.Pod) bool {
 	return IsStatic(pod) || IsMirror(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// QOS returns a pod's quality of service class: that of its status, since it cannot
-// change; without one it is computed from the spec.
+// QOS returns a pod's quality of service class from its status, since the class cannot change. If
+// the status has none, QOS computes it from the spec.
 func QOS(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -222,9 +222,9 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	return total
 }
 
-// HashUID returns a UID for a pod of a custom source. It depends on namespace, name and spec, not
-// on labels and annotations, and is the same after a restart. The UID is the identity
-// of a pod: a changed spec takes effect under another UID, and the pod with the old UID ends first.
+// HashUID returns a UID for a pod of a custom source. The UID depends on namespace, name and spec,
+// not on labels and annotations, and is the same after a restart. The UID is the identity of a pod:
+// a changed spec takes effect under another UID, and the pod with the old UID ends first.
 // [IsHashUID] is true for the result.
 func HashUID(pod *v1.Pod) types.UID {
 	b, err := json.Marshal([]any{pod.Namespace, pod.Name, pod.Spec})

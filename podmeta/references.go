@@ -10,8 +10,9 @@ type Reference struct {
 	Optional bool
 }
 
-// References returns the objects to which a pod refers, each once: for volumes (projected and CSI
-// ones and claims included), the environment of all its containers, image pulls, and devices.
+// References returns the objects to which a pod refers, each once: for volumes (including projected
+// volumes, CSI volumes and claims), the environment of all its containers, image pulls, and
+// devices.
 func References(p *v1.Pod) []Reference {
 	var r references
 	for i := range p.Spec.Volumes {
@@ -39,7 +40,7 @@ func References(p *v1.Pod) []Reference {
 
 type references struct{ all []Reference }
 
-// add adds an object once. It is optional if it is so wherever it is named.
+// add adds an object once. The object is optional only if every reference to it is optional.
 func (r *references) add(kind, name string, optional *bool) {
 	if name == "" {
 		return

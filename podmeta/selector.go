@@ -17,7 +17,7 @@ func SelectsNode(terms []v1.NodeSelectorTerm, name string, labels map[string]str
 	})
 }
 
-// meets reports whether have satisfies all requirements in want.
+// meets reports whether the labels have satisfy all the requirements want.
 func meets(have map[string]string, want []v1.NodeSelectorRequirement) bool {
 	return !slices.ContainsFunc(want, func(w v1.NodeSelectorRequirement) bool {
 		value, has := have[w.Key]

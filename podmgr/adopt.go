@@ -46,8 +46,8 @@ func (d *directory) identify(ctx context.Context, path string, changed time.Time
 	return took
 }
 
-// adopted returns the UID for a pod. own is the UID from the manifest; before is the UID that
-// was adopted earlier, or "". It does no I/O.
+// adopted returns the UID for a pod. The argument own is the UID from the manifest; before is the
+// UID that was adopted earlier, or "". It does no I/O.
 func adopted(own types.UID, changed time.Time, before types.UID, found []Found) types.UID {
 	var last Found
 	for _, f := range found {

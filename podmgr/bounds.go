@@ -47,7 +47,8 @@ func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 	d.problemAt(o, document, 0, pod, field, reason)
 }
 
-// problemAt is problem with the line in the document, or 0 for that of the field.
+// problemAt records a problem like problem. line is the line in the document; if it is 0, the line
+// of the field is used.
 func (d *decoded) problemAt(o origin, document, line int, pod, field, reason string) {
 	if d.broken == nil {
 		d.broken = map[string]bool{}
@@ -105,8 +106,8 @@ func tooCostly(doc []byte) string {
 	return ""
 }
 
-// affordable reports whether an object may be decoded into the type of into, and adds the
-// object's size to that of the file.
+// affordable reports whether raw may be decoded into a value of the type of into without exceeding
+// maxObjects. It adds the size of the decoded object to that of the file.
 func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string) bool {
 	size, costly := manifestguard.Inspect(raw, into)
 	// A quantity with a huge exponent would occupy its parser for ever.
@@ -135,9 +136,9 @@ func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool
 	return d.pathSafe(m, o, n, name)
 }
 
-// pathSafe checks that the name, the namespace and the UID of an object can be
-// parts of paths. Names and namespaces become parts of paths, such as those of volumes and
-// logs: a slash in one would lead to the files of another pod. Empty texts pass.
+// pathSafe checks that the name, the namespace and the UID of an object can be parts of paths.
+// Names and namespaces become parts of paths, such as those of volumes and logs: a slash in one
+// would lead to the files of another pod. Empty values are valid.
 func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) bool {
 	good := true
 	for _, f := range [...]struct{ field, value string }{
@@ -151,7 +152,7 @@ func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) b
 	return good
 }
 
-// notInPath returns why a text must not be part of a path, "" if it may.
+// notInPath returns why a text must not be part of a path; "" if it may be.
 func notInPath(s string) string {
 	switch {
 	case len(s) > maxName:

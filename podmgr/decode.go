@@ -31,7 +31,7 @@ type origin struct {
 	nodeName string
 	file     string // path or URL
 	url      bool
-	plain    bool // pods get no UID and no node name
+	plain    bool // pods get no UID, and no node name in their name
 }
 
 // shown returns the file or URL for messages, without the credentials of a URL.
@@ -45,7 +45,7 @@ func (o origin) shown() string {
 // decoded has the objects and problems of one file or HTTP body.
 type decoded struct {
 	pods    []*v1.Pod
-	numbers map[*v1.Pod]int // of the pods' documents
+	numbers map[*v1.Pod]int // document numbers of the pods
 	// Objects beside pods are in the order of the
 	// documents, with their namespaces filled in.
 	configMaps []*v1.ConfigMap
@@ -53,18 +53,18 @@ type decoded struct {
 	claims     []*v1.PersistentVolumeClaim
 	volumes    []*v1.PersistentVolume
 	resources  []*resourceapi.ResourceClaim
-	problems   []Problem // the first maxProblems, and how many more there are
+	problems   []Problem // the first maxProblems, and one that says how many more there are
 	// broken has the names of the objects with problems; "" stands for objects without a name.
 	broken map[string]bool
-	// unnamed counts the problems beyond the first.
+	// unnamed is the number of problems that are not in the field problems.
 	unnamed int
 	things  int // documents, and items of lists
-	// doc is the document that is decoded, tree its fields, nil until they are asked for, before
-	// the lines of the file before it.
+	// doc is the document being decoded. tree has its fields; it is nil until they are first needed.
+	// before is the number of lines in the file before the document.
 	doc    []byte
 	tree   *manifestwords.Document
 	before int
-	size   int // of the objects in memory, in bytes
+	size   int // size of the decoded objects in bytes of memory
 }
 
 // objects returns the number of objects other than pods.
@@ -72,10 +72,10 @@ func (d *decoded) objects() int {
 	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes) + len(d.resources)
 }
 
-// Decode decodes a manifest, YAML or JSON with one or more documents, with the limits, defaults
-// and checks of [Directory]. The pods are in the manifest's order, without UID, node name
-// and annotations of static pods, as one would send them to an API server. Decode opens no file:
-// name is only the File of Problems.
+// Decode decodes a manifest, YAML or JSON with one or more documents, with the limits, defaults and
+// checks of [Directory]. The pods are in the manifest's order, without UID, node name and
+// annotations of static pods, as one would send them to an API server. Decode opens no file: name
+// is only used as the File of Problems.
 func Decode(name string, manifest []byte) Snapshot {
 	d := decode(manifest, origin{file: name, plain: true})
 	return Snapshot{
@@ -451,7 +451,7 @@ func (d *decoded) mistake(e *field.Error, p *v1.Pod, o origin) string {
 	}
 }
 
-// dnsName is the nearest name that a pod may have.
+// dnsName returns a valid pod name that is similar to s, as a proposal for the user.
 func dnsName(s string) string {
 	return cmp.Or(strings.Trim(strings.Map(func(r rune) rune {
 		switch {
@@ -463,10 +463,9 @@ func dnsName(s string) string {
 	}, strings.ToLower(s)), "-."), "web")
 }
 
-// makeStatic sets the name, UID and annotations of a pod from a manifest, as the kubelet does.
-// Unless the manifest has a UID, it is a hash of the document, the node name and the path or
-// URL. The hash covers the document as written, so a new version of this library computes the
-// same UID.
+// makeStatic sets the name, UID and annotations of a pod from a manifest, as the kubelet does. If
+// the manifest has no UID, the UID is a hash of the document, the node name and the path or URL.
+// The hash covers the document as written, so a new version of this library computes the same UID.
 func makeStatic(p *v1.Pod, raw []byte, o origin) {
 	if p.UID == "" {
 		// The kubelet hashes with FNV-128a as well, but the decoded

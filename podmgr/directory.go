@@ -56,12 +56,12 @@ const (
 // may be called meanwhile, so that a hung disk does not hide the removal of a manifest. Values
 // are whole manifests, including Secrets.
 type Memory interface {
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns an error that is fs.ErrNotExist if there is no value of the key.
 	Read(key string) ([]byte, error)
 	// Write replaces the value of a key. An error is logged, and the value is written again at
 	// the next change.
 	Write(key string, value []byte) error
-	// Delete may return an error that is fs.ErrNotExist for what is not there.
+	// Delete may return an error that is fs.ErrNotExist if there is no value of the key.
 	Delete(key string) error
 	// Keys returns all keys. Keys that the source did not write are ignored.
 	Keys() ([]string, error)
@@ -104,12 +104,13 @@ type directory struct {
 	// that the Manager does not compare it.
 	copies   map[*v1.Pod]*v1.Pod
 	unusable string // why the last scan could not list the files
-	missing  bool   // that is since the directory is not there
+	missing  bool   // the files could not be listed because the directory does not exist
 	listed   bool   // the files were listed once
-	size     int    // of the objects of all files, in bytes
-	notes    *notes // for Memory
+	size     int    // size of the objects of all files, in bytes of memory
+	notes    *notes // pending writes to Memory
 
-	// Calls into file systems, which may never return; a call that hangs keeps its goroutine.
+	// lists and reads make the calls into file systems. A call that never returns keeps its
+	// goroutine.
 	lists detached.Group[[]string]
 	reads detached.Group[reading]
 	late  time.Duration // how long this scan has waited for files that did not answer
@@ -119,13 +120,13 @@ type directory struct {
 type manifest struct {
 	sig signature
 	// good also has objects of an older version in place of broken ones: see keep.
-	good     decoded // what is in effect
-	data     []byte  // to be stored in Memory; nil if it is stored
-	whole    bool    // good is the file's latest content, and took belongs to it
+	good     decoded // the objects that are in effect
+	data     []byte  // content to be stored in Memory; nil if it is stored
+	whole    bool    // good has all of the file's latest content, and took is the result of identify for it
 	took     map[types.UID]types.UID
 	problems []Problem
-	retry    bool // reading failed: read again whatever the signature
-	silent   bool // it did not answer
+	retry    bool // reading failed: the file is read again even if its signature is unchanged
+	silent   bool // the file did not answer
 }
 
 // signature identifies a state of a file.
@@ -137,9 +138,10 @@ type signature struct {
 }
 
 // Directory returns the source named "file". It reads all files of a directory in the order of
-// their names, except names that begin with a dot, backups of editors and package managers such as web.yaml~, web.yaml.bak and web.yaml.dpkg-old, and subdirectories. Links are followed, to
-// regular files only, and not to files of the kernel such as those in /proc. It returns an error
-// for an invalid cfg. Nothing is opened before Run.
+// their names, except names that begin with a dot, backups of editors and package managers
+// such as web.yaml~, web.yaml.bak and web.yaml.dpkg-old, and subdirectories. Links are
+// followed, to regular files only, and not to files of the kernel such as those in /proc. It
+// returns an error for an invalid cfg. Nothing is opened before Run.
 func Directory(cfg DirectoryConfig) (Source, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Path) {
@@ -165,7 +167,7 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 
 // Read reads the manifests once, as the source of [Directory] reads them at its start. It waits for
 // files that are being written, for some seconds at most. The error says why there is nothing to
-// read, or is that of ctx.
+// read, or is ctx's error.
 func Read(ctx context.Context, cfg DirectoryConfig) (Snapshot, error) {
 	cfg.Memory, cfg.Found = nil, nil // those of an agent that runs the pods
 	s, err := Directory(cfg)
@@ -381,15 +383,15 @@ type reading struct {
 	sig     signature
 	age     time.Duration // since its content was written last
 	changed time.Time     // the last change of the file, its name or the link to it
-	same    bool          // the signature is unchanged; it was not opened
-	writing bool          // somebody has it open for writing
+	same    bool          // the signature is unchanged; the file was not opened
+	writing bool          // a process has the file open for writing
 	folder  bool
-	whole   bool // data is its content
+	whole   bool // data is the whole content of the file
 	data    []byte
 }
 
-// read reads a file unless its signature equals was or it is being written. It may block for
-// ever and uses no fields of the source. A reading without data and without an error means that
+// read reads a file, unless its signature equals *was or a process is writing to it. It may block
+// for ever and uses no fields of the source. A reading without data and without an error means that
 // there is nothing to read now.
 func read(path string, was *signature) (r reading, err error) {
 	fi, err := os.Stat(path)
@@ -614,7 +616,8 @@ func (m *manifest) keep(old *manifest) {
 	}
 }
 
-// keepObjects appends to now the objects of old that are missing in now and that wanted selects.
+// keepObjects returns the list now, with the addition of objects of the list old that are missing
+// in now and for whose names wanted returns true.
 func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) []T {
 	have := map[string]bool{}
 	for _, o := range now {

@@ -12,8 +12,8 @@ import (
 // The UID is the identity of a pod. Most fields of a spec cannot change under the same UID, as
 // with an API server.
 
-// frozen returns the path of the first field that differs between two specs of the same UID and
-// that running containers do not take over; "" if there is none.
+// frozen returns the path of the first field that differs between two versions of a pod and must
+// not change while the pod keeps its UID; "" if there is none.
 func frozen(first, now *v1.Pod) string {
 	a, b := first.Spec.DeepCopy(), now.Spec.DeepCopy()
 	for _, s := range []*v1.PodSpec{a, b} {

@@ -40,7 +40,7 @@ type web struct {
 	cfg    HTTPConfig
 	shown  string // the URL, for people to read
 	client http.Client
-	body   []byte // the last one
+	body   []byte // the last body that was received
 	// good is in effect: objects of the last body, and older objects in place of broken ones.
 	good   decoded
 	failed string // the last logged error

@@ -26,7 +26,7 @@ type remembered struct {
 	// Data is the manifest as written: another version
 	// of this library may have other defaults.
 	Data []byte
-	// Took are UIDs that pods have instead of those of the manifest.
+	// Took has the adopted UIDs of pods, by the UIDs of the manifest; see identify.
 	Took map[types.UID]types.UID `json:",omitempty"`
 }
 
@@ -130,10 +130,10 @@ func (d *directory) forgetKey(key, path string) {
 	d.notes.put(note{key: key, path: path})
 }
 
-// note is a value to write to a Memory, or to delete.
+// note is a pending write or deletion of a value in a Memory.
 type note struct {
 	key, path string
-	value     []byte // nil: delete it
+	value     []byte // nil means that the key is deleted
 }
 
 // notes queues writes to a Memory. Its own goroutine makes them, so that a hung disk does not
@@ -143,7 +143,7 @@ type notes struct {
 	log    *zap.Logger
 
 	mu      sync.Mutex
-	pending map[string]note // by key: the latest counts
+	pending map[string]note // by key; a later note replaces an earlier one
 	running bool
 	signal  chan struct{} // something is pending; capacity 1
 }

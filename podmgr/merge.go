@@ -17,13 +17,14 @@ import (
 
 // store holds the wanted pods of all sources. Manager.mu guards it.
 type store struct {
-	// Mirror pods are only in mirrors: they have the names of their static pods, and never run.
+	// byUID and byName have the pods that run. Mirror pods are in the field mirrors instead: a
+	// mirror pod has the name of its static pod and never runs.
 	byUID   map[types.UID]*v1.Pod
 	byName  map[string]*v1.Pod // by full name
 	mirrors map[string]*v1.Pod // by full name
-	order   map[types.UID]int  // by arrival
+	order   map[types.UID]int  // number in the order of arrival
 	came    int                // number of pods that have arrived
-	all     []placed           // those of byUID, in the order of their arrival
+	all     []placed           // the pods of byUID, in the order of their arrival
 }
 
 // placed is a pod with its number in the order of arrival.
@@ -36,13 +37,13 @@ func newStore() store {
 	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}, order: map[types.UID]int{}}
 }
 
-// place returns the index in all of a pod of byUID.
+// place returns the index in s.all of the pod with that UID, which must be in byUID.
 func (s *store) place(uid types.UID) int {
 	i, _ := slices.BinarySearchFunc(s.all, s.order[uid], func(p placed, at int) int { return cmp.Compare(p.at, at) })
 	return i
 }
 
-// put adds a pod, or replaces its previous version and keeps its place in the order.
+// put adds a pod, or replaces its previous version, which keeps its place in the order.
 func (s *store) put(p *v1.Pod) {
 	name := podmeta.FullName(p.Namespace, p.Name)
 	if podmeta.IsMirror(p) {
@@ -243,8 +244,8 @@ func withDeletion(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// changed returns the objects that were added, removed or modified between two lists, in no
-// order. Equal pointers count as unmodified.
+// changed returns the objects that were added, removed or modified between the lists old and now,
+// in no order. Equal pointers count as unmodified.
 func changed[T metav1.Object](kind string, old, now []T) []Object {
 	type key struct{ namespace, name string }
 	were := map[key]T{}

@@ -22,8 +22,9 @@ import (
 // Op is the kind of a Change.
 type Op int
 
-// The operations. Delete: the pod has a deletion timestamp and ends gracefully. Remove: its
-// source no longer names it. Reconcile: only its status changed.
+// The operations. Delete means that the pod has a deletion timestamp and ends gracefully. Remove
+// means that the pod's source no longer names it. Reconcile means that only the pod's status
+// changed.
 const (
 	Add Op = iota
 	Update
@@ -40,7 +41,7 @@ func (o Op) String() string { return [...]string{"ADD", "UPDATE", "REMOVE", "DEL
 type Change struct {
 	Op     Op
 	Source string
-	// Pods are shared and read-only; of a Remove they are the last known versions.
+	// Pods are shared and read-only. In a Remove they are the last known versions.
 	Pods []*v1.Pod
 	// Configs names the objects other than pods that were added, removed or modified.
 	Configs []Object
@@ -61,7 +62,7 @@ type Snapshot struct {
 	Secrets    []*v1.Secret
 	Claims     []*v1.PersistentVolumeClaim
 	Volumes    []*v1.PersistentVolume
-	// ResourceClaims are allocated.
+	// ResourceClaims have an allocation in their status.
 	ResourceClaims []*resourceapi.ResourceClaim
 	Problems       []Problem
 	// Files has the files that pods come from, by the UIDs of the pods. It may be nil.
@@ -84,7 +85,7 @@ type Problem struct {
 	Line int
 	// Pod is namespace/name of the object, as far as it could be read.
 	Pod string
-	// Field is its path within the object, "" for the object as a whole.
+	// Field is the path of the field within the object; "" means the object as a whole.
 	Field  string
 	Reason string
 	// Kept reports that an earlier, good version stays in effect.
@@ -132,11 +133,12 @@ type Source interface {
 // every other field means the default named beside it.
 type Config struct {
 	Sources []Source
-	// Refused is called for each pod that is not in effect because another pod has its name or
-	// UID, once until that ends. It must not block. May be nil.
+	// Refused is called for each pod that is not in effect because another pod has its name or UID.
+	// It is called again only if the pod was in effect in between. It must not block. Nil means no
+	// call.
 	Refused func(pod *v1.Pod, why string)
-	// Mistakes is called when the problems of a file have changed, with none when the file is in
-	// order again. It is called by one goroutine of each source, without locks.
+	// Mistakes is called when the problems of a file have changed. problems is empty when the file
+	// has no more problems. It is called by one goroutine of each source, without locks.
 	Mistakes func(file string, problems []Problem)
 
 	Log     *zap.Logger           // silent
@@ -174,15 +176,15 @@ type sourceState struct {
 	failure  string // why it failed; "" after its next snapshot
 	snapshot Snapshot
 	pods     map[types.UID]*v1.Pod
-	given    map[types.UID]*v1.Pod // pods as last delivered: the same pointer is an unchanged pod
+	given    map[types.UID]*v1.Pod // pods as the source delivered them last; a pod with the same pointer is unchanged
 	waiting  []*v1.Pod             // their name or UID is taken by a pod of another source
 	told     map[types.UID]bool    // pods for which Config.Refused was called
-	first    map[types.UID]*v1.Pod // the first version under the UID, of pods whose spec has changed
-	refused  []Problem             // of pods whose name or UID is taken in this source, or whose spec has changed under one UID
+	first    map[types.UID]*v1.Pod // pods whose spec has changed under one UID: the first version
+	refused  []Problem             // pods whose name or UID another pod of this source has, or whose spec has changed under one UID
 }
 
-// New checks cfg and returns a Manager at rest. It starts nothing: sources run in
-// [Manager.Run]. The error names every mistake in cfg.
+// New checks cfg and returns a Manager. New starts nothing: sources run in [Manager.Run]. The error
+// names every mistake in cfg.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if len(cfg.Sources) == 0 {

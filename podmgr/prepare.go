@@ -78,8 +78,8 @@ func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 	return snap
 }
 
-// givenBy returns the pods that a source has delivered and that the Manager has: those in effect, and
-// those that wait for the name or the UID of another.
+// givenBy returns the pods that a source has delivered and that the Manager keeps: the pods in
+// effect, and the pods whose name or UID another pod has.
 func (m *Manager) givenBy(source string) map[*v1.Pod]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 // limited by the pods that the receiver knows and those that are wanted. Manager.mu guards it.
 type queue struct {
 	entries map[entryKey]*entry
-	turn    int             // counts the changes of sources; entries of an earlier one are received first
+	turn    int             // number of the current snapshot: entries of an earlier snapshot are received first
 	seq     int             // orders the pods of one change
-	told    map[string]bool // sources of which a change was taken
+	told    map[string]bool // sources of which the receiver has got a change
 }
 
 // entryKey identifies an entry: by UID and name of its pod, or by name and rank of its source
@@ -34,26 +34,26 @@ type entry struct {
 	turn    int
 	seq     int
 	source  string
-	pod     *v1.Pod  // nil: the source spoke, or its configuration changed
-	configs []Object // that changed
-	// then is the later entry of a static pod whose removal is not received yet. Both are sent,
-	// so that the pod restarts.
+	pod     *v1.Pod  // nil if the entry is about a source: its first snapshot, or changed objects
+	configs []Object // objects that changed
+	// then is the entry of a static pod that was added again before its removal was received. Both
+	// entries are sent, so that the pod restarts.
 	then *entry
 }
 
-// The ranks order the changes of one turn, as the receiver has to act on them.
+// The ranks order the changes of one snapshot: the receiver has to act on lower ranks first.
 const (
 	rankRemove = iota
 	rankAdd
 	rankUpdate
 	rankDelete
-	rankEmpty // a source spoke for the first time and wants nothing
+	rankEmpty // the first snapshot of a source has no pods
 	rankReconcile
 	rankConfig // a ConfigMap or a Secret changed
 )
 
-// rankOf and opOf translate between operations and ranks. A rank without
-// an operation of its own is an Add or an Update without pods.
+// rankOf and opOf convert between operations and ranks. A rank that rankOf does not have becomes an
+// Add or an Update without pods.
 var rankOf = map[Op]int{Remove: rankRemove, Add: rankAdd, Update: rankUpdate, Delete: rankDelete, Reconcile: rankReconcile}
 
 var opOf = [...]Op{Remove, Add, Update, Delete, Add, Reconcile, Update}
@@ -116,8 +116,8 @@ func (q *queue) add(e *entry) {
 	q.entries[k] = both
 }
 
-// before merges e and next for a pod that was removed before e, which may be nil. It returns nil
-// if they cancel out.
+// before merges e with the later entry next, both of a pod whose removal is still queued. e may be
+// nil. It returns nil if e and next cancel out.
 func (e *entry) before(next *entry) *entry {
 	if e == nil {
 		if next.rank == rankRemove {
@@ -128,8 +128,8 @@ func (e *entry) before(next *entry) *entry {
 	return e.with(next)
 }
 
-// with merges e with the later entry next. It returns nil if they cancel out. The result keeps
-// the position of e, so that a pod that keeps changing is not delayed for ever.
+// with merges e with the later entry next. It returns nil if e and next cancel out. The result
+// keeps the position of e, so that a pod that keeps changing is not delayed for ever.
 func (e *entry) with(next *entry) *entry {
 	rank, something := follow(e.rank, next.rank, next.pod)
 	if !something {
@@ -169,13 +169,13 @@ func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 	}
 }
 
-// taken is a change, with the entries that it was made from for putBack.
+// taken is a change with the entries that it was made from, which putBack needs.
 type taken struct {
 	Change
 	of []*entry
 }
 
-// take removes and returns the next change: the oldest turn first, then by rank.
+// take removes and returns the next change: of the oldest snapshot, with the lowest rank.
 func (q *queue) take() (taken, bool) {
 	if len(q.entries) == 0 {
 		return taken{}, false

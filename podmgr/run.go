@@ -32,7 +32,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// runSource runs one source until ctx ends or the source does, with pauses after failures.
+// runSource runs one source until ctx ends or the source returns nil. After a failure it pauses.
 func (m *Manager) runSource(ctx context.Context, s Source) {
 	name, kind := s.Name(), KindOf(s)
 	wait := retry.Backoff{First: firstPause, Max: maxPause, Jitter: 0.1}

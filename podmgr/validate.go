@@ -43,10 +43,10 @@ type podValidator struct {
 	errs field.ErrorList
 	// volumes are the names in spec.volumes.
 	volumes map[string]bool
-	claims  map[string]bool // by their name in the pod
-	// ports are protocol, address and port of all
-	// containers so far: two cannot listen on the same.
-	ports map[string]bool // of the host
+	claims  map[string]bool // names in spec.resourceClaims
+	// ports has protocol, address and host port of all containers checked so far: two containers
+	// cannot have the same host port.
+	ports map[string]bool // host ports
 }
 
 // add drops mistakes beyond maxMistakes: a pod with a million
@@ -64,7 +64,7 @@ func (v *podValidator) all(errs field.ErrorList) {
 	}
 }
 
-// annotations checks keys, in which the API server allows capitals.
+// annotations checks the keys of annotations. Like the API server, it allows capitals in them.
 func (v *podValidator) annotations(m map[string]string, p *field.Path) {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		v.says(p, k, validation.IsQualifiedName(strings.ToLower(k)))
@@ -296,11 +296,11 @@ func (v *podValidator) restartRules(c *v1.Container, p *field.Path) {
 	}
 }
 
-// maxExitCodes is how many values a rule may have (the API's documentation of values).
+// maxExitCodes is how many exit codes a restart rule may list (the API's documentation of values).
 const maxExitCodes = 255
 
-// portList checks the ports of one container, and those
-// of the host against all containers before it.
+// portList checks the ports of one container, and its host ports against those of the containers
+// before it.
 func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 	names := map[string]bool{}
 	for i, cp := range ports {
@@ -517,8 +517,8 @@ func (v *podValidator) podResources(s *v1.PodSpec, p *field.Path) {
 	}
 }
 
-// resizePolicies checks what happens to a container when its resources
-// are resized in place (KEP-1287); other resources cannot be.
+// resizePolicies checks the resize policies of a container (KEP-1287). Only CPU and memory may have
+// one.
 func (v *podValidator) resizePolicies(list []v1.ContainerResizePolicy, p *field.Path) {
 	seen := map[v1.ResourceName]bool{}
 	for i, r := range list {
@@ -558,8 +558,7 @@ func (v *podValidator) quantities(list v1.ResourceList, ofPod bool, p *field.Pat
 	}
 }
 
-// probe checks one of a container's probes; 0
-// stands for a default that is filled in before.
+// probe checks one of a container's probes after its defaults were set.
 func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
 	if pr == nil {
 		return

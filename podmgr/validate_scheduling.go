@@ -89,7 +89,7 @@ func (v *podValidator) affinity(a *v1.Affinity, p *field.Path) {
 	}
 }
 
-// podAffinity checks one term.
+// podAffinity checks one term of the pod affinity or anti-affinity.
 func (v *podValidator) podAffinity(t *v1.PodAffinityTerm, p *field.Path) {
 	for name, s := range map[string]*metav1.LabelSelector{"labelSelector": t.LabelSelector, "namespaceSelector": t.NamespaceSelector} {
 		if s != nil {

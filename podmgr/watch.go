@@ -47,7 +47,7 @@ func await(ctx context.Context, changed <-chan struct{}, limit time.Duration) bo
 	return true
 }
 
-// removals are the paths that were removed since the last scan, even if they exist again.
+// removals collects the paths that were removed since the last scan, even if they exist again.
 type removals struct {
 	mu    sync.Mutex
 	paths map[string]bool
@@ -62,7 +62,7 @@ func (r *removals) add(path string) {
 	r.paths[path] = true
 }
 
-// take returns the paths, and forgets them.
+// take returns the collected paths and clears the collection.
 func (r *removals) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -88,8 +88,8 @@ func (b ConstantBackoff) Delay(Crash) time.Duration { return time.Duration(b) }
 // Recovered returns false: the delay does not depend on the length of the crash loop.
 func (b ConstantBackoff) Recovered(Crash) bool { return false }
 
-// ByExitCode chooses a policy by the exit code of the last instance. A nil
-// Default is the kubelet's, DoublingBackoff{}.
+// ByExitCode chooses a policy by the exit code of the last instance. A nil Default means the
+// kubelet's policy, DoublingBackoff{}.
 type ByExitCode struct {
 	// Codes has policies by exit code. A nil policy counts as missing.
 	Codes   map[int32]Backoff // must not change after New

@@ -18,7 +18,7 @@ type crashLoop struct {
 	// restarts is the number of restarts in this loop; 0 before the first.
 	restarts int
 	delay    time.Duration // before the last restart
-	old      string        // ID of an instance of another definition or life of the pod: its end delays nothing
+	old      string        // ID of an instance of another definition or life of the pod; no restart is delayed because that instance ended
 	recalled bool          // the loop was read from Config.Memory and not yet compared with the container's restart count
 }
 
@@ -33,8 +33,8 @@ func definitionOf(c *v1.Container) string {
 }
 
 // heldUntil returns the time until which the crash-loop back-off holds back the restart of a
-// container, and the delay from the end of last to that time. The zero time means that the
-// container may start now.
+// container, and the delay from the end of the instance last to that time. The zero time means that
+// the container may start now.
 func (m *Manager) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (time.Time, time.Duration) {
 	if last == nil || last.State != observed.Exited {
 		// Only an end is followed by a wait.
@@ -74,8 +74,8 @@ func (m *Manager) restarted(pod *v1.Pod, c *v1.Container, last *observed.Contain
 // delay returns the policy's delay, or 0 if that is negative.
 func (m *Manager) delay(c Crash) time.Duration { return max(m.cfg.Backoff.Delay(c), 0) }
 
-// crash returns the argument of the policy's methods for the end of the instance last. Restarts is
-// 0 if the policy says that the container had recovered.
+// crash returns the Crash that the policy's methods get for the end of the instance last. Restarts
+// is 0 if the policy says that the container had recovered.
 func (m *Manager) crash(l *crashLoop, pod *v1.Pod, c *v1.Container, last *observed.Container) Crash {
 	crash := Crash{
 		Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last),

@@ -129,8 +129,8 @@ func (m *Manager) recallLoops(uid types.UID) {
 }
 
 // saveLoops writes the crash loops of a pod to Config.Memory if they have changed and the last
-// write is at least savePause ago. Each sync calls it: the next one writes what this one did not. A
-// failure is logged.
+// write is at least savePause ago. Each sync calls saveLoops, so the next sync writes what this one
+// left out. A failure is logged.
 func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 	if m.cfg.Memory == nil {
 		return

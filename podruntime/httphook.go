@@ -18,7 +18,7 @@ import (
 // Limits of HTTP hooks, with the values of the kubelet.
 const (
 	hookBody      = 10 << 10 // bytes of an answer that are read
-	hookRedirects = 10       // of one request
+	hookRedirects = 10       // redirects of one request that are followed
 )
 
 // httpHook makes a GET request. As in the kubelet, any answer is a success. If a server answers an

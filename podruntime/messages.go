@@ -19,8 +19,8 @@ import (
 // terminationMessagePolicy).
 const (
 	maxMessage      = 4096 // the last bytes of the file
-	maxLogMessage   = 2048 // bytes of the log
-	maxMessageLines = 80   // of the log
+	maxLogMessage   = 2048 // bytes at the end of the log
+	maxMessageLines = 80   // lines at the end of the log
 )
 
 // WithMessages returns obs, or a changed copy, with the messages of ended containers. They
@@ -54,7 +54,7 @@ func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *o
 // tail is a place of a termination message: the end of a file below a directory.
 type tail struct {
 	dir, name string
-	log       bool // in the format of a log
+	log       bool // the file has the format of a container log
 }
 
 // messageTails returns the places of the messages of ended containers, by their index in

@@ -19,7 +19,7 @@ type metrics struct {
 	sandbox             *prometheus.HistogramVec
 	sandboxErrors       *prometheus.CounterVec
 
-	volumes, volumesMounted, volumeErrors prometheus.Counter // of images
+	volumes, volumesMounted, volumeErrors prometheus.Counter // volumes are image volumes
 
 	hookFallbacks, sleepsCut prometheus.Counter
 

@@ -34,7 +34,7 @@ type PlanInput struct {
 	Liveness, Startup func(containerID string) ProbeResult
 	// Resources enables resizes of running containers. Nil plans none.
 	Resources *Resources
-	// Waits has the meaning of the field of [podlife.Knowledge].
+	// Waits is the field Waits of [podlife.Knowledge].
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why podlife.Kind)
 	// Unsure means that Pod may be older than the spec that its containers were made
 	// from. A running container is then not restarted for a different definition.
@@ -161,7 +161,7 @@ func answers(results func(id string) ProbeResult) func(id string) observed.Answe
 }
 
 // act adds the decision about one container to the plan, and reports whether the container is to be
-// started. what is the beginning of the text of the event.
+// started. The argument what is the beginning of the text of the event.
 func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Act, updates map[string][]Update) (start bool) {
 	o := in.Observed.Newest(c.Name)
 	switch do.Do {

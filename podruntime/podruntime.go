@@ -191,7 +191,7 @@ type Manager struct {
 	// rt is cfg.Runtime.
 	rt  Runtime
 	met *metrics
-	// runs are what is known of containers and sandboxes.
+	// runs has the known attempts of all containers and sandboxes.
 	runs *runs
 	// unsaved reports that the last write to Config.Memory failed.
 	unsaved atomic.Bool
@@ -252,8 +252,8 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// event reports an event of a pod, if anybody listens. pod is nil where the
-// spec is unknown: such an event would have no object to be about.
+// event reports an event of a pod to Config.Events. It does nothing if pod is nil, because the spec
+// is not known, since such an event would have no object.
 func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...any) {
 	if m.cfg.Events != nil && pod != nil {
 		m.cfg.Events.Event(pod, eventType, reason, fmt.Sprintf(format, args...))

@@ -111,8 +111,8 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container) (restart bool
 }
 
 // shown returns the resources of a running container. Values that the runtime does not show are
-// those that the container was made with. If known is false, these are not known, and the container
-// counts as made from the spec.
+// taken from made, the requirements that the container was made with. If known is false, made is
+// not known, and the container counts as made from the spec.
 func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.ResourceRequirements, known bool) *runtimeapi.LinuxContainerResources {
 	if !known {
 		made = c.Resources
@@ -233,8 +233,9 @@ func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimea
 	}
 }
 
-// differs reports whether the values of a resource in from and to lead to different values in the
-// cgroup. A 0 in to leaves a value unchanged: a limit cannot be removed.
+// differs reports whether the cgroup changes if a resource gets the new values (argument to) in
+// place of the old ones (argument from). A 0 among the new values leaves a value unchanged: a limit
+// cannot be removed.
 func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
 		return limitDiffers(from, to, name) || to.GetCpuShares() != from.GetCpuShares()
@@ -306,7 +307,8 @@ func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 }
 
 // checkRequirements returns an error if the requirements of a container or pod cannot be resized
-// from was to is. The error begins with the path of the field below resources.
+// from the old value was to the new value is. The error begins with the path of the field below
+// resources.
 func checkRequirements(was, is v1.ResourceRequirements) error {
 	if err := checkList(was.Requests, is.Requests); err != nil {
 		return fmt.Errorf("requests.%w", err)
@@ -317,7 +319,8 @@ func checkRequirements(was, is v1.ResourceRequirements) error {
 	return nil
 }
 
-// checkList returns an error if requests, or limits, cannot be resized from was to is.
+// checkList returns an error if a list of requests, or of limits, cannot be resized from the old
+// list was to the new list is.
 func checkList(was, is v1.ResourceList) error {
 	// Sorted, so that the same change is refused with the same words.
 	for _, name := range slices.Sorted(maps.Keys(union(was, is))) {

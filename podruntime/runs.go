@@ -21,20 +21,20 @@ import (
 // container or sandbox that has lasted for waits.Max ends the row of failures.
 var waits = retry.Backoff{First: time.Second, Max: time.Minute}
 
-// runState is how far a run is.
+// runState is the phase of a run, in the order in which a run goes through the phases.
 type runState uint8
 
 const (
 	// planned means that the runtime has no such container or sandbox: it was not made yet, or has
 	// disappeared.
 	planned runState = iota
-	// created means that it was made and is not known to have been started.
+	// created means that the instance was made and is not known to have been started.
 	created
-	// started means that it runs, or that the runtime has confirmed its start.
+	// started means that the instance runs, or that the runtime has confirmed its start.
 	started
-	// ending means that the runtime was asked to stop it and has not confirmed the stop.
+	// ending means that the runtime was asked to stop the instance and has not confirmed the stop.
 	ending
-	// ended means that it has exited, or that the runtime has confirmed its stop.
+	// ended means that the instance has exited, or that the runtime has confirmed its stop.
 	ended
 )
 
@@ -45,8 +45,8 @@ func (s runState) String() string {
 // run is one attempt (instance) of a container of a pod, or of its sandbox. Runs are in memory
 // only: after a restart of the agent they are made from observations of the runtime.
 type run struct {
-	Name string // of the container; "" is the sandbox
-	ID   string // in the runtime; "" if it is planned
+	Name string // container name; "" means the sandbox
+	ID   string // ID in the runtime; "" in the state planned
 	// State is what the runtime said last, in answer to a call or in an observation.
 	State runState
 	// Since is when the runtime said so in answer to a call, when the end of an ending run was asked
@@ -100,7 +100,7 @@ type runs struct {
 // runs.mu.
 type podRuns struct {
 	life   uint32          // the number of the pod's life, see podlife.Life
-	newest map[string]*run // by the container's name
+	newest map[string]*run // newest run of each container by name, and of the sandbox under ""
 	older  []*run          // earlier runs that were to end and may still run
 	given  resources       // what the pod's cgroup was given last
 	loops  savedState
@@ -295,7 +295,8 @@ func (p *podRuns) end(name, id string, why podlife.Kind, now time.Time) (before 
 	return before
 }
 
-// unheard undoes [podRuns.end]: the call did not reach the runtime. before is the result of end.
+// unheard undoes [podRuns.end], because the call did not reach the runtime. before is the result of
+// end.
 func (p *podRuns) unheard(before run) {
 	if r := p.byID(before.ID); r != nil && r.State == ending {
 		*r = before
@@ -392,7 +393,7 @@ func (r *run) sawEnd(c *observed.Container, now time.Time) {
 // after the wall clock was put back, becomes now.
 func ago(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
 
-// ended returns when last ended, the newest exited instance of a container.
+// ended returns when the instance last ended, which is the newest exited instance of a container.
 func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
 	r := p.of(last.Name)
 	if r.ID != last.ID && (r.Since.IsZero() || r.State == ended) {
@@ -444,7 +445,7 @@ func (r *run) strike(must bool, err error, now time.Time) error {
 }
 
 // again returns an error, with the time of the next try, while a run that was stopped and still
-// runs may not be stopped again. what names the run in the error.
+// runs may not be stopped again. The argument what is the name of the run in the error.
 func (p *podRuns) again(id, what string, now time.Time) error {
 	r := p.byID(id)
 	err := fmt.Errorf("%s still runs after a successful stop", what)
@@ -509,7 +510,8 @@ func (r *runs) given(uid types.UID, id string, name v1.ResourceName) (out *runti
 }
 
 // give records the values of a resource that the container id was given, or the pod's cgroup if id
-// is wholePod. It keeps the pointer to: the caller must not change the values afterwards.
+// is wholePod. The values are the argument to, which give keeps: the caller must not change them
+// afterwards.
 func (r *runs) give(uid types.UID, id string, name v1.ResourceName, to *runtimeapi.LinuxContainerResources) {
 	r.change(uid, func(p *podRuns) {
 		given := &p.given

@@ -198,8 +198,8 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 
 // replace removes last, a container that was never started and whose configuration may be out of
 // date. next is the metadata of the container that takes its place. If the start of last was
-// interrupted and the runtime refuses to remove it, later tries remove it, and next gets the
-// attempt number after last's.
+// interrupted and the runtime refuses to remove it, replace leaves it to later tries, and sets
+// next.Attempt to a higher number than that of last.
 func (s *syncing) replace(ctx context.Context, last *observed.Container, next *runtimeapi.ContainerMetadata) error {
 	// Its log goes first: without the container it would count as a restart.
 	if err := s.m.removeLogs(ctx, last); err != nil {
@@ -293,9 +293,9 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return longer, func() { stop(); cancel() }
 }
 
-// attemptAfter returns the attempt number of a container's next instance: restarts, or last's
-// attempt + 1 if that is higher, since attempt numbers order instances. If last was never started,
-// its number is used again after its removal.
+// attemptAfter returns the attempt number of a container's next instance. It is the restart count,
+// or the attempt number of the instance last + 1 if that is higher, since attempt numbers order
+// instances. If last was never started, its number is used again after its removal.
 func attemptAfter(restarts uint32, last *observed.Container) uint32 {
 	switch {
 	case last == nil || last.Attempt == math.MaxUint32:
@@ -381,8 +381,8 @@ func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.Contai
 	return podspec.Container(in, c.Name, o)
 }
 
-// restartCount returns the restart count of the instance to be made: last's count + 1, or the count
-// by the remaining log files if the runtime has no instance.
+// restartCount returns the restart count of the instance to be made: the count of the instance last
+// + 1. If the runtime has no instance, the names of the remaining log files give the count.
 func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Container, last *observed.Container) (int32, error) {
 	switch {
 	// An instance that was never started did not count as a restart, and its

@@ -32,7 +32,7 @@ type syncing struct {
 	m   *Manager
 	req Request
 	pod *v1.Pod
-	in  podspec.Input // with the addresses of the sandbox
+	in  podspec.Input // Request.Spec, with the addresses of the sandbox
 	obs *observed.Pod // the observation of the pod, changed by what this sync did
 
 	// sandboxID is the sandbox that containers are made in, and sandboxConf its
@@ -43,7 +43,7 @@ type syncing struct {
 	// prefetched has the images that are being pulled, by container name. mu guards the map while
 	// containers start.
 	prefetched map[string]*imageFuture
-	imageErrs  map[string]error // of the image volumes that were asked for, by the volume's name
+	imageErrs  map[string]error // errors of image volumes, by the volume's name; nil for a volume whose image is on the node
 	alive      map[string]bool  // containers that could not be killed
 	tried      map[string]bool  // containers whose start failed, or has to wait
 	held       map[string]error // why containers wait, by name, from the last plan's calls of waits

@@ -62,7 +62,8 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	return plan, col.err()
 }
 
-// attach adds the attachment of plugins to a container. Annotations of the container win.
+// attach adds the devices and settings of plugins to a container. Annotations that the container
+// has are kept.
 func attach(conf *runtimeapi.ContainerConfig, a Attachment) {
 	// Cloned, because all instances of the container share the attachment and mapIDs changes
 	// mounts.
@@ -157,7 +158,7 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 type Compiled struct {
 	Sandbox    *runtimeapi.PodSandboxConfig
 	Containers []*ContainerPlan // init, regular, ephemeral
-	Warnings   []Problem        // of the sandbox and all containers
+	Warnings   []Problem        // warnings of the sandbox and all containers
 }
 
 // Compile compiles the sandbox and every container, each as if created for the first time. After

@@ -33,7 +33,7 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// get returns a variable's value, and whether it is set; "" is a value.
+// get returns a variable's value, and whether the variable is set, possibly to "".
 func (e *environment) get(name string) (string, bool) {
 	v, ok := e.values[name]
 	return v, ok

@@ -65,7 +65,7 @@ func truncateHostname(field, name string) (string, error) {
 	return name, nil
 }
 
-// loopbackHosts is the same text as the kubelet's, byte for byte.
+// loopbackHosts is the beginning of each hosts file, the same text as the kubelet's, byte for byte.
 const loopbackHosts = `127.0.0.1	localhost
 ::1	localhost ip6-localhost ip6-loopback
 fe00::0	ip6-localnet

@@ -15,8 +15,8 @@ import (
 // Input is everything that the compiled requests depend on. Only Pod is required. The compiler
 // does not modify it.
 type Input struct {
-	// Life counts the lives of a pod with this UID; the sandbox gets it as an annotation. 0 adds
-	// none.
+	// Life is the number of the pod's life: how often a pod with this UID has begun anew
+	// (podlife.Life). The sandbox gets the number as an annotation; 0 adds none.
 	Life uint32
 	Pod  *v1.Pod
 	Node Node
@@ -33,10 +33,10 @@ type Input struct {
 	// ImageRefs has the resolved references of image volumes, by the volume's name. A volume
 	// without an entry uses the reference in the spec.
 	ImageRefs map[string]string
-	// ReadFile returns the content of a file in a volume, for variables from files (KEP-3721).
-	// dir is the path of the volume on the node, path that of the file within it. It returns
-	// [io/fs.ErrNotExist] if the file is missing. It must not follow symbolic links out of dir,
-	// since pods can write there. If ReadFile is nil, a variable from a file is a problem.
+	// ReadFile returns the content of a file in a volume, for variables from files (KEP-3721). dir
+	// is the path of the volume on the node, and path the path of the file within the volume. It
+	// returns [io/fs.ErrNotExist] if the file is missing. It must not follow symbolic links out of
+	// dir, since pods can write there. If ReadFile is nil, a variable from a file is a problem.
 	// podruntime sets it.
 	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
@@ -52,7 +52,7 @@ type Input struct {
 	// as supplemental groups.
 	VolumeGroups []int64
 	// Pinned has the CPUs and memory nodes of containers, by the container's name. A container
-	// without an entry may use all.
+	// without an entry may use all CPUs and memory nodes.
 	Pinned map[string]Pinning
 	// Attached has what plugins add to containers, by the container's name.
 	Attached map[string]Attachment
@@ -61,8 +61,8 @@ type Input struct {
 // HandlerFeatures are the features that the runtime reports for a handler.
 type HandlerFeatures struct {
 	UserNamespaces, RecursiveReadOnly bool
-	// SupplementalGroupsPolicy reports whether the runtime supports that field. It holds for all
-	// handlers.
+	// SupplementalGroupsPolicy reports whether the runtime supports the field
+	// supplementalGroupsPolicy of a pod. It is the same for all handlers.
 	SupplementalGroupsPolicy bool
 }
 
@@ -166,7 +166,7 @@ type ContainerOptions struct {
 type ImageFacts struct {
 	// Ref is the reference to create containers with.
 	Ref string
-	// UID is the image's user if it is a number, User its name if not.
+	// UID is the image's user if the image names a number; otherwise User is the user's name.
 	UID  *int64
 	User string
 }
@@ -195,7 +195,7 @@ type SandboxPlan struct {
 
 // SubPath is a part of a volume that a container mounts.
 type SubPath struct {
-	// Mount is an index into ContainerPlan.Config.Mounts, Index one into the container's
+	// Mount is an index into ContainerPlan.Config.Mounts. Index is an index into the container's
 	// volumeMounts.
 	Mount, Index int
 	// Volume is the volume's name, VolumePath its path on the node, and Path the mounted path

@@ -13,9 +13,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// owned are the conditions that a node agent writes. All others are copied from the
-// pod's status. DisruptionTarget is written by others as well: the later one is kept,
-// and the node's if both are equally old.
+// owned are the conditions that a node agent writes. All others are copied from the pod's status.
+// Other programs write DisruptionTarget as well: the later condition is kept, or the node's if both
+// are equally old.
 var owned = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodResizeInProgress,
 	v1.PodResizePending, v1.PodReadyToStartContainers, v1.AllContainersRestarting,
@@ -100,10 +100,9 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	return out
 }
 
-// SetCondition replaces the condition of c's type in st, or adds c. Its transition time is
-// now, or that of the former condition if the status is the same. It is for adding
-// [v1.DisruptionTarget] to the result of [Of] when a pod is ended; later calls of Of keep
-// that condition.
+// SetCondition replaces the condition of c's type in st, or adds c. Its transition time is now, or
+// the former condition's if the status is the same. It is for adding [v1.DisruptionTarget] to the
+// result of [Of] when a pod is ended; later calls of Of keep that condition.
 func SetCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
 	c.LastTransitionTime = transition(st.Conditions, c, now)
 	i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
@@ -166,8 +165,8 @@ func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1
 	return moment(now)
 }
 
-// unmet returns the containers selected by counts that do not meet ok: unknown are those
-// without a status, not are the others.
+// unmet returns the names of the containers that counts selects and that do not meet ok. The result
+// unknown has the containers without a status, the result not has the others.
 func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.Container) bool, ok func(*v1.Container, *v1.ContainerStatus) bool) (unknown, not []string) {
 	for i := range specs {
 		c := &specs[i]
@@ -184,8 +183,9 @@ func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.
 	return unknown, not
 }
 
-// message returns the text of a condition about containers. It is the kubelet's, since
-// tools match it. is is the word for the containers in not, such as unready.
+// message returns the text of a condition about containers, with the results of unmet. The text is
+// the kubelet's, since tools match it. The argument is is the word for the containers in not, such
+// as "unready".
 func message(unknown, not []string, is string) string {
 	var parts []string
 	if len(unknown) > 0 {

@@ -263,8 +263,8 @@ func (in *Input) fromRuntime(c *observed.Container, unknown bool, st *v1.Contain
 	}
 }
 
-// terminated returns the terminated state of an instance. If the runtime reports no
-// reason, it is the kubelet's for the exit code.
+// terminated returns the terminated state of an instance. If the runtime reports no reason, the
+// reason is the one that the kubelet derives from the exit code.
 func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated {
 	reason := c.Reason
 	if reason == "" {

@@ -11,26 +11,28 @@ import (
 // tally counts the containers of a pod by what they mean for its phase.
 type tally struct {
 	pod *v1.Pod
-	// restarting reports that all containers are being restarted, and stranded that no further
+	// restarting reports that all containers are being restarted. stranded reports that no further
 	// container will start, since the pod has lost its sandbox and may not run again.
 	restarting, stranded bool
 
-	// Init containers that have not completed, and those that failed and are not restarted.
+	// pendingInit counts init containers that have not completed, failedInit those that failed and
+	// are not restarted.
 	pendingInit, failedInit int
-	// Sidecars that have not started yet.
+	// pendingSidecar counts sidecars that have not started yet.
 	pendingSidecar int
-	// Regular containers and sidecars without a status, and those that never ran.
+	// unknown counts regular containers and sidecars without a status, waiting those that never ran.
 	unknown, waiting int
-	// running counts sidecars, too. podruntime ends sidecars when the regular
-	// containers have ended.
+	// running and stopped count regular containers and sidecars. podruntime ends sidecars when the
+	// regular containers have ended.
 	running, stopped int
-	// Those of stopped with exit code 0, and those that are not restarted.
+	// succeeded counts the stopped containers with exit code 0, stoppedForGood those that are not
+	// restarted.
 	succeeded, stoppedForGood int
 }
 
-// Phase computes the phase from the container statuses in st. terminal reports
-// that nothing will be started any more; active that a regular container was
-// started in the current sandbox.
+// Phase computes the phase from the container statuses in st. terminal reports that no container
+// will be started any more. active reports that a regular container was started in the current
+// sandbox.
 func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	t := tally{pod: pod}
 	return t.phase(st, terminal, active)
@@ -74,8 +76,7 @@ func (t *tally) ended(terminal bool) v1.PodPhase {
 	return v1.PodFailed
 }
 
-// find returns the status of that name in a list, or nil. It points into the
-// list.
+// find returns a pointer to the element of list with that name, or nil.
 func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	if i := slices.IndexFunc(list, func(s v1.ContainerStatus) bool { return s.Name == name }); i >= 0 {
 		return &list[i]
@@ -83,8 +84,8 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// again reports whether a container is restarted after that end. During a restart of all
-// containers it is, whatever its policy.
+// again reports whether a container is restarted after it ended with the state end. During a
+// restart of all containers it is restarted whatever its policy is.
 func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
 	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)
 }
@@ -139,8 +140,8 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 	}
 }
 
-// regular counts a regular container. One that waits for its restart counts as
-// stopped, but never as succeeded.
+// regular counts a regular container. A container that waits for its restart counts as stopped, but
+// never as succeeded.
 func (t *tally) regular(c *v1.Container, s *v1.ContainerStatus) {
 	stop := func(e *v1.ContainerStateTerminated) {
 		t.stopped++

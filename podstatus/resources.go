@@ -21,9 +21,9 @@ const (
 // The least CPU values that a cgroup can have, in milli-CPUs. A lower request or limit
 // has the same value in the cgroup, so that it cannot be read back from there.
 const (
-	// The kernel's least quota is 1 ms (sched-bwc), which is 10 milli-CPUs in a period of 100 ms.
+	// The kernel's least CFS quota is 1 ms (sched-bwc). In a period of 100 ms this is 10 milli-CPUs.
 	minQuotaMilli  = 10
-	minSharesMilli = 2 // what minShares stands for
+	minSharesMilli = 2 // the milli-CPUs of minShares
 )
 
 // allocated returns the pod with its allocated resources.
@@ -72,10 +72,10 @@ func podResources(in *Input, prev, st *v1.PodStatus) {
 	}
 }
 
-// effectiveResources returns the resources that are in effect. For a running container
-// they are the values that the runtime reports, or reported before for the same instance
-// if it reports none now; otherwise the granted ones. During a resize, single values that
-// the runtime does not report keep their former value; it never reports the memory
+// effectiveResources returns the resources that are in effect. For a running container they are the
+// values that the runtime reports. If it reports none now, they are the values that it reported
+// before for the same instance. Otherwise they are the granted values. During a resize, single
+// values that the runtime does not report keep their former value; it never reports the memory
 // request.
 //
 // inPool means that the pod has pod-level resources: a container without limits is limited
@@ -160,7 +160,8 @@ func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	(*list)[name] = q
 }
 
-// keep copies one amount from from to list, or removes it if from has none.
+// keep copies the amount of name from the list from to *list. If from has none, it removes the
+// amount from *list.
 func keep(list *v1.ResourceList, from v1.ResourceList, name v1.ResourceName) {
 	if q, ok := from[name]; ok {
 		set(list, name, q.DeepCopy())

@@ -36,13 +36,14 @@ type Input struct {
 	// Allocated is the pod with its allocated resources, which differ from the spec's
 	// until the node has accepted a resize; nil means Pod.
 	Allocated *v1.Pod
-	// Observed is the pod's state in the runtime; nil means that it has nothing.
+	// Observed is the pod's state in the runtime; nil means that the runtime has no sandbox and no
+	// container of the pod.
 	Observed *observed.Pod
 	// Runtime is the runtime's name, the type in container IDs; containerd.
 	Runtime string
 	// Previous is the last status that was computed; nil means Pod.Status.
 	Previous *v1.PodStatus
-	// StartErrors has, by container name, why the last start failed: Reason and Message are those
+	// StartErrors has, by container name, why the last start failed. Reason and Message become those
 	// of the container's waiting state.
 	StartErrors map[string]podlife.Cause
 	// Terminal reports that no container will be started any more.
@@ -50,17 +51,17 @@ type Input struct {
 	// SandboxNotReady is the reason why the pod has no usable sandbox; "" if it has one.
 	// See podlife.SandboxOf.
 	SandboxNotReady string
-	// Resize has the conditions PodResizePending and PodResizeInProgress, each at most
-	// once. Without the latter, the allocated resources are in effect. A missing
-	// generation is the pod's; transition times are set here.
+	// Resize has the conditions PodResizePending and PodResizeInProgress, each at most once. Without
+	// the latter, the allocated resources are in effect. A condition without a generation gets the
+	// pod's. Of sets the transition times.
 	Resize []v1.PodCondition
 	// RestartAll reports that all containers are being restarted by a rule of one of
 	// them (KEP-5532): missing containers will be created again.
 	RestartAll bool
 	// HostIPs are the node's addresses, primary first.
 	HostIPs []string
-	// Ready and Started return the results of a running container's probes, by
-	// container ID; nil: a running container is ready and started.
+	// Ready and Started return the results of a running container's probes, by container ID. Nil
+	// means that a running container is ready and started.
 	Ready, Started func(containerID string) bool
 	// Now is the transition time of changed conditions. If it is zero, it is
 	// Observed.ObservedAt, or else the pod's creation time. If all are zero, the
@@ -123,9 +124,9 @@ func Of(in Input) v1.PodStatus {
 	return status
 }
 
-// keepPhase keeps a terminal phase: that of known, the published status, or else that of
-// prev. A controller may have replaced the pod already. If the phase is unchanged, reason
-// and message are kept.
+// keepPhase sets a terminal phase of known, the published status, or else of prev in st: a terminal
+// phase never changes, since a controller may have replaced the pod already. If the phase is
+// unchanged, reason and message are kept.
 func keepPhase(known, prev, st *v1.PodStatus) {
 	switch {
 	case podmeta.IsTerminal(known.Phase):
@@ -142,8 +143,8 @@ func keepPhase(known, prev, st *v1.PodStatus) {
 	}
 }
 
-// claims copies the statuses of the pod's resource claims, which the scheduler and
-// controllers write. If they were missing here, publishing the status would remove them.
+// claims copies the statuses of the pod's resource claims, which the scheduler and controllers
+// write. Without the copy, publishing the status would remove them.
 func claims(known, st *v1.PodStatus) {
 	for i := range known.ResourceClaimStatuses {
 		st.ResourceClaimStatuses = append(st.ResourceClaimStatuses, *known.ResourceClaimStatuses[i].DeepCopy())
@@ -155,7 +156,8 @@ func claims(known, st *v1.PodStatus) {
 	st.ExtendedResourceClaimStatus = known.ExtendedResourceClaimStatus.DeepCopy()
 }
 
-// startTime returns the time at which the node first saw the pod: that of prev, or now.
+// startTime returns the time at which the node first saw the pod: the start time of prev, or now if
+// prev has none.
 func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
 	if prev.StartTime != nil && !prev.StartTime.IsZero() {
 		return prev.StartTime.DeepCopy()
@@ -184,19 +186,19 @@ func (in *Input) sandboxActive() bool {
 	return false
 }
 
-// stranded reports whether the pod is over although some of its containers may never have
-// begun, as one with policy Never that has lost its sandbox. With the kubelet such a pod is
-// pending for ever.
+// stranded reports whether the pod has ended although some of its containers may never have
+// started. An example is a pod with restart policy Never that has lost its sandbox. With the
+// kubelet such a pod is pending for ever.
 func (in *Input) stranded() bool { return in.Pod.DeletionTimestamp == nil && in.decision().Over }
 
-// decision is what is to become of the pod's containers, as podruntime has it. What probes
-// have found does not matter: only containers that run end for it.
+// decision returns the decision that podruntime makes about the pod's containers, without results
+// of probes: these only end containers that run.
 func (in *Input) decision() podlife.Decision {
 	return podlife.Decide(podlife.Knowledge{Pod: in.Pod, Runtime: in.Observed})
 }
 
-// addresses fills in the addresses of the node and the pod. Those of a pod
-// stay after its end, so that it can still be told which it had.
+// addresses sets the addresses of the node and the pod in st. The addresses of a pod stay after its
+// end, so that users can still see them.
 func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 	if len(in.HostIPs) > 0 {
 		// The primary one is in both fields, as the API asks for.
@@ -234,8 +236,8 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 	}
 }
 
-// withOtherFamily adds the first host address of the family that the one
-// address in ips is not of. What is there already never changes.
+// withOtherFamily adds a second address to ips if it has exactly one: the first of hosts that is of
+// the other IP family. The existing address never changes.
 func withOtherFamily(ips, hosts []string) []string {
 	if len(ips) != 1 {
 		return ips
@@ -248,5 +250,5 @@ func withOtherFamily(ips, hosts []string) []string {
 	return ips
 }
 
-// isIPv4 reports whether s is an IPv4 address; what is no address is not.
+// isIPv4 reports whether s is an IPv4 address. It returns false for text that is no address.
 func isIPv4(s string) bool { return net.ParseIP(s).To4() != nil }

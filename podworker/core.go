@@ -9,16 +9,16 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// core is the state of all pods and of their shared names. Like step, it has no clock, lock or
-// goroutine. The Manager calls it with the workers locked, and executes the returned effects
-// before the next call.
+// core is the state of all pods and of their shared names. Like step, core has no clock, lock or
+// goroutine. The Manager calls core's methods with the workers locked, and executes the returned
+// effects before the next call.
 type core struct {
 	pods  map[types.UID]*pod
 	names names
 	idle  func(types.UID) bool // Config.Idle
 	open  bool                 // Run was called
 
-	effects []podEffect // of the call under way
+	effects []podEffect // collected by the current call
 }
 
 // podEffect is an effect of one pod's step.
@@ -27,7 +27,7 @@ type podEffect struct {
 	effect
 }
 
-// newCore returns a core without pods, and not open: pods are held until Run.
+// newCore returns a core without pods. It is not open: the Syncer is called for no pod before Run.
 func newCore(idle func(types.UID) bool) *core {
 	return &core{pods: map[types.UID]*pod{}, names: names{}, idle: idle}
 }
@@ -44,15 +44,15 @@ func (c *core) feed(p *pod, e event, now time.Time) []podEffect {
 	return c.share(now)
 }
 
-// step makes one step of one pod.
+// step applies an event to one pod and collects the effects.
 func (c *core) step(p *pod, e event, now time.Time) {
 	for _, fx := range step(&p.state, e, now, c.open) {
 		c.effects = append(c.effects, podEffect{p, fx})
 	}
 }
 
-// accept applies an update. newerThan is that of the previous pod of the UID, if there was one:
-// observations of it are out of date for the new pod.
+// accept applies an update. If the UID had a pod before, newerThan is that pod's newerThan: earlier
+// observations are out of date for the new pod.
 func (c *core) accept(uid types.UID, u Update, newerThan, now time.Time) {
 	p := c.pods[uid]
 	e := updated{update: u, first: p == nil}
@@ -72,8 +72,8 @@ func (c *core) accept(uid types.UID, u Update, newerThan, now time.Time) {
 	c.step(p, e, now)
 }
 
-// share executes the effects on other pods: it passes on names, and restarts a UID after its pod
-// was forgotten. It returns all effects, including those of these steps.
+// share executes the effects that concern other pods: it gives names to the next pods, and begins a
+// UID anew after its pod was forgotten. It returns all effects, including those that this causes.
 func (c *core) share(now time.Time) []podEffect {
 	for i := 0; i < len(c.effects); i++ {
 		p := c.effects[i].pod
@@ -93,7 +93,8 @@ func (c *core) share(now time.Time) []podEffect {
 	return all
 }
 
-// claimName requests a pod's full name for it and applies the answer.
+// claimName tries to give a pod its full name, and tells the pod whether it has the name or must
+// wait.
 func (c *core) claimName(p *pod, now time.Time) {
 	if ok, waitFor := c.names.claim(p.fullName(), p.uid, c.mayBegin); ok {
 		c.step(p, named{}, now)
@@ -102,13 +103,14 @@ func (c *core) claimName(p *pod, now time.Time) {
 	}
 }
 
-// mayBegin reports whether a pod that waits for its name may still start.
+// mayBegin reports whether a pod that waits for its name may still start: it exists and its end was
+// not requested.
 func (c *core) mayBegin(uid types.UID) bool {
 	p := c.pods[uid]
 	return p != nil && p.stage == live
 }
 
-// forget drops a pod, and begins anew with next unless it is nil.
+// forget drops a pod. If next is not nil, the UID begins anew with this update.
 func (c *core) forget(p *pod, next *Update, now time.Time) {
 	if c.pods[p.uid] == p {
 		delete(c.pods, p.uid)
@@ -118,17 +120,18 @@ func (c *core) forget(p *pod, next *Update, now time.Time) {
 	}
 }
 
-// names maps each full name to the static pod that has it and to those that wait for it. Like
-// all of core it is guarded by the lock of the workers. A name without pods has no entry.
+// names maps each full name to the static pod that has it and to the pods that wait for it. Like
+// all of core, names is guarded by the lock of the workers. A name without pods has no entry.
 type names map[string]*nameClaim
 
-// nameClaim has the pods of one full name: its holder, and those that wait.
+// nameClaim has the static pods of one full name: the pod that has the name, and the pods that wait
+// for it.
 type nameClaim struct {
-	holder  types.UID   // "" if nobody
+	holder  types.UID   // "" if no pod has the name
 	waiting []types.UID // in the order of their first update
 }
 
-// join appends a static pod to those that wait for its name.
+// join appends a static pod to the queue for its name.
 func (n names) join(fullName string, uid types.UID) {
 	c := n[fullName]
 	if c == nil {
@@ -147,8 +150,8 @@ func (n names) holder(fullName string) types.UID {
 	return ""
 }
 
-// claim gives a pod its name if nobody has it and nobody came before who may
-// begin. Otherwise it says for whom the pod waits.
+// claim gives a pod its name if no other pod has it and no pod before it in the queue may still
+// begin. Otherwise waitFor says in words what the pod waits for.
 func (n names) claim(fullName string, uid types.UID, mayBegin func(types.UID) bool) (ok bool, waitFor string) {
 	c := n[fullName]
 	switch {
@@ -165,9 +168,9 @@ func (n names) claim(fullName string, uid types.UID, mayBegin func(types.UID) bo
 	return true, ""
 }
 
-// free takes a pod out of line, or its name from it, and returns the next in
-// line if the name is free. The caller has to give it the name: free itself
-// changes nothing for that pod.
+// free takes the name from a pod, or takes the pod out of the queue. If the name is free then, next
+// is the next pod in the queue. The caller has to call claim for next; free does not give it the
+// name.
 func (n names) free(fullName string, uid types.UID, mayBegin func(types.UID) bool) (next types.UID) {
 	c := n[fullName]
 	if c == nil {
@@ -186,13 +189,13 @@ func (n names) free(fullName string, uid types.UID, mayBegin func(types.UID) boo
 	return next
 }
 
-// drop takes a pod out of line.
+// drop takes a pod out of the queue.
 func (c *nameClaim) drop(uid types.UID) {
 	c.waiting = slices.DeleteFunc(c.waiting, func(u types.UID) bool { return u == uid })
 }
 
-// first drops those that will never begin and returns the first other. A pod
-// whose end was asked for before it began would hold up all after it.
+// first returns the first pod in the queue that may begin, or "". It drops the pods before it,
+// which will never begin because their end was requested.
 func (c *nameClaim) first(mayBegin func(types.UID) bool) types.UID {
 	for len(c.waiting) > 0 {
 		if mayBegin(c.waiting[0]) {

@@ -7,8 +7,8 @@
 //
 //	SyncPod ... SyncPod -> SyncTerminatingPod -> SyncTerminatedPod
 //
-// Each stage is repeated until it succeeds, with exponential back-off and a timer for
-// each pod; nothing polls. A pod at rest costs a record and a timer, but no goroutine.
+// Each stage is repeated until it succeeds, with exponential back-off and a timer for each pod;
+// nothing polls. A pod without a call in flight costs a record and a timer, but no goroutine.
 //
 //	m, err := podworker.New(podworker.Config{Syncer: syncer})
 //	if err != nil {
@@ -22,21 +22,21 @@
 //	<-done // its containers have stopped
 //	m.SyncKnownPods(desired) // from time to time: drops the records of finished pods
 //
-// The record of a finished pod stays until [Manager.SyncKnownPods] is called without
-// that pod, so that a late update cannot start it again, but for a create. A program that never calls
-// it keeps a record and the last spec of each pod it ever had.
+// The record of a finished pod stays until [Manager.SyncKnownPods] is called without that pod, so
+// that no late update except a create can start it again. A program that never calls SyncKnownPods
+// keeps a record and the last spec of each pod it ever had.
 //
 // # Promises
 //
-// Updates coalesce: of several pending updates, the worker sees the last one. A request
-// to terminate a pod is never lost by that and cannot be revoked; it cancels the sync in
-// flight. A grace period can only be shortened, which cancels the termination in flight.
+// Updates coalesce: of several pending updates, the worker sees the last one. A request to
+// terminate a pod is never lost when updates coalesce, and cannot be revoked. It cancels the sync
+// in flight. A grace period can only be shortened, which cancels the termination in flight.
 //
-// Static pods of one full name run one after another, in the order of their
-// first update; the next one is woken when the one before has been cleaned up.
+// Static pods of one full name run one after another, in the order of their first update. The next
+// one starts when the previous one has been cleaned up.
 //
-// A create for a pod that is being terminated does not start it again. A create for a
-// finished pod does: Config.Finished says when.
+// A create for a pod that is being terminated does not start it again. A create for a finished pod
+// does; Config.Finished is called when a pod has finished.
 //
 // # Faults
 //
@@ -50,8 +50,8 @@
 // Manager executes the actions that it returns. The histories in testdata list events and
 // the resulting actions; go test -rewrite updates them.
 //
-// The part that is not about pods is package [serial]: serial execution for each key,
-// with goroutines, timers, back-off and limits. Use it directly for anything but pods.
+// Package [serial] has the part that is not about pods: serial execution for each key, with
+// goroutines, timers, back-off and limits. Use it directly for everything except pods.
 //
 // Tier: beta.
 //

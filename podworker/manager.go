@@ -18,8 +18,8 @@ import (
 // Manager runs the workers of all pods. Its methods may be called from any
 // goroutine and never wait for a syncer.
 //
-// What is to be done about a pod is decided by core; the Manager does it. The
-// workers, with their goroutines, timers and contexts, are those of serial.
+// The core decides what is done about a pod, and the Manager executes it. Package serial provides
+// the workers with their goroutines, timers and contexts.
 type Manager struct {
 	cfg     Config
 	met     *metrics
@@ -30,15 +30,15 @@ type Manager struct {
 	core    *core
 	synced  bool            // SyncKnownPods was called
 	stopped bool            // Run's context has ended
-	ctx     context.Context // Run's
+	ctx     context.Context // context of Run
 }
 
-// firstSyncLimit is how long a first sync keeps its place. What takes longer
-// waits for a registry or a hung runtime, and not for this machine.
+// firstSyncLimit is how long a first sync counts against Config.FirstSyncs. A sync that takes
+// longer usually waits for a registry or a runtime that hangs, and does not load this machine.
 const firstSyncLimit = 10 * time.Second
 
-// New checks cfg and returns a Manager at rest. Updates may come before Run;
-// Run handles them.
+// New checks cfg and returns a Manager, which calls the Syncer only during Run. Updates may come
+// before Run; Run handles them.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -89,8 +89,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return err
 }
 
-// stop closes every completion channel: nobody will be told any more. Updates
-// that come later have theirs closed by Update.
+// stop closes the Done channels of all pods, since the workers have stopped. From then on Update
+// closes the Done channel of each update at once.
 func (m *Manager) stop() {
 	m.workers.Lock()
 	defer m.workers.Unlock()
@@ -98,7 +98,7 @@ func (m *Manager) stop() {
 	m.feedAll(shut{})
 }
 
-// feedAll informs every pod of an event. It is called with the workers locked.
+// feedAll applies an event to every pod. It is called with the workers locked.
 func (m *Manager) feedAll(e event) {
 	now := time.Now()
 	for _, p := range m.core.pods {
@@ -106,8 +106,8 @@ func (m *Manager) feedAll(e event) {
 	}
 }
 
-// Update passes u to the pod's worker, which is made for a new pod. It returns at once; the
-// Syncer is called later, with this update or a newer one.
+// Update passes u to the pod's worker. A new pod gets a worker. Update returns at once; the Syncer
+// is called later, with this update or a newer one.
 func (m *Manager) Update(u Update) {
 	uid, ok := identify(&u)
 	if !ok {
@@ -125,7 +125,8 @@ func (m *Manager) Update(u Update) {
 	m.apply(m.core.update(uid, u, time.Now()))
 }
 
-// identify checks that an update makes sense, and whom it concerns.
+// identify checks that an update is valid, and returns the UID of its pod. ok is false for an
+// invalid update.
 func identify(u *Update) (uid types.UID, ok bool) {
 	if u.Pod != nil {
 		u.RuntimePod = nil
@@ -137,7 +138,7 @@ func identify(u *Update) (uid types.UID, ok bool) {
 	return u.RuntimePod.UID, true
 }
 
-// closeDone closes the channel of an update that no pod takes.
+// closeDone closes the Done channel of an update that no pod accepts.
 func closeDone(k *KillOptions) {
 	if k != nil && k.Done != nil {
 		close(k.Done)
@@ -216,12 +217,12 @@ func (m *Manager) apply(effects []podEffect) {
 	}
 }
 
-// workerCall is one call of a pod's worker. Its Update is the pod itself, of
-// which the core has the state: updates of a pod never queue in the worker.
+// workerCall is one call of a pod's worker. Its Update is the pod itself, whose state is in core:
+// updates of a pod never queue in the worker.
 type workerCall = serial.Call[types.UID, *pod]
 
-// begin prepares the pod's next call in p.turn, and reports whether there is one: there is none
-// for a pod that has finished meanwhile. It is called with the workers locked.
+// begin prepares the pod's next call in p.turn. ok is false if there is no call, because the pod
+// has finished meanwhile. It is called with the workers locked.
 func (m *Manager) begin(c *workerCall) (ok bool) {
 	effects := m.core.feed(c.Update, begun{}, c.Start)
 	m.apply(effects)
@@ -229,8 +230,8 @@ func (m *Manager) begin(c *workerCall) (ok bool) {
 }
 
 // handle calls the Syncer for the pod's stage. It runs in the worker's goroutine without a lock;
-// the worker recovers a panic. p.turn does not change meanwhile: only the event begun writes it,
-// and calls for a pod never overlap.
+// the worker recovers from a panic. p.turn does not change during the call: only the event begun
+// writes it, and calls for a pod never overlap.
 func (m *Manager) handle(ctx context.Context, c *workerCall) (_ serial.Next, err error) {
 	s, p := m.cfg.Syncer, c.Update
 	t := &p.turn
@@ -289,7 +290,7 @@ func (m *Manager) end(c *workerCall, r *serial.Result) {
 	}
 }
 
-// after calls Outcome.After and recovers a panic.
+// after calls fn, an Outcome.After, and recovers from a panic.
 func (m *Manager) after(fn func()) {
 	var err error
 	defer func() { m.logPanic("syncer panicked after a sync", err) }()
@@ -305,8 +306,8 @@ func (m *Manager) logPanic(message string, err error) {
 	}
 }
 
-// failed returns when a call is tried again. Failures in a row are warnings at
-// powers of two, so that a pod that fails for days does not fill the log.
+// failed returns when a call is tried again. Of the failures in a row, the 1st, 2nd, 4th, 8th and
+// so on are logged as warnings, so that a pod that fails for days does not fill the log.
 func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	delay, reason := m.retry(failures, r.Err, r.At)
 	log := m.cfg.Log.Debug
@@ -318,14 +319,13 @@ func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	return serial.Again(delay, reason)
 }
 
-// jitter spreads d over [d, 1.5 d), the kubelet's factor. Pods that were
-// started together do not stay in step.
+// jitter returns a random duration in [d, 1.5 d), with the kubelet's factor, so that pods that were
+// started together are not synced together for ever.
 func jitter(d time.Duration) time.Duration { return delays.Jitter(d, 0.5) }
 
-// retry returns how long to wait after an error and what for. failures counts
-// those in a row, this one included. A time that the error asks for is bounded
-// by Config.Resync: a syncer that is wrong about it must not put the pod to
-// sleep.
+// retry returns how long to wait after an error, and the reason of the wait. failures is the number
+// of failures in a row, this one included. If the error names a time for the next try (RetryAter),
+// the wait is at most Config.Resync: a wrong time must not stop the pod's syncs.
 func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, string) {
 	reason := reasonOf(err)
 	// The network comes up for all pods at once, and soon after a start.
@@ -350,13 +350,13 @@ type RetryAter interface {
 }
 
 // Reasoner is an error of a [Syncer] with a reason for statuses and metrics, such as
-// ImagePullBackOff. Of several wrapped ones the outermost is used.
+// ImagePullBackOff. If an error wraps several Reasoners, the outermost is used.
 type Reasoner interface {
 	Reason() string
 }
 
-// walk visits err and all that it wraps, the outer errors first and those of a
-// join in their order.
+// walk calls visit for err and all errors that it wraps, outer errors first, and joined errors in
+// their order.
 func walk(err error, visit func(error)) {
 	if err == nil {
 		return
@@ -372,7 +372,7 @@ func walk(err error, visit func(error)) {
 	}
 }
 
-// retryAt finds the earliest time that anything in err asks for.
+// retryAt returns the earliest time for the next try that err or an error wrapped in it names.
 func retryAt(err error) (at time.Time, ok bool) {
 	walk(err, func(e error) {
 		if b, is := e.(RetryAter); is {
@@ -384,7 +384,8 @@ func retryAt(err error) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// reasonOf finds the outermost name that anything in err bears.
+// reasonOf returns the reason of the outermost error in err that has one: Panic for a panic, and
+// FailedSync if none has.
 func reasonOf(err error) string {
 	reason := ""
 	walk(err, func(e error) {

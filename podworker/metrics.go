@@ -9,15 +9,15 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics are the kubelet's metrics of pod workers, by its names.
 type metrics struct {
 	duration   *prometheus.HistogramVec
 	start      prometheus.Histogram
 	containers prometheus.Histogram
 }
 
-// newMetrics registers the metrics; other Managers of the process with the same
-// registerer share them. Nil leaves them out of every registry.
+// newMetrics makes the metrics and registers them with reg. Managers with the same registerer share
+// the metrics. With a nil reg the metrics are not exported.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.duration), promshare.Register(reg, m.start), promshare.Register(reg, m.containers))
 }
 
-// took notes how long a call was.
+// took records the duration of a call.
 func (m *metrics) took(k Kind, t UpdateType, d time.Duration) {
 	operation := t.String()
 	if k == Terminated {

@@ -81,8 +81,8 @@ type Update struct {
 	Type       UpdateType
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
-	// Life is the number of the pod's life ([podlife.Life]). Only that of the update with
-	// which a worker begins counts.
+	// Life is the number of the pod's life ([podlife.Life]). It counts only in the update for which
+	// the worker is made.
 	Life uint32
 	// Start is when the cause of the update was observed. Only a latency metric uses it.
 	Start time.Time
@@ -93,15 +93,15 @@ type Update struct {
 // must not be changed.
 type Work struct {
 	Type UpdateType
-	// Life is the life that the worker was begun for.
+	// Life is the pod's life for which the worker was made.
 	Life       podlife.Life
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
-	// NewerThan is when the last call that changed the runtime ended: older
-	// observations are out of date. With the zero time any observation will do.
+	// NewerThan is when the last call that changed the runtime ended: older observations are out of
+	// date. The zero time means that any observation may be used.
 	NewerThan time.Time
-	// GracePeriodSeconds is set if the termination was requested. It is nil if
-	// the pod ended by itself, or only the runtime knows it.
+	// GracePeriodSeconds is set if the termination was requested. It is nil if the pod ended by
+	// itself, or if only the runtime knows the pod.
 	GracePeriodSeconds *int64
 	// Causes lists the causes of the termination so far, oldest first.
 	Causes []podlife.Cause
@@ -166,10 +166,10 @@ type Config struct {
 	// Default: nothing.
 	Finished func(types.UID)
 
-	Resync         time.Duration // between syncs of a pod without changes; 1m
-	Backoff        time.Duration // after a first error, doubled by each further one; 1s
-	MaxBackoff     time.Duration // its limit; 1m
-	NetworkBackoff time.Duration // after ErrNetworkNotReady; 1s
+	Resync         time.Duration // time between syncs of a pod without changes; 1m
+	Backoff        time.Duration // delay after a first error, doubled by each further one; 1s
+	MaxBackoff     time.Duration // longest delay after errors; 1m
+	NetworkBackoff time.Duration // delay after ErrNetworkNotReady; 1s
 	// FirstSyncs is the number of pods that may be in their first sync at a time. A
 	// first sync that takes 10 s or more no longer counts. Default: the number of CPUs
 	// that the process may use, but at least 4.
@@ -179,8 +179,8 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// The kubelet's defaults, but for the back-off: it retries every pod after a
-// flat 10 s.
+// The defaults are the kubelet's, except the back-off: the kubelet retries every pod after a
+// constant 10 s.
 const (
 	defaultResync         = time.Minute
 	defaultBackoff        = time.Second
@@ -223,7 +223,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns all faults of c joined.
+// validate returns all mistakes in c, joined.
 func (c Config) validate() error {
 	var errs []error
 	if c.Syncer == nil {

@@ -69,8 +69,7 @@ func (m *Manager) List() []Status {
 	return all
 }
 
-// status puts together what the core decided and what the worker does about
-// it.
+// status returns the Status of a pod, from the state in core and the state of the pod's worker.
 func (m *Manager) status(p *pod) Status {
 	w, _ := m.workers.Locked().State(p.uid) // zero while the pod is held
 	s := Status{
@@ -113,14 +112,15 @@ func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool)
 	return unknown()
 }
 
-// never answers false for an unknown pod.
+// never is the argument unknown of ask for queries that are false for a pod without a worker.
 func never() bool { return false }
 
-// afterSync answers for an unknown pod: after the first SyncKnownPods nothing of it is left.
+// afterSync is the argument unknown of ask for queries that are true for a pod without a worker
+// once SyncKnownPods has been called: nothing of such a pod is left.
 func (m *Manager) afterSync() bool { return m.synced }
 
-// KnownTerminated reports whether the pod's containers are proven to have stopped. It is
-// false for a pod without a worker: its containers may run since before a restart.
+// KnownTerminated reports whether the pod's containers are proven to have stopped. It is false for
+// a pod without a worker: its containers may still run from before a restart of the agent.
 func (m *Manager) KnownTerminated(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage.kind() == Terminated }, never)
 }
@@ -156,12 +156,12 @@ func (m *Manager) TerminatingByFullName(fullName string) bool {
 	return p != nil && p.stage.kind() == Terminating
 }
 
-// Starts returns how many pods are in their first sync, how many may be (Config.FirstSyncs), and how
-// many wait for that.
+// Starts returns how many pods are in their first sync, how many may be at a time
+// (Config.FirstSyncs), and how many wait for their first sync.
 func (m *Manager) Starts() (running, limit, waiting int) { return m.workers.Load() }
 
-// Ends returns how many pods are being terminated. All that are to end do so at once: an end mostly
-// waits for the pod's own processes, and what it holds is needed by others.
+// Ends returns how many pods are being terminated. Their number has no limit: a termination mostly
+// waits for the pod's own processes, and other pods may need its resources.
 func (m *Manager) Ends() (running int) {
 	m.workers.Lock()
 	defer m.workers.Unlock()

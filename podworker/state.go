@@ -14,15 +14,16 @@ import (
 type stage uint8
 
 const (
-	// live: the pod is wanted.
+	// live means that the pod is wanted.
 	live stage = iota
-	// ending: its end was asked for, and its syncer does not know yet.
+	// ending means that the pod's end was requested, and the syncer was not called for it yet.
 	ending
-	// stopping: its syncer was called to end it, or has found it at its end.
+	// stopping means that the syncer was called to end the pod, or has reported that the pod has
+	// ended by itself.
 	stopping
-	// stopped: its containers are proven stopped.
+	// stopped means that the pod's containers are proven to have stopped.
 	stopped
-	// finished: nothing is left to do.
+	// finished means that nothing is left to do.
 	finished
 )
 
@@ -47,14 +48,14 @@ func (s stage) kind() Kind {
 type activity uint8
 
 const (
-	// held: no update has been given to its worker, because Run was not
-	// called or another pod has its name.
+	// held means that no update was given to the pod's worker, because Run was not called or another
+	// pod has the name.
 	held activity = iota
-	// handed: the worker has its first update; the syncer was never called.
+	// handed means that the worker has the first update, and the syncer was never called.
 	handed
-	// calling: the syncer is being called.
+	// calling means that the syncer is being called.
 	calling
-	// resting: the syncer was called and has returned.
+	// resting means that the syncer was called and has returned.
 	resting
 )
 
@@ -65,14 +66,14 @@ func (a activity) String() string {
 // began reports whether the syncer was ever called for the pod.
 func (a activity) began() bool { return a >= calling }
 
-// claim is where a pod stands among the static pods of its full name.
+// claim says whether a static pod has its full name, which one static pod can have at a time.
 type claim uint8
 
 const (
-	unclaimed claim = iota // not a static pod: names do not matter to it
-	inLine                 // another pod has the name, or is before it
-	owner                  // has the name
-	freed                  // does not want it any more
+	unclaimed claim = iota // not a static pod: it needs no name
+	inLine                 // another pod has the name, or is before this one in the queue
+	owner                  // the pod has the name
+	freed                  // the pod does not need the name any more
 )
 
 func (c claim) String() string {
@@ -83,15 +84,15 @@ func (c claim) String() string {
 type reasons struct {
 	deleted bool // its deletion was requested, or its source dropped it
 	evicted bool // its content on the node may be removed
-	runtime bool // only the runtime knows it
+	runtime bool // only the runtime knows the pod: no source has it
 }
 
 // end has the times and causes of a pod's termination.
 type end struct {
-	at    time.Time // when it was requested, or the pod ended by itself
+	at    time.Time // when the termination was requested, or the pod ended by itself
 	grace int64     // seconds; 0 until termination is requested
-	by    time.Time // when grace is over; zero until then
-	// done are closed once the containers are proven stopped.
+	by    time.Time // when the grace period ends; zero while grace is 0
+	// done has channels that are closed once the containers are proven to have stopped.
 	done   []chan<- struct{}
 	causes []podlife.Cause
 }
@@ -102,7 +103,7 @@ type known struct {
 	runtime *RuntimePod
 }
 
-// turn is one call of the syncer.
+// turn is one call of the syncer: the stage that it is for, and the argument.
 type turn struct {
 	kind Kind
 	work Work
@@ -115,20 +116,21 @@ type state struct {
 	stage    stage
 	activity activity
 	claim    claim
-	why      reasons // it ends
-	news     bool    // pending is to be told
+	why      reasons // why the pod terminates
+	news     bool    // pending has an update for the syncer
 
 	end     end
-	pending Update // what the syncer is to be told
-	told    known  // what it was told last
+	pending Update // the update for the next call of the syncer
+	told    known  // what was passed to the syncer last
 
 	turn      turn      // the call in flight, or the last one
 	newerThan time.Time // end of the last call that acted on the runtime
-	since     time.Time // activity or birth
-	waitFor   string    // what has to happen before it is no longer held
+	since     time.Time // last change of activity, or the pod's first update
+	waitFor   string    // what the pod waits for while it is held, in words
 }
 
-// newest is the newest spec, told or not; nil if only the runtime knows the pod.
+// newest returns the newest spec, which may still be pending; nil if only the runtime knows the
+// pod.
 func (s *state) newest() *v1.Pod {
 	if s.pending.Pod != nil {
 		return s.pending.Pod
@@ -136,22 +138,22 @@ func (s *state) newest() *v1.Pod {
 	return s.told.pod
 }
 
-// toldOfDeletion reports whether the syncer has had a version of the pod that is to be deleted.
+// toldOfDeletion reports whether the syncer was called with a version of the pod that has a
+// deletion timestamp.
 func (s *state) toldOfDeletion() bool {
 	return s.told.pod != nil && s.told.pod.DeletionTimestamp != nil
 }
 
-// pod is a state and whose it is. The state is guarded by the lock of the
-// workers.
+// pod is a pod's identity with its state. The lock of the workers guards the state.
 type pod struct {
 	uid             types.UID
 	namespace, name string
 	state
 
-	outcome Outcome // of the call in flight, which alone may set it
+	outcome Outcome // result of the call in flight; only handle sets it
 }
 
-// newPod is a pod as its first update names it.
+// newPod returns the pod of the first update u, in its initial state.
 func newPod(uid types.UID, u *Update) *pod {
 	p := &pod{uid: uid, state: state{life: podlife.Life{UID: uid, N: u.Life}}}
 	if u.Pod != nil {
@@ -168,30 +170,30 @@ func (p *pod) fullName() string { return podmeta.FullName(p.namespace, p.name) }
 type event any
 
 type (
-	// updated: there is news of the pod.
+	// updated means that an update of the pod came.
 	updated struct {
 		update Update
-		first  bool // the pod was not seen before
-		idle   bool // with first: the runtime is known to run nothing of it
+		first  bool // this is the first update of the pod
+		idle   bool // with first, that the runtime is known to run no container of the pod
 	}
-	// opened: Run was called.
+	// opened means that Run was called.
 	opened struct{}
-	// named: the pod has its name now.
+	// named means that the pod has its full name now.
 	named struct{}
-	// denied: it waits for its name.
+	// denied means that the pod has to wait for its full name.
 	denied struct{ waitFor string }
-	// begun: its worker begins a call.
+	// begun means that the pod's worker begins a call.
 	begun struct{}
-	// returned: the call has returned.
+	// returned means that the call has returned.
 	returned struct {
 		outcome Outcome
 		err     error
 	}
-	// resynced: somebody wants it looked at.
+	// resynced means that [Manager.Resync] was called for the pod.
 	resynced struct{}
-	// unwanted: it is not among the pods that are wanted.
+	// unwanted means that SyncKnownPods was called without the pod.
 	unwanted struct{}
-	// shut: Run's context has ended.
+	// shut means that Run's context has ended.
 	shut struct{}
 )
 
@@ -199,30 +201,32 @@ type (
 type effect any
 
 type (
-	// deliver has the pod's worker call: there is something pending. Interrupt cancels
+	// deliver makes the pod's worker call the syncer with the pending update. interrupt also cancels
 	// the call in flight.
 	deliver struct{ interrupt bool }
-	// again has it call even if there is nothing pending.
+	// again makes the pod's worker call the syncer, even if no update is pending. interrupt also
+	// cancels the call in flight.
 	again struct{ interrupt bool }
-	// call has the syncer called, as state.turn says.
+	// call makes the worker call the syncer with state.turn.
 	call struct{}
-	// next has the worker go on in that way.
+	// next says what the worker does after a call.
 	next struct{ then then }
-	// notify has done closed.
+	// notify closes the channel done.
 	notify struct{ done chan<- struct{} }
-	// countBegin counts a pod that begins, by its containers.
+	// countBegin makes the metrics count a pod that is synced for the first time, with the number of
+	// its containers.
 	countBegin struct{ containers int }
-	// countStart counts work on an update that begins, by the update's age.
+	// countStart makes the metrics count the time from an update's Start to the call of the syncer.
 	countStart struct{ age time.Duration }
-	// countGone counts a pod that ended without any call.
+	// countGone makes the metrics count a pod that ended without any call of the syncer.
 	countGone struct{}
-	// claimName puts the pod in line for its name, and has it informed when it has it.
+	// claimName tries to give the pod its full name. The event named or denied follows.
 	claimName struct{}
-	// freeName: the pod does not want its name any more.
+	// freeName means that the pod does not need its full name any more.
 	freeName struct{}
-	// over has the Manager's owner told that nothing is left to do for the pod.
+	// over calls Config.Finished: nothing is left to do for the pod.
 	over struct{}
-	// forget drops the pod, and begins anew with next unless it is nil.
+	// forget drops the pod. If next is not nil, the UID begins anew with this update.
 	forget struct{ next *Update }
 )
 
@@ -230,10 +234,10 @@ type (
 type then int
 
 const (
-	atRest   then = iota // it waits for an update
-	resync               // after the interval
-	retry                // after the back-off
-	nextCall             // at once
+	atRest   then = iota // the worker waits for an update
+	resync               // the worker calls again after the resync interval
+	retry                // the worker calls again after the back-off
+	nextCall             // the worker calls again at once
 )
 
 func (t then) String() string { return [...]string{"rest", "resync", "retry", "call again"}[t] }

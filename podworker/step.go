@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// step changes s by an event, and returns what is to be done about it, in that order.
-// open reports whether Run was called. It reads no clock, takes no lock and starts
-// nothing: the same arguments always give the same answer.
+// step applies an event to s and returns the effects that the caller has to execute, in their
+// order. open reports whether Run was called. step reads no clock, takes no lock and starts
+// nothing: the same arguments always give the same result.
 func step(s *state, e event, now time.Time, open bool) []effect {
 	t := transition{state: s, now: now, open: open}
 	switch e := e.(type) {
@@ -39,7 +39,7 @@ func step(s *state, e event, now time.Time, open bool) []effect {
 	return t.effects
 }
 
-// transition is a step being made.
+// transition is one call of step: the state, the arguments and the effects so far.
 type transition struct {
 	*state
 	now     time.Time
@@ -49,7 +49,8 @@ type transition struct {
 
 func (t *transition) emit(e effect) { t.effects = append(t.effects, e) }
 
-// updated may change u, which is its own copy.
+// updated applies an update. It may change u, which is a copy. first reports that this is the pod's
+// first update, and idle that the runtime runs no container of the pod.
 func (t *transition) updated(u *Update, first, idle bool) {
 	if first {
 		t.born(u.Pod, idle)
@@ -88,8 +89,8 @@ func (t *transition) updated(u *Update, first, idle bool) {
 	t.hand(u, became || shortened)
 }
 
-// born begins a pod's life. A pod first seen in a terminal phase, with nothing
-// of it running, begins near the end.
+// born sets the initial state of a new pod. A pod whose first update has a terminal phase and of
+// which no container runs begins in the stage stopped.
 func (t *transition) born(p *v1.Pod, idle bool) {
 	t.since = t.now
 	if p == nil {
@@ -104,9 +105,9 @@ func (t *transition) born(p *v1.Pod, idle bool) {
 	}
 }
 
-// noteEnd records that the pod is to end, and why, and reports whether that is
-// new. Reasons that come later are added: what was killed first can still be
-// evicted or deleted.
+// noteEnd records whether the update ends the pod, and why. became reports that the pod was not
+// ending before. Later reasons are added: a pod that was killed first can still be evicted or
+// deleted.
 func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 	end := u.Type == KillUpdate
 	switch {
@@ -125,9 +126,8 @@ func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 	return true
 }
 
-// collectKill adds an update's options to those of a pod that terminates and
-// reports whether it has less time now. Done is closed even if the pod has nothing to
-// stop.
+// collectKill adds the KillOptions of an update to those of a pod that terminates. shortened
+// reports that the grace period got shorter. Done is closed even if the pod has nothing to stop.
 func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 	var why podlife.Cause
 	if k := u.Kill; k != nil {
@@ -148,7 +148,8 @@ func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 	return t.grant(pod, why)
 }
 
-// grant gives a pod its time to end, and reports whether it has less than before.
+// grant sets the grace period of a pod that terminates. shortened reports that it was longer
+// before.
 func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
 	before := t.end.grace
 	if t.end.grace, shortened = effectiveGrace(before, pod, why); t.end.grace != before {
@@ -157,13 +158,13 @@ func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
 	return shortened
 }
 
-// effectiveGrace returns the seconds a pod has to end, given those it had
-// (0: none yet), and whether that is less than before.
+// effectiveGrace returns the grace period of a pod in seconds, and whether it is shorter than
+// current, the grace period so far. current is 0 if the pod has none yet.
 //
-// The first time is that of [podlife.Grace]; from then on only a time that is given, by a
-// deletion or a cause, shortens it. Anything below 1 counts as 1, the least that lets a
-// process see its signal. A pod of which only the runtime knows has none: its containers
-// carry theirs, and its spec may come later.
+// The first grace period is that of [podlife.Grace]. Afterwards only the grace period of a deletion
+// or of a cause can shorten it. A value below 1 counts as 1, the least that lets a process handle
+// its signal. A pod that only the runtime knows has no grace period: the annotations of its
+// containers have one each, and its spec may come later.
 func effectiveGrace(current int64, pod *v1.Pod, why podlife.Cause) (grace int64, shortened bool) {
 	given := why.Grace != nil || pod != nil && pod.DeletionGracePeriodSeconds != nil
 	switch {
@@ -176,9 +177,9 @@ func effectiveGrace(current int64, pod *v1.Pod, why podlife.Cause) (grace int64,
 	return grace, grace < current
 }
 
-// hand makes an update what the syncer is told next, and has the pod's worker
-// tell it, once the pod may begin. Interrupt cancels the call in flight, which
-// is right only if it works on what is no longer true.
+// hand makes u the pending update and makes the pod's worker call the syncer with it, once the pod
+// may begin. interrupt cancels the call in flight; it is set only if that call works on outdated
+// facts.
 func (t *transition) hand(u *Update, interrupt bool) {
 	coalesced := t.news
 	// The older start counts for the latency: the cause was seen then.
@@ -195,7 +196,7 @@ func (t *transition) hand(u *Update, interrupt bool) {
 	}
 }
 
-// earliest is the earlier of two times that may be zero.
+// earliest returns the earlier of two times. A zero time does not count.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -203,7 +204,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// begin lets a static pod begin, or has it wait where it will be told.
+// begin lets a static pod begin, or requests its full name, for which the pod may have to wait.
 func (t *transition) begin() {
 	if !t.open {
 		return
@@ -229,27 +230,27 @@ func (t *transition) begin() {
 	}
 }
 
-// opened lets a pod begin whose updates came before Run.
+// opened lets a pod begin whose updates came before Run was called.
 func (t *transition) opened() {
 	if t.activity == held {
 		t.begin()
 	}
 }
 
-// named notes that the pod has its name.
+// named records that the pod has its full name, and lets the pod begin.
 func (t *transition) named() {
 	t.claim = owner
 	t.release()
 }
 
-// denied notes for whom the pod waits.
+// denied records what the pod waits for.
 func (t *transition) denied(waitFor string) {
 	if t.activity == held {
 		t.waitFor = waitFor
 	}
 }
 
-// release lets a pod begin that was held.
+// release lets a held pod begin.
 func (t *transition) release() {
 	t.waitFor = ""
 	if t.activity == held {
@@ -257,8 +258,8 @@ func (t *transition) release() {
 	}
 }
 
-// deliver has the pod's worker called for what is pending. From the first time
-// on the pod is no longer held.
+// deliver makes the pod's worker call the syncer with the pending update. After the first call of
+// deliver the pod is no longer held.
 func (t *transition) deliver(interrupt bool) {
 	if t.activity == held {
 		t.activity = handed
@@ -266,7 +267,8 @@ func (t *transition) deliver(interrupt bool) {
 	t.emit(deliver{interrupt})
 }
 
-// begun makes a call of what is pending, or of what the syncer was told last.
+// begun prepares a call of the syncer with the pending update or, without one, with what the syncer
+// was called with last.
 func (t *transition) begun() {
 	if t.stage == finished {
 		return
@@ -288,8 +290,7 @@ func (t *transition) begun() {
 	t.emit(call{})
 }
 
-// countBegin has the metrics count an update, and the pod's containers with its
-// first.
+// countBegin makes the metrics count an update and, with the first call, the pod's containers.
 func (t *transition) countBegin(u *Update) {
 	if !t.activity.began() && u.Pod != nil {
 		t.emit(countBegin{len(u.Pod.Spec.Containers)})
@@ -299,9 +300,8 @@ func (t *transition) countBegin(u *Update) {
 	}
 }
 
-// merge adds an update to what the syncer was told, keeping what it does not
-// bring. The runtime's view is replaced even by nil: an update with a spec is
-// the better source.
+// merge applies an update to what the syncer was called with last. A nil Pod keeps the spec.
+// RuntimePod is replaced even by nil, since an update with a spec is the better source.
 func (k *known) merge(u *Update) {
 	k.runtime = u.RuntimePod
 	if u.Pod != nil {
@@ -309,7 +309,7 @@ func (k *known) merge(u *Update) {
 	}
 }
 
-// prepare makes the turn: what the syncer is called for, and with.
+// prepare fills t.turn, the stage and the argument of the syncer's next call.
 func (t *transition) prepare(why UpdateType) {
 	t.turn = turn{t.stage.kind(), Work{
 		Type: why, Life: t.life, Pod: t.told.pod, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
@@ -328,9 +328,8 @@ func (t *transition) prepare(why UpdateType) {
 	}
 }
 
-// returned notes the end of a call. A call that acted on the runtime, or may
-// have, moves newerThan on, so that the next one does not decide by what was
-// observed before.
+// returned records the end of a call. If the call changed the runtime, or may have, newerThan
+// becomes the current time, so that the next call does not use an older observation.
 func (t *transition) returned(r returned) {
 	if t.activity != calling {
 		return
@@ -347,7 +346,7 @@ func (t *transition) returned(r returned) {
 	t.succeeded(during, r.outcome.Terminal)
 }
 
-// succeeded moves the pod on in its life.
+// succeeded moves the pod to its next stage after a call without an error.
 func (t *transition) succeeded(during Kind, terminal bool) {
 	switch {
 	// What came during the clean-up, such as the request to delete the pod, has to reach
@@ -380,12 +379,11 @@ func (t *transition) succeeded(during Kind, terminal bool) {
 	}
 }
 
-// goOn has the worker go on in some way. Each call that returns leads to one of
-// them.
+// goOn says what the worker does next. Each call that returns leads to exactly one call of goOn.
 func (t *transition) goOn(how then) { t.emit(next{how}) }
 
-// finish closes a pod's life. It stays known, so that late updates are
-// recognised, until it is unwanted.
+// finish moves the pod to the stage finished. The pod stays known until SyncKnownPods drops it, so
+// that late updates are recognised.
 func (t *transition) finish() {
 	t.stage = finished
 	t.pending, t.news = Update{}, false
@@ -395,7 +393,7 @@ func (t *transition) finish() {
 	t.emit(over{})
 }
 
-// forget drops a pod, and begins anew with next unless it is nil.
+// forget drops a pod. If next is not nil, the UID begins anew with this update.
 func (t *transition) forget(next *Update) {
 	t.stage, t.pending, t.news = finished, Update{}, false
 	t.closeDone()
@@ -403,8 +401,8 @@ func (t *transition) forget(next *Update) {
 	t.emit(forget{next})
 }
 
-// freeName gives up the pod's name, or its place in line for it. It does
-// nothing the second time.
+// freeName gives up the pod's full name, or its place in the queue for the name. A second call does
+// nothing.
 func (t *transition) freeName() {
 	if t.claim == inLine || t.claim == owner {
 		t.claim = freed
@@ -412,15 +410,16 @@ func (t *transition) freeName() {
 	}
 }
 
-// resynced has the pod looked at again with what is known of it.
+// resynced makes the pod's worker call the syncer with what it was called with last, or with the
+// pending update.
 func (t *transition) resynced() {
 	if t.stage != finished && t.activity != held {
 		t.emit(again{})
 	}
 }
 
-// unwanted has a pod end that is not wanted any more. What the syncer was never
-// called for is dropped.
+// unwanted ends a pod that is not wanted any more. A pod for which the syncer was never called is
+// dropped.
 func (t *transition) unwanted() {
 	t.why.deleted = true
 	switch {
@@ -433,8 +432,7 @@ func (t *transition) unwanted() {
 	}
 }
 
-// closeDone has every completion channel closed, once. Clearing the list is
-// what makes it once.
+// closeDone closes all Done channels of the pod, and clears the list so that each is closed once.
 func (t *transition) closeDone() {
 	for _, d := range t.end.done {
 		t.emit(notify{d})
@@ -442,8 +440,8 @@ func (t *transition) closeDone() {
 	t.end.done = nil
 }
 
-// refuse has the completion channel closed of an update that ends nothing.
-// Whoever waits for it must not wait forever.
+// refuse closes the Done channel of an update that ends nothing, so that its caller does not wait
+// for ever.
 func (t *transition) refuse(k *KillOptions) {
 	if k != nil && k.Done != nil {
 		t.emit(notify{k.Done})

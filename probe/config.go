@@ -36,10 +36,10 @@ type ContainerEvents interface {
 	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// Store stores small values durably. Read returns fs.ErrNotExist if there is none.
-// Unknown keys are ignored. The methods may be called from any goroutine; writes
-// and deletions of one key are serialized. They may be slow: results wait for a
-// write at most 100 ms.
+// Store stores small values durably. Read returns fs.ErrNotExist if there is no value of the key.
+// The Manager ignores keys that it did not write. The methods may be called from any goroutine;
+// writes and deletions of one key are serialized. They may be slow: results wait for a write at
+// most 100 ms.
 type Store interface {
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
@@ -53,26 +53,26 @@ type GRPC func(ctx context.Context, addr, service string) (check.Outcome, string
 // Config configures a [Manager]. The zero value of every field means the default
 // named beside it.
 type Config struct {
-	Exec Execer // exec probes fail
-	// Answers makes a cheap call to the runtime. It is called when the runtime did
-	// not answer about a command: if it succeeds within a second, the command
-	// hangs, which is a failure; otherwise the runtime hangs, and the probe keeps
-	// its result. Nil: answers about other commands meanwhile decide.
+	Exec Execer // runs the commands of exec probes; if it is nil, they fail
+	// Answers makes a cheap call to the runtime. It is called when the runtime did not answer about
+	// a command: if it succeeds within a second, the command hangs, which is a failure; otherwise
+	// the runtime hangs, and the probe keeps its result. If Answers is nil, the runtime counts as
+	// hung unless it answered about another command meanwhile.
 	Answers  func(ctx context.Context) error
-	GRPC     GRPC          // grpc probes fail
-	Events   EventRecorder // none
-	Journal  Store         // results are not stored
-	OnChange func(Change)  // no call. Called in order for one container, without locks held; it may call the Manager
-	// Published returns the published status of a pod, and whether it is known; the
-	// pod's own. It is called for containers that ran before the Manager: while the
-	// status is not known, a readiness of the journal may be older, and has to be
-	// checked. It is called with a lock held, and must not call the Manager.
+	GRPC     GRPC          // makes the checks of grpc probes; if it is nil, they fail
+	Events   EventRecorder // nil records no events
+	Journal  Store         // stores the results; nil stores none
+	OnChange func(Change)  // called with each new result, in order for one container, without locks held; it may call the Manager; nil means no call
+	// Published returns the published status of a pod, and whether it is known. Default: the pod's
+	// own status. It is called for containers that ran before the Manager: if the status is not
+	// known, the readiness in the journal may be older than the published one, and the container is
+	// checked first. It is called with a lock held, and must not call the Manager.
 	Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
-	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // changes a probe's timing, such as to periods below a second; none
+	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // changes a probe's timing, for example to a period below a second; nil changes none
 
-	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods
-	// that this machine cannot reach by its network. It returns when ctx ends. Nil:
-	// connections are opened.
+	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that this
+	// machine cannot reach by its network. It returns when ctx ends. If Network is nil, the Manager
+	// opens the connections.
 	Network func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 
 	// Parallel limits the running checks; 256. Pods get slots in turn; a pod can
@@ -92,7 +92,7 @@ type Config struct {
 	FastStart bool
 
 	HostIP    string // address of host-network pods without an address in their status; 127.0.0.1
-	UserAgent string // of HTTP probes; kube-probe/1.37
+	UserAgent string // user agent of HTTP probes; kube-probe/1.37
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported

@@ -26,13 +26,13 @@
 //
 // # Restarts of the agent
 //
-// The results of a pod are written to Config.Journal before they are reported, and are read
-// back when the pod is first observed. A running container that is not in the journal, or
-// whose readiness there differs from the pod's status, or that of a pod whose status is not
-// known yet (Config.Published), has Unknown results until its first checks, which are made at
-// once; until then its published readiness should be kept ([Manager.Unsure]). A
-// liveness or startup Failure is not restored: the probe has to fail again. A failing or
-// slow journal delays results by 100 ms at most.
+// The results of a pod are written to Config.Journal before they are reported, and are read back
+// when the pod is first observed. A running container has Unknown results until its first checks,
+// which are made at once, in three cases: it is not in the journal; its readiness in the journal
+// differs from the pod's status; or the pod's status is not known yet (Config.Published). Until
+// then its published readiness should be kept ([Manager.Unsure]). A liveness or startup Failure is
+// not restored: the probe has to fail again. A failing or slow journal delays results by 100 ms at
+// most.
 //
 // # Errors
 //

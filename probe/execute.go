@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// target is the part of a container that a check uses. It is copied under the lock,
-// so that the check needs none.
+// target has the facts of a container that a check uses. They are copied under the lock, so that
+// the check runs without it.
 type target struct {
 	probe *v1.Probe
 	spec  *v1.Container
@@ -28,7 +28,8 @@ type target struct {
 	ip    string
 }
 
-// check makes one attempt, with the current version of the pod.
+// check makes one attempt of the probe p, with the current version of the pod. It does nothing if p
+// was stopped since turn.
 func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outcome, string, error) {
 	m.mu.Lock()
 	if p.turn != turn {
@@ -142,16 +143,15 @@ func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
 type runtime struct {
 	exec    Execer
 	answers func(context.Context) error
-	life    context.Context // of the Manager's Run
+	life    context.Context // context of the Manager's Run
 
 	// mu guards answered, the time of the runtime's last answer about any command.
 	mu       sync.Mutex
 	answered time.Time
 }
 
-// check runs the command of an exec probe. If there is no answer, it decides
-// whether the command hangs, which is a failure of the container, or the runtime,
-// which is not.
+// check runs the command of an exec probe. If there is no answer, check decides whether the command
+// hangs, which is a failure of the container, or the runtime hangs, which is an error.
 func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, error) {
 	if r.exec == nil {
 		return check.Unknown, "", errors.New("this agent does not support exec probes")

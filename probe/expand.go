@@ -6,9 +6,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// expandAll replaces $(NAME) in a command by the literal values in env. References
-// to other sources are not known and are kept; $$ stands for $. An argument that
-// would be too long for a program is not expanded.
+// expandAll returns a command whose references $(NAME) are replaced by the literal values in env.
+// References to variables with other sources are kept, and $$ becomes $. An argument that would be
+// too long for execve(2) after the replacement is kept as it is.
 func expandAll(command []string, env []v1.EnvVar) []string {
 	// The limit is of the whole command: references can make kilobytes into
 	// gigabytes.
@@ -20,15 +20,15 @@ func expandAll(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// The limits of execve(2): MAX_ARG_STRLEN, and a fourth of the usual stack of 8
-// MiB. Bytes.
+// The limits of execve(2) in bytes: MAX_ARG_STRLEN for one argument, and a quarter of the usual
+// stack of 8 MiB for all.
 const (
 	maxArgument = 128 << 10
 	maxCommand  = 2 << 20
 )
 
-// expand replaces the references of one argument; a result of more than limit bytes
-// is not used.
+// expand returns arg with its references replaced, or arg unchanged if the result would be longer
+// than limit bytes.
 func expand(arg string, env []v1.EnvVar, limit int) string {
 	out, _, ok := podmeta.ExpandWithin(arg, limit, func(name string) (string, bool) { return literal(env, name) })
 	if !ok {
@@ -37,7 +37,8 @@ func expand(arg string, env []v1.EnvVar, limit int) string {
 	return out
 }
 
-// literal returns the literal value of a variable; the last one wins.
+// literal returns the value of a variable, and false if it is not set or its value comes from
+// another source. Of several variables with that name the last one counts.
 func literal(env []v1.EnvVar, name string) (string, bool) {
 	// From the end, as a later variable of the same name replaces an earlier one.
 	for i := len(env) - 1; i >= 0; i-- {

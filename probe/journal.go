@@ -14,14 +14,13 @@ import (
 // Limits of the journal.
 const (
 	keyPrefix    = "probe-"
-	journalWait  = 100 * time.Millisecond // longest wait of a result for its write
-	journalBurst = 10                     // writes of one pod at once
-	journalEvery = 10 * time.Second       // one more
+	journalWait  = 100 * time.Millisecond // how long a result waits for its write at most
+	journalBurst = 10                     // writes of one pod without a pause
+	journalEvery = 10 * time.Second       // time after which one more write is allowed
 )
 
-// journal writes the results of pods, in order for each pod, with a budget for
-// each, and never two writes of a pod at a time. Newer values replace values that
-// are not written yet.
+// journal writes the results of pods to the store. The writes of one pod follow one another and are
+// limited by a budget. A newer value replaces a value that is not written yet.
 type journal struct {
 	store Store
 	log   *zap.Logger
@@ -31,7 +30,7 @@ type journal struct {
 	// the store.
 	mu      sync.Mutex
 	entries map[types.UID]*entry
-	failing bool // the last write failed; logged when it changes
+	failing bool // the last write failed; a change is logged
 	closing bool
 	wg      sync.WaitGroup
 	swept   bool
@@ -39,14 +38,14 @@ type journal struct {
 
 // entry is the state of one pod.
 type entry struct {
-	want   []byte        // nil: delete it
+	want   []byte        // the value to write; nil deletes it
 	stored []byte        // the last written value
 	known  bool          // stored is the value in the store
 	busy   bool          // a write is running
-	timer  *time.Timer   // until the budget allows the next write
+	timer  *time.Timer   // fires when the budget allows the next write
 	wrote  chan struct{} // closed after the running or next write
-	// tokens is the budget of writes, up to journalBurst, as of filled: a
-	// container that flaps every second must not wear a disk.
+	// tokens is how many writes the budget allowed at the time filled, at most journalBurst. The
+	// budget protects the disk from a container whose results change every second.
 	tokens float64
 	filled time.Time
 }
@@ -106,8 +105,7 @@ func (j *journal) put(uid types.UID, r record) <-chan struct{} {
 	return j.set(uid, encode(r))
 }
 
-// wait waits for a write, but not for long.
-// A slow disk must not delay the status of a pod.
+// wait waits for a write, at most journalWait: a slow disk must not delay the status of a pod.
 func (j *journal) wait(done <-chan struct{}) {
 	if done == nil {
 		return
@@ -281,8 +279,7 @@ func (j *journal) store1(uid types.UID, value []byte) error {
 	return err
 }
 
-// report logs a failing journal when that begins and when it ends.
-// The caller holds j.mu.
+// report logs when the journal begins to fail and when it works again. The caller holds j.mu.
 func (j *journal) report(err error) {
 	if err != nil {
 		j.met.journalErrors.WithLabelValues("write").Inc()
@@ -296,8 +293,8 @@ func (j *journal) report(err error) {
 	j.failing = err != nil
 }
 
-// sweep deletes the results that earlier processes stored for pods that are not
-// kept. It does so once: later on pods are removed one by one.
+// sweep deletes the results that earlier processes stored for pods for which keep returns false. It
+// does so only in its first call: pods of this process are removed one by one.
 func (j *journal) sweep(keep func(types.UID) bool) {
 	j.mu.Lock()
 	first := !j.swept

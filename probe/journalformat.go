@@ -11,7 +11,7 @@ import (
 // fields does.
 const journalVersion = 1
 
-// record is a pod's results by container ID, as they are journaled.
+// record has a pod's results by container ID, as they are stored in the journal.
 type record map[string]results
 
 // results has a container's results by type; Unknown if there is none.
@@ -24,7 +24,7 @@ type journalFile struct {
 	Containers map[string]map[string]string `json:"containers"`
 }
 
-// encode returns the journal's form of r: the same for equal records.
+// encode returns r as it is stored in the journal. Equal records have equal encodings.
 func encode(r record) []byte {
 	f := journalFile{Version: journalVersion, Containers: map[string]map[string]string{}}
 	for id, res := range r {
@@ -46,8 +46,8 @@ func encode(r record) []byte {
 	return out
 }
 
-// decode reads the output of encode. Any fault is an error for the whole record: a
-// partly correct one would be trusted.
+// decode parses the output of encode. Any mistake makes the whole record invalid, since a record
+// that is partly correct cannot be trusted.
 func decode(b []byte) (record, error) {
 	var f journalFile
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -81,8 +81,8 @@ func decode(b []byte) (record, error) {
 	return out, nil
 }
 
-// parseResult returns the type and the result of those names. Unknown is never
-// written, and is an error.
+// parseResult parses the names of a type and of a result. Unknown is an error, since it is never
+// written.
 func parseResult(name, value string) (Type, Result, error) {
 	for t := range Type(types3) {
 		for _, r := range []Result{Success, Failure} {

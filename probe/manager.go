@@ -33,7 +33,7 @@ type Manager struct {
 	pods map[types.UID]*pod
 	// byID has the current containers by instance ID.
 	byID map[string]*container
-	wg   sync.WaitGroup // of publish
+	wg   sync.WaitGroup // counts goroutines of publish
 }
 
 // New checks cfg and returns a Manager, which Run starts.
@@ -77,11 +77,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Observe updates a pod from the runtime's state; nil means that the state is not
-// known yet. It creates, replaces and ends the pod's probes accordingly. Calls for
-// one pod must be in the order of the observations. What is known of an earlier life
-// of the pod ends with the first call for the next one; after that, calls for the
-// earlier life are ignored. Pod and state are shared afterwards: do not change them.
+// Observe updates a pod from the runtime's state; nil means that the state is not known yet. It
+// creates, replaces and ends the pod's probes accordingly. Calls for one pod must be in the order
+// of the observations. The first call for a new life of the pod (podlife.Life) drops the results of
+// the earlier life. After that, calls for the earlier life are ignored. Pod and state are shared
+// afterwards: do not change them.
 func (m *Manager) Observe(life podlife.Life, p *v1.Pod, obs *observed.Pod) {
 	var restored record
 	// The disk is read before the lock is taken: a slow one delays this pod
@@ -149,8 +149,8 @@ func (m *Manager) EndLivenessAndStartup(life podlife.Life) {
 	}
 }
 
-// Remove ends all probes of a pod and deletes their results, also in the journal.
-// Unknown pods, and those that are in a later life, are ignored.
+// Remove ends all probes of a pod and deletes their results, also in the journal. A call for an
+// unknown pod, or for an earlier life than the pod's current one, is ignored.
 func (m *Manager) Remove(life podlife.Life) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,8 +159,8 @@ func (m *Manager) Remove(life podlife.Life) {
 	}
 }
 
-// Retain removes all pods for which keep returns false, also those that are only in
-// the journal of an earlier process. keep must not call the Manager.
+// Retain removes all pods for which keep returns false, also those that are only in the journal of
+// an earlier process. keep must not call the Manager.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	for uid, ps := range m.pods {
@@ -198,9 +198,9 @@ func (m *Manager) Result(t Type, containerID string) (r Result, known bool) {
 	return c.probes[t].result, true
 }
 
-// Unsure reports whether a container ran before this Manager, and its startup or
-// readiness has not been checked yet: a status keeps the published values, or
-// guesses if they are not known.
+// Unsure reports whether a container ran before this Manager, and its startup or readiness has not
+// been checked yet. The caller should then keep the published values of Started and Ready, or guess
+// them if they are not known.
 func (m *Manager) Unsure(containerID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,6 +243,7 @@ func (m *Manager) Trigger(t Type, containerID string) {
 	}
 }
 
-// Checks returns how many checks run, how many may (Config.Parallel), and how many wait; with exec,
-// of those that run a command (Config.ParallelExec).
+// Checks returns how many checks have a slot, how many slots there are (Config.Parallel), and how
+// many checks wait for one. If exec is true, the three numbers are for the slots of exec checks
+// (Config.ParallelExec).
 func (m *Manager) Checks(exec bool) (running, limit, waiting int) { return m.engine.Load(exec) }

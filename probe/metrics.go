@@ -13,7 +13,7 @@ import (
 // metrics has the kubelet's metrics of probes and a few of our own. Durations include failures.
 // Instances of a container share their series.
 type metrics struct {
-	// total and duration are the kubelet's.
+	// total and duration are metrics of the kubelet.
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 
@@ -25,7 +25,7 @@ type metrics struct {
 
 	// mu guards uses.
 	mu   sync.Mutex
-	uses map[[4]string]int // of a duration series: pods of one name share it
+	uses map[[4]string]int // number of probes with the same duration series, by its labels: pods of one name share it
 }
 
 // newMetrics makes the metrics, and registers them unless reg is nil.
@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // series has the metrics of one probe.
 type series struct {
 	m        *metrics
-	labels   [4]string // of duration
+	labels   [4]string // labels of duration
 	uid      string
 	duration prometheus.Observer
 	counters [len(resultLabels)]prometheus.Counter
@@ -72,8 +72,8 @@ type series struct {
 // series.counters.
 var resultLabels = [...]string{"successful", "failed", "unknown"}
 
-// add creates the series of a probe. The labels are those of the current pod;
-// remove uses the same ones.
+// add creates the series of a probe. The labels come from the current version of the pod; remove
+// uses the same labels.
 func (m *metrics) add(p *prober) *series {
 	pod := p.c.pod.pod
 	s := &series{m: m, labels: [4]string{p.t.String(), p.c.spec.Name, pod.Name, pod.Namespace}, uid: string(pod.UID)}
@@ -84,8 +84,8 @@ func (m *metrics) add(p *prober) *series {
 	return s
 }
 
-// remove deletes a probe's series, and its duration unless a pod of the same
-// name, such as the next one of a StatefulSet, still uses that.
+// remove deletes a probe's series. The series of its duration stays while another pod of the same
+// name, such as the next pod of a StatefulSet, uses it.
 func (m *metrics) remove(s *series) {
 	for _, r := range resultLabels {
 		m.total.DeleteLabelValues(s.labels[0], r, s.labels[1], s.labels[2], s.labels[3], s.uid)

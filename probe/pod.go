@@ -21,17 +21,17 @@ const maxAge = 365 * 24 * time.Hour
 
 // pod is the state of a pod. Manager.mu guards it and its contents.
 type pod struct {
-	// uid and life are constant; the pod may be a newer version after each Observe.
+	// uid and life do not change. Each Observe may replace pod by a newer version.
 	uid        types.UID
 	life       uint32
 	pod        *v1.Pod // as last observed; shared
 	ip         string  // default address of probes
 	containers map[string]*container
-	ending     bool   // liveness and startup are over
-	over       bool   // the phase is terminal
+	ending     bool   // EndLivenessAndStartup was called
+	over       bool   // the pod's phase is terminal
 	seen       bool   // the runtime's state was observed
 	restored   record // the journal's record, until the first observation
-	queue      []news // to be published
+	queue      []news // results to be published
 	publishing bool
 }
 
@@ -40,7 +40,7 @@ type container struct {
 	pod *pod
 	// spec belongs to the pod version that was observed last.
 	spec    *v1.Container // shared
-	id      string        // "" if there is none
+	id      string        // ID of the current instance; "" if there is none
 	running bool
 	// started is the start time by the monotonic clock.
 	started time.Time
@@ -61,9 +61,9 @@ type prober struct {
 	// was too slow.
 	result Result // the reported result
 	latest Result // the result that will be reported next
-	held   bool   // stopped until there is a new container
-	fresh  bool   // result unknown: check at once
-	blind  bool   // only errors for a long time
+	held   bool   // the probe is stopped until there is a new container
+	fresh  bool   // the result is unknown: the probe is checked at once
+	blind  bool   // all checks have ended with errors for a long time; see lookedAt
 
 	running *check.Scheduled // nil unless it is scheduled
 	// turn is increased whenever the probe is stopped: results of an earlier turn
@@ -137,7 +137,7 @@ func (m *Manager) spec(c *container, t Type) {
 	}
 }
 
-// look applies the runtime's observed state.
+// look applies an observation of the runtime to the pod and its containers.
 func (m *Manager) look(ps *pod, obs *observed.Pod) {
 	ps.ip = m.address(ps.pod, obs)
 	for name, c := range ps.containers {
@@ -161,8 +161,8 @@ func (m *Manager) look(ps *pod, obs *observed.Pod) {
 	ps.seen, ps.restored = true, nil
 }
 
-// address returns the default address of a pod's probes: its own first address, or that of the
-// node.
+// address returns the default address of a pod's probes: the pod's first address or, for a pod in
+// the host's network, the node's.
 func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 	// The runtime's answer is newer than the status, which may not have an address yet.
 	if ips := obs.IPs(); len(ips) > 0 {
@@ -183,7 +183,7 @@ func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 	}
 }
 
-// replace sets the instance of c; "" for none.
+// replace sets the ID of the instance of c; "" means that there is none.
 func (m *Manager) replace(c *container, id string) {
 	// The ID may belong to another container by now, as after a rename in the spec.
 	if c.id != "" && m.byID[c.id] == c {
@@ -234,7 +234,7 @@ func (m *Manager) state(c *container, o *observed.Container) {
 	}
 }
 
-// begin applies a running instance, with its earlier results.
+// begin applies the observation o of a running instance, with its results from the journal.
 func (m *Manager) begin(c *container, o *observed.Container) {
 	c.running, c.started = true, time.Now()
 	before := c.before
@@ -278,8 +278,8 @@ func statusStarted(p *v1.Pod, c *container) bool {
 	return st != nil && st.Started != nil && *st.Started
 }
 
-// mayDiffer reports whether the published readiness of this instance may differ. A
-// status in which it does not run has no readiness.
+// mayDiffer reports whether the published readiness of the instance of c may differ from ready. A
+// status in which the instance does not run has no readiness.
 func (m *Manager) mayDiffer(c *container, ready bool) bool {
 	published, known := m.cfg.Published(c.pod.pod)
 	if !known {

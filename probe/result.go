@@ -59,7 +59,7 @@ func (t Type) initial() Result {
 	}
 }
 
-// holds reports whether a probe stops after that result.
+// holds reports whether a probe of the type t stops after the result r.
 func (t Type) holds(r Result) bool {
 	// A startup probe has one result for each container; after a liveness failure
 	// the container is restarted.

@@ -21,8 +21,10 @@ import (
 // m.mu, so that subscribers see the statuses of a pod in the order in which they
 // were accepted.
 
-// accept makes r, whose status the manager owns, the pod's report, and reports whether it is
-// news. A pod that is finished stays so. The caller holds m.mu.
+// accept makes r the pod's current report, and returns whether the status differs from the previous
+// one. The Manager owns r.Status from then on. finished reports that nothing of the pod is left on
+// the node; a finished pod stays finished, except if a static pod comes back. The caller holds
+// m.mu.
 func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 	e, next := m.entries[pod.UID], &r.Status
 	// What the disk has of an earlier life says nothing about this one.
@@ -87,9 +89,10 @@ func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 	return true
 }
 
-// correct brings next into the form in which statuses are kept and compared. past are those
-// before it, the last one at the end. The order matters: the phase may be reverted, then
-// readiness follows the phase, then the times follow the conditions.
+// correct changes next, the new status, to the form in which statuses are stored and compared. past
+// has the earlier statuses, the latest at the end. The order of the steps matters: first an
+// impossible phase is reverted, then readiness is set by the phase, then times are set by the
+// conditions.
 func (m *Manager) correct(pod *v1.Pod, past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	for _, change := range keepLegal(pod, past[len(past)-1], next) {
 		m.met.illegal.Inc()
@@ -102,8 +105,7 @@ func (m *Manager) correct(pod *v1.Pod, past []*v1.PodStatus, next *v1.PodStatus,
 	normalize(pod, next)
 }
 
-// find returns the condition of that type in list, nil if there is none. The
-// pointer is into the list.
+// find returns a pointer to the condition of that type in list, or nil if there is none.
 func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
 	if i := slices.IndexFunc(list, func(c v1.PodCondition) bool { return c.Type == typ }); i >= 0 {
 		return &list[i]
@@ -111,8 +113,7 @@ func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// isTrue reports whether a condition is there and true; absent and unknown ones are
-// not.
+// isTrue reports whether a status has the condition with the status True.
 func isTrue(st *v1.PodStatus, typ v1.PodConditionType) bool {
 	c := find(st.Conditions, typ)
 	return c != nil && c.Status == v1.ConditionTrue
@@ -160,7 +161,8 @@ func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
 	return illegal
 }
 
-// indexOf finds a container's status, most often in the place where it was.
+// indexOf returns the index of the status of the container name in list, or -1. It tries the index
+// guess first.
 func indexOf(list []v1.ContainerStatus, guess int, name string) int {
 	if guess < len(list) && list[guess].Name == name {
 		return guess
@@ -168,9 +170,9 @@ func indexOf(list []v1.ContainerStatus, guess int, name string) int {
 	return slices.IndexFunc(list, func(s v1.ContainerStatus) bool { return s.Name == name })
 }
 
-// keepTimes keeps the start time, and the transition times of the node's
-// conditions whose status has not changed. Of several statuses in the past the first that
-// has a time gives it. Conditions of other writers keep the times they came with.
+// keepTimes keeps the start time, and the transition times of the node's conditions whose status
+// has not changed. A time comes from the first status of past that has it. Conditions of other
+// writers keep the times that they have in next.
 func keepTimes(past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	started := false
 	for _, old := range past {
@@ -199,8 +201,9 @@ func keepTimes(past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	}
 }
 
-// transition returns since when a condition has its status, zero if that is new, and whether
-// the condition was there before. guess is its place.
+// transition returns the time since which c has had its current status by the past statuses; zero
+// if the status is new. known reports that a past status has a condition of that type. guess is the
+// index at which to look first.
 func transition(past []*v1.PodStatus, guess int, c *v1.PodCondition) (at metav1.Time, known bool) {
 	for _, old := range past {
 		var was *v1.PodCondition
@@ -241,9 +244,8 @@ func (m *Manager) countTerminated(old, next *v1.PodStatus) {
 	}
 }
 
-// sameContainer compares container IDs, with or without the runtime's scheme.
-// Probes know the bare ID of the CRI, statuses have "containerd://ID". An empty ID
-// is that of no container.
+// sameContainer compares container IDs, with or without the runtime's scheme. Probes know the bare
+// ID of the CRI, statuses have "containerd://ID". An empty ID equals no ID.
 func sameContainer(a, b string) bool {
 	bare := func(s string) string {
 		if _, id, ok := strings.Cut(s, "://"); ok {

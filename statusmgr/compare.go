@@ -9,8 +9,8 @@ import (
 
 // The comparison that decides whether a status is published.
 
-// ours are the conditions that the node writes, alone or with others. All
-// other conditions have writers that publish them themselves.
+// ours has the types of the conditions that the node writes, alone or with other writers. Other
+// writers publish all other conditions.
 var ours = [...]v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
 	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting, v1.DisruptionTarget,

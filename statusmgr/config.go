@@ -36,9 +36,9 @@ type Config struct {
 	Store Store
 
 	Parallel   int           // writes to the sink at a time; 8
-	Timeout    time.Duration // of one write; 30s
-	Backoff    time.Duration // after a first failed write, doubled by each further one; 1s
-	MaxBackoff time.Duration // its limit; 1m
+	Timeout    time.Duration // limit of one write; 30s
+	Backoff    time.Duration // delay after a first failed write, doubled by each further one; 1s
+	MaxBackoff time.Duration // longest delay after failed writes; 1m
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported

@@ -13,14 +13,14 @@
 //	go m.Run(ctx)
 //	changed := m.Set(pod, status)
 //
-// Set is for a pod that others see as the object that it is. [Manager.Show] takes a
-// [Report], which says with the status which object shows the pod, how certain that is,
-// and whether containers may run: nobody is asked about a pod during a write.
-// [Manager.Republish] gives another object.
+// Set is for a pod whose status is published under its own object. [Manager.Show] takes a [Report],
+// which has the status, the object under which it is published, how certain that object is, and
+// whether containers may run. So a write needs no further question about the pod.
+// [Manager.Republish] sets another object.
 //
-// It is for pods: statuses are v1.PodStatus, keyed by a pod's UID, and the transitions
-// that it refuses are those of pods. To publish the state of anything else, take
-// package serial (podworker/serial) with a handler that writes.
+// The package is for pods: statuses are v1.PodStatus, the keys are UIDs of pods, and it refuses
+// impossible transitions of pods. To publish the state of anything else, use package serial
+// (podworker/serial) with a handler that writes.
 //
 // The only dependency is a sink, and it is needed only to publish. [FileSink] writes a
 // file for each pod, [MemorySink] keeps statuses in memory; the example of [Sink] shows
@@ -28,10 +28,10 @@
 //
 // # States
 //
-// The publication of each pod is a state machine without clock, lock or
-// goroutine (state.go, step.go). The Manager delivers its events and
-// carries out its effects. The histories in testdata show the effects of each
-// sequence of events; TestHistories plays them, and with -update rewrites them.
+// The publication of each pod is a state machine without clock, lock or goroutine (state.go,
+// step.go). The Manager gives it the events and executes the effects. The histories in testdata
+// show the effects of each sequence of events; TestHistories plays them, and with -update rewrites
+// them.
 //
 // # Order
 //
@@ -62,13 +62,13 @@
 // when Run ends. A status is stored once per change, however often its write fails, and
 // removed once it is published.
 //
-// After a restart, a stored final status is published even if Set is not called for its
-// pod, if nothing of the pod ran when it was stored. That of a static pod, which may have
-// begun again since, waits for Set. Any other stored status may be older than the published one, if the store failed to
-// remove it: it is used only once the pod is Set, and discarded if the API object has a
-// newer status ([Manager.Adopt]). If the sink is a [Loader], the first status of a pod
-// after a restart is compared with the published one: start times, transition times,
-// restart counts and terminated containers are preserved, and an equal status is not
+// After a restart, a stored final status is published even if Set is not called for its pod,
+// provided that nothing of the pod ran when the status was stored. The final status of a static pod
+// waits for Set, since the pod may have begun again. Any other stored status may be older than the
+// published one, if the store failed to remove it: it is used only once the pod is Set, and
+// discarded if the API object has a newer status ([Manager.Adopt]). If the sink is a [Loader], the
+// first status of a pod after a restart is compared with the published one: start times, transition
+// times, restart counts and terminated containers are preserved, and an equal status is not
 // written. A failing store delays nothing.
 //
 // Tier: beta.

@@ -24,11 +24,11 @@ type FileSinkConfig struct {
 	// Sync makes each write durable over a power failure. Without it only a crash of the
 	// process is safe.
 	Sync bool
-	// OnCorrupt is called for each damaged file with the path to which it was renamed,
-	// "" if that failed. Nil ignores it.
+	// OnCorrupt is called for each damaged file. setAside is the path to which the file was renamed,
+	// "" if that failed. Nil means no call.
 	OnCorrupt func(file, setAside string, err error)
 
-	// files is the operating system; tests put another in its place.
+	// files makes the calls of the operating system; tests replace it.
 	files durable.Disk
 }
 
@@ -42,19 +42,17 @@ type FileSinkConfig struct {
 //	}
 //	m, err := statusmgr.New(statusmgr.Config{Sink: sink})
 //
-// The files are DIR/<namespace>_<name>_<uid>.json, readable for owner and
-// group. A file whose content would stay is not touched. After a restart
-// [FileSink.Load] gives back what was published; [FileSink.Prune] removes the files of
-// pods that are gone.
+// The files are DIR/<namespace>_<name>_<uid>.json, readable for owner and group. A file whose
+// content would not change is not written. After a restart [FileSink.Load] returns the published
+// statuses, and [FileSink.Prune] removes the files of pods that do not exist any more.
 //
 // # Faults
 //
-// A file is written beside the old one and renamed over it: a reader, and a
-// crash of the process, see the old status or the new one. With FileSinkConfig.Sync
-// that holds for a failure of the power as well. A full disk is an error, and
-// the old file stays. A damaged file is renamed to <file>.corrupt-N, told
-// through FileSinkConfig.OnCorrupt, and counts as not there. What a crash left
-// half-written is removed at the first use.
+// A file is written beside the old one and renamed over it: a reader, and a crash of the process,
+// see the old status or the new one. With FileSinkConfig.Sync this is true after a power failure as
+// well. If the disk is full, the write fails and the old file stays. A damaged file is renamed to
+// <file>.corrupt-N, reported to FileSinkConfig.OnCorrupt, and counts as missing. Half-written files
+// that a crash left are removed at the first use.
 //
 // Its methods may be called from any goroutine.
 type FileSink struct {
@@ -67,7 +65,7 @@ type FileSink struct {
 	opened bool
 }
 
-// NewFileSink checks cfg and returns a Sink. Nothing is made before its first use.
+// NewFileSink checks cfg and returns a Sink. It makes no directory or file before its first use.
 func NewFileSink(cfg FileSinkConfig) (*FileSink, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("filesink: FileSinkConfig.Dir is required")
@@ -78,9 +76,9 @@ func NewFileSink(cfg FileSinkConfig) (*FileSink, error) {
 	return &FileSink{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: cfg.files, Sync: cfg.Sync}}, nil
 }
 
-// open makes the directory, and removes what a crash left half-written. It is done
-// at the first use, so that a disk that is not there yet fails a write, which is
-// tried again, and not the start. Called with s.mu held.
+// open makes the directory, and removes half-written files that a crash left. It is called at the
+// first use and not at the start: if the disk is not mounted yet, only a write fails, which is
+// repeated. Called with s.mu held.
 func (s *FileSink) open() error {
 	if s.opened {
 		return nil
@@ -92,7 +90,7 @@ func (s *FileSink) open() error {
 	return nil
 }
 
-// Update writes the pod's file, unless it says the same already.
+// Update writes the pod's file, unless the file has the same content already.
 func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	content, err := encode(pod, status)
 	if err != nil {
@@ -115,7 +113,7 @@ func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus)
 	return nil
 }
 
-// Delete removes the pod's file; one that is not there is no error.
+// Delete removes the pod's file. A missing file is no error.
 func (s *FileSink) Delete(ctx context.Context, pod *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +123,7 @@ func (s *FileSink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.remove(fileName(pod))
 }
 
-// remove is called with s.mu held.
+// remove removes the file name in the directory. Called with s.mu held.
 func (s *FileSink) remove(name string) error {
 	if err := s.dir.Remove(name); err != nil {
 		return fmt.Errorf("filesink: %w", err)
@@ -133,7 +131,7 @@ func (s *FileSink) remove(name string) error {
 	return nil
 }
 
-// Load reads every status back. Damaged files are set aside.
+// Load returns the statuses in all files. Damaged files are renamed; see [FileSink].
 func (s *FileSink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +204,7 @@ func (s *FileSink) Prune(keep map[types.UID]bool) error {
 	return errors.Join(errs...)
 }
 
-// encode makes the content of a pod's file.
+// encode returns the content of a pod's file.
 func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
 	// Of the metadata only what identifies the pod and its age is written:
 	// annotations may be large, and may hold secrets.
@@ -221,9 +219,9 @@ func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
 	return append(content, '\n'), err
 }
 
-// decode reads a file's content, which has to be of the pod that the file is named
-// for. A file that was copied or renamed by hand would otherwise count as the
-// status of another pod.
+// decode parses a file's content. It returns an error if the content is of another pod than the
+// file's name says: otherwise a file that was copied or renamed by hand would count as the status
+// of another pod.
 func decode(name string, content []byte) (*v1.Pod, error) {
 	var pod v1.Pod
 	if err := json.Unmarshal(content, &pod); err != nil {
@@ -235,5 +233,5 @@ func decode(name string, content []byte) (*v1.Pod, error) {
 	return &pod, nil
 }
 
-// ErrCorruptFile is in the tree of the error that FileSinkConfig.OnCorrupt gets.
+// ErrCorruptFile is wrapped by the errors that FileSinkConfig.OnCorrupt gets.
 var ErrCorruptFile = errors.New("status file is damaged")

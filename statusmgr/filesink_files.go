@@ -14,24 +14,23 @@ import (
 
 const suffix = ".json"
 
-// Parts of a file's name are cut to these lengths, in bytes, so that a name
-// with its suffixes fits into the 255 that file systems allow.
+// Parts of a file's name are cut to these lengths in bytes, so that the name with its suffixes has
+// at most the 255 bytes that file systems allow.
 const (
 	maxNamespace = 63
 	maxName      = 110
 	maxUID       = 50
 )
 
-// fileName is the name of a pod's file. No two pods share one. The namespace and
-// the name are cut independently of the UID, so that the UID can be taken out
-// again.
+// fileName returns the name of a pod's file, which is different for each pod. Namespace and name
+// are cut independently of the UID, so that the UID can be read from the file's name.
 func fileName(pod *v1.Pod) string {
 	return safe(pod.Namespace, maxNamespace) + "_" + safe(pod.Name, maxName) + "_" + safe(string(pod.UID), maxUID) + suffix
 }
 
-// safe makes s a part of a file name: letters, digits, '-' and '.' stay,
-// except for a '.' in front, and all else is written as %XX. What is longer
-// than limit is cut, and marked with '~' and a hash.
+// safe converts s to a part of a file name. Letters, digits, '-' and '.' stay, except a '.' at the
+// beginning; all other bytes become %XX. A result longer than limit is cut, and ends with '~' and a
+// hash.
 func safe(s string, limit int) string {
 	var b strings.Builder
 	for i := range len(s) {

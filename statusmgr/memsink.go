@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MemoryWrite is a call that succeeded.
+// MemoryWrite is a successful call of Update or Delete.
 type MemoryWrite struct {
 	At      time.Time
 	Pod     *v1.Pod // with the status as published; shared, not to be changed
@@ -27,8 +27,8 @@ type MemoryWrite struct {
 //	writes, err := sink.Wait(ctx, 3) // the first three writes
 //	pod, ok := sink.Get("uid")
 //
-// It fails and delays on demand: [MemorySink.FailWith], [MemorySink.DelayBy]. It survives
-// nothing; in a test, the same sink in a second manager is a restart.
+// It fails and delays on demand: [MemorySink.FailWith], [MemorySink.DelayBy]. Its content ends with
+// the process. A test simulates a restart by giving the same sink to a second manager.
 //
 // Its methods may be called from any goroutine.
 type MemorySink struct {
@@ -37,35 +37,35 @@ type MemorySink struct {
 	mu      sync.Mutex
 	pods    map[types.UID]*v1.Pod
 	history []MemoryWrite
-	total   int // of writes ever
+	total   int // number of writes since the start
 	failed  int
-	news    chan struct{} // closed at the next write; nil, if nobody waits for it
+	news    chan struct{} // closed at the next write; nil if no call of Wait waits
 	fail    func(*v1.Pod) error
 	delay   func(*v1.Pod) time.Duration
 }
 
-// NewMemorySink returns an empty Sink that remembers so many writes; the oldest are
-// forgotten.
+// NewMemorySink returns an empty Sink that remembers the last history writes.
 func NewMemorySink(history int) *MemorySink {
 	return &MemorySink{limit: max(history, 0), pods: map[types.UID]*v1.Pod{}}
 }
 
-// FailWith asks fn, before each call, whether it fails; nil: none does.
+// FailWith sets a function that is called before each call of the sink. If it returns an error, the
+// call fails with it. With nil no call fails.
 func (s *MemorySink) FailWith(fn func(*v1.Pod) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fn
 }
 
-// DelayBy asks fn, before each call, how long it takes; nil: no time. A call
-// whose context ends first fails.
+// DelayBy sets a function that returns how long each call of the sink takes. With nil a call takes
+// no time. A call whose context ends first fails.
 func (s *MemorySink) DelayBy(fn func(*v1.Pod) time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delay = fn
 }
 
-// Update keeps a pod's status.
+// Update stores a pod's status.
 func (s *MemorySink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	p := &v1.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Status: *status.DeepCopy()}
 	return s.call(ctx, pod, MemoryWrite{Pod: p})
@@ -76,8 +76,8 @@ func (s *MemorySink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.call(ctx, pod, MemoryWrite{Pod: pod.DeepCopy(), Deleted: true})
 }
 
-// call is one call of the sink: delay, failure, then the effect. It holds no lock
-// while it waits, so that calls for different pods overlap as they do with a
+// call makes one call of the sink: it waits for the delay, fails if FailWith says so, and then
+// applies w. It holds no lock while it waits, so that calls for different pods overlap as with a
 // server.
 func (s *MemorySink) call(ctx context.Context, pod *v1.Pod, w MemoryWrite) error {
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *MemorySink) call(ctx context.Context, pod *v1.Pod, w MemoryWrite) error
 	return nil
 }
 
-// Get returns a pod with its status. It is the caller's own.
+// Get returns a copy of a pod with its status.
 func (s *MemorySink) Get(uid types.UID) (*v1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *MemorySink) Get(uid types.UID) (*v1.Pod, bool) {
 	return p.DeepCopy(), ok
 }
 
-// List returns every pod, by namespace and name. They are the caller's own.
+// List returns copies of all pods, sorted by namespace and name.
 func (s *MemorySink) List() []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *MemorySink) List() []*v1.Pod {
 	return out
 }
 
-// Load returns every status, as for a manager that was restarted.
+// Load returns every status. A manager calls it after a restart.
 func (s *MemorySink) Load(context.Context) (map[types.UID]v1.PodStatus, error) {
 	out := map[types.UID]v1.PodStatus{}
 	for _, p := range s.List() {
@@ -166,8 +166,8 @@ func (s *MemorySink) Counts() (succeeded, failed int) {
 	return s.total, s.failed
 }
 
-// Wait returns the remembered writes once there have been n in all, or ctx's
-// error.
+// Wait waits until there have been n writes since the start, or until ctx ends. It returns the
+// remembered writes, and ctx's error if ctx ended first.
 func (s *MemorySink) Wait(ctx context.Context, n int) ([]MemoryWrite, error) {
 	for {
 		s.mu.Lock()

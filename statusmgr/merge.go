@@ -9,9 +9,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// merge returns the status to publish where others write to it too: ours, with
-// the fields of other writers as in api, the published status. couldHaveRunning
-// means that containers of the pod may still run.
+// merge returns the status to publish if other programs write to it too: the node's status ours,
+// with the fields of other writers from api, the published status. couldHaveRunning reports that
+// containers of the pod may still run.
 //
 //   - Conditions that the node does not write, and the fields about resource
 //     claims, are the API's. [v1.DisruptionTarget] has several writers: the node's is
@@ -21,7 +21,7 @@ import (
 //   - A pod whose phase is terminal is not ready, since its last container
 //     terminated.
 //
-// It is a pure function. Its result shares memory with both.
+// It is a pure function. Its result shares memory with api and ours.
 func merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
 	out := ours
 	// A controller that sees a terminal phase starts the next pod: with a container
@@ -40,8 +40,9 @@ func merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
 	return out
 }
 
-// mergeConditions takes the node's from ours and the others' from api, as far
-// as possible in the order of ours.
+// mergeConditions returns the node's conditions from the list ours and the conditions of other
+// writers from the list api, as far as possible in the order of ours. disrupted reports that the
+// node's DisruptionTarget is taken.
 func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondition {
 	out := make([]v1.PodCondition, 0, len(api)+len(ours))
 	for _, c := range ours {
@@ -74,8 +75,8 @@ func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondit
 	return out
 }
 
-// endReadiness makes a pod that is over unready. The transition is dated by the
-// last container's end, which is when traffic should have stopped.
+// endReadiness makes a pod that has ended not ready. The transition time is the end of the last
+// container, when traffic should have stopped.
 func endReadiness(st *v1.PodStatus) {
 	reason := "PodCompleted"
 	if st.Phase == v1.PodFailed {
@@ -94,8 +95,7 @@ func endReadiness(st *v1.PodStatus) {
 	}
 }
 
-// lastEnd returns the time when the last container terminated; zero if that is
-// not known.
+// lastEnd returns the time when the last container terminated; zero if it is not known.
 func lastEnd(st *v1.PodStatus) (last time.Time) {
 	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {

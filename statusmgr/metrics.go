@@ -16,7 +16,7 @@ type metrics struct {
 	illegal    prometheus.Counter
 }
 
-// newMetrics makes the metrics and registers them with reg; nil is nowhere.
+// newMetrics makes the metrics and registers them with reg, unless it is nil.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -36,8 +36,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.terminated), promshare.Register(reg, m.sync), promshare.Register(reg, m.illegal))
 }
 
-// exitLabel keeps the label's values few: a process has 256 exit codes, a
-// runtime may say anything.
+// exitLabel returns the label of an exit code. It limits the number of label values: a process has
+// 256 exit codes, but a runtime may report any number.
 func exitLabel(code int32) string {
 	if code < 0 || code > 255 {
 		return "other"
@@ -45,7 +45,8 @@ func exitLabel(code int32) string {
 	return strconv.Itoa(int(code))
 }
 
-// reasonLabel keeps the label's values few: a runtime may say anything.
+// reasonLabel returns the label of a reason. It limits the number of label values, since a runtime
+// may report any reason.
 func reasonLabel(reason string) string {
 	switch reason {
 	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "StartError", "ContainerStatusUnknown":

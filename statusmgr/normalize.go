@@ -11,14 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// messageBudget is the limit of the termination messages of a pod together, in
-// bytes (the API's documentation of terminationMessagePolicy: 12 KiB).
+// messageBudget is the limit of all termination messages of a pod together, in bytes (the API's
+// documentation of terminationMessagePolicy: 12 KiB).
 const messageBudget = 12 << 10
 
-// normalize brings st into one form, so that equal statuses compare as equal:
-// times in whole seconds as the API keeps them, lists in order, messages within
-// their budget. It writes to st and its lists alone; values that they point to
-// may be shared, and are replaced instead.
+// normalize changes st so that equal statuses compare as equal: times are cut to whole seconds as
+// in the API, lists are sorted, and messages are cut to their budget. It writes only to st and its
+// lists. Values behind pointers may be shared and are replaced.
 func normalize(pod *v1.Pod, st *v1.PodStatus) {
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
 	// Each container has the same share, also if others need none: the result does
@@ -48,8 +47,8 @@ func normalize(pod *v1.Pod, st *v1.PodStatus) {
 	sortBySpec(pod.Spec.InitContainers, st.InitContainerStatuses)
 }
 
-// second cuts off what the API does not keep. Zero stays zero, which means that the
-// time is not known.
+// second cuts a time to whole seconds, as the API stores it. A zero time, which means not known,
+// stays zero.
 func second(t metav1.Time) metav1.Time {
 	if t.IsZero() {
 		return t
@@ -57,8 +56,8 @@ func second(t metav1.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// normalizeState replaces the values behind pointers instead of changing them: the
-// status before may share them.
+// normalizeState normalizes the state of a container. It replaces the values behind pointers, since
+// the previous status may share them. budget is the limit of the termination message in bytes.
 func normalizeState(s *v1.ContainerState, budget int) {
 	if r := s.Running; r != nil && r.StartedAt.Nanosecond() != 0 {
 		s.Running = &v1.ContainerStateRunning{StartedAt: second(r.StartedAt)}
@@ -70,7 +69,7 @@ func normalizeState(s *v1.ContainerState, budget int) {
 	}
 }
 
-// sortedByName saves the sort, which most calls do not need.
+// sortedByName reports whether list is sorted by name already, as in most calls.
 func sortedByName(list []v1.ContainerStatus) bool {
 	for i := 1; i < len(list); i++ {
 		if list[i-1].Name > list[i].Name {
@@ -80,8 +79,8 @@ func sortedByName(list []v1.ContainerStatus) bool {
 	return true
 }
 
-// sortBySpec sorts the statuses of init containers by the order in which they
-// run.
+// sortBySpec sorts the statuses of init containers by the order of the spec, in which the
+// containers run.
 func sortBySpec(specs []v1.Container, list []v1.ContainerStatus) {
 	sorted := true
 	for i := range list {

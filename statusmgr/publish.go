@@ -31,30 +31,30 @@ func (m *Manager) newEntry(uid types.UID) *entry {
 	return e
 }
 
-// facts derives state.final and state.deletion. The caller holds m.mu. A mirror is
-// deleted by whoever made it, with its static pod.
+// facts returns the values of state.final and state.deletion. A mirror pod is never deleted here:
+// the component that created it deletes it with its static pod. The caller holds m.mu.
 func (e *entry) facts() (final, deletion bool) {
 	terminal := podmeta.IsTerminal(e.status.Phase)
 	return e.finished || terminal, e.finished && terminal && e.pod.DeletionTimestamp != nil && !podmeta.IsMirror(e.pod)
 }
 
-// refresh has e take a step if a new pod or status matters to its publication
-// though there is no new version. The caller holds m.mu.
+// refresh applies the event onRefresh to e if a new pod object or an equal status changes final,
+// deletion or unsure. The caller holds m.mu.
 func (m *Manager) refresh(e *entry) {
 	if final, deletion := e.facts(); final != e.final || deletion != e.deletion || e.unsure {
 		m.advance(e, input{event: onRefresh, final: final, deletion: deletion})
 	}
 }
 
-// advance has e take a step and carries out its effects. The caller holds m.mu.
+// advance applies an event to e and executes the effects. The caller holds m.mu.
 func (m *Manager) advance(e *entry, in input) {
 	if do := e.step(in, m.delays); do != (effects{}) {
 		m.carryOut(e, do)
 	}
 }
 
-// carryOut does what concerns the timer, the store and the queue. Nothing is
-// armed or queued once Run is about to return. The caller holds m.mu.
+// carryOut executes the effects on the timer, the store and the queue. Once Run's context has
+// ended, it arms no timer and queues nothing. The caller holds m.mu.
 func (m *Manager) carryOut(e *entry, do effects) {
 	if do.disarm && e.retry != nil {
 		e.retry.Stop()
@@ -72,8 +72,8 @@ func (m *Manager) carryOut(e *entry, do effects) {
 	}
 }
 
-// arm starts e's retry timer. The caller holds m.mu. Stop of a timer may come when
-// the callback waits for the lock already, which is why the timer compares itself.
+// arm starts e's retry timer. The caller holds m.mu. A stopped timer's callback may already wait
+// for the lock, so the callback checks that e.retry is still its timer.
 func (m *Manager) arm(e *entry, delay time.Duration) {
 	var t *time.Timer
 	t = time.AfterFunc(delay, func() {
@@ -87,8 +87,7 @@ func (m *Manager) arm(e *entry, delay time.Duration) {
 	e.retry = t
 }
 
-// dispatch begins as many writes as there are free slots. The caller holds
-// m.mu.
+// dispatch begins writes of queued pods while there are free slots. The caller holds m.mu.
 func (m *Manager) dispatch() {
 	for m.queue.free > 0 && m.ctx.Err() == nil {
 		e, c := m.queue.next()
@@ -107,8 +106,8 @@ func (m *Manager) dispatch() {
 	}
 }
 
-// publish makes the calls of the sink for one pod. It runs on a goroutine of its
-// own, of which there are as many as Config.Parallel at most, and Run waits for it.
+// publish makes the calls of the sink for one pod. It runs in its own goroutine, for which Run
+// waits. There are at most Config.Parallel of them.
 func (m *Manager) publish(w *write) {
 	defer m.wg.Done()
 	// A final status is on disk before anybody hears of it: after a crash it is
@@ -127,8 +126,8 @@ func (m *Manager) publish(w *write) {
 	m.calls(w)
 }
 
-// handle takes the result of a call for w, and reports whether the deletion has
-// to follow. Otherwise the write has ended.
+// handle applies the result of a call for w. remove reports that the deletion has to follow;
+// otherwise the write has ended.
 func (m *Manager) handle(w *write, r result) (remove bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,8 +146,7 @@ func (m *Manager) handle(w *write, r result) (remove bool) {
 	return false
 }
 
-// end frees the slot of w, which failed if err is not nil. The caller holds
-// m.mu.
+// end frees the slot of w. err is the failure of w, or nil. The caller holds m.mu.
 func (m *Manager) end(w *write, do effects, err error) {
 	e := w.e
 	m.queue.end(e, w.class) // first, so that e may begin again
@@ -166,8 +164,8 @@ func (m *Manager) end(w *write, do effects, err error) {
 	m.dispatch()
 }
 
-// Writes returns how many statuses are being written to the sink, how many may be
-// (Config.Parallel), and how many pods wait for that.
+// Writes returns how many statuses are being written to the sink, how many may be at a time
+// (Config.Parallel), and how many pods wait for their write.
 func (m *Manager) Writes() (running, limit, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,36 +5,36 @@ import "k8s.io/apimachinery/pkg/types"
 // Who is next at the sink. The queue holds entries and no statuses: whatever is
 // newest when the turn comes is written.
 
-// class is one of the queues before the sink.
+// class is one of the queues of pods that wait for a write to the sink.
 type class uint8
 
 const (
 	none   class = iota
 	urgent       // phase, readiness or deletion changed
 	normal
-	retries // the last write failed: the next may take as long
+	retries // the last write failed, so that the next one may take long as well
 	classes
 )
 
-// publishQueue holds the pods that have something to publish, in the order of
-// their turns, and counts the free slots.
+// publishQueue holds the pods that have something to publish, in queues by class, and counts the
+// free slots.
 type publishQueue struct {
 	free     int
-	busy     map[types.UID]bool // a call of the sink is under way
-	waiting  [classes][]*entry  // an entry stands in the queue of its class; elsewhere it is stale
-	retrying int                // writes of class retries under way
+	busy     map[types.UID]bool // pods with a call of the sink in flight
+	waiting  [classes][]*entry  // by class; an element whose entry has another class now is outdated and skipped
+	retrying int                // number of writes of class retries in flight
 	maxRetry int
 	turn     int
 }
 
-// newPublishQueue returns an empty queue with parallel slots. Pods whose writes
-// fail or hang have at most half of them, if there is more than one.
+// newPublishQueue returns an empty queue with parallel slots. Pods whose last write failed use at
+// most half of the slots, and at least one.
 func newPublishQueue(parallel int) publishQueue {
 	return publishQueue{free: parallel, busy: map[types.UID]bool{}, maxRetry: max(parallel/2, 1)}
 }
 
-// put queues e in c. One that is queued already stays, unless it became urgent. An
-// entry that moves to urgent leaves its old place behind, which next skips.
+// put adds e to the queue c. An entry that is queued already stays where it is, except that it
+// moves from normal to urgent. Its old element stays in the queue and is skipped by next.
 func (q *publishQueue) put(e *entry, c class) {
 	if e.class == none || e.class == normal && c == urgent {
 		e.class = c
@@ -42,9 +42,9 @@ func (q *publishQueue) put(e *entry, c class) {
 	}
 }
 
-// next takes out the next entry, and returns the queue that it was in; nil if
-// there is none. Of four turns, one prefers the normal queue and one the
-// retries, so that a flood of transitions starves nobody.
+// next removes and returns the next entry and the queue that it was in; nil if there is none.
+// Urgent entries come first, but every fourth call prefers normal entries and every fourth call
+// prefers retries, so that many urgent changes do not hold up the other pods for ever.
 func (q *publishQueue) next() (*entry, class) {
 	order := [...]class{urgent, normal, retries}
 	switch q.turn % 4 {
@@ -70,7 +70,8 @@ func (q *publishQueue) next() (*entry, class) {
 	return nil, none
 }
 
-// begin gives a slot to e; end takes it back, once, whatever became of the write.
+// begin gives a slot to e. Each begin is followed by exactly one end, whatever the result of the
+// write is.
 func (q *publishQueue) begin(e *entry, c class) {
 	q.free--
 	q.busy[e.pod.UID] = true
@@ -79,8 +80,8 @@ func (q *publishQueue) begin(e *entry, c class) {
 	}
 }
 
-// end gives the slot of e back, by the UID: the entry itself may have been
-// replaced.
+// end frees the slot of e. The slot is found by the pod's UID, since the UID may have another entry
+// by now.
 func (q *publishQueue) end(e *entry, c class) {
 	delete(q.busy, e.pod.UID)
 	q.free++

@@ -37,7 +37,7 @@ func (r remembering) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatu
 	return r.memory.Update(ctx, pod, status)
 }
 
-// Delete keeps the memory of a pod until sink has deleted it.
+// Delete deletes the pod from sink first, and then from memory.
 func (r remembering) Delete(ctx context.Context, pod *v1.Pod) error {
 	if err := r.sink.Delete(ctx, pod); err != nil && !errors.Is(err, ErrGone) {
 		return err

@@ -15,15 +15,16 @@ type Report struct {
 	Life uint32
 	// Shown is how others see the pod.
 	Shown Shown
-	// Runs says whether containers of the pod may run. A terminal phase is withheld until
-	// a Report says No, and published with the status of that one.
+	// Runs says whether containers of the pod may run. A terminal phase is withheld until a Report
+	// says No, and then published with the status of that Report.
 	Runs observed.Answer
-	// Why is the cause that the status shows: why the pod has failed, or waits to be
-	// admitted. Without one it is read from the status ([podlife.CauseOf]).
+	// Why is the cause that the status shows: why the pod has failed, or waits to be admitted. If
+	// Why is not set, the cause is read from the status ([podlife.CauseOf]).
 	Why podlife.Cause
 }
 
-// cause returns the cause of a status: the one given, if the status can show it.
+// cause returns Why, or the cause that is read from the status if Why is not set or the phase is
+// Succeeded.
 func (r *Report) cause() podlife.Cause {
 	if r.Why != (podlife.Cause{}) && r.Status.Phase != v1.PodSucceeded {
 		return r.Why
@@ -32,21 +33,22 @@ func (r *Report) cause() podlife.Cause {
 	return why
 }
 
-// Shown is how others see a pod: the object that a status is published under, as a
-// difference to that object's status. In the zero value there is none.
+// Shown says under which object the status of a pod is published. The zero value means that there
+// is no object.
 type Shown struct {
-	// Object is the pod itself, or the mirror of a static pod; nil if there is none now. It
+	// Object is the pod itself, or the mirror pod of a static pod; nil if there is none now. Object
 	// is shared and must not be changed.
 	Object *v1.Pod
-	// By is how certain it is that what a status has else than Object is news. A status is
-	// only published if this is Confirmed. Until then it is seen in this process alone.
+	// By is how certain it is that Object is current, so that a difference between the status and
+	// Object's status is a real change. A status is published only if By is Confirmed. Until then
+	// only this process sees the status.
 	By podlife.Certainty
 }
 
-// Itself returns the Shown of a pod that is published as the object that it is.
+// Itself returns the Shown of a pod that is published under its own object.
 func Itself(pod *v1.Pod) Shown { return Shown{Object: pod, By: podlife.Confirmed} }
 
-// status is the status in which others see the pod: that of the pod if nothing shows it.
+// status returns the status of Object, or the status of pod if Object is nil.
 func (s Shown) status(pod *v1.Pod) *v1.PodStatus {
 	if s.Object != nil {
 		return &s.Object.Status
@@ -54,7 +56,8 @@ func (s Shown) status(pod *v1.Pod) *v1.PodStatus {
 	return &pod.Status
 }
 
-// target is the object to publish a status under; nil if there is none now.
+// target returns the object under which a status is published; nil if there is none now or By is
+// not Confirmed.
 func (s Shown) target() *v1.Pod {
 	if s.By < podlife.Confirmed {
 		return nil

@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Republish has to be called when others see a pod in another way than its last Report says. It
-// publishes the status under a new object, or the status that had to wait. For a pod without a
-// status it does nothing.
+// Republish has to be called when Shown has changed since the pod's last Report. It publishes the
+// status under the new object, or publishes a status that had to wait until Shown was Confirmed.
+// For a pod without a status it does nothing.
 func (m *Manager) Republish(uid types.UID, shown Shown) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -17,15 +17,15 @@ func (m *Manager) Republish(uid types.UID, shown Shown) {
 	}
 }
 
-// republish publishes a status under another object, or one that had to wait. The caller holds
-// m.mu.
+// republish requests the publication of the current status after a change of e.shown. The caller
+// holds m.mu.
 func (m *Manager) republish(e *entry) {
 	as := e.shown.Object
 	m.advance(e, input{event: onRepublish, replaced: as != nil && as.UID != e.sentTo && !e.restored})
 }
 
-// show notes how others see the pod now, and reports whether its publication depends on the
-// change.
+// show sets e.shown, and reports whether its certainty or its object has changed, so that the
+// publication has to be checked.
 func (e *entry) show(now Shown) (moved bool) {
 	was := e.shown
 	e.shown = now

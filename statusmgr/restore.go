@@ -73,8 +73,8 @@ const (
 	restoreMax   = 5 * time.Minute
 )
 
-// restoreLate tries until it succeeds, or ctx ends: on a disk that hung at the start
-// there may be the end of a pod that nobody could compute again.
+// restoreLate calls Restore until it succeeds or ctx ends. A disk that hung at the start may have
+// the final status of a pod, which cannot be computed again.
 func (m *Manager) restoreLate(ctx context.Context) {
 	back := retry.Backoff{First: restoreFirst, Max: restoreMax}
 	for retry.Sleep(ctx, back.Next()) {
@@ -85,8 +85,8 @@ func (m *Manager) restoreLate(ctx context.Context) {
 	}
 }
 
-// restoreUnsent adopts the stored statuses. It goes on after a value that cannot be
-// read: the statuses of other pods are at stake.
+// restoreUnsent adopts the statuses in Config.Store. A value that cannot be read does not keep it
+// from reading the others.
 func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 	if m.cfg.Store == nil {
 		return nil
@@ -120,8 +120,7 @@ func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 	return errors.Join(errs...)
 }
 
-// adopt makes an entry of a status of before the restart, unless the pod was
-// Set since.
+// adopt makes an entry of a status from before the restart, unless the pod was Set since then.
 func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	// store.mu comes before mu where both are held.
 	m.store.mu.Lock()
@@ -175,7 +174,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	}
 }
 
-// begin publishes an entry of before Run. The caller holds m.mu.
+// begin begins the publication of an entry that was made before Run. The caller holds m.mu.
 func (m *Manager) begin(uid types.UID, e *entry) {
 	m.saveSoon(uid)
 	if m.cfg.Sink != nil {

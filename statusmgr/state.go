@@ -2,62 +2,62 @@ package statusmgr
 
 import "time"
 
-// stage is where a pod's status stands on its way to the sink.
+// stage is the stage of the publication of a pod's status.
 type stage uint8
 
 const (
 	inactive   stage = iota // Run has not begun, or there is no sink
-	idle                    // the sink has everything it can be given; implies !state.pending
+	idle                    // there is nothing to publish; implies !state.pending
 	blocked                 // a removed entry of the same UID is still being written
-	queued                  // waits for a slot
-	writing                 // a slot is making the calls of the sink
-	rewriting               // writing, and another pass has to follow: a newer status or Republish
+	queued                  // the pod waits for a slot
+	writing                 // calls of the sink are being made
+	rewriting               // as writing, and another write has to follow, for a newer status or after Republish
 	backingOff              // the last write failed; the retry timer is armed
-	noTarget                // Shown has no object, or is not confirmed; Republish or a newer status ends it
-	removed                 // dropped; only the results of its last write still arrive
+	noTarget                // Shown has no object or is not Confirmed; Republish or a newer status ends this stage
+	removed                 // the pod was dropped; only the results of its last write are still expected
 )
 
-// knowledge is how much is known of the status that the sink has.
+// knowledge is what is known about the status that the sink has.
 type knowledge uint8
 
 const (
-	nothing   knowledge = iota // none was published or loaded
-	known                      // entry.sent is what it has
-	uncertain                  // a write failed that may have taken effect, or somebody else wrote
-	gone                       // the sink found no such pod
+	nothing   knowledge = iota // no status was published or loaded
+	known                      // the sink has entry.sent
+	uncertain                  // a failed write may have taken effect, or another program wrote a status
+	gone                       // the sink does not have the pod
 )
 
-// state is the publication of one pod's status, which step alone changes. Its
-// zero value is that of a pod without a status.
+// state is the state of the publication of one pod's status. Only step changes it. The zero value
+// is for a pod without a status.
 type state struct {
 	stage stage
 	sink  knowledge
-	// final: the phase is terminal or nothing of the pod is left. Nobody can
-	// compute such a status again after a crash.
+	// final reports that the phase is terminal or that nothing of the pod is left. Such a status
+	// cannot be computed again after a crash.
 	final bool
-	// deletion: the pod's deletion was requested and nothing of it is left. It
-	// is never set for a mirror, which belongs to whoever created it.
+	// deletion reports that the pod's deletion was requested and nothing of the pod is left. It is
+	// never set for a mirror pod, which its creator deletes.
 	deletion bool
 
 	urgent bool // phase, readiness or deletion changed since the last write
-	slow   bool // the write under way takes long
+	slow   bool // the write in flight takes long
 
-	// unsure: the newest status was stored before a restart and may be older than the
-	// published one. Final statuses never are.
+	// unsure reports that the newest status was stored before a restart and may be older than the
+	// published one. It is never set for a final status.
 	unsure bool
 
-	withheld bool // the published status lacks its terminal phase, as containers may run
+	withheld bool // the published status lacks its terminal phase because containers may still run
 	mirrored bool // the sink's object is a mirror
 	deleted  bool // the sink has deleted the pod
 
 	failures int32 // writes that failed in a row
 
-	version   uint64 // the newest status; no two are the same
-	published uint64 // the version that the sink has; 0 if it has to be published anyhow
-	writing   uint64 // the version being written; 0 if that will not count as published
+	version   uint64 // version of the newest status; different for every status of the Manager
+	published uint64 // version that the sink has; 0 if the status has to be published in any case
+	writing   uint64 // version being written; 0 if the write will not count as published
 
-	since        time.Time // of the oldest change that no write has begun for; zero if there is none
-	writingSince time.Time // the same of the write under way
+	since        time.Time // time of the oldest change for which no write has begun; zero if there is none
+	writingSince time.Time // value of since when the write in flight began
 }
 
 // news reports whether the sink lacks the newest status.
@@ -71,21 +71,21 @@ func (s *state) deletable() bool {
 // pending reports whether there is anything to publish.
 func (s *state) pending() bool { return s.news() || s.deletable() }
 
-// unsent reports whether the sink lacks anything of the status, if only for now.
+// unsent reports whether the sink lacks a part of the status, even if that part must not be
+// published yet.
 func (s *state) unsent() bool { return s.pending() || s.withheld || s.unsure }
 
-// busy reports whether a write is under way.
+// busy reports whether a write is in flight.
 func (s *state) busy() bool { return s.stage == writing || s.stage == rewriting }
 
-// comparable reports whether the sink is expected to have entry.sent, so that
-// anything else was written by somebody else.
+// comparable reports whether the sink is expected to have entry.sent. If it has another status
+// then, another program wrote it.
 func (s *state) comparable() bool { return s.sink != nothing && !s.news() && !s.busy() }
 
 // failing reports whether writes of the status fail or take long.
 func (s *state) failing() bool { return s.failures > 0 || s.slow }
 
-// class is the queue that the pod belongs in. A deletion is urgent though it became
-// due in an earlier write.
+// class returns the queue in which the pod has to wait. A deletion is urgent.
 func (s *state) class() class {
 	switch {
 	case s.failures > 0:

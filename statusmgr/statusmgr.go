@@ -26,18 +26,17 @@ import (
 type Manager struct {
 	cfg    Config
 	met    *metrics
-	delays *retry.Backoff // of writes that fail
+	delays *retry.Backoff // delays after failed writes
 
 	mu      sync.Mutex
 	entries map[types.UID]*entry
-	serial  uint64 // the newest version
+	serial  uint64 // the last version that was given to a status
 	subs    subscription.List[Change]
-	ctx     context.Context // Run's; nil before
+	ctx     context.Context // context of Run; nil before Run is called
 	queue   publishQueue
-	wg      sync.WaitGroup // of writes and subscribers
+	wg      sync.WaitGroup // counts goroutines of writes and subscribers
 
-	// restoring guards restored. It is not mu, since Restore waits for the disk and
-	// the sink.
+	// restoring guards restored. mu cannot guard it, since Restore waits for the disk and the sink.
 	restoring sync.Mutex // held by Restore
 	restored  bool
 	store     storeWriter
@@ -52,17 +51,17 @@ type entry struct {
 	shown    Shown
 	runs     observed.Answer
 	why      podlife.Cause
-	finished bool // the pod is over and nothing of it is left
-	restored bool // from before a restart; none was Set since
+	finished bool // the pod has ended and nothing of it is left on the node
+	restored bool // the status is from before a restart, and no other was Set since
 
-	state                // of the publication
+	state                // state of the publication
 	sent   *v1.PodStatus // the status that the sink was last given; nil if that is not known
-	sentTo types.UID     // the object that it was published under
-	class  class         // the queue that it is in
+	sentTo types.UID     // UID of the object under which sent was published
+	class  class         // the queue that the entry is in
 	retry  *time.Timer   // nil unless it is armed
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager. It publishes only during Run.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -143,7 +142,7 @@ func (m *Manager) Phase(uid types.UID) (v1.PodPhase, bool) {
 	return "", false
 }
 
-// Set is Show for a pod that others see as the object that it is, and of which nothing runs
+// Set calls Show for a pod that is published under its own object and of which no container runs
 // when its phase is terminal.
 func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	last, _ := m.Last(pod.UID)
@@ -162,7 +161,7 @@ func (m *Manager) Show(pod *v1.Pod, r Report) (changed bool) {
 	return m.accept(pod, r, false)
 }
 
-// Last returns the last Report of a pod. What it refers to is shared and must not be changed.
+// Last returns the last Report of a pod. Objects in the Report are shared and must not be changed.
 func (m *Manager) Last(uid types.UID) (Report, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +171,7 @@ func (m *Manager) Last(uid types.UID) (Report, bool) {
 	return Report{}, false
 }
 
-// report returns what the entry was given last.
+// report returns the last Report that was accepted for the entry.
 func (e *entry) report() Report {
 	return Report{Status: *e.status, Life: e.life, Shown: e.shown, Runs: e.runs, Why: e.why}
 }
@@ -236,9 +235,8 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 	}
 }
 
-// Retain drops every pod for which keep returns false, except for pods that the sink has still to
-// delete. They are dropped by a later call, after the sink has deleted them.
-// keep must not call the Manager.
+// Retain drops every pod for which keep returns false, except pods that the sink still has to
+// delete: a later call drops them when the sink has deleted them. keep must not call the Manager.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,8 +247,8 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// Forget drops a pod's status, as when its next life begins. The next Set of the pod counts as its
-// first and is not compared with the dropped one.
+// Forget drops a pod's status, for example when the pod's next life (podlife.Life) begins. The next
+// Set of the pod counts as its first and is not compared with the dropped one.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,8 +257,9 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// drop forgets a pod. The caller holds m.mu. A call of the sink under way goes on and its
-// result is ignored; a status that still waits for the disk is not written. A stored value is removed.
+// drop forgets a pod. The caller holds m.mu. A call of the sink in flight goes on and its result is
+// ignored. A write that still waits for the disk makes no call of the sink. A stored value is
+// removed.
 func (m *Manager) drop(uid types.UID, e *entry) {
 	m.advance(e, input{event: onRemove})
 	delete(m.entries, uid)

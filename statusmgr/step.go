@@ -17,34 +17,34 @@ const (
 	onStart     event = iota // Run begins to publish
 	onRestore                // a status of an earlier process was read
 	onSet                    // a new status was accepted
-	onRefresh                // no new status, but state.final or state.deletion changed, or it is sure now
-	onDrift                  // somebody else changed the status that the sink has
-	onRepublish              // something else that the publication depends on changed
+	onRefresh                // no new status, but state.final or state.deletion changed, or state.unsure ended
+	onDrift                  // another program changed the status that the sink has
+	onRepublish              // Shown has changed
 	onTimer                  // the retry timer fired
 	onRelease                // the write that blocked the pod has ended
 	onRemove                 // the pod was dropped
-	onGrant                  // it is the pod's turn: a slot is free
-	onSlow                   // the write under way takes long
+	onGrant                  // a slot is free for the pod
+	onSlow                   // the write in flight takes long
 
-	// Results of the write under way. Unless the effect is deletePod, it has
-	// ended.
+	// The events below are results of the write in flight. The write has ended, unless the effect is
+	// deletePod.
 	onNoTarget     // there is no object to publish under
 	onWrote        // the sink has the version being written
 	onUpToDate     // there was nothing to write
 	onGone         // the sink has no such pod
-	onUpdateFailed // the update failed, and may have taken effect all the same
-	onDeleted      // the sink has deleted the pod, or finds it gone
+	onUpdateFailed // the update failed, but may have taken effect
+	onDeleted      // the sink has deleted the pod, or did not have it
 	onDeleteFailed
 )
 
-// input is an event and what belongs to it.
+// input is an event with its arguments. The comment of a field names the events that have it.
 type input struct {
 	event    event
 	final    bool      // onRestore, onSet, onRefresh, onDrift: the new state.final
-	deletion bool      // and the new state.deletion
+	deletion bool      // for the same events, the new state.deletion
 	urgent   bool      // onSet
-	unsent   bool      // onRestore: the sink has not taken it
-	loaded   bool      // onRestore: the sink knows what it has
+	unsent   bool      // onRestore: the status was not published
+	loaded   bool      // onRestore: the status that the sink has was loaded
 	replaced bool      // onRepublish: there is another object to publish under
 	withheld bool      // onWrote: the terminal phase was left out
 	mirrored bool      // onWrote, onGone: the object is a mirror
@@ -52,20 +52,20 @@ type input struct {
 	now      time.Time // onSet
 }
 
-// effects are what the caller of step has to do. Most steps have none.
+// effects is what the caller of step has to do. Most calls of step return none.
 type effects struct {
 	disarm    bool          // stop the retry timer
-	save      bool          // bring the stored value up to date
-	observe   bool          // the change of state.writingSince, before the step, is published
+	save      bool          // update the stored value
+	observe   bool          // the change made at state.writingSince (before the step) is published: observe its latency
 	begin     bool          // make the calls of the sink
-	deletePod bool          // the write under way continues with the deletion
+	deletePod bool          // the write in flight continues with the deletion
 	retry     time.Duration // arm the retry timer; 0 leaves it as it is
-	spread    bool          // add to retry: pods that failed together shall not retry together
+	spread    bool          // add jitter to retry, so that pods that failed together do not retry together
 	queue     class         // put the pod in this queue; none leaves it where it is
 }
 
-// step changes s by an event, and returns its effects. It is a function of its
-// arguments alone: it reads no clock, takes no lock and starts nothing.
+// step applies an event to s, and returns the effects. It depends on its arguments alone: it reads
+// no clock, takes no lock and starts nothing.
 func (s *state) step(in input, delays *retry.Backoff) (do effects) {
 	switch in.event {
 	case onStart:
@@ -112,15 +112,15 @@ func (s *state) step(in input, delays *retry.Backoff) (do effects) {
 	return do
 }
 
-// leave ends a stage if the pod is in it.
+// leave changes the stage to idle if it is the given stage.
 func (s *state) leave(stage stage) {
 	if s.stage == stage {
 		s.stage = idle
 	}
 }
 
-// wake ends a wait that a change makes pointless. It does not end the back-off
-// after a failure, which spares the sink whatever there is to write.
+// wake makes a change take effect: a write in flight is followed by another one, and noTarget ends.
+// It does not end the back-off after a failure, which protects the sink from too many calls.
 func (s *state) wake() {
 	switch s.stage {
 	case writing:
@@ -130,8 +130,8 @@ func (s *state) wake() {
 	}
 }
 
-// restore takes a status of an earlier process. One that the sink had not taken is
-// urgent, as nobody knows how long it has waited.
+// restore applies a status of an earlier process. A status that was not published is urgent, since
+// it may have waited for long.
 func (s *state) restore(in input) {
 	s.final, s.deletion, s.version, s.urgent = in.final, in.deletion, in.version, in.unsent
 	s.unsure = in.unsent && !in.final
@@ -143,7 +143,7 @@ func (s *state) restore(in input) {
 	}
 }
 
-// set takes a new status.
+// set applies a new status.
 func (s *state) set(in input, do *effects) {
 	if in.final {
 		do.save = true
@@ -159,8 +159,7 @@ func (s *state) set(in input, do *effects) {
 	s.wake()
 }
 
-// grant uses a free slot, unless there is nothing to publish any more: a status may
-// have gone back to the published one while it was queued.
+// grant begins a write in a free slot, unless there is nothing to publish any more.
 func (s *state) grant(do *effects) {
 	switch {
 	case s.stage != queued:
@@ -173,7 +172,7 @@ func (s *state) grant(do *effects) {
 	}
 }
 
-// result takes a result of the write under way.
+// result applies a result of the write in flight.
 func (s *state) result(in input, delays *retry.Backoff, do *effects) {
 	switch in.event {
 	case onWrote, onGone:
@@ -197,8 +196,8 @@ func (s *state) result(in input, delays *retry.Backoff, do *effects) {
 	}
 }
 
-// wrote notes that the sink has the version that was being written. What is newer
-// than that is still news.
+// wrote records that the sink has the version that was being written. A newer version is still to
+// be published.
 func (s *state) wrote(in input, do *effects) {
 	s.published, s.mirrored = s.writing, in.mirrored
 	s.sink, s.withheld = known, in.withheld
@@ -211,8 +210,8 @@ func (s *state) wrote(in input, do *effects) {
 	}
 }
 
-// updated continues after the update: with the deletion, if it is due and the
-// sink has the newest status.
+// updated continues after the update: with the deletion if it is due and the sink has the newest
+// status, else with the end of the write.
 func (s *state) updated(delays *retry.Backoff, do *effects) {
 	if s.deletable() && s.version == s.writing {
 		do.deletePod = true
@@ -221,8 +220,8 @@ func (s *state) updated(delays *retry.Backoff, do *effects) {
 	s.end(idle, delays, do)
 }
 
-// end ends the write under way. After a failure the pod backs off; otherwise
-// next gives way to another pass if one has to follow.
+// end ends the write in flight and changes the stage to next. If another write has to follow, the
+// stage becomes idle instead, unless next is backingOff.
 func (s *state) end(next stage, delays *retry.Backoff, do *effects) {
 	do.save = true
 	s.slow = false

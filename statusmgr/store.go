@@ -29,9 +29,8 @@ type Store interface {
 	Keys() ([]string, error)
 }
 
-// record is the stored form of a status that the sink has not taken. Its JSON is
-// read by later versions of the agent (docs/reference/formats.md): fields may come, and none
-// may change.
+// record is the stored form of an unpublished status. Later versions of the agent read its JSON
+// (docs/reference/formats.md): fields may be added, and none may change.
 type record struct {
 	Finished bool              `json:"finished,omitempty"`
 	Stopped  bool              `json:"stopped,omitempty"` // no container of the pod ran
@@ -41,8 +40,8 @@ type record struct {
 	Status   v1.PodStatus      `json:"status"`
 }
 
-// recordOf is called with m.mu held; marshalling is left to the caller, without the
-// lock. Of the pod only what publication and deletion need is stored.
+// recordOf returns the record of an entry. It has only the fields of the pod that publication and
+// deletion need. It is called with m.mu held; the caller marshals the record without the lock.
 func recordOf(e *entry) record {
 	p := e.pod
 	r := record{Finished: e.finished, Life: e.life, Stopped: e.runs == observed.No, Status: *e.status, Meta: metav1.ObjectMeta{
@@ -73,33 +72,33 @@ func (r *record) why() podlife.Cause {
 	return given.cause()
 }
 
-// retryDelete is when a value is tried again that could not be deleted.
+// retryDelete is the time after which a failed deletion of a value is tried again.
 const retryDelete = time.Minute
 
-// storeWriter writes the statuses that the sink has not taken to the store.
+// storeWriter writes unpublished statuses to the store.
 type storeWriter struct {
-	mu     sync.Mutex                  // held over no call of the store: a disk that hangs holds up its own pod
+	mu     sync.Mutex                  // not held during calls of the store, so that a disk that hangs delays one pod only
 	stored map[types.UID]stored        // guarded by mu
 	busy   map[types.UID]chan struct{} // pods whose value is being written; guarded by mu
 
-	// Guarded by Manager.mu.
-	dirty  map[types.UID]bool // pods whose value may have to change
-	all    bool               // at the end of Run every pending status is stored
+	// Manager.mu guards dirty and all.
+	dirty  map[types.UID]bool // pods whose stored value may have to change
+	all    bool               // Run ends: every unpublished status is stored
 	signal chan struct{}
 }
 
 // stored is what the store has of a pod.
 type stored struct {
-	version uint64 // 0 is none
-	perhaps bool   // a write failed: the disk may do it yet, when it answers
+	version uint64 // 0 means no value
+	perhaps bool   // a write failed, but may still reach the disk
 }
 
 func newStoreWriter() storeWriter {
 	return storeWriter{stored: map[types.UID]stored{}, busy: map[types.UID]chan struct{}{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
 }
 
-// take waits until nobody writes the pod's value, and returns what is stored. The value
-// is the caller's until release is called with what is stored then.
+// take waits until no other goroutine writes the pod's value, and returns what is stored. Until the
+// caller calls release, with what is stored then, other calls of take for the pod wait.
 func (k *storeWriter) take(uid types.UID) (is stored, release func(stored)) {
 	mine := make(chan struct{})
 	for {
@@ -124,7 +123,7 @@ func (k *storeWriter) take(uid types.UID) (is stored, release func(stored)) {
 	}
 }
 
-// saveSoon has the pod's value brought up to date. The caller holds m.mu.
+// saveSoon requests an update of the pod's stored value. The caller holds m.mu.
 func (m *Manager) saveSoon(uid types.UID) {
 	if m.cfg.Store == nil {
 		return
@@ -167,9 +166,9 @@ func (m *Manager) runStore() (stop func()) {
 	}
 }
 
-// saveDirty stores all values that may have changed, one after the other. A disk that
-// hangs blocks this loop. It does not block writes to the sink, but for pods whose value
-// has to be stored first.
+// saveDirty stores all values that may have changed, one after the other. A disk that hangs blocks
+// this loop. It does not block writes to the sink, except for pods whose value has to be stored
+// first.
 func (m *Manager) saveDirty() {
 	m.mu.Lock()
 	dirty := m.store.dirty
@@ -180,9 +179,9 @@ func (m *Manager) saveDirty() {
 	}
 }
 
-// save brings the pod's value in the store up to date. A final status is stored
-// as soon as it is known, since nobody could compute it again; any other one
-// only when the sink has trouble with it, or the agent ends.
+// save updates the pod's value in the store. A final status is stored as soon as it is known, since
+// it cannot be computed again after a crash. Any other status is stored only if a write to the sink
+// fails or takes long, or when the agent ends.
 func (m *Manager) save(uid types.UID) {
 	if m.cfg.Store == nil {
 		return
@@ -231,8 +230,8 @@ func (m *Manager) save(uid types.UID) {
 	}
 }
 
-// parseRecord reads a value of the store. A value under another pod's key is
-// refused: it would be published as that pod's end.
+// parseRecord parses a value of the store. It returns an error for a value under another pod's key,
+// since the value would be published as that pod's final status.
 func parseRecord(key string, value []byte) (r record, err error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return r, fmt.Errorf("stored status %s: %w", key, err)

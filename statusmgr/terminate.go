@@ -48,8 +48,8 @@ func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
 	return st
 }
 
-// initialized reports whether the regular containers could have been started. The
-// status of the last init container decides where no regular one has a past.
+// initialized reports whether the regular containers may have been started. If no regular container
+// runs or ran, the status of the last init container decides.
 func initialized(pod *v1.Pod, st *v1.PodStatus) bool {
 	if len(pod.Spec.InitContainers) == 0 {
 		return true

@@ -18,12 +18,12 @@ import (
 // slowWrite is how long a write may last before its status is stored.
 const slowWrite = time.Second
 
-// write is one pass of calls of the sink for a pod: the status to publish, and
-// the one that the sink was given before. It is never changed.
+// write has the input of the calls of the sink for a pod: the status to publish, and the status
+// that the sink was given before. It does not change while the calls are made.
 type write struct {
 	e        *entry
-	class    class // of the queue that it came from
-	before   state // when the pass began
+	class    class // the queue that the pod came from
+	before   state // state of the publication before the write began
 	pod      *v1.Pod
 	status   *v1.PodStatus
 	shown    Shown
@@ -33,16 +33,16 @@ type write struct {
 	sentTo   types.UID
 }
 
-// result is the event that a call of the sink results in.
+// result is the result of a call of the sink, as an event of the state machine.
 type result struct {
 	input
-	err    error         // of a call that failed
+	err    error         // error of a failed call
 	sent   *v1.PodStatus // the status that the sink has if the event is onWrote or onGone
 	sentTo types.UID
 }
 
-// calls makes the calls of a write: an update if there is news, and the
-// deletion once it is due.
+// calls makes the calls of a write: an update if there is something to publish, and the deletion if
+// it is due.
 func (m *Manager) calls(w *write) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
@@ -56,7 +56,8 @@ func (m *Manager) calls(w *write) {
 	}
 }
 
-// update publishes the status unless the sink has it.
+// update publishes the status of w, unless the sink has it already. The argument as is the object
+// under which it is published.
 func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
 	st, withheld := publishable(w, as)
 	same := as.UID == w.sentTo
@@ -79,7 +80,8 @@ func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
 	return r
 }
 
-// remove deletes the pod. Nothing of it is left on the node.
+// remove makes the sink delete an object, the argument as. It is called when nothing of the pod is
+// left on the node.
 func (m *Manager) remove(ctx context.Context, as *v1.Pod) result {
 	if err := m.cfg.Sink.Delete(ctx, as); err != nil && !errors.Is(err, ErrGone) {
 		return result{input: input{event: onDeleteFailed}, err: err}
@@ -87,8 +89,8 @@ func (m *Manager) remove(ctx context.Context, as *v1.Pod) result {
 	return result{input: input{event: onDeleted}}
 }
 
-// publishable returns the status that the sink gets, and whether its terminal
-// phase is withheld because containers may run.
+// publishable returns the status for the sink. withheld reports that a terminal phase is left out
+// because containers may still run.
 func publishable(w *write, as *v1.Pod) (st v1.PodStatus, withheld bool) {
 	api := as.Status
 	// The object has no status of its own, as in a sink without an API.
@@ -99,9 +101,9 @@ func publishable(w *write, as *v1.Pod) (st v1.PodStatus, withheld bool) {
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
 }
 
-// target returns the object that shows the pod now, or nil if nothing is to be published. The pass
-// may have waited for the disk: a pod that was dropped meanwhile and starts over must not be
-// published with the end of its earlier run.
+// target returns the object under which to publish now, or nil if nothing is to be published. The
+// write may have waited for the disk. If the pod was dropped meanwhile and began anew, its earlier
+// final status must not be published.
 func (m *Manager) target(w *write) *v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,9 +113,8 @@ func (m *Manager) target(w *write) *v1.Pod {
 	return w.e.shown.target()
 }
 
-// soleWriter returns the status to merge into where nobody else writes to it:
-// the published one, with the fields of other writers as the new status has
-// them.
+// soleWriter returns the status to merge into if the sink's object has no status of its own: the
+// status that was published last, with the fields of other writers from the new status.
 func soleWriter(w *write) v1.PodStatus {
 	var api v1.PodStatus
 	if w.sent != nil {

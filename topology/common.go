@@ -10,8 +10,9 @@ import (
 // preferred. The kubelet tries every combination of one hint each. This search drops sets that
 // can no longer lead to the best one.
 
-// search finds the best set of nodes that one member of each list have in common. Lists are
-// sorted by number and have no duplicates. A search serves one call and one goroutine.
+// search finds the best common set of nodes: it takes one set from each list, in every combination,
+// and compares the nodes that the sets of a combination have in common. Lists are sorted by number
+// and have no duplicates. A search serves one call and one goroutine.
 type search struct {
 	best
 	all   numa.NodeSet
@@ -60,7 +61,8 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	return s.nodes
 }
 
-// members offers the members of each list that have supersets in all other lists.
+// members compares, with the best set so far, the members of each list that have supersets in all
+// other lists.
 func (s *search) members() {
 	s.steps = maxSteps
 	// Only the widest sets of a list are needed to find a superset.
@@ -91,7 +93,8 @@ func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	return top
 }
 
-// completes reports whether each list from index from on has a set that contains all of nodes.
+// completes reports whether each list, beginning with the index from, has a set that contains all
+// of nodes.
 func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	for _, top := range s.tops[from:] {
 		if !s.within(nodes, top) {

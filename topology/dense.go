@@ -14,10 +14,10 @@ import (
 // 65,536 entries of 8 bytes.
 const maxDense = 16
 
-// dense finds all sets that combinations have in common, by counting. The number of combinations
-// that have at least T in common is a product: for each list, the number of its members that
-// contain T. The sums over supersets and their inverse (zeta and Möbius transform) take n·2ⁿ
-// steps for n nodes, however long the lists are.
+// dense finds the common sets of all combinations by counting. The number of combinations that have
+// at least T in common is a product: for each list, the number of its members that contain T. The
+// sums over supersets and their inverse (zeta and Möbius transform) take n·2ⁿ steps for n nodes,
+// however long the lists are.
 func (s *search) dense() {
 	// IDs may have gaps, so the table has an entry for each set of nodes, not of IDs.
 	nodes := s.all.IDs()
@@ -87,7 +87,8 @@ func exactly(table []uint64) {
 	}
 }
 
-// pack renumbers the nodes of all from 0, in order, and returns s in these numbers.
+// pack numbers the nodes of the set all from 0, in ascending order, and returns the set s in these
+// numbers.
 func pack(s, all numa.NodeSet) uint64 {
 	var packed uint64
 	for rest := uint64(s); rest != 0; rest &= rest - 1 {

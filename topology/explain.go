@@ -12,9 +12,9 @@ import (
 // maxShown limits the number of sets and resources that an explanation lists.
 const maxShown = 8
 
-// Explain returns one line for people about how the resources fit together: resources that no
-// node can serve or that prefer none; otherwise the preferred nodes and the resources that do not
-// prefer them. The text may change between releases; do not parse it.
+// Explain returns one line for people about how the resources fit together. It names resources that
+// no node can serve or that prefer no node. If there are none, it names the preferred nodes and the
+// resources that do not prefer them. The text may change between releases; do not parse it.
 func (s Step) Explain() string {
 	var parts []string
 	var lists []numa.Hints // of resources with a preference

@@ -37,8 +37,9 @@ func newOrder(m numa.Machine, closest bool) order {
 	return o
 }
 
-// narrower reports whether a is strictly better than b if fewer nodes are better: a has fewer
-// nodes; or as many, and a smaller distance; or both are equal, and a is the smaller number.
+// narrower reports whether a is strictly better than b where fewer nodes are better. a is better if
+// it has fewer nodes. If both have equally many, a is better if its distance is smaller. If that is
+// equal too, a is better if it is the smaller number.
 func (o order) narrower(a, b numa.NodeSet) bool {
 	if o.distance == nil || a.Len() != b.Len() {
 		return a.Narrower(b)
@@ -66,16 +67,16 @@ func (o order) total(s numa.NodeSet) int {
 	return sum
 }
 
-// best is the best set offered so far, among sets that not all resources prefer. A
-// set with want nodes, the needed number, is best; otherwise the one with the most
-// nodes below want; otherwise the one with the fewest above. Among sets of one
-// size, narrower decides. That is a total order: the result does not depend on the
-// order of the offers.
+// best is the best set offered so far, among sets that not all resources prefer. A set with want
+// nodes, the needed number, is best. If there is none, the best set is the largest of those with
+// fewer nodes. If there is none of those, it is the smallest of those with more nodes. Among sets
+// of one size, narrower decides. That is a total order: the result does not depend on the order of
+// the offers.
 type best struct {
 	order
 	want  int
-	nodes numa.NodeSet // 0 for none yet
-	total int          // the distance total of nodes
+	nodes numa.NodeSet // the best set; 0 if none was offered yet
+	total int          // total distance between nodes; see order.total
 }
 
 // offer stores s if it is better than the stored set. It ignores the empty set.

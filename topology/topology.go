@@ -83,8 +83,8 @@ type Decision struct {
 
 // Step is one merge: the hints of the resources, and the result.
 type Step struct {
-	Container int          // index, or WholePod
-	Hints     []numa.Hints // of all providers, in their order
+	Container int          // index of the container, or WholePod
+	Hints     []numa.Hints // hints of all providers, in their order
 	Hint      numa.Hint
 	Admitted  bool
 }
@@ -178,8 +178,8 @@ func (a *admission) merge(container int) (numa.Hint, error) {
 	return step.Hint, nil
 }
 
-// allocate lets each provider allocate a container's requests. After an error, some providers
-// have been replaced; Admit drops them all.
+// allocate lets each provider allocate a container's requests. After an error, some providers have
+// been replaced by their new values; Admit drops all new values.
 func (a *admission) allocate(container int, hint numa.Hint) error {
 	for i, p := range a.Providers {
 		next, err := p.Allocate(container, hint)

@@ -15,11 +15,11 @@ import (
 type presence int
 
 const (
-	// absent: nothing is mounted; the record of an unwanted volume can be removed.
+	// absent means that nothing is mounted. The record of an unwanted volume can be removed.
 	absent    presence = iota
-	uncertain          // it may be mounted
-	// present: an operation of this process has mounted it, and no operation since has unmounted
-	// it.
+	uncertain          // the volume or device may be mounted
+	// present means that an operation of this process has mounted the volume or device, and no later
+	// operation has unmounted it.
 	present
 )
 
@@ -40,14 +40,14 @@ type class int
 
 const (
 	succeeded     class = iota
-	maybe               // ErrUncertain: it may be mounted
-	unchanged           // ErrTransient: as before the operation
+	maybe               // ErrUncertain: the volume may be mounted
+	unchanged           // ErrTransient: the mount is as before the operation
 	failedForSure       // any other error: nothing is mounted
 )
 
-// classify returns the class of an operation's error. ended means that its context has ended,
-// which makes a failure maybe. An operation that returned nil has succeeded, even if its context
-// has ended.
+// classify returns the class of an operation's error. ended reports that the operation's context
+// has ended: a failure then has the class maybe. An operation that returned nil has succeeded, even
+// if its context has ended.
 func classify(err error, ended bool) class {
 	switch {
 	case err == nil:
@@ -62,7 +62,8 @@ func classify(err error, ended bool) class {
 }
 
 // after returns the presence of a mount after an operation that mounts it. A mounted volume stays
-// present if a remount fails. A volume that an earlier process left is not dropped.
+// present if a remount fails. found means that an earlier process left the volume; such a volume
+// never becomes absent by a failure.
 func after(was presence, c class, found bool) presence {
 	switch {
 	case c == succeeded:
@@ -111,25 +112,25 @@ func delay(failures int) time.Duration {
 
 // view has everything that decides the next action for a volume.
 type view struct {
-	desired   bool // a pod wants it
-	kept      bool // no caller has said yet whether a pod wants it
+	desired   bool // a pod wants the volume
+	kept      bool // it is not known yet whether a pod wants the volume
 	abandoned bool // the caller of Mount gave up; the next Mount clears it
 	has       presence
-	stale     bool // its content has to be updated
+	stale     bool // the volume's content has to be updated
 	running   op
 	canceled  bool // the running operation was canceled
-	device    bool // it has a device...
+	device    bool // the volume has a device
 	deviceHas presence
 	conflict  bool          // a running operation excludes a set-up of this volume
 	busy      bool          // a running operation excludes a tear-down of this volume
 	failed    op            // the last operation that failed
-	wait      time.Duration // remaining back-off after it
+	wait      time.Duration // remaining back-off after that failure
 }
 
 // action is the next action for a volume.
 type action struct {
 	do   verb
-	wait time.Duration // for wait
+	wait time.Duration // how long to wait, for the action wait
 }
 
 type verb int
@@ -144,9 +145,9 @@ const (
 	forget          // remove the record
 )
 
-// decide returns the next action for a volume. It is called again when a field of its view
-// changes. The cases are ordered: first the running operation, then whether a pod wants the
-// volume at all is known, then what the pod wants.
+// decide returns the next action for a volume. It is called again when a field of its view changes.
+// The cases are ordered: first the running operation; then whether it is known if a pod wants the
+// volume; then what the pod wants.
 func decide(v view) action {
 	switch {
 	// The set-up of a volume that is no longer wanted is canceled, once. A refresh of a mounted
@@ -197,20 +198,20 @@ func decideDesired(v view) action {
 
 // deviceView has everything that decides the next action for a device.
 type deviceView struct {
-	desired  bool // a wanted volume needs it
-	used     bool // a volume of it is, or may be, set up
-	kept     bool // an earlier process left it, and not all pods are known
+	desired  bool // a wanted volume needs the device
+	used     bool // a volume of the device is, or may be, set up
+	kept     bool // an earlier process left the device, and not all pods are known
 	has      presence
 	running  op
 	canceled bool
-	conflict bool // a running operation of one of its volumes excludes any
+	conflict bool // a running operation of one of its volumes excludes operations on the device
 	failed   op
 	wait     time.Duration
 }
 
 // deviceAction is the next action for a device. The zero value means nothing to do.
 type deviceAction struct {
-	do   op // opNone: nothing
+	do   op // opNone means no operation
 	stop bool
 	wait time.Duration
 	gone bool // the record can be removed

@@ -70,8 +70,8 @@ func (m *Manager) startDevice(d *device, o op) {
 	}()
 }
 
-// deviceDone stores the result of an operation on a device. m.mu is held; the caller wakes the
-// users.
+// deviceDone stores the result of an operation on a device. m.mu is held. The caller has to call
+// wakeShared afterwards.
 func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	// A failed UnmountDevice may have unmounted a part. With uncertain, the next user mounts it
 	// again.

@@ -1,5 +1,5 @@
-// Package volumemgr mounts and unmounts the volumes of pods. It works on events alone: a pod
-// that comes or goes, an object that changes, a retry or an expiry that is due.
+// Package volumemgr mounts and unmounts the volumes of pods. It reacts to events only: a pod that
+// comes or goes, an object that changes, a retry or an expiry that is due.
 //
 //	m, err := volumemgr.New(volumemgr.Config{Root: root, Plugins: plugins, Mounter: mounter})
 //	if err != nil {
@@ -56,10 +56,10 @@
 // of Config.Parallel. Run waits for it, so a plugin should abandon calls that cannot be
 // interrupted.
 //
-// Directories are removed by a walk that cannot cross a mount point. Anything that belongs
-// to no plugin is removed only if it consists of empty directories, and never while anything
-// is mounted below the pod's directory; [Manager.Sweep] and [Manager.Remove] name the
-// obstacle.
+// Directories are removed by a walk that cannot cross a mount point. Files and directories that
+// belong to no plugin are removed only if they are empty directories, and never while anything is
+// mounted below the pod's directory. Otherwise the errors of [Manager.Sweep] and [Manager.Remove]
+// name the obstacle.
 //
 // # What it leaves to others
 //

@@ -10,8 +10,8 @@ import (
 // Files is the part of a file system that a Manager uses. Every change of the disk goes through
 // it, so that tests can simulate a failing disk and the end of the process.
 type Files interface {
-	// ReadDir, Lstat and Readlink are those of package os. Lstat must not follow links: a link in
-	// a pod's directory may lead anywhere.
+	// ReadDir, Lstat and Readlink work like the functions of package os. Lstat must not follow
+	// links: a link in a pod's directory may lead anywhere.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
@@ -21,7 +21,7 @@ type Files interface {
 	Symlink(to, name string) error
 	// Remove removes one file, link or empty directory; never a mount point.
 	Remove(name string) error
-	// RemoveDirs and RemoveAll are those of package rmtree.
+	// RemoveDirs and RemoveAll work like the functions of package rmtree.
 	RemoveDirs(name string) error
 	RemoveAll(name string) error
 }

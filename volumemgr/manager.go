@@ -343,8 +343,8 @@ func (v *volume) fields() []zap.Field {
 	return []zap.Field{zap.String("uid", string(v.pod.uid)), zap.String("plugin", v.key.plugin), zap.String("volume", v.key.name)}
 }
 
-// Operations returns how many volumes are being set up or torn down, how many may be
-// (Config.Parallel), and how many wait.
+// Operations returns how many volumes are being set up or torn down, how many may be at a time
+// (Config.Parallel), and how many wait for their operation.
 func (m *Manager) Operations() (running, limit, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

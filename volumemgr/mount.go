@@ -224,10 +224,10 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	return w, nil
 }
 
-// want records which volumes the pod wants, wakes them, and returns a waiter for them. sure means
-// that all volumes of the pod were resolved. Then volumes that are not in wants are torn down.
-// Otherwise none is, since it may be one of those that could not be resolved. m.mu and the pod's
-// gate are held.
+// want records which volumes the pod wants, wakes them, and returns a waiter for them. sure reports
+// that all volumes of the pod were resolved: then volumes that are not in wants are torn down.
+// Without sure none is torn down, since it may be a volume that could not be resolved. m.mu and the
+// pod's gate are held.
 func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter {
 	p.wanted, p.told, p.sure, p.failing = true, true, sure, false
 	now := time.Now()

@@ -15,9 +15,9 @@ import (
 // volumes, by their plugins, then empty directories, then the agent's own files, and last the
 // pod's directory.
 
-// removeAll calls remove for each pod that is true in gone, in parallel, so that a pod that hangs
-// does not delay others. It returns when all calls have returned or ctx has ended. ErrWanted is
-// not a failure: the pod is wanted again.
+// removeAll calls remove in parallel for each pod whose value in gone is true, so that a pod that
+// hangs does not delay others. It returns when all calls have returned or ctx has ended. ErrWanted
+// is not a failure: the pod is wanted again.
 func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known func(types.UID) bool) error {
 	var (
 		mu   sync.Mutex
@@ -61,9 +61,9 @@ func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	return m.remove(ctx, uid, func() bool { return false })
 }
 
-// remove is Remove. spare is called with the gate held. If it returns true, the pod is wanted
-// again: remove changes nothing and returns ErrWanted. The gate is held while the directory is
-// removed, so that no Mount creates directories in it.
+// remove does the work of Remove. spare is called with the gate held. If it returns true, the pod
+// is wanted again: remove changes nothing and returns ErrWanted. The gate is held while the
+// directory is removed, so that no Mount creates directories in it.
 func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) error {
 	p, err := m.enter(ctx, uid)
 	if err != nil {

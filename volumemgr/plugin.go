@@ -45,7 +45,7 @@ type Plugin interface {
 }
 
 // Spec is the source of a volume: a volume of a pod's spec, or the persistent volume to which its
-// claim is bound. Exactly one of the two is set. It is shared; do not modify it.
+// claim is bound. Exactly one of the two is set. A Spec is shared; do not modify it.
 type Spec struct {
 	Volume           *v1.Volume
 	PersistentVolume *v1.PersistentVolume
@@ -72,11 +72,11 @@ func (s *Spec) Block() bool {
 // Volume is one volume of one pod, the argument of a plugin's operation. The operation owns it,
 // but the objects that it points to are shared; do not modify them.
 type Volume struct {
-	// Spec and Pod are nil if only the directory is known, which an earlier process left. For
-	// SetUp they are always set.
+	// Spec and Pod are nil if an earlier process left the volume's directory and nothing else is
+	// known. For SetUp they are always set.
 	Spec *Spec
 	Pod  *v1.Pod
-	// UID is the pod's UID, Name the volume's name on disk.
+	// UID is the pod's UID, and Name the volume's name on disk.
 	UID  types.UID
 	Name string
 	// Path is ROOT/pods/<uid>/volumes/<plugin>/<name>, the plugin's name with
@@ -88,16 +88,16 @@ type Volume struct {
 	StateDir string
 	// DevicePath is the mount point of a DevicePlugin's device, and "" for other plugins.
 	DevicePath string
-	// FSGroup is the group that has to own the files. FSGroupPolicy says when to check that; nil
-	// means Always. FSUser is the user of all containers; nil if they differ or one has none.
+	// FSGroup is the group that has to own the files. FSGroupPolicy says when the owner is checked;
+	// nil means Always. FSUser is the user of all containers; nil if they differ or one has none.
 	FSGroup       *int64
 	FSGroupPolicy *v1.PodFSGroupChangePolicy
 	FSUser        *int64
 	// SizeLimit is the limit of disk space in bytes; 0 means none. It applies to emptyDir volumes
 	// on disk, and to volumes of ConfigMaps.
 	SizeLimit int64
-	// Remount reports whether this process has set the volume up before, so that it may be in
-	// use. Found reports the same of an earlier process.
+	// Remount reports whether this process has set the volume up before, so that it may be in use.
+	// Found reports that an earlier process has set it up.
 	Remount, Found bool
 	// Below are the directories in this volume, as relative paths, on which other volumes of the
 	// pod are mounted (first level of nesting). In a read-only volume they have to exist before
@@ -119,8 +119,8 @@ type Result struct {
 	Again time.Duration
 }
 
-// Errors with which SetUp, MountDevice and MapDevice report something else than a failure that
-// mounted nothing. They are matched with errors.Is.
+// SetUp, MountDevice and MapDevice return these errors if a failure has not left the volume
+// unmounted. They are matched with errors.Is.
 var (
 	// ErrUncertain means that the volume may be mounted, or may be later. An operation that fails
 	// after its context has ended counts as uncertain, whatever it returns.
@@ -175,7 +175,7 @@ type DevicePlugin interface {
 
 // Device is the part of a volume that several pods share.
 type Device struct {
-	// Name is unique within the plugin; "" is no device.
+	// Name is unique within the plugin; "" means no device.
 	Name string
 	// Path is its mount point, below ROOT/plugins.
 	Path string
@@ -237,8 +237,8 @@ type Usage struct {
 // implements it in memory, with failures on demand. The manager uses Mounts and Unmount; plugins
 // use what they need.
 type Mounter interface {
-	// Mounts returns the mounts at and below dir, in the table's order: of two with the same
-	// Path, the later is on top. dir is absolute and free of symbolic links; "/" returns all. If
+	// Mounts returns the mounts at and below dir, in the table's order: of two mounts with the same
+	// Path, the later one is on top. dir is absolute and free of symbolic links; "/" returns all. If
 	// dir does not exist, there are none.
 	Mounts(dir string) ([]Mount, error)
 	// Mount mounts source on target, which must exist. Options are those of mount(8). With "bind"

@@ -150,8 +150,8 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	return found, strange, errors.Join(errs...)
 }
 
-// foundVolume asks the plugin for the device of a found volume. If the plugin fails or panics,
-// devErr is set, and the volume itself is adopted anyway.
+// foundVolume returns a found volume with its device, which it asks the plugin for. If the plugin
+// fails or panics, devErr is set, and the volume itself is adopted anyway.
 func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) foundVolume {
 	f := foundVolume{key: volumeKey{p.Name(), name, block}, plugin: p}
 	if dp, ok := p.(DevicePlugin); ok {

@@ -29,7 +29,7 @@ const (
 
 // Stats is the usage of a volume.
 type Stats struct {
-	Name string // in the pod's spec
+	Name string // name in the pod's spec
 	// Claim is the name of the volume's claim; "" if it has none.
 	Claim string
 	// Ephemeral reports whether the volume counts as ephemeral storage of the pod.
@@ -135,7 +135,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 
 // walked is the usage of a volume as counted by walking it.
 type walked struct {
-	usage  Usage     // At is zero if it was never walked
+	usage  Usage     // At is zero if the volume was never walked
 	due    time.Time // time of the next walk
 	survey *diskusage.Survey
 }

@@ -34,9 +34,9 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	return m.unmount(ctx, p, func() bool { return false })
 }
 
-// unmount is Unmount, called with the pod's gate held; it releases the gate while it waits. If
-// spare returns true, it changes nothing and returns ErrWanted. It reads the pod's directory,
-// since a volume may be there without a record.
+// unmount does the work of Unmount. It is called with the pod's gate held, and releases the gate
+// while it waits. If spare returns true, it changes nothing and returns ErrWanted. It reads the
+// pod's directory, since a volume may be there without a record.
 func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error {
 	if spare() {
 		return ErrWanted

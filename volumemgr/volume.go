@@ -40,11 +40,11 @@ type volume struct {
 	m      *Manager
 	pod    *pod
 	plugin Plugin
-	outer  []string // its names in the spec
+	outer  []string // the volume's names in the spec
 	spec   *Spec
 	// spec and object are nil if only a directory is known. Their objects are shared with the
 	// caller of Mount and never modified.
-	object *v1.Pod // the newest
+	object *v1.Pod // the newest version of the pod
 	made   *v1.Pod // the object at the start of the last set-up
 	// below is Volume.Below.
 	below []string
@@ -54,18 +54,18 @@ type volume struct {
 	desired   bool
 	abandoned bool
 	has       presence
-	found     bool // an earlier process left it
+	found     bool // an earlier process left the volume
 	// stale means that the content has to be updated. If it becomes true during a set-up, another
 	// set-up follows.
 	stale bool
 	// result is the result of the last successful SetUp.
 	result  Result
-	expires time.Time // expiry of the content; zero: never
+	expires time.Time // expiry of the content; zero if it does not expire
 
 	// device is nil for a volume without a shared device. refs are the objects whose change wakes
 	// this volume.
 	device *device
-	lost   bool // it has a device, which is unknown
+	lost   bool // the volume has a device, but it is not known which one
 	refs   []Ref
 
 	// run is the running operation; nil if there is none. fails are the consecutive failures of
@@ -76,12 +76,12 @@ type volume struct {
 	// timer wakes the volume after a back-off or an expiry; nil if neither is due.
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
-	// usage, survey, due and measuring are for Stats.
-	usage  Usage             // of the last walk
+	// usage, survey, due and measuring belong to Stats.
+	usage  Usage             // usage by the last walk
 	survey *diskusage.Survey // used by one walk at a time; nil before the first
 	due    time.Time         // time of the next walk
 
-	// measuring means that a goroutine of Stats is measuring the volume, which may hang.
+	// measuring reports that a goroutine of Stats, which may hang, is measuring the volume.
 	measuring bool
 }
 
@@ -105,8 +105,8 @@ type device struct {
 type running struct {
 	op       op
 	cancel   context.CancelFunc
-	canceled bool // by the manager, since no pod wants the volume
-	overdue  bool // it has not returned in time
+	canceled bool // the manager canceled the operation, since no pod wants the volume
+	overdue  bool // the operation has not returned in time
 	started  time.Time
 	late     *time.Timer // sets overdue
 }
@@ -122,7 +122,7 @@ type waker interface{ turn() }
 func (v *volume) turn() { v.m.wake(v) }
 func (d *device) turn() { d.m.wakeDevice(d) }
 
-// is returns the operation, opNone for nil.
+// is returns the operation; opNone if r is nil.
 func (r *running) is() op {
 	if r == nil {
 		return opNone

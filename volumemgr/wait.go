@@ -45,7 +45,7 @@ func (v *volume) shown() string {
 	return v.key.name
 }
 
-// waiter waits for volumes. Manager.mu guards all fields but done.
+// waiter waits for volumes. Manager.mu guards all fields except done.
 type waiter struct {
 	left map[*volume]struct{}
 	// errs are the non-nil errors of volumes that have settled.

@@ -17,7 +17,7 @@ import (
 // use is how the containers of a pod use one of its volumes.
 type use struct {
 	volume          *v1.Volume
-	mounted, mapped bool // in volumeMounts, in volumeDevices
+	mounted, mapped bool // named in volumeMounts; named in volumeDevices
 	// below is Volume.Below, from all containers.
 	below []string
 }

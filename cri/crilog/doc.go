@@ -3,28 +3,26 @@
 //
 //	2026-01-02T03:04:05.000000006Z stdout F hello
 //
-// [Copy] writes what a container wrote: all of it or its end, since a time, of
-// one stream or of both, and with Follow whatever comes:
+// [Copy] writes the output of a container: all of it or its last lines, since a time, of one stream
+// or both. With Follow it goes on with new output:
 //
 //	err := crilog.Copy(ctx, os.Stdout, path, crilog.Options{Tail: 10, Follow: true})
 //
 // # Rotation
 //
-// Following goes on over rotations, as package gc and the kubelet make them:
-// the log is renamed to <log>.<time> and compressed to <log>.<time>.gz, and the
-// runtime begins a new one. What was written before, between and after
-// rotations comes once and in order, however many there were since the last
-// look. Without Follow the current file alone is read, as the kubelet does.
+// With Follow a copy continues after rotations by package gc or a kubelet: the log is renamed to
+// <log>.<time> and later compressed to <log>.<time>.gz, and the runtime begins a new file. All
+// lines are copied once and in order, even if there were several rotations since the last check.
+// Without Follow only the current file is read, as in the kubelet.
 //
 // # Faults
 //
-// What is no line of that format is copied as it is. A line longer than 256 KiB
-// is copied in parts; memory does not grow with a line or with a file, and of 10
-// lines at the end no more than 10 times that is looked at. Whoever may write to
-// the directory of a log can neither lead elsewhere, for no link is followed
-// below Options.Root, nor block anybody: only regular files are opened, and a
-// file system that does not answer ends the copy. One log is never read by more
-// than one goroutine at a time, however many copies there are.
+// A line that does not have the format is copied as it is. A line longer than 256 KiB is copied in
+// parts, so that memory does not grow with the length of a line or file. For the last 10 lines, at
+// most 10 times 256 KiB are read. A pod that can write to the directory of its log cannot make the
+// copy read other files or block: no link below Options.Root is followed, and only regular files
+// are opened. A file system that does not answer ends the copy. At most one goroutine reads a log
+// at a time, however many copies there are.
 //
 // Tier: beta.
 package crilog

@@ -16,30 +16,30 @@ import (
 	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// Options defines what of a log is copied. The zero value of each field but Tail
-// means everything.
+// Options defines which part of a log is copied. The zero value of each field except Tail means no
+// restriction. With Tail 0 a copy begins at the end of the file.
 type Options struct {
 	Tail       int64     // the number of lines of the file to begin with; negative means all
 	Since      time.Time // drops lines that are older
-	Limit      int64     // of what is written, in bytes
+	Limit      int64     // limit of the written output, in bytes
 	Stream     string    // Stdout or Stderr; "" means both
 	Timestamps bool      // puts each line's time (RFC 3339 with nanoseconds) before it
 
-	// Follow goes on until ctx ends, or Ended (nil means never) says that
-	// nothing more will come. Ended is asked each time all that is there has
-	// been written, at least once a second.
+	// Follow continues with new output until ctx ends, or until Ended reports that there will be no
+	// more output. Ended is called whenever all output so far has been written, and at least once a
+	// second. Nil means that there may always be more.
 	Follow bool
 	Ended  func() bool
 
-	Flush func() // called whenever what is there has been written; nil: nothing
-	// Root is the directory that the log is below, with no symbolic link on
-	// the way; "" means that links are followed up to the file's own directory.
+	Flush func() // called whenever all output so far has been written; nil means no call
+	// Root is a directory above the log. No symbolic link between Root and the log is followed. If
+	// Root is "", links in the path of the file's directory are followed.
 	Root string
 }
 
-// Copy writes the log at path to w as o says. It returns nil when all is
-// written, and when ctx ends while it follows. A file system that does not
-// answer within 10 seconds is an error.
+// Copy writes the log at path to w, restricted by o. It returns nil when all is written, or when
+// ctx ends and o.Follow is set. It returns an error if the file system does not answer within 10
+// seconds.
 func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
 	if o.Ended == nil {
 		o.Ended = func() bool { return false }
@@ -60,7 +60,7 @@ func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
 	return err
 }
 
-// follower copies one log.
+// follower is the state of one call of Copy.
 type follower struct {
 	disk *disk
 	opts Options
@@ -68,7 +68,7 @@ type follower struct {
 
 	f     *slowfile.File
 	r     *bufio.Reader
-	known []string // the rotations that were there when f was the current file
+	known []string // times of the rotated files that existed while f was the current file
 	watch *fsnotify.Watcher
 }
 
@@ -81,7 +81,7 @@ func (c *follower) close() {
 	}
 }
 
-// open opens the current file and goes to where the copy begins.
+// open opens the current file, and sets the position at which the copy begins.
 func (c *follower) open() error {
 	if c.opts.Follow {
 		// Without a watch, as where there are no inotify instances left, the
@@ -102,7 +102,7 @@ func (c *follower) open() error {
 	return nil
 }
 
-// current opens the log as it is now, and learns which rotations were before.
+// current opens the current file of the log, and stores the times of the rotated files in c.known.
 func (c *follower) current() error {
 	// Whoever makes and removes files named as rotations goes on for ever.
 	for range maxRenamed {
@@ -131,7 +131,8 @@ func (c *follower) current() error {
 	return fmt.Errorf("log %s was renamed %d times while it was opened", c.disk.path, maxRenamed)
 }
 
-// maxRenamed is how often the files beside a log may change while it is opened.
+// maxRenamed is how often current tries again because the rotated files changed while the log was
+// opened.
 const maxRenamed = 100
 
 func (c *follower) stamps() ([]string, error) {
@@ -170,8 +171,8 @@ func (c *follower) copy(ctx context.Context) error {
 	}
 }
 
-// rotated moves on to the new file if the log was rotated, by way of those
-// that came and went since the last look.
+// rotated switches to the new file if the log was rotated. First it copies the files of further
+// rotations since the last check. It reports whether there is more to copy.
 func (c *follower) rotated(ctx context.Context) (bool, error) {
 	now, err := c.disk.look()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -205,8 +206,8 @@ func (c *follower) rotated(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// reopen waits for the log to come into being again, after a rotation that
-// began while another was looked at.
+// reopen waits until the runtime has made the log again. It is called if another rotation began
+// while rotated was running. old are the times of the rotated files before.
 func (c *follower) reopen(ctx context.Context, old []string) error {
 	for {
 		err := c.current()
@@ -227,7 +228,7 @@ func (c *follower) reopen(ctx context.Context, old []string) error {
 	return nil
 }
 
-// between copies rotations that were never seen as the current file.
+// between copies rotated files that this copy has never read as the current file.
 func (c *follower) between(stamps []string) error {
 	for _, s := range stamps {
 		f, err := c.disk.openRotated(s)
@@ -247,7 +248,8 @@ func (c *follower) between(stamps []string) error {
 	return nil
 }
 
-// truncated begins anew with a file that was cut to a smaller size in place.
+// truncated begins at the start of the file if the file was truncated in place, and reports whether
+// it was.
 func (c *follower) truncated(now os.FileInfo) (bool, error) {
 	at, err := c.f.Seek(0, io.SeekCurrent)
 	if err != nil || now.Size() >= at {
@@ -260,9 +262,8 @@ func (c *follower) truncated(now os.FileInfo) (bool, error) {
 	return true, nil
 }
 
-// await waits until the log may have grown, been rotated or ended, and reports
-// whether ctx goes on. The end of a container shows in no file, hence the
-// second's limit.
+// await waits until the log may have grown, been rotated or ended, for at most a second: the end of
+// a container changes no file. It returns false if ctx has ended.
 func (c *follower) await(ctx context.Context) bool {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()

@@ -13,8 +13,8 @@ const (
 	Stderr = "stderr"
 )
 
-// Line is one line of a log file. A container's line may be several of them:
-// all but the last are Partial.
+// Line is one line of a log file. A long line of a container may consist of several Lines, of which
+// all except the last are Partial.
 type Line struct {
 	At      time.Time
 	Stream  string
@@ -22,13 +22,12 @@ type Line struct {
 	Content []byte // without the newline
 }
 
-// ErrLine means that something is not a line of a CRI log.
+// ErrLine means that a text is not a line of a CRI log.
 var ErrLine = errors.New("not a CRI log line")
 
-// ParseLine reads one line, given without its newline:
-// "<RFC 3339 time> <stdout|stderr> <tags> <content>", where the first tag is P
-// for a part of a longer line and F for its end. The content is a part of
-// line, not a copy.
+// ParseLine parses one line without its newline: "<RFC 3339 time> <stdout|stderr> <tags>
+// <content>", where the first tag is P for a part of a longer line and F for its end. Content
+// shares the memory of line.
 func ParseLine(line []byte) (Line, error) {
 	stamp, rest, ok := bytes.Cut(line, []byte{' '})
 	if !ok {

@@ -17,40 +17,39 @@ import (
 )
 
 const (
-	// answer is how long a copy waits for one call into the file system, which
-	// takes milliseconds, or seconds under load.
+	// answer is how long a copy waits for one call of the file system. Calls take milliseconds, or
+	// seconds under load.
 	answer = 10 * time.Second
-	// maxHung is how many logs, of all copies, may be on file systems that do
-	// not answer, a goroutine and a thread each.
+	// maxHung is the largest number of calls, for all copies, that may wait for file systems that do
+	// not answer. Each takes a goroutine and a thread.
 	maxHung = 256
-	// maxNames is how many names beside a log are looked at: the kubelet keeps 5
-	// files of a container (containerLogMaxFiles), but a pod that mounts the
-	// directory can make any number.
+	// maxNames is how many names in the directory of a log are read: the kubelet keeps 5 files of a
+	// container (containerLogMaxFiles), but a pod that mounts the directory can make any number.
 	maxNames = 10_000
 )
 
-// calls are those of all copies into file systems, one at a time for a log.
+// calls runs the file system calls of all copies, one at a time for each log.
 var calls = &detached.Queue{Limit: maxHung}
 
-// disk makes calls into the file system that a log is on.
+// disk makes calls of the file system that has the log.
 type disk struct {
 	slowfile.System
-	root string // the directory that the log is in; "" means any
-	path string // of the log
+	root string // Options.Root
+	path string // path of the log
 }
 
 func newDisk(ctx context.Context, root, path string) *disk {
 	return &disk{System: slowfile.System{Context: ctx, Calls: calls, Key: path, Answer: answer}, root: root, path: path}
 }
 
-// open opens a regular file beside the log, or the log, with no link to it.
+// open opens the log or another regular file in its directory. It follows no link to the file.
 func (d *disk) open(path string) (*slowfile.File, error) {
 	root := d.root
 	return d.Open(func() (*os.File, error) { return openRegular(root, path) })
 }
 
-// openRegular opens a regular file for reading. If root is not "", path has to
-// be below it, with no symbolic link on the way.
+// openRegular opens a regular file for reading. If root is not "", path has to be below root, and
+// no symbolic link between root and the file is followed.
 func openRegular(root, path string) (*os.File, error) {
 	if root == "" {
 		return safefile.Open(path)
@@ -62,7 +61,7 @@ func openRegular(root, path string) (*os.File, error) {
 	return safefile.OpenIn(root, within)
 }
 
-// names lists the files beside the log, as many as maxNames.
+// names lists the directory of the log, at most maxNames names.
 func (d *disk) names() ([]string, error) {
 	root, dir := d.root, filepath.Dir(d.path)
 	return slowfile.Call(&d.System, func() ([]string, error) { return namesIn(root, dir) })
@@ -92,13 +91,13 @@ func namesIn(root, dir string) ([]string, error) {
 	return names, nil
 }
 
-// look looks at the log as it is now.
+// look returns the FileInfo of the current file of the log.
 func (d *disk) look() (fs.FileInfo, error) {
 	path := d.path
 	return slowfile.Call(&d.System, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
-// watch returns a watch of the log's directory; nil if there is none to be had.
+// watch returns a watcher of the log's directory; nil if the system cannot provide one.
 func (d *disk) watch() *fsnotify.Watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

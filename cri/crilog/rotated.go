@@ -11,13 +11,12 @@ import (
 	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// stampLayout is the time in the name of a rotated log, as the kubelet and
-// package gc write it. It sorts as the times do.
+// stampLayout is the time in the name of a rotated log, as the kubelet and package gc write it.
+// Names sort in the order of their times.
 const stampLayout = "20060102-150405"
 
-// stampOf reads the name of a file beside the log base: the time at which it
-// was made of the log, compressed or not. ok is false if it was not, or is not
-// whole.
+// stampOf returns the time of the rotation in the name of a rotated file of the log base,
+// compressed or not. ok is false for other names, such as that of an unfinished compression.
 func stampOf(base, name string) (stamp string, ok bool) {
 	rest, ok := strings.CutPrefix(name, base+".")
 	if !ok {
@@ -30,7 +29,7 @@ func stampOf(base, name string) (stamp string, ok bool) {
 	return stamp, true
 }
 
-// stamps lists the rotations of a log that are still there, the oldest first.
+// stamps returns the times of the rotated files of the log that still exist, oldest first.
 func (d *disk) stamps() ([]string, error) {
 	names, err := d.names()
 	if err != nil {
@@ -46,9 +45,9 @@ func (d *disk) stamps() ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// missed returns the rotations of a log that were made between the one that
-// took the file which was current when known were there, and now. That file
-// itself is the first of the new ones.
+// missed returns the times of the rotated files that this copy has not read. known and now are the
+// times before and after the rotations. The oldest new one is left out: it is the file that was
+// current before and has been read.
 func missed(known, now []string) []string {
 	var fresh []string
 	for _, s := range now {
@@ -62,8 +61,8 @@ func missed(known, now []string) []string {
 	return fresh[1:]
 }
 
-// openRotated opens the log's rotation of a time, compressed or not. Between
-// two looks it may become compressed.
+// openRotated opens the rotated file of a time, compressed or not. It tries twice, since the file
+// may be compressed in between.
 func (d *disk) openRotated(stamp string) (io.ReadCloser, error) {
 	var err error
 	for range 2 {

@@ -5,9 +5,8 @@ import (
 	"io"
 )
 
-// tailStart returns the offset at which the last n lines of f begin, reading
-// from its end; all of it for a negative n. It looks no further back than n
-// lines of maxLine bytes.
+// tailStart returns the offset at which the last n lines of f begin; 0 for a negative n. It reads f
+// from the end, at most n times maxLine bytes.
 func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 	if n < 0 {
 		return 0, nil

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// maxLine bounds what is held of one line, in bytes. Runtimes split lines at
-// 16 KiB; whatever is longer is not their work.
+// maxLine is the largest number of bytes of a line that are kept in memory. Runtimes split lines at
+// 16 KiB; longer lines come from other programs.
 const maxLine = 256 << 10
 
-// errLimit ends a copy that has reached Options.Limit.
+// errLimit is the error that ends a copy at Options.Limit.
 var errLimit = errors.New("limit reached")
 
-// lineWriter turns CRI log lines into what the container wrote.
+// lineWriter converts lines of a CRI log to the output of the container.
 type lineWriter struct {
 	w       io.Writer
 	opts    Options
-	left    int64  // of Options.Limit
+	left    int64  // bytes left until Options.Limit
 	pending []byte // a line whose newline has not been read yet
-	inside  bool   // within a line of several parts
-	spill   spill  // what is done with the rest of a line that is too long
+	inside  bool   // the next line continues a line of several parts
+	spill   spill  // how the rest of a line that is too long is handled
 	out     []byte
 }
 
@@ -29,9 +29,9 @@ type spill int
 
 const (
 	noSpill   spill = iota
-	spillKeep       // written, and the newline too
-	spillJoin       // written without its newline: a part
-	spillDrop       // filtered out
+	spillKeep       // the rest is written, with its newline
+	spillJoin       // the rest is written without its newline, since more parts follow
+	spillDrop       // the rest is not written, since the line is filtered out
 )
 
 func (l *lineWriter) drain(r *bufio.Reader) error {
@@ -97,7 +97,7 @@ func (l *lineWriter) rest() error {
 	return err
 }
 
-// write writes a line, or the beginning of one that is too long.
+// write writes a line without its newline or, with cut, the beginning of a line that is too long.
 func (l *lineWriter) write(raw []byte, cut bool) error {
 	then := func(s spill) {
 		if cut {

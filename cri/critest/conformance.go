@@ -15,20 +15,20 @@ import (
 	"github.com/nodewright/nodewright/cri"
 )
 
-// Subject is a runtime that is held to [Conformance].
+// Subject is a runtime that [Conformance] tests.
 type Subject struct {
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// Image is one that is there and understands the scripts of this
+	// Image is the name of an image that the runtime has and that understands the scripts of this
 	// package.
 	Image string
-	// Offer makes an image that can be pulled by that name, another one with
-	// each call, of the kind of Image. It returns the whole name.
+	// Offer provides an image that understands the scripts and can be pulled by the given name; each
+	// call provides another image. It returns the full name.
 	Offer func(name string) string
 }
 
-// Conformance holds a runtime to what this library relies on. The fake and
-// the real runtimes run the same suite.
+// Conformance tests the behaviour of a runtime on which this library relies. The fake and the real
+// runtimes pass the same tests.
 func Conformance(t *testing.T, s Subject) {
 	for _, tc := range []struct {
 		name string
@@ -53,7 +53,7 @@ func Conformance(t *testing.T, s Subject) {
 	}
 }
 
-// rig is one test's sandbox.
+// rig is a test with its sandbox.
 type rig struct {
 	Subject
 	t       *testing.T
@@ -136,7 +136,8 @@ func (r *rig) status(id string) *runtimeapi.ContainerStatus {
 	return resp.GetStatus()
 }
 
-// until asks until ok, for as long as a slow machine may need.
+// until calls ok until it returns true, for as long as a slow machine may need. what names the
+// condition in the failure.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -201,7 +202,7 @@ func testExitCodes(t *testing.T, r *rig) {
 	}
 }
 
-// What cannot be started has ended, and says why.
+// testStartFails tests that a container that cannot be started has ended, with a reason.
 func testStartFails(t *testing.T, r *rig) {
 	conf := r.container("a")
 	conf.Command = []string{"/no/such/file"}
@@ -250,7 +251,7 @@ func testLogs(t *testing.T, r *rig) {
 	}
 }
 
-// A log whose file is renamed goes on in it until it is reopened.
+// testReopenLog tests that the runtime writes to a renamed log until the log is reopened.
 func testReopenLog(t *testing.T, r *rig) {
 	id := r.create("c", "out", "one", "sleep", "2s", "out", "two", "sleep", "forever")
 	r.start(id)
@@ -309,7 +310,8 @@ func testStop(t *testing.T, r *rig) {
 	}
 }
 
-// The resources of a running container change one by one, and are shown.
+// testResources tests that the resources of a running container can be changed one by one, and that
+// the status shows them.
 func testResources(t *testing.T, r *rig) {
 	conf := r.container("c", "sleep", "forever")
 	conf.Linux.Resources = &runtimeapi.LinuxContainerResources{
@@ -522,8 +524,8 @@ func testImages(t *testing.T, r *rig) {
 	}
 }
 
-// An image that another one took the name of stays until it is removed, with
-// what is made of it, and goes without the other.
+// testNameMoves tests an image whose name another image got: it stays, with its containers, until
+// it is removed, and its removal does not remove the other image.
 func testNameMoves(t *testing.T, r *rig) {
 	pull := func() (name string) {
 		t.Helper()

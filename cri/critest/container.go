@@ -36,18 +36,18 @@ type container struct {
 	steps    []string
 	trap     *trap
 	ignoring bool
-	lost     bool   // LoseStart
+	lost     bool   // the start was lost by LoseStart
 	memory   uint64 // bytes in use; 0 for memoryUsed
 	ended    chan struct{}
 }
 
-// trap is what TERM does.
+// trap is the step "trap" of a script: with TERM the container ends with code, after a delay.
 type trap struct {
 	code  int32
 	after time.Duration
 }
 
-// CreateContainer makes a container of an image that is there.
+// CreateContainer makes a container from an image that the runtime has.
 func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, conf *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	leave, err := r.enter(ctx, "CreateContainer", conf.GetMetadata().GetName())
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	return leave()
 }
 
-// run goes through the container's script until it waits or ends.
+// run executes the steps of the container's script until a step waits or the container ends.
 func (c *container) run() {
 	next := func() string {
 		if len(c.steps) == 0 {
@@ -198,7 +198,7 @@ func (c *container) write(stream, line string) {
 	}
 }
 
-// openLog has the log written to the file of its name from now on.
+// openLog opens the file at the log's path, to which the log is written from now on.
 func (c *container) openLog() error {
 	if c.log == "" {
 		return nil
@@ -222,8 +222,8 @@ func (c *container) closeLog() {
 	}
 }
 
-// ReopenContainerLog has a container's log written to a new file, when the one
-// before was renamed.
+// ReopenContainerLog makes the container's log continue in a new file at its path, after the
+// previous file was renamed.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "ReopenContainerLog", id)
 	if err != nil {
@@ -252,7 +252,7 @@ func (c *container) markExited(code int32, reason string) {
 	close(c.ended)
 }
 
-// end stops a container that runs, or was never started.
+// end ends a container that runs or was never started.
 func (c *container) end(code int32, reason string) {
 	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
 		return
@@ -267,7 +267,7 @@ func (c *container) end(code int32, reason string) {
 // Kill ends a container from outside, as SIGKILL does.
 func (r *Runtime) Kill(id string) { r.Exit(id, 137) }
 
-// OOMKill ends a container as the kernel's OOM killer does, of which a runtime says so.
+// OOMKill ends a container as the kernel's OOM killer does. Its status has the reason OOMKilled.
 func (r *Runtime) OOMKill(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -280,7 +280,7 @@ func (r *Runtime) OOMKill(id string) {
 // machine's cgroups.
 func (r *Runtime) Reap(string) (killed int, err error) { return 0, nil }
 
-// Exit ends a container as if its process had.
+// Exit ends a container as if its process had exited with the code.
 func (r *Runtime) Exit(id string, code int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,8 +289,8 @@ func (r *Runtime) Exit(id string, code int32) {
 	}
 }
 
-// StopContainer asks a container to end, and ends it by force after timeout
-// seconds. One that is not there or has ended is no error.
+// StopContainer sends TERM to a container, and kills it after timeout seconds. A missing container,
+// or one that has ended, is no error.
 func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) error {
 	leave, err := r.enter(ctx, "StopContainer", id)
 	if err != nil {
@@ -322,7 +322,7 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) e
 	return leave()
 }
 
-// term is what SIGTERM does.
+// term does what SIGTERM does to the container.
 func (c *container) term() {
 	switch {
 	case c.ignoring:
@@ -340,8 +340,7 @@ func (c *container) term() {
 	}
 }
 
-// RemoveContainer removes a container, by force if it runs. One that is not
-// there is no error.
+// RemoveContainer removes a container, and kills it if it runs. A missing container is no error.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "RemoveContainer", id)
 	if err != nil {
@@ -361,7 +360,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	return leave()
 }
 
-// listed are the containers that may have the labels of a selector. r.mu is held.
+// listed iterates over the containers that may have the labels of a selector. r.mu is held.
 func (r *Runtime) listed(selector map[string]string) iter.Seq[*container] {
 	if selector[labelPodUID] == "" || r.frozen != nil {
 		return maps.Values(r.shown().containers)
@@ -425,7 +424,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	}
 }
 
-// ContainerStatus reports a container.
+// ContainerStatus returns the status of a container.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
 	leave, err := r.enter(ctx, "ContainerStatus", id)
 	if err != nil {
@@ -440,8 +439,8 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string, _ bool) (*runt
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, leave()
 }
 
-// State is the truth about a container, past all faults: its state, the code with which
-// it ended, and whether there is one. It is no call of the agent's, and none is counted.
+// State returns the real state and exit code of a container, whatever the simulated faults are.
+// known reports whether the container exists. It does not count as a call.
 func (r *Runtime) State(id string) (state runtimeapi.ContainerState, exitCode int32, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

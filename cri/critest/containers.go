@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Containers holds a runtime of this machine to what workloads find in their containers.
-// Where the CRI says little, this is what containerd does. It needs root, and images of a
+// Containers tests what workloads find in the containers of a real runtime on this machine. Where
+// the CRI says little, containerd's behaviour is expected. It needs root, and images of a
 // [Registry].
 func Containers(t *testing.T, s Subject) {
 	for _, tc := range []struct {
@@ -32,7 +32,7 @@ func Containers(t *testing.T, s Subject) {
 	}
 }
 
-// pulled is an image of the registry.
+// pulled pulls an image of the registry and returns its full name.
 func (r *rig) pulled(name string) string {
 	r.t.Helper()
 	name = r.Offer(name)
@@ -42,7 +42,7 @@ func (r *rig) pulled(name string) string {
 	return name
 }
 
-// begin starts a container of a configuration.
+// begin creates and starts a container with a configuration, and returns its ID.
 func (r *rig) begin(conf *runtimeapi.ContainerConfig) string {
 	r.t.Helper()
 	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, conf, r.conf)
@@ -53,8 +53,8 @@ func (r *rig) begin(conf *runtimeapi.ContainerConfig) string {
 	return id
 }
 
-// outcome runs a container to its end, and returns what it wrote. An exit code other than
-// 0 is an error.
+// outcome runs a container until it ends, and returns its output. An exit code other than 0 fails
+// the test.
 func (r *rig) outcome(conf *runtimeapi.ContainerConfig) string {
 	r.t.Helper()
 	out, code := r.ended(r.begin(conf))
@@ -64,8 +64,8 @@ func (r *rig) outcome(conf *runtimeapi.ContainerConfig) string {
 	return out
 }
 
-// ended waits for the end of a container, and returns what it wrote without the heads of
-// lines.
+// ended waits for the end of a container. It returns the exit code and the output, without the
+// prefixes of the log's lines.
 func (r *rig) ended(id string) (out string, code int32) {
 	r.t.Helper()
 	st := r.untilExited(id)
@@ -93,8 +93,8 @@ func testAbsoluteNames(t *testing.T, s Subject) {
 	}
 }
 
-// A privileged container may write to /sys whatever started before it in its pod, and
-// others may not.
+// testSysfs tests that a privileged container can write to /sys, whichever containers of its pod
+// started before it, and that other containers cannot.
 func testSysfs(t *testing.T, s Subject) {
 	for _, pid := range []runtimeapi.NamespaceMode{runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_POD} {
 		t.Run(pid.String(), func(t *testing.T) {
@@ -120,14 +120,14 @@ func testSysfs(t *testing.T, s Subject) {
 	}
 }
 
-// podIDs are the users of a pod that has its own.
+// podIDs is the ID mapping of a pod with a user namespace of its own.
 var podIDs = []*runtimeapi.IDMapping{{HostId: 200000, ContainerId: 0, Length: 65536}}
 
 func usersOfItsOwn(c *runtimeapi.PodSandboxConfig) {
 	c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: podIDs, Gids: podIDs}
 }
 
-// An image can be mounted in every kind of pod and container.
+// testImageVolumes tests that an image can be mounted in every kind of pod and container.
 func testImageVolumes(t *testing.T, s Subject) {
 	for _, users := range []bool{false, true} {
 		for _, privileged := range []bool{false, true} {
@@ -173,7 +173,8 @@ func testImageVolumes(t *testing.T, s Subject) {
 	}
 }
 
-// HOSTNAME is what /etc/hostname and the kernel say, also where the caller gives no name.
+// testHostname tests that HOSTNAME equals /etc/hostname and the kernel's name, even if the caller
+// gives no name.
 func testHostname(t *testing.T, s Subject) {
 	for name, change := range map[string]func(*runtimeapi.PodSandboxConfig){
 		"given": func(c *runtimeapi.PodSandboxConfig) { c.Hostname = "named" },
@@ -200,7 +201,8 @@ func testHostname(t *testing.T, s Subject) {
 	}
 }
 
-// What is to be mounted and missing is made, as a directory, with all above it.
+// testMissingSource tests that a missing source of a mount is made, as a directory with its
+// parents.
 func testMissingSource(t *testing.T, s Subject) {
 	r := newRig(t, s)
 	source := filepath.Join(t.TempDir(), "not", "there")
@@ -214,8 +216,8 @@ func testMissingSource(t *testing.T, s Subject) {
 	}
 }
 
-// A volume of the image is there and can be written to, though no layer has it and the
-// root is read-only. What is mounted there goes before it.
+// testVolumes tests that a volume of the image exists and is writable, although no layer has it and
+// the root file system is read-only. A mount at the same path takes precedence.
 func testVolumes(t *testing.T, s Subject) {
 	for name, change := range map[string]func(*runtimeapi.PodSandboxConfig){
 		"users of the node": func(*runtimeapi.PodSandboxConfig) {}, "users of its own": usersOfItsOwn,
@@ -255,8 +257,8 @@ func testVolumes(t *testing.T, s Subject) {
 	}
 }
 
-// A container's image is shown as others know it: with a digest that a registry has, and
-// by a tag though the container was created by the image's ID, as the kubelet does.
+// testImageNames tests the image names in a container's status: a digest that the registry has, and
+// a tag, although the container was created by the image's ID, as the kubelet does it.
 func testImageNames(t *testing.T, s Subject) {
 	r := newRig(t, s)
 	name := r.pulled("names:1")
@@ -276,8 +278,8 @@ func testImageNames(t *testing.T, s Subject) {
 	}
 }
 
-// The end of a container that failed because one of its processes was killed for memory
-// says so, whichever process it was.
+// testOutOfMemory tests the reason of a container that failed because the kernel killed one of its
+// processes for memory, whichever process it was.
 func testOutOfMemory(t *testing.T, s Subject) {
 	r := newRig(t, s)
 	for name, steps := range map[string][]string{"first": {"alloc", "200"}, "child": {"child", "alloc", "200"}, "grandchild": {"child", "child", "alloc", "200"}} {
@@ -290,7 +292,7 @@ func testOutOfMemory(t *testing.T, s Subject) {
 	}
 }
 
-// Memory can be raised alone though swap is limited.
+// testMoreMemory tests that the memory limit alone can be raised although swap is limited.
 func testMoreMemory(t *testing.T, s Subject) {
 	r := newRig(t, s)
 	c := r.container("c", "sleep", "forever")

@@ -50,7 +50,7 @@ func (s *stream) take() (ev *runtimeapi.ContainerEventResponse, over bool) {
 	return ev, false
 }
 
-// emit informs every reader what happened. Runtime.mu is held.
+// emit sends an event to every reader. Runtime.mu is held.
 func (r *Runtime) emit(kind runtimeapi.ContainerEventType, id string, s *sandbox) {
 	if r.losing || len(r.streams) == 0 {
 		return

@@ -10,22 +10,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Call is one call that a runtime got.
+// Call is one call of a method of a Runtime.
 type Call struct {
 	Method string
-	// Target is the id, or the name, of what it was about.
+	// Target is the ID or the name of the object of the call.
 	Target string
 	At     time.Time
 }
 
-// faults are what goes wrong, by method; "" means every method.
+// faults has the simulated faults by method; "" means every method.
 type faults struct {
 	mu     sync.Mutex
 	calls  []Call
-	made   int  // calls, those that are not kept included
-	lean   bool // calls are counted alone
+	made   int  // number of calls, including those that are not recorded
+	lean   bool // calls are only counted, not recorded
 	fail   map[string]error
-	failN  map[string]int // how often; absent means always
+	failN  map[string]int // number of calls that still fail; a method without an entry always fails
 	delay  map[string]time.Duration
 	hang   map[string]chan struct{}
 	before func(Call) error
@@ -40,7 +40,7 @@ func newFaults() faults {
 	}
 }
 
-// Fail makes every call of a method fail with err, or with nil work again.
+// Fail makes every call of a method fail with err. With a nil err the calls work again.
 func (r *Runtime) Fail(method string, err error) {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *Runtime) FailNext(method string, n int, err error) {
 	r.faults.failN[method] = n
 }
 
-// Delay makes every call of a method take that much longer.
+// Delay makes every call of a method take d longer.
 func (r *Runtime) Delay(method string, d time.Duration) {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
@@ -82,17 +82,17 @@ func (r *Runtime) Hang(method string) (release func()) {
 	})
 }
 
-// Around calls before each call and after it; an error of either is the
-// call's. That of after comes when the call has done its work, as when an
-// answer is lost. Either may be nil.
+// Around sets functions that are called before and after each call. If one of them returns an
+// error, the call returns it. An error of after is returned although the call has done its work, as
+// if the answer was lost. Either function may be nil.
 func (r *Runtime) Around(before, after func(Call) error) {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	r.faults.before, r.faults.after = before, after
 }
 
-// Die makes every call fail, and every event stream end, until Revive. What
-// runs keeps running, as it does without containerd.
+// Die makes every call fail until Revive, and ends every event stream. Containers continue to run,
+// as without containerd.
 func (r *Runtime) Die() {
 	r.faults.mu.Lock()
 	r.faults.dead = true
@@ -104,23 +104,23 @@ func (r *Runtime) Die() {
 	}
 }
 
-// Revive ends Die.
+// Revive makes calls work again after Die.
 func (r *Runtime) Revive() {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	r.faults.dead = false
 }
 
-// LoseStart has the next start of a container lose its caller, as containerd
-// 2.4 may when the agent dies meanwhile: nothing of the container runs, it shows
-// as exited, and neither it nor its sandbox can be removed before FindLost.
+// LoseStart simulates that the caller of the next StartContainer goes away during the call, which
+// containerd 2.4 may not handle well: no process of the container runs, its state is exited, and
+// neither the container nor its sandbox can be removed before FindLost.
 func (r *Runtime) LoseStart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.losesStart = true
 }
 
-// FindLost ends what LoseStart did, as a restart of containerd does.
+// FindLost ends the effects of LoseStart, as a restart of containerd does.
 func (r *Runtime) FindLost() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *Runtime) FindLost() {
 	}
 }
 
-// refusal is the answer to the removal of a container.
+// refusal returns the error of the removal of a container whose start was lost; else nil.
 func (c *container) refusal() error {
 	if !c.lost {
 		return nil
@@ -137,43 +137,42 @@ func (c *container) refusal() error {
 	return status.Errorf(codes.FailedPrecondition, "failed to delete containerd container %q: cannot delete running task", c.id)
 }
 
-// SetClock puts the runtime's clock that far from the machine's, as when that
-// was set between two calls. What is there keeps its times.
+// SetClock sets the difference between the runtime's clock and the machine's, as if the clock was
+// set between two calls. Existing objects keep their times.
 func (r *Runtime) SetClock(off time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clock = off
 }
 
-// now is what the runtime takes for the time. Runtime.mu is held.
+// now returns the time by the runtime's clock. Runtime.mu is held.
 func (r *Runtime) now() time.Time { return time.Now().Add(r.clock) }
 
-// SetIPs sets the addresses of sandboxes that are made from now on, primary
-// first; without any, each has one of its own.
+// SetIPs sets the addresses of all sandboxes that are made from now on, primary first. Without
+// addresses, each sandbox gets one of its own.
 func (r *Runtime) SetIPs(ips ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ips = ips
 }
 
-// Pretend makes every call of those methods answer with success and do
-// nothing. What is made that way has an ID of its own. Without methods all
-// calls do their work again.
+// Pretend makes every call of the given methods return success and do nothing. A call that creates
+// an object returns a new ID. Without methods all calls do their work again.
 func (r *Runtime) Pretend(methods ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pretended = methods
 }
 
-// pretends reports whether a method is to do nothing.
+// pretends reports whether Pretend was called for a method.
 func (r *Runtime) pretends(method string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Contains(r.pretended, method)
 }
 
-// Freeze makes lists and statuses show for ever what there is now, whatever
-// happens, until it is called with false.
+// Freeze makes lists and statuses show the current objects and states, whatever happens, until it
+// is called with false.
 func (r *Runtime) Freeze(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,21 +192,21 @@ func (r *Runtime) Freeze(on bool) {
 	r.frozen = &v
 }
 
-// Hide leaves out of lists what hidden reports of its ID; statuses tell of it
-// nevertheless. With nil all is listed.
+// Hide makes lists omit the objects for whose ID hidden returns true. Their statuses can still be
+// read. With nil everything is listed.
 func (r *Runtime) Hide(hidden func(id string, sandbox bool) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hidden = hidden
 }
 
-// view is what lists and statuses show.
+// view has the sandboxes and containers that lists and statuses show.
 type view struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 }
 
-// shown is the view at the moment. Runtime.mu is held.
+// shown returns the current view. Runtime.mu is held.
 func (r *Runtime) shown() view {
 	if r.frozen != nil {
 		return *r.frozen
@@ -219,21 +218,21 @@ func (r *Runtime) hides(id string, sandbox bool) bool {
 	return r.hidden != nil && r.hidden(id, sandbox)
 }
 
-// LoseEvents drops events while on.
+// LoseEvents drops all events until it is called with false.
 func (r *Runtime) LoseEvents(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.losing = on
 }
 
-// NoEvents makes the runtime one without an event stream.
+// NoEvents turns the runtime into one without an event stream.
 func (r *Runtime) NoEvents() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.noEvents = true
 }
 
-// Calls lists the calls so far of those methods, or of all.
+// Calls returns the calls so far of the given methods; without methods, all calls.
 func (r *Runtime) Calls(methods ...string) []Call {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
@@ -246,16 +245,15 @@ func (r *Runtime) Calls(methods ...string) []Call {
 	return out
 }
 
-// ForgetCalls starts the list of calls anew.
+// ForgetCalls empties the list of calls.
 func (r *Runtime) ForgetCalls() {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	r.faults.calls = nil
 }
 
-// Lean has the runtime forget what a long life does not need: calls are counted and not
-// kept, so that Calls reports none, and containers that are made from now on have no
-// logs.
+// Lean saves memory in long tests: calls are counted and not recorded, so that Calls returns none,
+// and containers that are made from now on have no logs.
 func (r *Runtime) Lean() {
 	r.faults.mu.Lock()
 	r.faults.lean, r.faults.calls = true, nil
@@ -265,15 +263,15 @@ func (r *Runtime) Lean() {
 	r.lean = true
 }
 
-// CallsMade is how many calls were made, those included that are not kept.
+// CallsMade returns the number of calls, including those that are not recorded.
 func (r *Runtime) CallsMade() int {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	return r.faults.made
 }
 
-// enter applies the faults before a call's work. The function it returns
-// applies those after it.
+// enter applies the faults that come before the work of a call. leave applies the faults that come
+// after it.
 func (r *Runtime) enter(ctx context.Context, method, target string) (leave func() error, err error) {
 	f := &r.faults
 	c := Call{Method: method, Target: target, At: time.Now()}

@@ -10,8 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// AddImage puts images on the node. Of a name that is there already, a new
-// image has it from now on.
+// AddImage puts images on the node. A name that exists already moves to the new image.
 func (r *Runtime) AddImage(names ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -20,8 +19,8 @@ func (r *Runtime) AddImage(names ...string) {
 	}
 }
 
-// OfferImage puts images into the registry, from where they can be pulled. Of a
-// name that is there already, a new image has it from now on.
+// OfferImage puts images into the registry, from which they can be pulled. A name that exists
+// already moves to the new image.
 func (r *Runtime) OfferImage(names ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,7 +29,7 @@ func (r *Runtime) OfferImage(names ...string) {
 	}
 }
 
-// OfferAll has every image pulled that is asked for.
+// OfferAll makes the pull of every name succeed.
 func (r *Runtime) OfferAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,8 +42,8 @@ func (r *Runtime) newImage(name string) *runtimeapi.Image {
 	}
 }
 
-// put has an image on the node. Another one that had its name stays, without
-// it. Images are not changed once they are there: they have been handed out.
+// put puts an image on the node. Another image that had its name stays without the name. An image
+// on the node is never changed, since callers may have it; it is replaced.
 func (r *Runtime) put(i *runtimeapi.Image) {
 	for id, o := range r.images {
 		if id != i.GetId() && slices.Contains(o.GetRepoTags(), i.GetRepoTags()[0]) {
@@ -88,7 +87,7 @@ func (r *Runtime) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]
 	return out, leave()
 }
 
-// ImageStatus reports an image, or nothing of one that is not there.
+// ImageStatus returns the status of an image. The answer for a missing image has no image.
 func (r *Runtime) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
 	leave, err := r.enter(ctx, "ImageStatus", image.GetImage())
 	if err != nil {
@@ -99,7 +98,7 @@ func (r *Runtime) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, 
 	return &runtimeapi.ImageStatusResponse{Image: r.findImage(image.GetImage())}, leave()
 }
 
-// PullImage takes an image from the registry.
+// PullImage copies an image from the registry to the node.
 func (r *Runtime) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	leave, err := r.enter(ctx, "PullImage", image.GetImage())
 	if err != nil {
@@ -120,8 +119,7 @@ func (r *Runtime) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ 
 	return i.GetId(), leave()
 }
 
-// RemoveImage removes an image with all its names. One that is not there is no
-// error.
+// RemoveImage removes an image with all its names. A missing image is no error.
 func (r *Runtime) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	leave, err := r.enter(ctx, "RemoveImage", image.GetImage())
 	if err != nil {
@@ -135,14 +133,14 @@ func (r *Runtime) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) 
 	return leave()
 }
 
-// SetImageFS sets the mount point of the images' file system, from then on.
+// SetImageFS sets the mount point that ImageFsInfo reports from now on.
 func (r *Runtime) SetImageFS(mountpoint string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.imageFS = mountpoint
 }
 
-// ImageFsInfo reports a disk without images, where SetImageFS said, or of none.
+// ImageFsInfo reports an empty file system of images at the path of SetImageFS, or no file system.
 func (r *Runtime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	leave, err := r.enter(ctx, "ImageFsInfo", "")
 	if err != nil {

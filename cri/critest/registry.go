@@ -17,18 +17,18 @@ import (
 	"testing"
 )
 
-// Registry serves images by the OCI distribution specification, as much of it
-// as a pull needs. All of them are variants of one, with a further layer and a volume.
+// Registry serves images by the part of the OCI distribution specification that a pull needs. All
+// images are variants of one image, with a further layer and a volume.
 type Registry struct {
 	t    testing.TB
-	host string // and port
+	host string // host and port
 
 	mu    sync.Mutex
-	blobs map[string][]byte // by digest, manifests too
+	blobs map[string][]byte // blobs and manifests by digest
 	tags  map[string]string // digests of manifests by repository:tag
 	next  int
 
-	manifest, config map[string]any // of the image from the archive
+	manifest, config map[string]any // manifest and configuration of the image in the archive
 }
 
 // ociManifest is the media type of image manifests (OCI image specification).
@@ -78,8 +78,8 @@ func (r *Registry) read(content []byte, into any) {
 	}
 }
 
-// Of each variant: the directory of a layer as ko writes it, with absolute names, the
-// content of the file "data" in it, and a volume that is in no layer.
+// Contents of each variant: a directory in a layer with absolute names, as ko writes it; the
+// content of the file "data" in this directory; and a volume that is in no layer.
 const (
 	extraDir, extraData = "/ko-app", "of another builder"
 	volumeDir           = "/volume"
@@ -110,7 +110,7 @@ func (r *Registry) extend() {
 	r.config["config"].(map[string]any)["Volumes"] = map[string]any{volumeDir: map[string]any{}}
 }
 
-// add needs mu.
+// add stores the JSON of v as a blob, and returns its digest and size. mu is held.
 func (r *Registry) add(v any) (digest string, size int) {
 	content, err := json.Marshal(v)
 	if err != nil {
@@ -121,10 +121,10 @@ func (r *Registry) add(v any) (digest string, size int) {
 	return digest, len(content)
 }
 
-// Host is the registry's name and port.
+// Host returns the registry's host and port.
 func (r *Registry) Host() string { return r.host }
 
-// Offer is a [Subject]'s.
+// Offer implements the field Offer of a [Subject].
 func (r *Registry) Offer(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,8 +136,7 @@ func (r *Registry) Offer(name string) string {
 	return r.host + "/" + name
 }
 
-// ServeHTTP answers for /v2/, /v2/REPOSITORY/manifests/TAG or DIGEST, and
-// /v2/REPOSITORY/blobs/DIGEST.
+// ServeHTTP serves /v2/, /v2/REPOSITORY/manifests/TAG (or DIGEST) and /v2/REPOSITORY/blobs/DIGEST.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

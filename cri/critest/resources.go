@@ -10,11 +10,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// memoryUsed is what a container uses unless it was said otherwise.
+// memoryUsed is the default memory usage of a container, in bytes.
 const memoryUsed = 1 << 20
 
-// UpdateContainerResources changes the resources of a container. A value that
-// is 0 stays.
+// UpdateContainerResources changes the resources of a container. A 0 leaves the value unchanged.
 func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, to *runtimeapi.ContainerResources) error {
 	leave, err := r.enter(ctx, "UpdateContainerResources", id)
 	if err != nil {
@@ -38,7 +37,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, to *r
 	return leave()
 }
 
-// ContainerStats reports a container's memory.
+// ContainerStats returns a container's memory usage.
 func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	leave, err := r.enter(ctx, "ContainerStats", id)
 	if err != nil {
@@ -62,7 +61,7 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 	}, leave()
 }
 
-// used is how many bytes of memory a container uses. Runtime.mu is held.
+// used returns the memory usage of a container in bytes. Runtime.mu is held.
 func (c *container) used() uint64 { return cmp.Or(c.memory, memoryUsed) }
 
 // SetMemoryUsed sets the bytes of memory that a container uses from now on.

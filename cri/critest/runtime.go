@@ -29,22 +29,22 @@ type Runtime struct {
 	names      map[sandboxName]*sandbox         // sandboxes
 	labelled   map[string]map[*sandbox]struct{} // sandboxes by the UID in their labels
 	containers map[string]*container
-	images     map[string]*runtimeapi.Image // on the node, by ID
-	registry   map[string]*runtimeapi.Image // what can be pulled, by name
+	images     map[string]*runtimeapi.Image // images on the node, by ID
+	registry   map[string]*runtimeapi.Image // images that can be pulled, by name
 	streams    map[*stream]bool
 	imageFS    string
 	losing     bool
 	noEvents   bool
-	clock      time.Duration // off the machine's
-	ips        []string      // of sandboxes to be made; nil: each has one of its own
-	losesStart bool          // the next StartContainer is LoseStart's
-	pretended  []string      // methods that do nothing
-	frozen     *view         // nil: what there is is shown
+	clock      time.Duration // difference from the machine's clock
+	ips        []string      // addresses of new sandboxes; nil if each gets one of its own
+	losesStart bool          // LoseStart was called: the next StartContainer is lost
+	pretended  []string      // methods that Pretend named
+	frozen     *view         // the view at the time of Freeze; nil if lists show the current state
 	hidden     func(id string, sandbox bool) bool
 	noGroups   bool
 	workload   func(*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig) Workload
 	anyImage   bool
-	lean       bool // no logs
+	lean       bool // new containers have no logs
 }
 
 var (
@@ -52,7 +52,7 @@ var (
 	_ criapi.ImageManagerService = (*Runtime)(nil)
 )
 
-// sandboxName is what no two sandboxes have in common.
+// sandboxName is the part of a sandbox's metadata that must be unique.
 type sandboxName struct {
 	uid, name string
 	attempt   uint32
@@ -73,7 +73,7 @@ type sandbox struct {
 	has     []*container
 }
 
-// New returns a runtime that has nothing, not even an image.
+// New returns a runtime without sandboxes, containers and images.
 func New() *Runtime {
 	return &Runtime{
 		faults:     newFaults(),
@@ -91,13 +91,13 @@ func notFound(what, id string) error {
 	return status.Errorf(codes.NotFound, "%s %q: not found", what, id)
 }
 
-// newID makes an ID as long as real ones are.
+// newID returns a new ID with the length of real ones.
 func (r *Runtime) newID() string {
 	r.next++
 	return fmt.Sprintf("%064x", r.next)
 }
 
-// pretendedID is the ID of what was not made.
+// pretendedID returns an ID for an object that Pretend kept from being made.
 func (r *Runtime) pretendedID() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionRes
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status reports that all is well.
+// Status reports that the runtime and its network are ready.
 func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
 	if _, err := r.enter(ctx, "Status", ""); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusRespons
 	}, Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: !noGroups}}, nil
 }
 
-// IgnoreGroupsPolicy makes a runtime that knows no supplementalGroupsPolicy.
+// IgnoreGroupsPolicy turns the runtime into one that does not support supplementalGroupsPolicy.
 func (r *Runtime) IgnoreGroupsPolicy() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigR
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig takes the addresses of pods.
+// UpdateRuntimeConfig accepts the pod CIDR.
 func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.RuntimeConfig) error {
 	leave, err := r.enter(ctx, "UpdateRuntimeConfig", conf.GetNetworkConfig().GetPodCidr())
 	if err != nil {
@@ -155,8 +155,8 @@ func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.Runt
 // Close does nothing.
 func (r *Runtime) Close(context.Context) error { return nil }
 
-// RunPodSandbox makes a sandbox, ready, with an address of 10.0.0.0/8 if it
-// has a network of its own.
+// RunPodSandbox makes a ready sandbox. A sandbox with a network of its own gets an address of
+// 10.0.0.0/8.
 func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	leave, err := r.enter(ctx, "RunPodSandbox", conf.GetMetadata().GetName())
 	if err != nil {
@@ -193,8 +193,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 	return s.id, leave()
 }
 
-// StopPodSandbox stops a sandbox and its containers. One that is not there, or
-// has stopped, is no error.
+// StopPodSandbox stops a sandbox and its containers. A missing or stopped sandbox is no error.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "StopPodSandbox", id)
 	if err != nil {
@@ -212,8 +211,7 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	return leave()
 }
 
-// RemovePodSandbox removes a sandbox and its containers. One that is not there
-// is no error.
+// RemovePodSandbox removes a sandbox and its containers. A missing sandbox is no error.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "RemovePodSandbox", id)
 	if err != nil {
@@ -270,7 +268,7 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	return st
 }
 
-// PodSandboxStatus reports a sandbox.
+// PodSandboxStatus returns the status of a sandbox.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, _ bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	leave, err := r.enter(ctx, "PodSandboxStatus", id)
 	if err != nil {
@@ -294,11 +292,11 @@ func hasLabels(have, want map[string]string) bool {
 	return true
 }
 
-// labelPodUID is the label by which an agent lists what one pod has. Its containers have that of
-// their sandbox.
+// labelPodUID is the label by which an agent lists the sandboxes and containers of a pod. A
+// container has the same label as its sandbox.
 const labelPodUID = "io.kubernetes.pod.uid"
 
-// candidates are the sandboxes that may have the labels of a selector. r.mu is held.
+// candidates iterates over the sandboxes that may have the labels of a selector. r.mu is held.
 func (r *Runtime) candidates(selector map[string]string) iter.Seq[*sandbox] {
 	if uid := selector[labelPodUID]; uid != "" && r.frozen == nil {
 		return maps.Keys(r.labelled[uid])
@@ -329,7 +327,7 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFi
 	return out, leave()
 }
 
-// Exec returns where nothing is streamed.
+// Exec returns a URL at which nothing is served.
 func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	leave, err := r.enter(ctx, "Exec", req.GetContainerId())
 	if err != nil {
@@ -338,7 +336,7 @@ func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runti
 	return &runtimeapi.ExecResponse{Url: "http://127.0.0.1:0/exec/" + req.GetContainerId()}, leave()
 }
 
-// logPath is a container's log file, or "".
+// logPath returns the path of a container's log file, or "" if it has none.
 func logPath(s *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
 	if s.GetLogDirectory() == "" || c.GetLogPath() == "" {
 		return ""

@@ -32,8 +32,8 @@ func (r *Runtime) Client(t testing.TB) *cri.Client {
 	return c
 }
 
-// Serve serves the runtime over gRPC until stop is called. Options may have
-// answers changed on their way: that is a runtime that lies.
+// Serve serves the runtime over gRPC until stop is called. With interceptors in opts a test can
+// change answers, to simulate a runtime that returns wrong ones.
 func (r *Runtime) Serve(l net.Listener, opts ...grpc.ServerOption) (stop func()) {
 	srv := grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(256 << 20), grpc.MaxSendMsgSize(256 << 20)}, opts...)...)
 	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r})
@@ -42,7 +42,7 @@ func (r *Runtime) Serve(l net.Listener, opts ...grpc.ServerOption) (stop func())
 	return srv.Stop
 }
 
-// runtimeServer puts a Runtime behind the wire.
+// runtimeServer is the gRPC RuntimeService of a Runtime.
 type runtimeServer struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	r *Runtime
@@ -151,7 +151,7 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, strea
 	}
 }
 
-// imageServer puts a Runtime's images behind the wire.
+// imageServer is the gRPC ImageService of a Runtime.
 type imageServer struct {
 	runtimeapi.UnimplementedImageServiceServer
 	r *Runtime

@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unimplemented answers the calls that this runtime does not have, as a real
-// one answers those it does not have.
+// unimplemented answers the calls that this runtime does not have with the error Unimplemented, as
+// a real runtime does.
 type unimplemented struct{}
 
 func nope(method string) error {

@@ -4,25 +4,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Workload is what a container does.
+// Workload replaces the script and the memory usage of a container.
 type Workload struct {
-	// Steps are the script in place of the container's command and arguments.
+	// Steps is the script, in place of the container's command and arguments.
 	Steps []string
-	// Memory is how many bytes it uses; 1 MiB.
+	// Memory is the memory usage in bytes. Default: 1 MiB.
 	Memory uint64
 }
 
-// SetWorkload has fn decide what the containers do that are made from now on, whatever
-// their commands are: for pods that were not written for this runtime. fn is called
-// with a lock held and must not call the runtime. With nil containers run their
-// commands again.
+// SetWorkload makes fn decide what containers do that are made from now on, whatever their commands
+// are. It is for pods whose commands are not scripts of this package. fn is called with a lock held
+// and must not call the runtime. With nil containers run their commands again.
 func (r *Runtime) SetWorkload(fn func(*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig) Workload) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.workload = fn
 }
 
-// MemoryUsed is how many bytes the containers that run use, by the UID of their pod.
+// MemoryUsed returns the memory usage of the running containers in bytes, by the UID of their pod.
 func (r *Runtime) MemoryUsed() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

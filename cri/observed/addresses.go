@@ -2,11 +2,10 @@ package observed
 
 import "net/netip"
 
-// Addresses puts the addresses that a runtime gives of a sandbox into the order
-// in which everybody sees them: the first of the family of node, the node's
-// first address, and then the first of the other family. IPv4 comes first
-// where node is none. dropped are those that are no addresses of a pod:
-// unspecified, with a zone, leading zeros, or not to be read.
+// Addresses returns a pod's addresses from those that a runtime reports for a sandbox: the first
+// address of each IP family. The family of node, the node's first address, comes first; if node is
+// not an address, IPv4 does. dropped are the addresses that a pod cannot have: unspecified ones,
+// and those with a zone, with leading zeros or with invalid syntax.
 func Addresses(given []string, node string) (ips, dropped []string) {
 	var four, six string
 	for _, s := range given {

@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrNoEventStream means that a runtime has no event stream at all, so that
-// trying again is of no use.
+// ErrNoEventStream means that a runtime has no event stream, so that further tries would fail too.
 var ErrNoEventStream = errors.New("the container runtime has no event stream")
 
 // EventKind describes what happened to a container or a sandbox.
@@ -20,10 +19,9 @@ const (
 	ContainerStarted
 	ContainerStopped
 	ContainerDeleted
-	// ContainerChanged asks for a look at a container, whatever its state was
-	// when it was seen last. The CRI has no such event; it is for runtimes
-	// whose containers change in other ways, such as machines that start again
-	// under the same ID.
+	// ContainerChanged means that a container has to be inspected, whatever its last observed state
+	// was. The CRI has no such event. It is for runtimes whose containers change in other ways, such
+	// as virtual machines that start again under the same ID.
 	ContainerChanged
 )
 
@@ -36,13 +34,13 @@ func (k EventKind) String() string {
 	return names[k]
 }
 
-// Event is a runtime's word that something happened to a pod. It is a hint to
-// look, not a state: events can be lost, late or doubled.
+// Event is a runtime's report that something happened to a pod. It says that the pod should be
+// inspected, and does not say what its state is: events can be lost, late or duplicated.
 type Event struct {
 	UID types.UID
-	// ID is the container's, or the sandbox's.
+	// ID is the ID of the container or sandbox.
 	ID   string
 	Kind EventKind
-	// At is the runtime's wall clock.
+	// At is the time of the event by the runtime's wall clock.
 	At time.Time
 }

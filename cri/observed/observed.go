@@ -1,13 +1,11 @@
-// Package observed describes what a container runtime shows of pods, in plain
-// values that carry no client, no protocol types and no third-party code.
+// Package observed has the states of pods in a container runtime as plain values, without protocol
+// types and third-party code.
 //
-// It is the vocabulary between whoever reads a runtime (package cri does it
-// over a CRI socket) and whoever decides by what was read (pleg, podstatus,
-// podruntime). A program with another source of facts, such as a Virtual
-// Kubelet provider or a test, fills these structs itself.
+// Package cri reads these values from a CRI runtime. Packages such as pleg, podstatus and
+// podruntime base their decisions on them. A program with another source of facts, such as a
+// Virtual Kubelet provider or a test, fills in these structs itself.
 //
-// Values handed out by a reader are shared: treat a *Pod and all that it
-// holds as read-only.
+// Values that a reader returns are shared: do not change a *Pod or anything in it.
 //
 // Tier: beta.
 package observed
@@ -19,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is a container's or a sandbox's state. A READY sandbox is Running, a
-// NOT_READY one Exited.
+// State is the state of a container or a sandbox. A READY sandbox is Running, and a NOT_READY
+// sandbox is Exited.
 type State uint8
 
-// The states of the CRI's ContainerState, and Unknown, the zero value, for
-// whatever the runtime cannot tell.
+// The states of the CRI's ContainerState. Unknown, the zero value, means that the runtime does not
+// know the state.
 const (
 	Unknown State = iota
 	Created
@@ -32,7 +30,7 @@ const (
 	Exited
 )
 
-// String returns the state in lower case, as metrics label it.
+// String returns the state in lower case, as in labels of metrics.
 func (s State) String() string {
 	switch s {
 	case Created:
@@ -46,15 +44,15 @@ func (s State) String() string {
 	}
 }
 
-// Listed is one pod as a runtime's lists show it: cheap to get for all pods
-// at once, and enough to see that something changed.
+// Listed is one pod in a runtime's lists. The lists are cheap to read for all pods at once, and
+// show that a pod has changed.
 type Listed struct {
 	UID       types.UID
 	Name      string
 	Namespace string
 
-	// Sandboxes and Containers hold every instance, dead ones included.
-	// Their order is the runtime's own and means nothing.
+	// Sandboxes and Containers have every instance, including dead ones, in the runtime's order,
+	// which has no meaning.
 	Sandboxes  []Item
 	Containers []Item
 }
@@ -65,20 +63,20 @@ type Item struct {
 	State State
 }
 
-// Pod is everything the runtime shows of one pod. The zero value, with the
-// UID alone, means that the runtime has nothing of it.
+// Pod has everything that the runtime reports about one pod. A Pod with only the UID set means that
+// the runtime has no sandbox and no container of the pod.
 type Pod struct {
 	UID       types.UID
 	Name      string
 	Namespace string
 
-	// ObservedAt was taken before the runtime was asked: whatever the
-	// runtime did before this moment is in here. It has a monotonic reading.
+	// ObservedAt is the time before the runtime was read: the Pod has all changes that the runtime
+	// made before this time. It has a monotonic clock reading.
 	ObservedAt time.Time
 
-	// Sandboxes are ordered newest first, and so are the Containers of one
-	// name: by attempt, which no clock makes, then those that run, then by
-	// creation time and by ID.
+	// Sandboxes are sorted newest first, and so are the Containers of one name. The order is by
+	// attempt, which does not depend on a clock; then running instances come first; then by creation
+	// time and ID.
 	Sandboxes  []Sandbox
 	Containers []Container
 }
@@ -90,13 +88,12 @@ type Sandbox struct {
 	Attempt   uint32
 	CreatedAt time.Time
 
-	// IPs holds the primary address first, in the order of Addresses. Empty
-	// for host network.
+	// IPs has the addresses in the order of [Addresses], primary first. It is empty for a pod in the
+	// host's network.
 	IPs []string
-	// HasNetwork reports that the runtime reported network information at
-	// all, be it without an address.
+	// HasNetwork reports that the runtime reported network information, even if it has no address.
 	HasNetwork bool
-	// HostNetwork, HostPID and HostIPC tell which namespaces are the node's.
+	// HostNetwork, HostPID and HostIPC report which namespaces the sandbox shares with the node.
 	HostNetwork, HostPID, HostIPC bool
 	RuntimeHandler                string
 
@@ -108,50 +105,49 @@ type Sandbox struct {
 type Container struct {
 	ID        string
 	Name      string
-	SandboxID string // "" if the runtime did not tell
+	SandboxID string // "" if the runtime does not report it
 	Attempt   uint32
 	State     State
 
-	// Image is the name the container was created with, ImageRef what the
-	// runtime resolved it to (mostly a digest), ImageID the image's own id.
+	// Image is the image name that the container was created with. ImageRef is the reference to
+	// which the runtime resolved it, usually with a digest. ImageID is the image's ID.
 	Image    string
 	ImageRef string
 	ImageID  string
 
 	CreatedAt time.Time
-	// StartedAt is zero before the start, FinishedAt before the end.
+	// StartedAt is zero before the start, and FinishedAt is zero before the end.
 	StartedAt  time.Time
 	FinishedAt time.Time
 
-	// ExitCode is nil until the runtime has told how the container ended; see [Container.Code].
-	// Reason and Message are meaningful when State is Exited.
+	// ExitCode is nil until the runtime has reported the exit code; see [Container.Code]. Reason and
+	// Message are meaningful when State is Exited.
 	ExitCode *int32
 	Reason   string
 	Message  string
 
-	// Abandoned reports that whoever asked for the container's start went away
-	// meanwhile: nothing of it ever ran, or will. The runtime shows it as
-	// Exited, Settled as Created.
+	// Abandoned reports that the caller of the container's start went away during the call, so that
+	// no process of the container ever ran or will run. The runtime reports the state Exited;
+	// [Pod.Settled] changes it to Created.
 	Abandoned bool
 
-	// RestartCount and Hash come from the annotations the agent put on the
-	// container (io.kubernetes.container.restartCount and .hash); Hash is ""
-	// and RestartCount is Attempt where they are missing.
+	// RestartCount and Hash come from the annotations that the agent put on the container
+	// (io.kubernetes.container.restartCount and .hash). Without the annotations Hash is "" and
+	// RestartCount is Attempt.
 	RestartCount int32
 	Hash         string
 
-	// StopSignal is the signal's name as the API has it, such as SIGTERM or
-	// SIGRTMIN+3, or "".
+	// StopSignal is the name of the stop signal in the API, such as SIGTERM or SIGRTMIN+3; "" if it
+	// is not known.
 	StopSignal string
-	// Mounts are those of which the runtime knows more than the pod's spec:
-	// mounts that are read-only all the way down, and mounts of images. The
-	// others are left out.
+	// Mounts has only the mounts about which the runtime knows more than the pod's spec: recursively
+	// read-only mounts, and mounts of images.
 	Mounts []Mount
 	// LogPath is the log file on the node.
 	LogPath string
-	// Resources as the runtime reports them, nil if it does not.
+	// Resources are the resources that the runtime reports; nil if it reports none.
 	Resources *Resources
-	// User the runtime resolved, nil if it does not tell.
+	// User is the user that the runtime reports; nil if it reports none.
 	User *User
 
 	Labels      map[string]string
@@ -167,10 +163,10 @@ type Resources struct {
 	MemoryLimit int64 // bytes
 }
 
-// Mount is what became of one of a container's mounts.
+// Mount has the facts about a mount of a container that the runtime reports.
 type Mount struct {
-	Path string // in the container
-	// RecursiveReadOnly reports that what is mounted below it is read-only too.
+	Path string // path in the container
+	// RecursiveReadOnly reports that mounts below the mount are read-only too.
 	RecursiveReadOnly bool
 	// ImageRef is the image that is mounted, or "".
 	ImageRef string
@@ -203,9 +199,9 @@ func (p *Pod) Newest(name string) *Container {
 	return nil
 }
 
-// Surplus returns the containers that run, or may, beside a newer instance of their
-// name, newest first. There are none unless somebody made an instance without
-// knowing of the one before.
+// Surplus returns the containers that run or may run beside a newer instance of the same name,
+// newest first. There are such containers only if an instance was made by a program that did not
+// know the previous one.
 func (p *Pod) Surplus() []*Container {
 	if p == nil {
 		return nil
@@ -219,9 +215,9 @@ func (p *Pod) Surplus() []*Container {
 	return out
 }
 
-// Settled returns the pod with its abandoned containers as Created: they are
-// to be replaced as if they had never been, whatever the restart policy says.
-// p itself is not changed, and is returned when it has none.
+// Settled returns the pod with the state of abandoned containers changed to Created, so that they
+// are replaced like containers that were never started, whatever the restart policy is. p is not
+// changed; it is returned if it has no abandoned containers.
 func (p *Pod) Settled() *Pod {
 	abandoned := func(c Container) bool { return c.Abandoned && c.State == Exited }
 	if p == nil || !slices.ContainsFunc(p.Containers, abandoned) {
@@ -238,9 +234,9 @@ func (p *Pod) Settled() *Pod {
 	return &out
 }
 
-// Code returns the exit code of a container that has ended. If the runtime has not told, as of
-// one that was stopped a moment ago, it is that of a kill: nothing counts as a success before it
-// is known to be one.
+// Code returns the exit code of a container that has ended. If the runtime has not reported the
+// code yet, as for a container that was just stopped, Code returns the exit code of a kill: an
+// unknown end must not count as a success.
 func (c *Container) Code() int32 {
 	if c.ExitCode == nil {
 		return 128 + 9 // SIGKILL

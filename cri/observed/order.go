@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// Instance is what orders the instances of one sandbox of a pod, or of one of its
-// containers.
+// Instance has the values by which the instances of a pod's sandbox, or of one of its containers,
+// are sorted.
 type Instance struct {
 	Attempt   uint32
-	Running   bool // or ready, of a sandbox
+	Running   bool // for a sandbox: ready
 	CreatedAt time.Time
 	ID        string
 }
 
-// NewestFirst compares two instances, for slices.SortFunc: the later attempt comes
-// first. A clock that was set back between two of them makes no older one of the
-// newer. Where a runtime shows no attempts, one that runs comes first, then the one
-// made later.
+// NewestFirst compares two instances, for slices.SortFunc. The higher attempt comes first, so that
+// a clock that was set back has no effect. With equal attempts, as of a runtime that does not
+// report them, a running instance comes first, then the one that was created later.
 func NewestFirst(a, b Instance) int {
 	running := 0
 	switch {

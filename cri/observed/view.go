@@ -1,10 +1,10 @@
 package observed
 
-// Answer is what is known of a yes-or-no question. The zero value is Maybe, so that
-// code which forgets to fill an Answer in is careful.
+// Answer is the answer to a yes-or-no question. The zero value is Maybe, so that a missing Answer
+// is handled with care.
 type Answer uint8
 
-// The answers. Nothing is taken from a pod on Maybe.
+// The answers. After Maybe, nothing that the pod uses may be removed.
 const (
 	Maybe Answer = iota
 	No
@@ -23,40 +23,39 @@ func (a Answer) String() string {
 	}
 }
 
-// Depth is how much of a pod has been seen.
+// Depth says how much of a pod has been observed.
 type Depth uint8
 
 const (
-	// Unseen means that nothing is known of the pod.
+	// Unseen means that nothing is known about the pod.
 	Unseen Depth = iota
-	// StatesOnly means that the runtime has listed the pod, and nobody has inspected it
-	// yet. The Pod has the IDs and states of its containers and sandboxes, no names and
-	// no times.
+	// StatesOnly means that the pod was in a list of the runtime and was not inspected yet. The Pod
+	// has the IDs and states of its containers and sandboxes, but no names and times.
 	StatesOnly
-	// Whole means that the Pod has everything that the runtime shows. A pod that was
-	// missing in a list is seen whole as well: there is nothing of it.
+	// Whole means that the Pod has everything that the runtime reports. A pod that is missing in a
+	// list counts as Whole too: the runtime has nothing of it.
 	Whole
 )
 
-// View is what is known of one pod in the runtime, and how well.
+// View is the last known state of one pod in the runtime, and how certain it is.
 type View struct {
-	// Pod is what was seen last. It is never nil in the views of this module, and has
-	// the UID alone if nothing was seen.
+	// Pod is the last observed state. It is never nil in the views of this module; it has only the
+	// UID if the pod was not observed.
 	Pod   *Pod
 	Depth Depth
-	// Err is why the newest inspection failed; nil if none did. Pod is older then.
+	// Err is the error of the newest inspection; nil if it succeeded. With an Err, Pod is from an
+	// earlier inspection.
 	Err error
 }
 
-// Runs reports whether a container or a sandbox of the pod runs; see [Pod.Runs]. It
-// is Yes if one ran when the pod was seen last, and No only if no newer look has
-// failed.
+// Runs reports whether a container or a sandbox of the pod runs; see [Pod.Runs]. It is Yes if one
+// ran at the last observation. It is No only if no newer inspection has failed.
 func (v View) Runs() Answer { return v.sure(v.Pod.Runs()) }
 
-// ContainersRun is Runs without the sandboxes.
+// ContainersRun reports whether a container of the pod runs, with the rules of Runs.
 func (v View) ContainersRun() Answer { return v.sure(v.Pod.ContainersRun()) }
 
-// sure turns a No into Maybe that a newer look could have denied.
+// sure changes No to Maybe if the pod was not observed yet or the newest inspection has failed.
 func (v View) sure(a Answer) Answer {
 	if a == No && (v.Depth == Unseen || v.Err != nil) {
 		return Maybe
@@ -64,11 +63,11 @@ func (v View) sure(a Answer) Answer {
 	return a
 }
 
-// Stopped reports that nothing of the pod runs, by an inspection and not by a list
-// alone. Only then may what its containers use be taken from it.
+// Stopped reports that no container and no sandbox of the pod runs, by an inspection and not only
+// by a list. Only then may the things that its containers use be removed.
 func (v View) Stopped() bool { return v.Depth == Whole && v.Runs() == No }
 
-// Absent reports whether the runtime has nothing of the pod, dead or alive.
+// Absent reports whether the runtime has no sandbox and no container of the pod, in any state.
 func (v View) Absent() Answer {
 	switch {
 	case v.Pod == nil:
@@ -82,8 +81,7 @@ func (v View) Absent() Answer {
 	}
 }
 
-// Runs reports whether a container or a sandbox of that state runs. One whose state
-// the runtime cannot tell may.
+// Runs reports whether a container or a sandbox in that state runs. It is Maybe for Unknown.
 func (s State) Runs() Answer {
 	switch s {
 	case Running:
@@ -105,7 +103,7 @@ func (p *Pod) Runs() Answer {
 	return out
 }
 
-// ContainersRun is Runs without the sandboxes.
+// ContainersRun reports whether a container of the pod runs, with the rules of Runs.
 func (p *Pod) ContainersRun() Answer {
 	if p == nil {
 		return Maybe
@@ -117,7 +115,8 @@ func (p *Pod) ContainersRun() Answer {
 	return out
 }
 
-// worst is the answer of two containers together: Yes goes before Maybe, and Maybe before No.
+// worst returns the answer for two containers together: Yes if one answer is Yes, else Maybe if one
+// is Maybe, else No.
 func worst(a, b Answer) Answer {
 	switch {
 	case a == Yes || b == Yes:

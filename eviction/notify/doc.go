@@ -8,20 +8,18 @@
 //	)
 //	err := src.Run(ctx, func(cause string) { ... })
 //
-// A [Source] waits for all of its triggers in one goroutine and one thread, in
-// poll(2), and costs nothing while nothing happens. PSI triggers are those of
-// the kernel's Documentation/accounting/psi.rst: it reports once for each window
-// in which tasks were stalled for longer than the threshold. They exist for
-// the node and, with cgroup v2, for each cgroup. Levels of usage are those of
-// Documentation/admin-guide/cgroup-v1/memory.rst; they are set by
-// [Source.Aim], since the thresholds move with what the kernel could drop.
+// A [Source] waits for all of its triggers in one goroutine and one thread, in poll(2), and costs
+// nothing while nothing happens. PSI triggers are those of the kernel's
+// Documentation/accounting/psi.rst: it reports once for each window in which tasks were stalled for
+// longer than the threshold. They exist for the node and, with cgroup v2, for each cgroup. Levels
+// of usage are those of Documentation/admin-guide/cgroup-v1/memory.rst; they are set by
+// [Source.Aim], since they change with the amount of memory that the kernel can reclaim.
 //
 // # Faults
 //
-// A trigger that cannot be set up is named in the error with which Run ends
-// if there is no other; [Source.Problems] lists those that are missing. One
-// whose cgroup is removed makes Run end with an error, so that it can be set
-// up anew. A [Fake] does the same in memory.
+// [Source.Problems] lists the triggers that cannot be set up. If no trigger can be set up, Run
+// returns an error that names them. If the cgroup of a trigger is removed, Run returns an error;
+// call Run again to set up the triggers anew. A [Fake] does the same in memory.
 //
 // Tier: beta.
 package notify

@@ -25,12 +25,12 @@ type waiter interface {
 // Source waits for triggers. Its methods may be called from any goroutine.
 type Source struct {
 	triggers []Trigger
-	err      error // invalid triggers
+	err      error // names the invalid triggers
 
 	mu       sync.Mutex
 	levels   []int64
-	levelled []*levelWaiter // while running
-	control  *counter       // wakes the poll; while running
+	levelled []*levelWaiter // set while Run runs
+	control  *counter       // wakes the poll; set while Run runs
 	problems []error
 }
 

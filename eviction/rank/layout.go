@@ -8,15 +8,16 @@ type Layout int
 // The layouts.
 const (
 	LayoutSingle    Layout = iota // one filesystem for all
-	LayoutDedicated               // images and writable layers share a second one
-	LayoutSplit                   // images have their own; writable layers are on the node's
+	LayoutDedicated               // images and writable layers share a second filesystem
+	LayoutSplit                   // images have their own filesystem; writable layers are on the node's
 )
 
 // String returns single, dedicated or split.
 func (l Layout) String() string { return [...]string{"single", "dedicated", "split"}[l] }
 
-// LayoutOf returns the layout for the devices of the node's directories. An empty device equals
-// the previous argument.
+// LayoutOf returns the layout for the devices of the node's directories, of images and of writable
+// layers. If image is "", it is the same device as node; if container is "", it is the same device
+// as image.
 func LayoutOf(node, image, container string) Layout {
 	if image == "" {
 		image = node

@@ -20,7 +20,7 @@ const (
 // Violation is a limit that a pod exceeds.
 type Violation struct {
 	Limit     Limit
-	Name      string // of the volume or container; empty for the pod
+	Name      string // name of the volume or container; empty for the pod
 	Used, Max int64  // bytes
 }
 

@@ -23,15 +23,15 @@ type Text struct {
 	SoftGrace map[string]string
 	// MinReclaim has quantities or percentages, for hard and soft thresholds.
 	MinReclaim map[string]string
-	// MergeDefaults adds those of Defaults() that Hard does not name.
+	// MergeDefaults adds the thresholds of Defaults() for signals that Hard does not have.
 	MergeDefaults bool
 	// Allocatable applies the hard threshold of the node's memory to the memory of all pods too,
 	// for nodes with a limit for all pods.
 	Allocatable bool
 }
 
-// Defaults returns the kubelet's hard thresholds on Linux, and one of process IDs: without
-// it, pods that take all that pods may have would keep them.
+// Defaults returns the kubelet's hard thresholds on Linux and, in addition, one of process IDs.
+// Without it no pod would be evicted when pods use all process IDs that they may have.
 func Defaults() map[string]string {
 	return map[string]string{
 		string(SignalMemory): "100Mi",

@@ -28,7 +28,7 @@ type Ranked struct {
 	Exceeds  bool
 	Priority int32
 
-	first, last int64 // first and third comparator, less is earlier
+	first, last int64 // first and third comparator; pods with lower values are evicted earlier
 }
 
 // Known reports whether the pod's usage is known.

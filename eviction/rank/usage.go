@@ -20,14 +20,14 @@ type ContainerUsage struct {
 
 // VolumeUsage is the usage of one volume of a pod.
 type VolumeUsage struct {
-	Name string // of the pod's volume
+	Name string // name of the volume in the pod's spec
 	Used Disk
-	Time time.Time // of the measurement; zero if unknown
+	Time time.Time // time of the measurement; zero if unknown
 }
 
 // Usage is the usage of a pod. Unknown values are 0 or missing.
 type Usage struct {
-	Time      time.Time // of the oldest part; zero if unknown
+	Time      time.Time // time of the oldest part; zero if unknown
 	Memory    int64     // working set, bytes
 	Processes int64
 	// EphemeralStorage is in bytes, EphemeralInodes in inodes: all that the pod has on the
@@ -115,7 +115,7 @@ func (p parts) of(c Candidate) Disk {
 	return sum
 }
 
-// beside is what the pod has on the node's disk in no layer, log or volume, such as
+// beside returns the pod's usage of the node's disk outside of layers, logs and volumes, such as
 // termination messages.
 func (c Candidate) beside() Disk {
 	out := Disk{c.Usage.EphemeralStorage, c.Usage.EphemeralInodes}

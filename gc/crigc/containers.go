@@ -40,7 +40,8 @@ type Containers struct {
 	logsDir string
 	// disk removes logs, which may hang: one call at a time for each log.
 	disk detached.Queue
-	// Two caches, since each drops containers that are not in its own lists.
+	// ended and running are two caches, since each drops the containers that are not in its own
+	// lists.
 	ended, running statuses
 }
 

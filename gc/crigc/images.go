@@ -103,9 +103,9 @@ func (s *Images) Uses(ctx context.Context) ([]gc.ImageUse, error) {
 	return out, nil
 }
 
-// Disk returns the usage of the file system of images, in bytes. The runtime reports its path
-// and the size of images; the rest comes from the kernel. It blocks for the runtime's call plus
-// at most diskTime.
+// Disk returns the usage of the file system of images, in bytes. The runtime reports the file
+// system's path and the size of all images; the kernel reports the capacity and the available
+// space. Disk blocks for the runtime's call plus at most diskTime.
 func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	resp, err := s.images.ImageFsInfo(ctx)
 	if err != nil {

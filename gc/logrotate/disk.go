@@ -20,11 +20,11 @@ import (
 const (
 	// lookTimeout is the timeout for reading a log's size. Sizes are read one after the other.
 	lookTimeout = time.Second
-	// turnTimeout is the timeout of a rotation, beside the runtime's calls.
+	// turnTimeout is the timeout of a rotation, without the runtime's calls.
 	turnTimeout = time.Minute
 	// packTimeout is the timeout of a compression: maxPacked bytes at 7 MB a second.
 	packTimeout = 10 * time.Minute
-	// ending is how long calls under way may still take once ctx has ended.
+	// ending is how long running calls may still take once ctx has ended.
 	ending = 5 * time.Second
 	// maxPacked is the largest file that is compressed, in bytes: some hundred times the usual
 	// size of a log.

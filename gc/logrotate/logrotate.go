@@ -32,7 +32,7 @@ type Runtime interface {
 
 // Log is the log of a running container. Logs of dead containers do not grow.
 type Log struct {
-	ID   string // the container's
+	ID   string // the container's ID
 	Pod  types.UID
 	Path string // absolute; the directory above its own is the pod's
 }
@@ -41,27 +41,27 @@ type Log struct {
 // every other field means the default named beside it.
 type Config struct {
 	Runtime Runtime
-	// MaxSize is the size in bytes at which a log is rotated; 10 MiB. MaxFiles limits the files
-	// of a container, including the current log; 5. Both defaults are the kubelet's.
+	// MaxSize is the size in bytes at which a log is rotated. MaxFiles limits the files of a
+	// container, including the current log. The defaults are the kubelet's: 10 MiB and 5.
 	MaxSize  int64
 	MaxFiles int
 	// PodBudget limits all logs of a pod, in bytes; 0 means no limit.
 	PodBudget int64
-	// Burst is the rate in bytes a second at which a quiet log may suddenly grow; it determines
-	// the time of checks; 10 MB.
+	// Burst is the rate in bytes a second at which a quiet log may suddenly grow. The times of
+	// checks depend on it. Default: 10 MB.
 	Burst int64
 	// Longest is the longest time between two checks of a log that grows, or that has no inotify
-	// watch; 10s, the kubelet's interval.
+	// watch. Default: 10s, the kubelet's interval.
 	Longest time.Duration
 	// Poll turns off inotify: idle logs are checked every Longest. It is for logs that another
 	// machine writes, such as a virtual machine that shares the directory.
 	Poll bool
 	// Running lists the logs of all running containers, in case a call of Watch or Forget was
-	// missed. It is called every Interval. Nil: no call.
+	// missed. It is called every Interval. Nil means no call.
 	Running  func(ctx context.Context) ([]Log, error)
 	Interval time.Duration // 5m
 
-	Timeout  time.Duration // of each call of the Runtime; 2m
+	Timeout  time.Duration // limit of each call of the Runtime; 2m
 	Parallel int           // rotations at a time; 4
 	Workers  int           // compressions at a time; 1, as in the kubelet
 
@@ -93,10 +93,10 @@ type watched struct {
 	pace  pace
 	// due is the time of the next check.
 	due     time.Time
-	index   int    // in the queue; -1 while it is checked or rotated
+	index   int    // index in the queue; -1 while the log is checked or rotated
 	armed   bool   // the kernel reports the next write
-	gone    bool   // forgotten: must not be put back
-	failing int    // failures in a row
+	gone    bool   // the log was forgotten and must not be put back into the queue
+	failing int    // number of failures in a row
 	told    string // the last logged error
 }
 
@@ -111,7 +111,7 @@ type Manager struct {
 	disk detached.Queue
 	// changed wakes Run after a change of the queue; its buffer holds one.
 	changed chan struct{}
-	slots   chan struct{} // of rotations
+	slots   chan struct{} // slots of rotations
 	packing chan struct{} // slots of compressions
 
 	// mu guards the fields below. It is never held across a call of the runtime or of
@@ -215,7 +215,7 @@ func (m *Manager) Forget(id string) {
 	}
 }
 
-// forget is Forget with m.mu held.
+// forget does the work of Forget. The caller holds m.mu.
 func (m *Manager) forget(w *watched) {
 	delete(m.logs, w.ID)
 	w.gone = true

@@ -21,9 +21,9 @@ const (
 // rotated is a rotated file of a log.
 type rotated struct {
 	name   string
-	stamp  string // in stampLayout
+	stamp  string // time of the rotation in the format stampLayout
 	packed bool   // compressed
-	half   bool   // from an unfinished compression
+	half   bool   // the file is the result of an unfinished compression
 }
 
 // parseRotated parses the name of a rotated file of the log base. ok is false for other files.
@@ -61,10 +61,11 @@ func nextStamp(newest string, now time.Time) string {
 // tidy is the plan for the rotated files of a log before its next rotation.
 type tidy struct {
 	drop []string // the oldest first
-	// The file that this rotation creates is compressed at the next one, as in the kubelet: the
-	// container writes to it until the runtime has reopened the log.
-	pack   []string // to compress
-	newest string   // the stamp of the newest, or ""
+	// pack has the files to compress. It does not have the file that this rotation creates, which is
+	// compressed at the next rotation, as in the kubelet: the container writes to it until the
+	// runtime has reopened the log.
+	pack   []string // files to compress
+	newest string   // the stamp of the newest rotated file, or ""
 }
 
 // plan decides which rotated files of the log base are removed, so that keep files are left
@@ -112,8 +113,8 @@ func plan(base string, names []string, keep int) (t tidy) {
 type podFile struct {
 	// path is absolute, in the form of filepath.Join.
 	path  string
-	size  int64  // in bytes
-	stamp string // "" of a log that was not rotated
+	size  int64  // size in bytes
+	stamp string // "" for a log that was not rotated
 }
 
 // trim returns the rotated files to remove, oldest first, so that a pod's logs fit into a budget

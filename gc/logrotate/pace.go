@@ -15,13 +15,13 @@ const (
 // pace is the growth of a log. Manager.mu guards it, as part of a watched.
 type pace struct {
 	size  int64
-	at    time.Time // of the last check; zero before the first
+	at    time.Time // time of the last check; zero before the first
 	rate  float64   // bytes a second
 	grown time.Time // time of the last growth
 }
 
-// look updates the pace from a log's size. The rate is that since the last check, but at least
-// half of the previous rate.
+// look updates the pace from a log's size. The new rate is the rate since the last check, but at
+// least half of the previous rate.
 func (p *pace) look(size int64, now time.Time) {
 	// A smaller file was rotated or truncated. The rate of the container stays.
 	if p.at.IsZero() || size < p.size {
@@ -46,9 +46,9 @@ func (p *pace) look(size int64, now time.Time) {
 // idle reports whether the log has not grown for long.
 func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 
-// next returns when to look at a log again: the earlier of the time at which it reaches its limit
-// at its rate, and that at which it reaches twice its limit at burst bytes a second. The result is
-// between shortest and longest.
+// next returns the time until the next check of a log. It is the shorter of two times: until the
+// log reaches its limit at its current rate, and until it reaches twice its limit at burst bytes a
+// second. The result is between shortest and longest.
 func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
 	// Bytes until the limit; 0 above it.
 	room := max(0, limit-p.size)

@@ -105,8 +105,9 @@ func (m *Manager) drop(dir *safefile.Dir, name string) {
 	m.met.dropped.Add(float64(size))
 }
 
-// fit removes the oldest rotated logs of a pod until all its logs are within the budget, until
-// the next rotation: logs in use count with their limit. It is called in onDisk.
+// fit removes the oldest rotated logs of a pod until all its logs are within the budget. A log in
+// use counts with its limit, so that the budget is kept until the next rotation. The caller runs
+// fit inside onDisk.
 func (m *Manager) fit(pod types.UID, podDir string) {
 	inUse := map[string]bool{}
 	// m.mu is released before the disk is accessed.
@@ -196,8 +197,8 @@ func containerFiles(podDir, container string, limit int) (files []podFile, looke
 	return files, len(entries)
 }
 
-// ownRotated parses the name of a rotated file of any log, <n>.log. The name of the log is
-// unknown for dead containers, so each ".log" in the name may be its end.
+// ownRotated parses the name of a rotated file of any log, <n>.log. For dead containers the name of
+// the log is not known, so any ".log" in the file's name may be the end of the log's name.
 func ownRotated(name string) (rotated, bool) {
 	const suffix = ".log"
 	for i := 0; i+len(suffix) < len(name); i++ {

@@ -26,8 +26,8 @@ type idle interface {
 	close()
 }
 
-// Run rotates logs until ctx ends. It returns nil when rotations and compressions under way have
-// ended, or after some seconds. It may be called once.
+// Run rotates logs until ctx ends. Then it waits for running rotations and compressions, for some
+// seconds at most, and returns nil. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -135,10 +135,10 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	m.again(w, now.Add(wait))
 }
 
-// dozes reports whether to wait for a notification of the log's next write. It uses a copy of
-// the pace, since the size may be read again. A log that was armed is checked once without,
-// since its watch may have ended. An empty log counts as idle at once: many containers never log
-// a line.
+// dozes reports whether to wait for a notification of the log's next write instead of the next
+// check. It uses a copy of the pace, since the size may be read again. A log that was armed is
+// checked once by its size, since its watch may have ended. An empty log counts as idle at once:
+// many containers never log a line.
 func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,19 +2,19 @@ package serial
 
 import "time"
 
-// alarm calls a function at a time that changes often. Its timer is moved
-// only when it would be late, and set again when it was early: most calls
-// postpone the next one, which then costs nothing.
+// alarm calls a function at a time that changes often. The timer is reset only if the new time is
+// earlier than the time at which the timer fires. If the timer fires too early, it is set again. So
+// a postponed alarm costs nothing, and most changes postpone it.
 type alarm struct {
-	at     time.Time // zero: not set
+	at     time.Time // when ring is to be called; zero if the alarm is not set
 	reason string
 
 	ring  func()
-	timer *time.Timer // nil before the first time
-	armed time.Time   // when timer fires; zero: it does not
+	timer *time.Timer // nil before the first call of set
+	armed time.Time   // when timer fires; zero if it is not running
 }
 
-// set has ring called at a time, which is in d.
+// set sets the alarm to the time at, which is d from now.
 func (a *alarm) set(at time.Time, d time.Duration, reason string) {
 	a.at, a.reason = at, reason
 	if !a.armed.IsZero() && !a.armed.After(at) {
@@ -39,7 +39,8 @@ func (a *alarm) stop() {
 	}
 }
 
-// fired notes that the timer has, and reports whether it was time.
+// fired records that the timer has fired, and reports whether the alarm is due. If it is not due
+// yet, the timer is set again.
 func (a *alarm) fired(now time.Time) bool {
 	a.armed = time.Time{}
 	switch {

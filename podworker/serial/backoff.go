@@ -8,13 +8,12 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Backoff is a delay that doubles with every failure in a row. It has no
-// jitter: the keys of one process rarely fail in step, and one that wants
-// jitter adds it and answers [Again]. The zero value of a field means the
-// default named beside it.
+// Backoff is a delay that doubles with every failure in a row. It has no jitter, since the keys of
+// one process rarely fail at the same time. A handler that wants jitter returns [Again] with a
+// delay of its own. The zero value of a field means the default named beside it.
 type Backoff struct {
 	First time.Duration // after the first failure; 1s
-	Max   time.Duration // the most; 1m, or First if that is longer
+	Max   time.Duration // the longest delay; 1m, or First if First is longer
 }
 
 const (
@@ -43,7 +42,7 @@ func (b Backoff) validate() error {
 	return errors.Join(errs...)
 }
 
-// Delay is how long to wait after so many failures in a row, at least one.
+// Delay returns the delay after that number of failures in a row, which is at least 1.
 func (b Backoff) Delay(failures int) time.Duration {
 	b = b.withDefaults()
 	return retry.Backoff{First: b.First, Max: b.Max}.After(failures)

@@ -2,7 +2,7 @@ package serial
 
 import "time"
 
-// Update is [Manager.Update].
+// Update is [Manager.Update] for callers that hold the lock.
 func (l Locked[K, U]) Update(key K, u U) bool {
 	m := l.m
 	if m.stopped {
@@ -31,7 +31,8 @@ func (m *Manager[K, U]) newWorker(key K) *worker[K, U] {
 	return w
 }
 
-// ring has a key called again whose time has come.
+// ring is called by the timer of a key's alarm. If the alarm is due, the key's handler is called
+// again.
 func (w *worker[K, U]) ring() {
 	m := w.m
 	m.mu.Lock()
@@ -43,10 +44,10 @@ func (w *worker[K, U]) ring() {
 	m.wake(w)
 }
 
-// Again is [Manager.Again].
+// Again is [Manager.Again] for callers that hold the lock.
 func (l Locked[K, U]) Again(key K) bool { return l.again(key, false) }
 
-// Interrupt is [Manager.Interrupt].
+// Interrupt is [Manager.Interrupt] for callers that hold the lock.
 func (l Locked[K, U]) Interrupt(key K) bool { return l.again(key, true) }
 
 func (l Locked[K, U]) again(key K, interrupt bool) bool {
@@ -65,7 +66,7 @@ func (l Locked[K, U]) again(key K, interrupt bool) bool {
 	return true
 }
 
-// Forget is [Manager.Forget].
+// Forget is [Manager.Forget] for callers that hold the lock.
 func (l Locked[K, U]) Forget(key K) {
 	w := l.m.workers[key]
 	if w == nil {
@@ -84,7 +85,7 @@ func (l Locked[K, U]) Forget(key K) {
 	delete(l.m.workers, key)
 }
 
-// State is [Manager.State].
+// State is [Manager.State] for callers that hold the lock.
 func (l Locked[K, U]) State(key K) (State[K], bool) {
 	w, ok := l.m.workers[key]
 	if !ok {

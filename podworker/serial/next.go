@@ -2,18 +2,18 @@ package serial
 
 import "time"
 
-// Stage is a step in the life of a key. What the numbers mean is up to the
-// handler; a key begins its life in stage 0.
+// Stage is a state of a key that the handler defines, such as booting or running. A new key is in
+// stage 0.
 type Stage int
 
-// Next is a handler's answer: what is to become of its key. The zero value is
-// [Rest]. An update that waits is delivered at once, whatever the answer.
+// Next is what a handler returns: what the Manager does next with the key. The zero value is
+// [Rest]. A pending update is delivered at once, whatever the handler returns.
 //
-// Beside an error only [Again] counts, as the delay before the retry; without
-// it the key backs off as Config.Backoff says. The stage stays.
+// If the handler also returns an error, only [Again] has an effect: it sets the delay before the
+// retry. Otherwise Config.Backoff does. The stage does not change.
 type Next struct {
 	verb   verb
-	staged bool // stage is set
+	staged bool // the field stage is set
 	stage  Stage
 	after  time.Duration
 	reason string
@@ -28,36 +28,36 @@ const (
 	done
 )
 
-// Rest leaves the key alone until its next update.
+// Rest returns a Next that does nothing until the key's next update.
 func Rest() Next { return Next{} }
 
-// Again has the handler called again after d, unless an update comes first.
-// The reason shows in [State].
+// Again returns a Next that calls the handler again after d, unless an update comes first. [State]
+// shows the reason.
 func Again(d time.Duration, reason string) Next { return Next{}.Again(d, reason) }
 
-// Enter moves the key to another stage and has the handler called again at
-// once.
+// Enter returns a Next that moves the key to another stage and calls the handler again at once.
 func Enter(s Stage) Next { return Next{verb: again}.In(s) }
 
-// Done ends the key's life: it is forgotten. An update that waits begins
-// another one, in stage 0.
+// Done returns a Next that forgets the key. If an update is pending, the key begins anew with it,
+// in stage 0.
 func Done() Next { return Next{verb: done} }
 
-// Again is n with the handler called again after d, as by the function.
+// Again returns n with the addition that the handler is called again after d, as by the function
+// [Again].
 func (n Next) Again(d time.Duration, reason string) Next {
 	n.verb, n.after, n.reason = again, max(d, 0), reason
 	return n
 }
 
-// In is n with the key moved to another stage.
+// In returns n with the addition that the key moves to the stage s.
 func (n Next) In(s Stage) Next {
 	n.stage, n.staged = s, true
 	return n
 }
 
-// Then is n with a function to be called when the answer has taken effect: by
-// the key's goroutine, without a lock, before the key's next call. Unlike the
-// handler's, a panic of it is not recovered from.
+// Then returns n with a function f that is called when the Manager has executed n: by the key's
+// goroutine, without a lock, before the key's next call. The Manager does not recover from a panic
+// of f.
 func (n Next) Then(f func()) Next {
 	n.then = f
 	return n

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// endContext releases the context of a call, and notes whether it was
-// interrupted.
+// endContext releases the context of a call that has returned, and records in w.result whether the
+// call was interrupted.
 func (w *worker[K, U]) endContext(now time.Time) {
 	r := &w.result
 	r.At = now
@@ -14,8 +14,8 @@ func (w *worker[K, U]) endContext(now time.Time) {
 	w.cancel(nil)
 }
 
-// note ends a call and decides what follows it. What it returns is to be
-// called without the lock.
+// note records the result of a call and schedules what follows. The caller has to call then, unless
+// it is nil, without the lock.
 func (m *Manager[K, U]) note(w *worker[K, U]) (then func()) {
 	r := &w.result
 	w.ctx, w.cancel, w.since = nil, nil, r.At
@@ -38,7 +38,8 @@ func (m *Manager[K, U]) note(w *worker[K, U]) (then func()) {
 	return then
 }
 
-// fail schedules a retry.
+// fail records a failed call and schedules the retry. The caller has to call then, unless it is
+// nil, without the lock.
 func (m *Manager[K, U]) fail(w *worker[K, U]) (then func()) {
 	next, err := w.result.Next, w.result.Err
 	w.life.failures++
@@ -59,7 +60,7 @@ func (m *Manager[K, U]) fail(w *worker[K, U]) (then func()) {
 	}
 }
 
-// succeed does as the handler says.
+// succeed applies the Next that the handler returned without an error.
 func (w *worker[K, U]) succeed() {
 	w.life.failures, w.life.err = 0, nil
 	next := &w.result.Next
@@ -71,8 +72,7 @@ func (w *worker[K, U]) succeed() {
 	}
 }
 
-// schedule has the last update delivered again after d, unless there is
-// something to do before.
+// schedule calls the handler again with the last update after d, unless the inbox already has work.
 func (w *worker[K, U]) schedule(d time.Duration, reason string) {
 	switch {
 	case !w.inbox.empty():
@@ -83,8 +83,8 @@ func (w *worker[K, U]) schedule(d time.Duration, reason string) {
 	}
 }
 
-// endLife forgets a key whose call has returned. What waits begins another
-// life.
+// endLife forgets all about a key whose call has returned. If an update is pending, the worker goes
+// on with it as for a new key.
 func (m *Manager[K, U]) endLife(w *worker[K, U]) {
 	w.life, w.over = life[U]{}, false
 	w.inbox.again = false

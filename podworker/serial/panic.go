@@ -5,19 +5,19 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is the error of a call that panicked. It does not unwrap: a value
-// that is an error was not returned as one.
+// PanicError is the error of a call that panicked. It has no method Unwrap: errors.Is and errors.As
+// do not see the value, even if it is an error.
 type PanicError struct {
-	Value any    // what was given to panic
-	Stack []byte // of the goroutine, as runtime/debug.Stack formats it
+	Value any    // the argument of panic
+	Stack []byte // stack of the goroutine in the format of runtime/debug.Stack
 }
 
-// Error names the value, without the stack.
+// Error returns the value as text, without the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Recover turns a panic into a [PanicError] in *err. It has to be deferred
-// itself: defer serial.Recover(&err). Handlers need it only for what they call
-// besides; the Manager recovers from theirs.
+// Recover recovers from a panic and stores a [PanicError] in *err. It has to be deferred directly:
+// defer serial.Recover(&err). Handlers do not need it for themselves: the Manager recovers from
+// their panics.
 func Recover(err *error) {
 	if v := recover(); v != nil {
 		*err = &PanicError{Value: v, Stack: debug.Stack()}

@@ -10,9 +10,8 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
-// Call is what a handler is called with. It is the Manager's, and valid until
-// the handler returns; Update is shared with whoever gave it to
-// [Manager.Update].
+// Call is the argument of a handler. It belongs to the Manager and is valid until the handler
+// returns. Update is shared with the caller of [Manager.Update].
 type Call[K comparable, U any] struct {
 	Key K
 	// Update is the newest update of the key. Fresh is false if it was
@@ -20,23 +19,23 @@ type Call[K comparable, U any] struct {
 	// [Again], [Enter], [Manager.Again] or [Manager.Interrupt].
 	Update U
 	Fresh  bool
-	// Stage is where the key stands; 0 until a handler says otherwise.
+	// Stage is the stage of the key; 0 until a handler returns another one.
 	Stage Stage
-	// Calls counts the calls of this key before this one, and Failures
-	// those of them, up to the last, that failed in a row.
+	// Calls is the number of calls of this key before this one. Failures is how many of the latest
+	// of them failed in a row; 0 if the last one succeeded.
 	Calls, Failures int
 	// Start is when the call began.
 	Start time.Time
 }
 
-// Result is what came of a call.
+// Result is the result of a call.
 type Result struct {
 	Next Next
 	Err  error
-	// Interrupted reports that the call failed because it was to make way: it
-	// is not counted as a failure, and there is no delay.
+	// Interrupted reports that the call failed because an urgent update or [Manager.Interrupt]
+	// cancelled it. It does not count as a failure, and causes no delay.
 	Interrupted bool
-	At          time.Time // when it ended
+	At          time.Time // when the call ended
 }
 
 // Config holds what a Manager needs. Handle is required; the zero value of
@@ -46,41 +45,41 @@ type Result struct {
 // the Manager locked. They must be quick, and may call only the methods of
 // [Manager.Locked].
 type Config[K comparable, U any] struct {
-	// Handle does the work. It should return soon after ctx ends, which has
-	// the values of Run's context and ends with it, but no deadline. Calls
-	// for one key never overlap; those for different keys do.
+	// Handle does the work. It should return soon after ctx ends. ctx has the values of Run's
+	// context and ends with it, but has no deadline. Calls for one key never overlap; those for
+	// different keys do.
 	Handle func(ctx context.Context, c *Call[K, U]) (Next, error)
-	// Merge makes one update of two that came one after the other while
-	// neither had been delivered; the later one replaces the earlier.
+	// Merge merges two updates of which neither has been delivered into one; next is the later one.
+	// Default: next replaces waiting.
 	Merge func(waiting, next U) U
-	// Interrupts reports whether an update cancels the call in flight, which
-	// was made with running; never.
+	// Interrupts reports whether the update next cancels the call in flight, whose update is
+	// running. Default: no update does.
 	Interrupts func(running, next U) bool
 
-	// Limit is how many calls may be in flight at a time; any number.
+	// Limit is how many calls may be in flight at a time. Default: no limit.
 	Limit int
-	// Limited reports whether a call counts towards Limit and waits for it;
-	// every call does. Start is not set yet.
+	// Limited reports whether a call counts towards Limit and waits if the limit is reached. The
+	// call's Start is not set yet. Default: every call does.
 	Limited func(c *Call[K, U]) bool
-	// Patience is how long a call counts towards Limit, so that one that
-	// hangs does not hold up the others; as long as it runs.
+	// Patience is how long a call counts towards Limit, so that a call that hangs does not hold up
+	// the others. Default: as long as the call runs.
 	Patience time.Duration
 
 	// Backoff is the delay before a retry, unless the handler names one.
 	Backoff Backoff
-	// OnError is told of every call that failed, with the failures in a row
-	// and the delay before the retry; nobody is. It is called by the key's
-	// goroutine, without a lock, before the key's next call.
+	// OnError is called after every failed call, with the number of failures in a row and the delay
+	// before the retry. Default: nothing is called. It is called by the key's goroutine, without a
+	// lock, before the key's next call.
 	OnError func(key K, err error, failures int, retry time.Duration)
 
-	// Called is called after each call of Handle by the key's goroutine, without
-	// a lock: the place for figures.
+	// Called is called after each call of Handle by the key's goroutine, without a lock. It is meant
+	// for metrics.
 	Called func(c *Call[K, U], r *Result)
 
-	// Begin is called when a call is about to begin, and reports whether it
-	// shall; it always does. If not, what there was to deliver is dropped.
+	// Begin is called before each call of Handle, and reports whether the call is made. If it is
+	// not, the pending update is dropped. Default: every call is made.
 	Begin func(c *Call[K, U]) bool
-	// End is called when a call has ended, and may change what is next.
+	// End is called when a call has ended, and may change r.Next.
 	End func(c *Call[K, U], r *Result)
 }
 
@@ -121,23 +120,23 @@ func (c Config[K, U]) validate() error {
 	return errors.Join(append(errs, c.Backoff.validate())...)
 }
 
-// Manager runs the workers of all keys. Its methods may be called from any
-// goroutine, handlers included, and never wait for a handler; only Run does.
+// Manager runs the workers of all keys. Its methods may be called from any goroutine, also by
+// handlers. Only Run waits for handlers.
 type Manager[K comparable, U any] struct {
 	cfg Config[K, U]
 
 	mu      sync.Mutex
 	workers map[K]*worker[K, U]
 	slots   *slots.Queue[*worker[K, U]]
-	ctx     context.Context // Run's; nil before
-	values  context.Context // ctx without its end
+	ctx     context.Context // context of Run; nil before Run is called
+	values  context.Context // ctx without its cancellation
 	stopped bool            // Run's context has ended
-	working int             // goroutines of workers
-	idle    chan struct{}   // closed when stopped and none works
+	working int             // number of running goroutines of workers
+	idle    chan struct{}   // closed when Run's context has ended and no goroutine of a worker runs
 }
 
-// New checks cfg and returns a Manager at rest. Updates may come before Run;
-// they are delivered once it is called.
+// New checks cfg and returns a Manager, which calls handlers only during Run. Updates may come
+// before Run and are delivered when Run is called.
 func New[K comparable, U any](cfg Config[K, U]) (*Manager[K, U], error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -181,17 +180,18 @@ func (m *Manager[K, U]) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest lets Run end once no worker does anything.
+// rest lets Run return once no goroutine of a worker runs.
 func (m *Manager[K, U]) rest() {
 	if m.stopped && m.working == 0 {
 		close(m.idle)
 	}
 }
 
-// over reports whether Run ends.
+// over reports whether Run's context has ended, so that no further call may begin.
 func (m *Manager[K, U]) over() bool { return m.stopped || m.ctx.Err() != nil }
 
-// Load returns how many keys are in their limited first call, how many may be (Config.Limit), and how many wait.
+// Load returns how many calls count towards Config.Limit, the limit, and how many calls wait for
+// it.
 func (m *Manager[K, U]) Load() (running, limit, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,16 +7,16 @@ type State[K comparable] struct {
 	Key      K
 	Stage    Stage
 	Activity Activity
-	// Since is when the call in flight began, or the last one ended; for a
-	// key that was never called, when it was first heard of.
+	// Since is when the call in flight began or, without a call, when the last one ended; for a key
+	// that was never called, when its first update came.
 	Since time.Time
 	// Waiting reports whether an update has not been delivered yet.
 	Waiting bool
-	// NextAt is when the handler is called by itself, and Reason why; zero
+	// NextAt is when the handler is called again without an update, and Reason is why. They are zero
 	// and "" if the key only waits for an update.
 	NextAt time.Time
 	Reason string
-	// Err is the last call's error; Failures counts those in a row.
+	// Err is the last call's error, and Failures the number of failures in a row.
 	Err      error
 	Failures int
 }

@@ -8,63 +8,64 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
-// Activity is what the worker of a key is at.
+// Activity is what the worker of a key is doing.
 type Activity uint8
 
 // The activities of a worker.
 const (
-	// Resting: it has nothing to do before NextAt or the next update.
+	// Resting means that the worker has nothing to do before NextAt or the next update.
 	Resting Activity = iota
-	// Queued: it waits for Run, or for others to make room under Config.Limit.
+	// Queued means that the worker waits for Run, or because Config.Limit is reached.
 	Queued
-	// Calling: the handler is being called.
+	// Calling means that the handler is being called.
 	Calling
 )
 
 // String returns resting, queued or calling.
 func (a Activity) String() string { return [...]string{"resting", "queued", "calling"}[a] }
 
-// ErrInterrupted is the cause, as context.Cause has it, with which the context
-// of a call ends that an update or [Manager.Interrupt] cut short.
+// ErrInterrupted is the context.Cause of a call's context that an urgent update or
+// [Manager.Interrupt] cancelled.
 var ErrInterrupted = errors.New("serial: interrupted")
 
-// worker is one key's. Manager.mu guards it, but for call and result, which
-// belong to its goroutine while there is a call in flight.
+// worker is the worker of one key. Manager.mu guards its fields, except call and result while a
+// call is in flight: then they belong to the worker's goroutine.
 type worker[K comparable, U any] struct {
 	m        *Manager[K, U]
 	activity Activity
-	over     bool // its life is: forgotten while a call was in flight
+	over     bool // the key was forgotten while a call was in flight
 	life     life[U]
 	inbox    inbox[U]
 	alarm    alarm
-	slot     *slots.Slot // under Config.Limit; nil if it has none
+	slot     *slots.Slot // its slot under Config.Limit; nil if it has none
 	since    time.Time
 
 	call   Call[K, U] // Key is always set
 	result Result
-	ctx    context.Context // of the call in flight
+	ctx    context.Context // context of the call in flight
 	cancel context.CancelCauseFunc
 }
 
-// life is what a key forgets when it is forgotten.
+// life is the state of a key from its first update until it is forgotten.
 type life[U any] struct {
 	stage    Stage
 	calls    int
-	last     U // delivered last
+	last     U // the update that was delivered last
 	failures int
 	err      error
 }
 
-// inbox is what a worker has to do.
+// inbox is the work that waits for a worker.
 type inbox[U any] struct {
 	update U // valid if fresh
 	fresh  bool
-	again  bool // call with the last update, if there is no fresh one
+	again  bool // call the handler with the last update if there is no fresh one
 }
 
 func (b *inbox[U]) empty() bool { return !b.fresh && !b.again }
 
-// wake starts a goroutine for a worker that has something to do and none yet.
+// wake starts a goroutine for a worker whose inbox has work, unless the worker has a goroutine or
+// has to wait.
 func (m *Manager[K, U]) wake(w *worker[K, U]) {
 	if w.activity == Calling || w.inbox.empty() {
 		return
@@ -102,8 +103,8 @@ func (w *worker[K, U]) work() {
 	m.mu.Unlock()
 }
 
-// take makes of what there is to do the worker's next call, and reports
-// whether there is one. If not, the worker's goroutine ends.
+// take prepares the worker's next call from its inbox. It returns false if there is none, or if the
+// call has to wait; the worker's goroutine then ends.
 func (m *Manager[K, U]) take(w *worker[K, U], now time.Time) bool {
 	for {
 		if w.over { // forgotten between two calls
@@ -124,7 +125,7 @@ func (m *Manager[K, U]) take(w *worker[K, U], now time.Time) bool {
 	}
 }
 
-// begin empties the inbox, and reports whether it makes the call that admit has
+// begin empties the inbox, and reports whether Config.Begin allows the call that admit has
 // prepared.
 func (m *Manager[K, U]) begin(w *worker[K, U], now time.Time) bool {
 	w.alarm.clear()
@@ -142,8 +143,8 @@ func (m *Manager[K, U]) begin(w *worker[K, U], now time.Time) bool {
 	return true
 }
 
-// admit prepares the worker's next call, and reports whether it may be made now.
-// If not, the worker is in line for a slot.
+// admit prepares the worker's next call, and reports whether it may be made now. If it returns
+// false, the worker waits for a slot.
 func (m *Manager[K, U]) admit(w *worker[K, U]) bool {
 	w.prepare()
 	if m.cfg.Limit == 0 || !m.cfg.Limited(&w.call) {
@@ -156,14 +157,14 @@ func (m *Manager[K, U]) admit(w *worker[K, U]) bool {
 	return w.slot.Held()
 }
 
-// turn is called for the worker that is next in line for a slot.
+// turn wakes the worker that is next in the queue for a slot.
 func (m *Manager[K, U]) turn(w *worker[K, U]) {
 	if w.activity == Queued {
 		m.wake(w)
 	}
 }
 
-// prepare makes the call that the inbox asks for.
+// prepare fills w.call for the work in the inbox.
 func (w *worker[K, U]) prepare() {
 	c := &w.call
 	c.Update, c.Fresh = w.life.last, w.inbox.fresh

@@ -77,10 +77,9 @@ func exitCode(err error) (code int, exited bool) {
 	}
 }
 
-// timedOut reports a context's timeout and of a gRPC status that means one.
-// The latter is recognised by its text, "rpc error: code = DeadlineExceeded",
-// which is also that of its code's own String method: importing gRPC for this
-// would be 100 packages.
+// timedOut reports whether err is a context's timeout or a gRPC status DeadlineExceeded. The gRPC
+// status is recognised by its text, "rpc error: code = DeadlineExceeded", so that this package does
+// not import the 100 packages of gRPC.
 func timedOut(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true

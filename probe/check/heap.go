@@ -89,5 +89,5 @@ func (f *fifo) pop() {
 	}
 }
 
-// never is how long an empty agenda lets its timer sleep.
+// never is the time after which the timer of an empty agenda fires: no check is due then.
 const never = time.Hour

@@ -14,8 +14,8 @@ const slowAfter = time.Second
 // slot back and continues as part of its group's share, so that a slot is free
 // again within slowAfter.
 type lane struct {
-	limit    int // places
-	share    int // limit of running checks of a group, those without a slot included
+	limit    int // number of slots
+	share    int // limit of running checks of a group, including checks that gave their slot back
 	busy     int // used slots
 	slow     int // running checks that gave their slot back
 	suspects int // slots used by checks that were slow the last time
@@ -26,18 +26,18 @@ type lane struct {
 // group is the state of the probes that share slots.
 type group struct {
 	name     string
-	running  int // checks
-	suspects int // of them, slow ones
+	running  int // running checks
+	suspects int // running checks that were slow the last time
 	queue    [2]fifo
-	inTurn   bool // in lane.turns
+	inTurn   bool // the group is in lane.turns
 }
 
 // run is a running check.
 type run struct {
 	p      *Scheduled
 	g      *group
-	line   int  // the queue that it came from; 1 once it has given its slot back
-	placed bool // it has a slot
+	line   int  // the queue that the check came from; 1 once the check has given its slot back
+	placed bool // the check has a slot
 	over   bool
 }
 
@@ -93,9 +93,9 @@ func (l *lane) take() *run {
 	return nil
 }
 
-// allowed returns which of the first two probes of a group may run, the one due first if both
-// may; or nil. Suspects may use half of the lane's slots and half of their group's share, at
-// least one each.
+// allowed returns the probe of a group that may run next, or nil: quick or suspect, the first
+// probes of the group's two queues. If both may run, it is the one that was due first. Suspects may
+// use half of the lane's slots and half of their group's share, at least one each.
 func (l *lane) allowed(g *group, quick, suspect *Scheduled) *Scheduled {
 	switch {
 	case g.name != "" && g.running >= l.share:
@@ -109,7 +109,7 @@ func (l *lane) allowed(g *group, quick, suspect *Scheduled) *Scheduled {
 	}
 }
 
-// leave removes a group without waiting probes from the turns.
+// leave removes the group at index i, which has no waiting probes, from l.turns.
 func (l *lane) leave(i int) {
 	g := l.turns[i]
 	l.turns = slices.Delete(l.turns, i, i+1)
@@ -162,7 +162,8 @@ func (l *lane) waiting() int {
 	return n
 }
 
-// load returns the used slots, their number, and the checks that wait for one.
+// load returns the number of used slots, the number of all slots, and the number of checks that
+// wait for a slot.
 func (l *lane) load() (running, limit, waiting int) {
 	for _, g := range l.groups {
 		waiting += g.queue[0].len() + g.queue[1].len()

@@ -16,7 +16,7 @@ const attempts = 3
 // default named beside it.
 type EngineConfig struct {
 	Parallel          int // limit of running checks; 256
-	ParallelExpensive int // separate limit of expensive ones; 32
+	ParallelExpensive int // separate limit of expensive checks; 32
 	// Late is called with the delay of each check's start. It is called without
 	// locks held.
 	Late func(time.Duration)
@@ -25,9 +25,9 @@ type EngineConfig struct {
 // Spec describes one probe.
 type Spec struct {
 	Timing
-	// Check makes the check. Its context ends Slack after Timeout, for checks that
-	// enforce the timeout themselves: the difference shows which side did not
-	// answer.
+	// Check makes the check. Its context ends Slack after Timeout. Slack is for checks that enforce
+	// Timeout themselves, such as commands in a container: if the context ends first, the runtime
+	// did not answer, and not the command.
 	Check Func
 	Slack time.Duration
 	// Expensive checks have their own limit.
@@ -47,14 +47,14 @@ type Spec struct {
 // Round is the result of one round of a probe.
 type Round struct {
 	Outcome Outcome
-	Output  string // MaxOutput bytes at most
-	// Err is the error of the last attempt: the round does not count. Its text has
-	// MaxOutput bytes at most.
+	Output  string // at most MaxOutput bytes
+	// Err is the error of the last attempt. A round with an error counts neither as a success nor as
+	// a failure. The text of Err has at most MaxOutput bytes.
 	Err error
-	// Verdict is Success or Failure if as many outcomes in a row as the threshold
-	// were equal, this one included; else Unknown.
+	// Verdict is Success or Failure if the last outcomes, this one included, were equal and as many
+	// as the threshold; else Unknown.
 	Verdict Outcome
-	// Extra reports whether it is an additional check of FastStart.
+	// Extra reports whether the round is an additional check of FastStart.
 	Extra bool
 	// Errors is the number of consecutive rounds with an error.
 	Errors int
@@ -68,7 +68,7 @@ type Engine struct {
 	wake chan struct{}
 
 	mu     sync.Mutex
-	ctx    context.Context // Run's; nil before
+	ctx    context.Context // context of Run; nil before Run is called
 	ended  bool
 	agenda agenda
 	lanes  [2]*lane // plain and expensive
@@ -91,7 +91,7 @@ type Scheduled struct {
 
 	state   state
 	suspect bool // the last check was slow
-	again   bool // triggered while it was running
+	again   bool // Trigger was called while the check was running
 	extra   bool
 	index   int // in the agenda
 	due     time.Time
@@ -369,9 +369,9 @@ func call(ctx context.Context, f Func) (o Outcome, out string, err error) {
 	return f(ctx)
 }
 
-// Load returns how many checks have a slot, how many there are slots for
-// (EngineConfig.Parallel), and how many wait; with expensive, of the expensive ones
-// (EngineConfig.ParallelExpensive).
+// Load returns how many checks have a slot, how many slots there are (EngineConfig.Parallel), and
+// how many checks wait for a slot. If expensive is true, the three numbers are for the slots of
+// expensive checks (EngineConfig.ParallelExpensive).
 func (e *Engine) Load(expensive bool) (running, limit, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Spread says how to distribute probes that were added together over time.
+// Spread selects one of three ways in which the checks of probes that were added at the same time
+// are spread over a period, so that they do not all run at the same moment.
 type Spread int
 
-// The kinds of Spread. SpreadNone keeps the given times. SpreadFirst delays the
-// first check by a random part of a period. SpreadSecond makes the first check in
-// time and shortens the following period by a random part, at most half: so the
-// first result is not delayed.
+// The kinds of Spread. SpreadNone keeps the given times. SpreadFirst delays the first check by a
+// random part of a period. SpreadSecond makes the first check without a delay, and shortens the
+// period after it by a random part of at most half: the first result is not delayed.
 const (
 	SpreadNone Spread = iota
 	SpreadFirst
@@ -21,9 +21,9 @@ const (
 // Timing defines when a probe's checks run and how they are counted. The zero value
 // of a field means the default named beside it, which is the Kubernetes API's.
 type Timing struct {
-	InitialDelay     time.Duration // before the first check; 0
-	Period           time.Duration // from the start of one check to that of the next; 10 s
-	Timeout          time.Duration // of one check with its retries; 1 s
+	InitialDelay     time.Duration // time before the first check; 0
+	Period           time.Duration // time from the start of one check to the start of the next; 10 s
+	Timeout          time.Duration // time for one check with its retries; 1 s
 	SuccessThreshold int           // successes in a row for a verdict; 1
 	FailureThreshold int           // failures in a row for a verdict; 3
 
@@ -59,8 +59,8 @@ type rhythm struct {
 	t        Timing
 	earliest time.Time     // the end of the initial delay
 	tick     time.Time     // the next regular check
-	fast     time.Time     // the next additional one, if it is before tick
-	gap      time.Duration // before the next fast check; 0 if there are no more
+	fast     time.Time     // the next additional check, if it is before tick
+	gap      time.Duration // time before the next additional check; 0 if there are no more
 	begun    bool
 }
 

@@ -222,8 +222,8 @@ func (k *Kernel) clear(path string) bool {
 	return true
 }
 
-// maxBare is how many files and directories bare looks at. Most volumes and directories of pods
-// have fewer when they are removed; the table is cheaper than a look at many.
+// maxBare is how many files and directories bare checks. Most volumes and directories of pods have
+// fewer when they are removed. For more, reading the mount table is cheaper.
 const maxBare = 64
 
 // bare reports that nothing is mounted at path and below it, as clear does for path alone.
@@ -237,7 +237,8 @@ func (k *Kernel) bare(path string) bool {
 	return bareAt(dir, filepath.Base(path), &left)
 }
 
-// bareAt is bare for a name in an open directory, if there are no more than left things to look at.
+// bareAt does the work of bare for a name in an open directory. It decrements *left for each file
+// and directory, and returns false when *left is used up.
 func bareAt(dir int, name string, left *int) bool {
 	if *left--; *left < 0 {
 		return false

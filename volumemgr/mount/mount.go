@@ -93,9 +93,9 @@ var (
 // maxLayers limits how many mounts on top of each other Clean unmounts.
 const maxLayers = 64
 
-// Resolve returns the path under which the kernel lists a mount at target: all elements but the
-// last without symbolic links. It does not access the file system mounted at target, which may
-// hang.
+// Resolve returns the path under which the kernel lists a mount at target: the target with symbolic
+// links resolved in all elements except the last. It does not access the file system mounted at
+// target, which may hang.
 func Resolve(target string) (string, error) {
 	target = filepath.Clean(target)
 	if target == "/" {

@@ -129,7 +129,8 @@ func openSteps(root *os.File, elements []string) (*os.File, error) {
 	return at, nil
 }
 
-// step opens one element of a path. Only the last may be something else than a directory.
+// step opens one element of a path. Only the last element of the path may be something else than a
+// directory.
 func step(dir *os.File, name string, last bool) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW
 	shown := filepath.Join(dir.Name(), name)

@@ -26,7 +26,7 @@ type file struct {
 // files has a volume's files by path. A later file replaces an earlier one.
 type files map[string]file
 
-// add adds a file at a path. Invalid paths are kept, since the payload checks them.
+// add adds a file at a path. It accepts invalid paths, since the payload checks them later.
 func (f files) add(name string, add file) {
 	if atomicdir.CheckPath(name) == nil {
 		name = path.Clean(name)
@@ -42,8 +42,8 @@ func (f files) payload() (atomicdir.Payload, error) {
 	return out.Clean()
 }
 
-// fingerprint returns a hash of more and of the files. For a file with a version it covers the
-// version, otherwise the data.
+// fingerprint returns a hash of the files and of the values in more. For a file with a version the
+// hash covers the version, otherwise the data.
 func (f files) fingerprint(more ...any) string {
 	h := sha256.New()
 	put(h, fmt.Sprint(more...))
@@ -67,7 +67,7 @@ func put(h hash.Hash, s string) {
 	_, _ = fmt.Fprintf(h, "%d:%s", len(s), s)
 }
 
-// modeOf returns the file's own mode, or else the standard one.
+// modeOf returns the mode own of a file, or the mode standard if own is nil.
 func modeOf(own, standard *int32) fs.FileMode {
 	if own != nil {
 		return fs.FileMode(*own).Perm()

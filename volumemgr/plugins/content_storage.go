@@ -69,9 +69,9 @@ type CSIDrivers interface {
 
 // CSINodes writes the drivers of the node to its Node and CSINode objects.
 type CSINodes interface {
-	// Apply adds the installed drivers to the objects and removes those in removed; others are
-	// kept. It may be called again after an error and after a success. If a topology label exists
-	// with another value, Apply returns an error. It never removes labels.
+	// Apply adds the installed drivers to the objects and removes the drivers whose names are in
+	// removed. Other drivers are kept. It may be called again after an error and after a success. If
+	// a topology label exists with another value, Apply returns an error. It never removes labels.
 	Apply(ctx context.Context, installed []CSINodeDriver, removed []string) error
 }
 

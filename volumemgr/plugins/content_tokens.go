@@ -24,7 +24,8 @@ const (
 	maxJitter = 10
 	// sweepEvery is the interval at which expired tokens are removed (the kubelet's value).
 	sweepEvery = time.Minute
-	// never is the time after which a token without an expiry is requested again.
+	// never is the refresh interval of a token that never expires: the token is requested again
+	// after this time.
 	never = maxAge
 )
 

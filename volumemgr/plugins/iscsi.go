@@ -20,7 +20,7 @@ type iscsiConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root string
-	// Source reads the Secrets for CHAP. Nil: volumes with CHAP fail.
+	// Source reads the Secrets for CHAP. If it is nil, volumes with CHAP fail.
 	Source ContentSource
 	// Machine is the directory that contains dev, sys and iscsiadm's database; "/".
 	Machine string

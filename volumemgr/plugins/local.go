@@ -80,7 +80,7 @@ type localPlugin struct {
 
 // pathLock is a lock on the path of a volume, so that set-ups for several pods do not overlap.
 type pathLock struct {
-	held  chan struct{} // has room for one holder
+	held  chan struct{} // capacity 1; has one element while the lock is held
 	users int
 }
 

@@ -132,7 +132,7 @@ func (p *localPlugin) onLoops(ctx context.Context, file string, call func() erro
 	return err
 }
 
-// undoTime limits undo, which does not use the pod's ctx: that may have ended.
+// undoTime limits undo. undo does not use the caller's ctx, which may have ended.
 const undoTime = 30 * time.Second
 
 // undo removes what a failed mapping left.

@@ -68,7 +68,7 @@ const lunDeadline = 5 * time.Minute
 
 const (
 	maxRecord = 64 << 10 // bytes
-	maxDisks  = 10_000   // on a node
+	maxDisks  = 10_000   // disks on a node
 	recordOf  = "target.json"
 	mountOf   = "mount"
 	deviceOf  = "device" // file in a volume's StateDir with the name of its device
@@ -76,8 +76,8 @@ const (
 	ext4      = "ext4"
 )
 
-// lunPlugin implements volumes on network disks, as far as all storage networks have it in
-// common. newISCSI and newFC add the rest.
+// lunPlugin implements the part of volumes on network disks that is the same for all storage
+// networks. newISCSI and newFC add the rest.
 //
 // A disk is attached once for the node. It is found by its identity, never by a kernel name,
 // which another disk may have after a restart. With volumeMode Filesystem it is formatted if it

@@ -86,7 +86,8 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 	return out, nil
 }
 
-// Wait calls find until it returns want disks or limit has passed. It returns the last result.
+// Wait calls find until find returns at least want disks, or limit has passed. It returns the last
+// result of find.
 func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
 	over := time.NewTimer(limit)
 	defer over.Stop()

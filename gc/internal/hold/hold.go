@@ -13,12 +13,12 @@ type Table[K comparable] struct {
 	held   map[K]int
 	holds  map[*Hold[K]]bool
 	passes map[*Pass[K]]bool
-	taking map[K]chan struct{} // closed after the removal
-	// released and removed have the seq of the last release and removal of an item, as far back
-	// as an open pass or hold needs them.
+	taking map[K]chan struct{} // items that are being removed; closed after the removal
+	// released and removed have, by item, the seq of the last release and of the last removal.
+	// Entries that no open pass or hold needs are dropped.
 	released, removed map[K]uint64
-	// most is how many of them there are before the next search for those that nobody needs: a
-	// search at each release would look at all others.
+	// most is the number of entries in released and removed at which forget searches next for
+	// entries that are not needed. A search at each release would cost too much.
 	most int
 }
 
@@ -31,7 +31,7 @@ type Hold[K comparable] struct {
 	over   bool
 }
 
-// minForget is how many entries there may be whatever there was before.
+// minForget is the smallest value of most.
 const minForget = 16
 
 // Open returns a hold without names.
@@ -47,9 +47,9 @@ func (t *Table[K]) Open() *Hold[K] {
 	return h
 }
 
-// Add waits for a removal of k under way and then holds k. intact is false if k was removed
-// since the hold was opened, or since the last Add that returned false: earlier look-ups by any
-// of its names are out of date. The error is that of ctx. After Release, Add does nothing.
+// Add waits for a removal of k under way and then holds k. intact is false if k was removed since
+// the hold was opened, or since the last Add that returned false: earlier look-ups of the item by
+// any of its names are out of date. The error is ctx's. After Release, Add does nothing.
 func (h *Hold[K]) Add(ctx context.Context, k K) (intact bool, err error) {
 	t := h.t
 	for {
@@ -185,8 +185,9 @@ func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
 	}), true
 }
 
-// forget drops entries that no open pass or hold needs: all if there is none, else when they have
-// doubled.
+// forget drops entries that no open pass or hold needs. Without an open pass it drops all of
+// released, and without an open hold all of removed. Otherwise it searches the entries only when
+// their number has doubled.
 func (t *Table[K]) forget() {
 	if len(t.passes) == 0 {
 		t.released = nil

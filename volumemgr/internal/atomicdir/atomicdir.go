@@ -30,17 +30,17 @@ const (
 type Config struct {
 	// Dir is the directory to publish in. It must exist.
 	Dir string
-	// Group owns directories and files and may read them, whatever their mode. Nil: the group of
-	// the process.
+	// Group owns directories and files and may read them, whatever their mode. Nil means the group
+	// of the process.
 	Group *int64
 	// Dirs are directories that each set contains even without files, such as mount points. They
 	// are relative, like paths of files.
 	Dirs []string
 	// Prepare is called with the path of each new directory when it is complete and before it is
-	// published. It may label the files, but must not change their content, mode, owner or group.
-	// If it fails, Write fails. Nil: no call.
+	// published. It may label the files, but must not change their content, mode, owner or group. If
+	// it fails, Write fails. Nil means no call.
 	Prepare func(dir string) error
-	// Sync syncs files and directories to the disk before they are published; false.
+	// Sync syncs files and directories to the disk before they are published. Default: false.
 	Sync bool
 
 	open func(dir string) (files, error) // tests replace it
@@ -148,8 +148,9 @@ func published(dir files) (string, error) {
 	return to, nil
 }
 
-// publish writes p into a new directory and makes ..data point to it. changed reports whether it
-// does. If not, ..data is unchanged, and new files have been removed as far as possible.
+// publish writes p into a new directory and makes ..data point to the directory. changed reports
+// that ..data points to it. If changed is false, ..data is unchanged, and new files have been
+// removed as far as possible.
 func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err error) {
 	name, err = w.fill(dir, p)
 	if err == nil {

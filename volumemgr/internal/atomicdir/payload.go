@@ -25,7 +25,7 @@ type File struct {
 	Data []byte
 	// Mode holds the permission bits; others are ignored.
 	Mode fs.FileMode
-	// UID owns the file and the link to it. Nil: the user of the process.
+	// UID owns the file and the link to it. Nil means the user of the process.
 	UID *int64
 }
 
@@ -99,8 +99,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// tops returns the first elements of the paths. The value is the owner of the link: that of the
-// first file below it, by name.
+// tops returns the first elements of the paths. The value is the owner of the link, which is the
+// owner of the first file below it by name.
 func (p Payload) tops() map[string]*int64 {
 	out := make(map[string]*int64)
 	for _, name := range slices.Sorted(maps.Keys(p)) {

@@ -32,7 +32,7 @@ func isStamp(name string) bool {
 // attributes are the owner and mode of a file or directory.
 type attributes struct {
 	mode     fs.FileMode
-	uid, gid int64 // -1: unchanged
+	uid, gid int64 // -1 leaves it unchanged
 }
 
 func (w *Writer) dirAttributes() attributes {
@@ -66,8 +66,8 @@ func (a attributes) give(dir files, name string) error {
 	return dir.chmod(name, a.mode&^fs.ModeType)
 }
 
-// fit reports whether a file has the attributes. For attributes that are not set, it compares
-// with own, a file that the process created.
+// fit reports whether a file has the attributes. For attributes that are not set, it compares with
+// the argument own, a file that the process created.
 func (a attributes) fit(info, own fs.FileInfo) bool {
 	if info.Mode() != a.mode {
 		return false
@@ -132,8 +132,8 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	return name, nil
 }
 
-// same reports whether the published directory equals p. An unreadable directory does not, so
-// that a new set replaces it.
+// same reports whether the published directory equals p. It returns false for an unreadable
+// directory, so that a new set replaces that.
 func (w *Writer) same(dir files, current string, p Payload) bool {
 	if current == "" {
 		return false
