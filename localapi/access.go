@@ -40,8 +40,8 @@ type User struct {
 // block.
 type Authenticate func(r *http.Request) (*User, error)
 
-// Root treats every sender as root. Use it for a socket that only root can open. Some request
-// slots and bytes (see Config) are reserved for root.
+// Root treats every sender as root. Use Root for a socket that only root can open. Some
+// request slots and bytes (see Config) are reserved for root.
 func Root(*http.Request) (*User, error) {
 	return &User{Name: "root", Groups: []string{GroupAdmin}, machine: true}, nil
 }
@@ -70,8 +70,8 @@ func Certificates(r *http.Request) (*User, error) {
 }
 
 // Allow returns a handler for paths outside of the API. It passes requests of members of a group,
-// or of a more powerful one, to next. Others are answered with 401 or 403, like by the API. An
-// unknown group means [GroupAdmin].
+// or of a more powerful one, to next. Other requests get 401 or 403, as from the API. An unknown
+// group means [GroupAdmin].
 func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.Handler {
 	least := (&User{Groups: []string{group}}).level()
 	if least == nobody {
@@ -96,8 +96,8 @@ const extraHeader = "Impersonate-Extra-"
 
 // identify returns the user of a request, which may be impersonated, and the client to which
 // slots are charged, which is always the real sender. Only an admin may impersonate; others get
-// 403, since otherwise the request would be answered with rights that they did not ask for. The
-// impersonation headers are removed from the request.
+// 403. If the headers were ignored instead, the request would be answered with the sender's own
+// rights. The impersonation headers are removed from the request.
 func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error) {
 	user, err := who(r)
 	if err != nil || user == nil {
@@ -115,8 +115,8 @@ func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error
 	return as, client, nil
 }
 
-// impersonated parses the impersonation headers; nil if there are none. what is the resource for
-// which the sender needs the right to impersonate.
+// impersonated parses the impersonation headers; as is nil if there are none. The result what is
+// the resource for which the sender needs the right to impersonate.
 func impersonated(h http.Header) (as *User, what string, err error) {
 	as = &User{Name: h.Get("Impersonate-User"), Groups: h.Values("Impersonate-Group"), UID: h.Get("Impersonate-Uid")}
 	some := as.Name != "" || len(as.Groups) > 0 || as.UID != ""
@@ -161,7 +161,7 @@ func impersonated(h http.Header) (as *User, what string, err error) {
 // authenticated is Kubernetes' group of all identified users.
 const authenticated = "system:authenticated"
 
-// level says how much a user may do.
+// level is a set of rights; a higher level includes the lower ones.
 type level int
 
 const (

@@ -31,8 +31,8 @@ func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
-// want tells the source that it may have to deliver again, because an object has changed from was
-// to is.
+// want signals the source if it may have to deliver again. was and is are the entries of the
+// object before and after a change.
 func (s *Server) want(k objects.Kind, was, is objects.Entry) {
 	before, now := s.owned(was), s.owned(is)
 	if k == s.events || k.Type().Group == leasesV1.Group || before == nil && now == nil ||
@@ -45,7 +45,8 @@ func (s *Server) want(k objects.Kind, was, is objects.Entry) {
 	}
 }
 
-// owned returns the object of an entry that belongs to clients, or nil.
+// owned returns the object of an entry if the object belongs to clients, and nil
+// otherwise.
 func (*Server) owned(e objects.Entry) object {
 	if e.Object == nil || e.Origin != objects.Owned {
 		return nil
@@ -53,9 +54,9 @@ func (*Server) owned(e objects.Entry) object {
 	return e.Object
 }
 
-// Source delivers the pods that clients have created, with the objects that they refer to. Its
-// pods are those of an API server: a deletionTimestamp ends them, and the Sink is told of each
-// end.
+// Source delivers the pods that clients have created, with the objects that they refer to. The
+// agent treats them like pods of an API server: a deletionTimestamp ends a pod, and the Sink
+// gets a call when the pod has ended.
 func (s *Server) Source() podmgr.Source { return source{s} }
 
 type source struct{ s *Server }
@@ -96,8 +97,8 @@ func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	}
 }
 
-// given is an object, and the copy of it that the agent has. An object that has not changed for
-// the agent is delivered as the same copy, which need not be compared.
+// given is an object, with the copy of it that was delivered to the agent. An object that has
+// not changed for the agent is delivered as the same copy, which need not be compared.
 type given struct {
 	of   object
 	copy runtime.Object
@@ -179,8 +180,8 @@ func (s *Server) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.report(ctx, pod, objects.Gone, nil)
 }
 
-// Prune removes pods whose manifests are gone and of which the agent has nothing left: all except
-// those in keep (statusmgr.Pruner).
+// Prune removes the pods whose manifests are gone, except those whose UIDs are in keep: of these
+// the agent still has containers or files (statusmgr.Pruner).
 func (s *Server) Prune(keep map[types.UID]bool) error {
 	for _, it := range s.set.List(s.pods, "") {
 		if uid := it.Object.GetUID(); it.Origin == objects.Mirrored && it.Phase() == objects.Ending && !keep[uid] {
@@ -259,9 +260,9 @@ func (s *Server) soon() {
 }
 
 // Show returns a source that delivers the same as src, and shows its objects here. They and their
-// statuses can be read, but changed only where they come from. A pod that src no longer delivers,
-// or has replaced, is Terminating until [Server.Prune] reports that the agent has nothing left of
-// it.
+// statuses can be read, but changed only where they come from. If src no longer delivers a pod,
+// or has replaced it, the pod is Terminating until the agent has removed everything of it
+// ([Server.Prune]).
 func (s *Server) Show(src podmgr.Source) podmgr.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()

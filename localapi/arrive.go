@@ -31,9 +31,11 @@ const (
 const (
 	// arrivalTime limits the time to receive the body of a request.
 	arrivalTime = 10 * time.Second
-	// ofRequest is the cost of a request in addition to its head and body, in bytes.
+	// ofRequest is charged to the pool of incoming bytes for each request, in addition
+	// to its head and body.
 	ofRequest = 16 << 10
-	// ofBody is the cost of one byte of a body, in bytes, since the decoded object is larger.
+	// ofBody is the number of bytes that are charged for one byte of a body, since the
+	// decoded object is larger.
 	ofBody = 5
 )
 
@@ -109,14 +111,15 @@ func checkSelector(field, s string) error {
 	return nil
 }
 
-// entered has the incoming bytes that a request holds. leave returns them, once.
+// entered has the bytes that a request has taken from the pool of incoming bytes. leave
+// returns them to the pool, once.
 type entered struct {
 	pool   *httpbound.Pool
 	client httpbound.Client
 	bytes  int64
 }
 
-// enter takes the bytes for the head of a request.
+// enter takes the bytes for the head of a request from the pool of incoming bytes.
 func (s *Server) enter(r *http.Request, c httpbound.Client) (*entered, error) {
 	e := &entered{pool: s.pools.incoming, client: c}
 	return e, e.take(int64(ofRequest + len(r.URL.Path) + len(r.URL.RawQuery) + headerSize(r.Header)))
@@ -144,7 +147,7 @@ func (arrived) Read([]byte) (int, error) { return 0, io.EOF }
 
 func (arrived) Close() error { return nil }
 
-// arrive reads the body of a request. Meanwhile the request holds no slot.
+// arrive reads the body of a request. The request takes a slot only afterwards.
 func (e *entered) arrive(w http.ResponseWriter, r *http.Request) error {
 	data, err := httpbound.Body(w, r, maxBody, func(n int) bool { return e.take(int64(ofBody*n)) == nil })
 	var large *http.MaxBytesError

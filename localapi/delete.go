@@ -74,7 +74,8 @@ func (s *Server) delete(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return nil
 }
 
-// deleted deletes an object, and reports whether it is gone already.
+// deleted deletes an object, and reports whether it no longer exists. An object with a
+// grace period or finalizers exists for longer.
 func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts *metav1.DeleteOptions) (object, bool, error) {
 	if k.fixed != "" {
 		return nil, false, notAllowed(q.verb, k.fixed)
@@ -110,7 +111,7 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 	return r.Object, err == nil && r.Phase == objects.Absent, err
 }
 
-// deleteAll deletes the selected objects.
+// deleteAll deletes the objects that a query's selectors and namespace select.
 func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	if k.fixed != "" || k == s.namespaces {
 		return notAllowed(q.verb, "delete them one by one")

@@ -24,18 +24,19 @@
 //
 // # Where objects are
 //
-// In memory, and each in its own file, written by the [store.Store]; a request is answered when
-// the file is durable. The status of a pod is only in memory until the pod has finished. Events
-// are only in memory.
+// All objects are in memory. Each also has its own file, which the [store.Store] writes; a
+// request is answered when the file is durable. The status of a pod is only in memory until the
+// pod has finished. Events are only in memory.
 //
 // # Faults
 //
 // Everything is limited: heads, bodies, objects, watches and the time for a slow reader. Beyond a
 // limit, the answer is a Status with code 400, 413, 414, 429 or 431. Each user has a share of the
 // request slots and bytes; some are reserved for admins, and some for root. Answers are encoded
-// while the client reads them. A file that cannot be read is logged, and its former object stays
-// in effect. A disk that hangs blocks writers until they give up, but no readers. Calls from the
-// agent do not wait for clients: at most one client writes before the agent does.
+// while the client reads them. If a file cannot be read, this is logged, and the previous version
+// of the object stays in effect. A disk that hangs blocks writers until their requests time out,
+// but no readers. Calls from the agent do not wait for clients: at most one client writes before
+// the agent does.
 //
 // Tier: stable.
 package localapi

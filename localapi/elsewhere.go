@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// elsewhere returns a kind that needs controllers of a cluster. There are none here, so lists of
-// it are empty, and objects are rejected; the error says what to use instead. The kind is in
-// discovery nevertheless, since clients expect it: kubectl fails to prune, or to describe a
-// cluster, if a kind of its own list is missing.
+// elsewhere returns a kind that needs controllers of a cluster. A node has no such controllers,
+// so lists of the kind are empty, and new objects are rejected; the error says what to use
+// instead. The kind is in discovery nevertheless: kubectl has its own list of kinds, and fails
+// to prune, or to describe a cluster, if one of them is missing.
 func elsewhere(gvk schema.GroupVersionKind, resource, short string) computed {
 	c := computed{
 		GroupVersionKind: gvk, resource: resource, singular: strings.ToLower(gvk.Kind), namespaced: true, verbs: metav1.Verbs{"create", "list"},
@@ -33,7 +33,8 @@ func elsewhere(gvk schema.GroupVersionKind, resource, short string) computed {
 	return c
 }
 
-// newElsewhere returns these kinds, including those in kubectl's own lists.
+// newElsewhere returns all kinds that need controllers of a cluster, including those in
+// kubectl's own lists.
 func newElsewhere() []computed {
 	apps, batch := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "batch", Version: "v1"}
 	return []computed{

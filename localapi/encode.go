@@ -138,7 +138,7 @@ type answer struct {
 	gone  error // why nothing more can be sent
 }
 
-// Write sends encoded data, or holds it while little has been written.
+// Write sends encoded data. It buffers the first bytes, up to minGzip.
 func (a *answer) Write(b []byte) (int, error) {
 	if !a.begun && len(a.held)+len(b) < minGzip {
 		a.held = append(a.held, b...)
@@ -163,7 +163,7 @@ func (a *answer) to() io.Writer {
 	return a.w
 }
 
-// begin sends the head and the data held so far.
+// begin sends the head and the buffered data.
 func (a *answer) begin(zip bool) {
 	a.begun = true
 	a.w.Header().Set("Content-Type", a.accept.info.MediaType)
@@ -224,8 +224,8 @@ func body(r *http.Request) (data []byte, media string, err error) {
 	return there.data, parsed, nil
 }
 
-// decode decodes an object of any media type into into. unknown lists fields that its type does
-// not have, and duplicate fields.
+// decode decodes an object of any media type into the parameter into. The result unknown lists
+// duplicate fields, and fields that the object's type does not have.
 func (c *codecs) decode(data []byte, media string, into runtime.Object) (unknown []string, err error) {
 	switch media {
 	case typeJSON, typeYAML:

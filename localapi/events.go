@@ -99,9 +99,9 @@ func (s *Server) bound() {
 	}
 }
 
-// trim is trimEvents, with s.mu held. It sets a timer for the time at which the oldest event is
-// too old. If there are too many events, it removes the oldest ones of the object with the most
-// events, in the namespace with the most events.
+// trim is trimEvents for a caller that holds s.mu. It sets a timer for the time at which the
+// oldest event is too old. If there are too many events, it removes the oldest ones of the
+// object with the most events, in the namespace with the most events.
 func (s *Server) trim() {
 	all := s.set.List(s.events, "")
 	list := make([]*v1.Event, 0, len(all))
@@ -139,9 +139,9 @@ func (s *Server) trim() {
 	}
 }
 
-// fewer removes events until most are left, and returns both. list must be sorted, oldest first.
-// Namespaces, and within a namespace objects, keep equal numbers of their newest events, as far
-// as they have that many.
+// fewer splits a list of events, oldest first: at most as many as the parameter most are left,
+// the others are gone. Each namespace keeps an equal number of its newest events, and so does
+// each object within a namespace, as far as they have that many.
 func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
 	list = slices.Clone(list)
 	slices.Reverse(list)

@@ -22,10 +22,11 @@ import (
 // manager is the field manager of fields that a person has edited in a file.
 const manager = "file"
 
-// itself is the author in a file that the server wrote by itself, without a request.
+// itself is the author that is written to a file if no request caused the write.
 const itself = "nodewright"
 
-// revisions is the number of resource versions that a process reserves, more than it can use.
+// revisions is the number of resource versions that a process reserves at its start. It is
+// more than one process can use.
 const revisions = 1 << 40
 
 // notes are stored with an object for programs, not for people.
@@ -35,8 +36,8 @@ type notes struct {
 	LastApplied string `json:"lastApplied,omitempty"`
 }
 
-// document returns an object as it is stored: what a person would write, and what the object
-// needs to be the same after a restart.
+// document returns an object as it is stored: the fields that a person would write, and
+// those that must be the same after a restart.
 func (s *Server) document(k *kind, o object) (store.Document, error) {
 	c := o.DeepCopyObject().(object)
 	n := notes{ManagedFields: c.GetManagedFields()}
@@ -210,7 +211,7 @@ func (t *turn) taken(d *store.Document) error {
 	return t.left(was, old) // the file has another object now
 }
 
-// left removes an object that is no longer in any file.
+// left removes an object that no file contains any more.
 func (t *turn) left(k objects.Kind, old item) error {
 	_, err := t.apply(change{Kind: k, Key: keyOf(old.Object), Actor: objects.File, Verb: objects.Gone})
 	return err

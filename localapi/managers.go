@@ -39,7 +39,8 @@ func newManagers(kinds []*kind) managers {
 	return out
 }
 
-// ignored returns the fields that a writer cannot change, whatever it sends.
+// ignored returns the fields that a writer cannot change: values that it sends for them
+// are dropped.
 func ignored(k *kind, subresource string) (out []fieldpath.Path) {
 	names := []string{"metadata", "spec"}
 	switch {
@@ -58,7 +59,8 @@ func ignored(k *kind, subresource string) (out []fieldpath.Path) {
 	return out
 }
 
-// update records that a manager has changed old to o; old is nil for a new object.
+// update records in the managedFields of o that a manager has changed old to o; old is
+// nil for a new object.
 func (m managers) update(k *kind, subresource string, old, o object, manager string) (object, error) {
 	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	notes := o.GetManagedFields()

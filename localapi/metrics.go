@@ -62,7 +62,7 @@ type usageList[T any] struct {
 	Items []T `json:"items"`
 }
 
-// figures has CPU and memory from the node's summary.
+// figures has the amounts of CPU and memory from the node's summary.
 type figures struct {
 	CPU *struct {
 		Time           metav1.Time `json:"time"`
@@ -73,7 +73,8 @@ type figures struct {
 	} `json:"memory"`
 }
 
-// usage returns both amounts; nil if one is unknown, as for a container that has just started.
+// usage returns the amounts of CPU and memory. It returns nil if one of them is unknown, as
+// for a container that has just started.
 func (f *figures) usage() v1.ResourceList {
 	if f.CPU == nil || f.CPU.UsageNanoCores == nil || f.Memory == nil || f.Memory.WorkingSetBytes == nil {
 		return nil
@@ -108,8 +109,8 @@ type summary struct {
 	} `json:"pods"`
 }
 
-// firstSample is the time between the first two samples of a node, which are needed for a rate:
-// while no client asks, the node is not sampled.
+// firstSample is the time between the first two samples of a node. A CPU rate needs two
+// samples, and the node is sampled only when a client asks.
 const firstSample = time.Second
 
 // summary returns the node's summary. If the node has no earlier sample, it is read twice.

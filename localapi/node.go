@@ -19,7 +19,8 @@ const (
 	// lookEvery is the shortest time between two reads of the node's facts, however often clients
 	// ask.
 	lookEvery = time.Second
-	// lookTime limits one read of the node's facts. If it fails, the former facts remain.
+	// lookTime limits one read of the node's facts. If the read fails, the previous facts
+	// stay in effect.
 	lookTime = 5 * time.Second
 )
 
@@ -62,8 +63,8 @@ func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
 	return err
 }
 
-// over returns the values of both maps; those of o take precedence. It returns nil if there are
-// none.
+// over returns a map with the entries of m and o; those of o take precedence. It returns nil if
+// there are none.
 func over(m, o map[string]string) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, m)
@@ -106,8 +107,8 @@ func differing(m, from map[string]string) map[string]string {
 	return out
 }
 
-// fresh reads the node's facts again, if the query is about the node and the last read is too
-// old.
+// fresh reads the node's facts again, if k is the kind Node and the last read is older than
+// lookEvery.
 func (s *Server) fresh(ctx context.Context, k *kind) error {
 	if k != s.nodes || s.cfg.Describe == nil {
 		return nil

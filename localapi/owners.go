@@ -11,9 +11,8 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// ahead deletes the dependents of an object that a change removes. It does so before the object
-// is removed, so that a crash in between leaves no dependent without an owner; the request can be
-// repeated.
+// ahead deletes the dependents of an object before ch removes the object itself. So a crash in
+// between leaves no dependent without its owner, and the request can be repeated.
 func (t *turn) ahead(ch change) error {
 	e, ok := t.s.set.Get(ch.Kind, ch.Key)
 	if !ok || ch.DryRun {
@@ -70,9 +69,9 @@ func waits(o object) bool {
 	return slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// policyFor returns how to delete a dependent of an object that waits for it: in the foreground,
-// so that it waits for its own dependents. If one of those waits already, as in a cycle, it is
-// deleted in the background.
+// policyFor returns the deletion policy for o, whose owner waits for the end of o. It is
+// Foreground, so that o waits for its own dependents. It is Background if o has no dependents,
+// or if one of them waits already, as in a cycle of owners.
 func (t *turn) policyFor(o object) metav1.DeletionPropagation {
 	deps := t.s.set.Dependents(o.GetUID())
 	circle := slices.ContainsFunc(deps, func(at objects.Ref) bool {
@@ -107,8 +106,9 @@ func (s *Server) owner(o object, r metav1.OwnerReference) (*kind, key) {
 	return nil, key{}
 }
 
-// collect deletes an object if all its owners are gone or wait for it; otherwise it removes the
-// references to such owners. gone is the UID of an owner that counts as gone; "" for none.
+// collect deletes an object if each of its owners is gone or waits for the object's end. If
+// only some of them are, it removes their references from the object. gone is the UID of an
+// owner that counts as gone; "" for none.
 func (t *turn) collect(at objects.Ref, gone types.UID) error {
 	e, ok := t.s.set.Get(at.Kind, at.Key)
 	if !ok || e.Origin == objects.Mirrored || e.Phase() != objects.Live {
@@ -163,8 +163,8 @@ func (t *turn) disown(o object) error {
 	return nil
 }
 
-// unblock continues the deletion of an object that waits for dependents or users, if none is left
-// to wait for.
+// unblock continues the deletion of an object that waits for the end of its dependents or users,
+// if none of these is left.
 func (t *turn) unblock(at objects.Ref) {
 	e, ok := t.s.set.Get(at.Kind, at.Key)
 	if !ok || e.Phase() != objects.Ending {
@@ -181,7 +181,7 @@ func (t *turn) unblock(at objects.Ref) {
 	t.attempt(change{Kind: at.Kind, Key: at.Key, Verb: objects.Update, Object: o})
 }
 
-// blocked reports whether an object has a dependent that it has to wait for.
+// blocked reports whether an object has a dependent for whose end it has to wait.
 func (t *turn) blocked(at objects.Ref, uid types.UID) bool {
 	blocks := func(r metav1.OwnerReference) bool { return r.UID == uid && deref(r.BlockOwnerDeletion) }
 	for _, d := range t.s.set.Dependents(uid) {

@@ -62,7 +62,8 @@ func (s *Server) patch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return s.answer(w, q, http.StatusOK, out)
 }
 
-// patched returns an object after a patch of a version, in that version.
+// patched returns the result of a patch of old. k is the kind in the version of the
+// patch; the result is in that version too.
 func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []string, error) {
 	before, err := content(k.shown(old))
 	if err != nil {
@@ -210,10 +211,11 @@ func appliedOf(k *kind, raw []byte) (out map[string]any, err error) {
 	return k.storedFields(out), nil
 }
 
-// errNew means that the object to apply to does not exist.
+// errNew means that an apply refers to an object that does not exist.
 var errNew = fmt.Errorf("there is no such object")
 
-// named returns a new object as it was sent, without the fields that only the server writes.
+// named returns a new object as the client sent it, without the fields that only the server
+// writes.
 func (k *kind) named(q *query, o object) object {
 	o.SetNamespace(q.objectNamespace(k))
 	o.SetName(q.name)

@@ -24,10 +24,10 @@ func newPod(p *v1.Pod) {
 	p.Status.QOSClass = podmeta.QOS(p)
 }
 
-// place assigns a pod to the node, or records why it waits: the node is cordoned, the pod has a
-// scheduling gate, or it uses a claim that is being deleted and that the pod would keep. The
-// field nodeName has no owner in managedFields, so that applying the pod without it does not
-// remove it.
+// place assigns a pod to the node, or records why the pod waits: the node is cordoned, the pod
+// has a scheduling gate, or it uses a claim that is being deleted, whose deletion would then
+// have to wait for the pod. The field nodeName has no owner in managedFields, so that applying
+// the pod without it does not remove it.
 func (s *Server) place(p *v1.Pod) {
 	reason, message := "", ""
 	claim := s.endingClaim(p)
@@ -126,8 +126,7 @@ func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 	return errs
 }
 
-// checkEphemeral checks the fields that other containers may have and ephemeral containers may
-// not.
+// checkEphemeral returns an error for each field that ephemeral containers must not have.
 func checkEphemeral(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
 	for i := range p.Spec.EphemeralContainers {
 		c, cp := &p.Spec.EphemeralContainers[i], at.Index(i)
@@ -161,16 +160,17 @@ func hasContainer(p *v1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.Containers, is) || slices.ContainsFunc(p.Spec.InitContainers, is)
 }
 
-// way says by which path a pod is changed.
+// way says through which resource or by whom a pod is changed.
 type way uint8
 
 const (
-	// byClient is the pod itself. byResize and byDebug are its subresources resize and
-	// ephemeralcontainers.
+	// byClient is a write of the pod itself. byResize and byDebug are writes of its
+	// subresources resize and ephemeralcontainers.
 	byClient way = iota
 	byResize
 	byDebug
-	// byFile is a person who edits the pod's file. It allows all changes that a pod supports.
+	// byFile is an edit of the pod's file by a person. It allows all changes that a pod
+	// supports.
 	byFile
 )
 
@@ -185,8 +185,8 @@ func wayOf(subresource string) way {
 	}
 }
 
-// changeable returns a pod's spec, with the fields that may be changed this way copied from
-// another.
+// changeable returns the spec of p, in which the fields that may be changed this way have
+// the values of old. If the result equals the spec of old, the change is allowed.
 func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 	s := p.Spec.DeepCopy()
 	for _, list := range []struct{ to, from []v1.Container }{{s.Containers, old.Spec.Containers}, {s.InitContainers, old.Spec.InitContainers}} {
@@ -220,8 +220,8 @@ func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 	return s
 }
 
-// resized returns resources, with the values that a resize may change copied from others; nil if
-// nothing is left.
+// resized returns the resources r, in which the values that a resize may change are those of
+// old; nil if nothing is left.
 func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
 	from := deref(old)
 	out := r.DeepCopy()
@@ -245,7 +245,7 @@ func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
 	return out
 }
 
-// removed reports whether a resource of from is missing in list.
+// removed reports whether list lacks a resource that the list from has.
 func removed(list, from v1.ResourceList) bool {
 	for name := range from {
 		if _, ok := list[name]; !ok {
@@ -255,7 +255,7 @@ func removed(list, from v1.ResourceList) bool {
 	return false
 }
 
-// replaceable reports whether a pod may be changed to another this way and remain the same pod.
+// replaceable reports whether old may be changed to p this way. If not, p is another pod.
 func replaceable(p, old *v1.Pod, by way) bool {
 	return equality.Semantic.DeepEqual(changeable(p, old, by), &old.Spec)
 }
@@ -287,7 +287,7 @@ func checkPodChange(o, before object, by way) (errs field.ErrorList) {
 	return errs
 }
 
-// preparePodPart keeps from a sent pod only what its subresource may change.
+// preparePodPart restores all fields of a sent pod that its subresource may not change.
 func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) error {
 	sent := p.DeepCopy()
 	defaultPod(sent)

@@ -26,7 +26,8 @@ func protection(o object) string {
 	}
 }
 
-// mayBeUsed is used, but true until all pods from manifests are known.
+// mayBeUsed returns the result of used, but always true until all pods from manifests
+// are known.
 func (s *Server) mayBeUsed(o object) bool { return !s.allShown() || s.used(o) }
 
 // used reports whether an object is in use: pods on the node use claims, and claims use volumes.

@@ -53,9 +53,9 @@ func (s *Server) answer(w http.ResponseWriter, q *query, code int, o object) err
 	return s.send(w, q, code, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true)
 }
 
-// send sends one object, or a list, in the form that the client wants. The encoded bytes are
-// taken from the pool for answers until the client has read them. Lists in JSON and protobuf are
-// encoded one object at a time.
+// send sends one object, or a list, in the form that the client wants. It takes as many bytes
+// from the pool for answers as the encoded objects need, and returns them when the client has
+// read the answer. Lists in JSON and protobuf are encoded one object at a time.
 func (s *Server) send(w http.ResponseWriter, q *query, code int, objects []object, m metav1.ListMeta, single bool) error {
 	cost := min(q.accept.cost(objects), int64(maxOutgoing/4)) // one client may have a quarter
 	if !s.pools.outgoing.Take(q.client, cost) {
@@ -210,8 +210,8 @@ func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *
 	return s.send(w, q, http.StatusOK, objects, m, false)
 }
 
-// snapshot returns the objects for a list and their revision: the current one, the one that the
-// query names, or the one of its continue token.
+// snapshot returns the objects for a list, and the revision of the list: the current revision,
+// the one that the query names, or the one of the query's continue token.
 func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]object, uint64, error) {
 	wanted, err := parseRevision(q.values.Get("resourceVersion"))
 	if err != nil {
@@ -243,7 +243,8 @@ func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]
 	return out, at, nil
 }
 
-// tooLarge returns the error for a revision that does not exist yet.
+// tooLarge returns the error for a request of the revision wanted, which does not exist
+// yet; now is the newest revision.
 func tooLarge(wanted, now uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, now), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}

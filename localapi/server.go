@@ -121,7 +121,8 @@ type Server struct {
 
 	set *objects.Set
 
-	// mu is never held while waiting for a client, nor while searching objects for one.
+	// mu is never held while the server waits for a client, or searches objects for a
+	// client.
 	mu      sync.Mutex
 	sources int                                 // number of sources that are shown here
 	shown   map[string]map[*kind]map[key]object // by source, as it was delivered
@@ -174,9 +175,9 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run loads the stored objects, and follows people's changes of the files, until ctx ends;
-// watches end with it. It may be called once. It returns an error if the store cannot be read.
-// Then nothing is served, and the source does not deliver.
+// Run loads the stored objects, and then applies people's changes of the files until ctx ends.
+// The watches of clients end with it. It may be called once. It returns an error if the store
+// cannot be read; in this case nothing is served, and the source does not deliver.
 func (s *Server) Run(ctx context.Context) error {
 	defer close(s.ending)
 	if err := s.load(ctx); err != nil {
@@ -191,7 +192,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
 }
 
-// Handler serves the API to the users that who returns, with the rights of their groups.
+// Handler serves the API. The function who returns the user of each request; the user's
+// groups decide what the request may do.
 func (s *Server) Handler(who Authenticate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.deadlines(w, arrivalTime)
@@ -211,7 +213,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.codecs.fail(w, a, err)
 }
 
-// refusalTime limits how long a client may take to read that there is no slot for it.
+// refusalTime limits how long a client may take to read the answer that no slot is
+// free.
 const refusalTime = time.Second
 
 // errUnknown returns the error for a request without a user.
@@ -258,7 +261,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate)
 	return s.objects(w, r, &q)
 }
 
-// forbiddenTo returns the API server's text for a user without the necessary rights.
+// forbiddenTo returns the error for a user without the necessary rights, with the API
+// server's text.
 func forbiddenTo(q *query) error {
 	what := q.resource
 	if q.subresource != "" {

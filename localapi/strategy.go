@@ -39,7 +39,7 @@ func (s *Server) prepareCreate(k *kind, o object) error {
 }
 
 // admitPriority rejects a new pod with an unknown priority class, or with a priority number; a
-// number would let it preempt others. There are two classes.
+// number would let it preempt others. The two classes of system pods are known.
 func admitPriority(k *kind, p *v1.Pod) error {
 	n, ok := podmeta.PriorityOf(p.Spec.PriorityClassName)
 	if p.Spec.PriorityClassName != "" && !ok {
@@ -191,7 +191,7 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 }
 
 // keepStatus restores the fields of a status that clients do not write, or that older clients do
-// not know. If a pod's addresses disagree, the correct one is used.
+// not know. If the fields podIP and podIPs of a pod disagree, one of them is corrected.
 func keepStatus(o, old object) {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -214,7 +214,7 @@ func keepStatus(o, old object) {
 	}
 }
 
-// overwrite makes an object equal to another, except for its managedFields.
+// overwrite gives o the content of old, except for the managedFields.
 func overwrite(o, old object) {
 	fields := o.GetManagedFields()
 	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())

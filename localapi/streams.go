@@ -14,7 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// stream forwards a request to the node's own API, which has other paths and parameters.
+// stream forwards a request to the node's own API, with that API's paths and parameters.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	if s.cfg.Kubelet == nil {
 		return notAllowed(q.verb, "this server has no access to containers")
@@ -71,8 +71,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 // kubeletPort is the default port of a node's own API in Kubernetes.
 const kubeletPort = 10250
 
-// proxied returns the node for a proxy request; id is NAME, NAME:PORT or SCHEME:NAME:PORT. Only
-// the port of the node's own API is supported.
+// proxied returns the node for a proxy request; id is NAME, NAME:PORT or SCHEME:NAME:PORT. The
+// only supported port is that of the node's own API.
 func (s *Server) proxied(ctx context.Context, id string) (string, error) {
 	_, name, port, ok := utilnet.SplitSchemeNamePort(id)
 	if !ok {

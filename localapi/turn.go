@@ -31,7 +31,7 @@ type turn struct {
 	*objects.Turn
 
 	s *Server
-	// todo has the changes whose consequences have not been handled yet.
+	// todo has the outcomes of changes whose consequences have not been handled yet.
 	todo []outcome
 	held bool // drain is running, or the holder of the turn will call it
 	// going are the objects whose dependents are being deleted before them.
@@ -44,13 +44,14 @@ type outcome struct {
 	objects.Result
 }
 
-// turn waits for the write lock, before all waiting clients. End releases it.
+// turn waits for the write lock, and gets it before all waiting clients. End releases
+// the lock.
 func (s *Server) turn(ctx context.Context) (*turn, error) {
 	t, err := s.set.Turn(ctx)
 	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
 }
 
-// clientTurn is turn for a client.
+// clientTurn is turn for a client, which waits behind the other clients.
 func (s *Server) clientTurn(ctx context.Context) (*turn, error) {
 	t, err := s.set.ClientTurn(ctx)
 	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
@@ -73,8 +74,8 @@ func (t *turn) apply(ch change) (objects.Result, error) {
 	return r, err
 }
 
-// follow handles the consequences of a change. It looks only at the current objects, not at the
-// difference, so that a failed consequence is handled at the next change.
+// follow handles the consequences of a change. It considers only the current objects, not what
+// the change was. So if a consequence fails, the next change causes it again.
 func (t *turn) follow(k objects.Kind, r objects.Result) {
 	t.todo = append(t.todo, outcome{k, r})
 	if !t.held {
@@ -128,7 +129,8 @@ func (t *turn) empty(namespace string) {
 	t.emptied(namespace)
 }
 
-// emptied ends a namespace that is being deleted and has no objects. Its events are removed too.
+// emptied removes a namespace that is being deleted and has no objects except events. It removes
+// the events too.
 func (t *turn) emptied(namespace string) {
 	it, ok := t.s.item(t.s.namespaces, key{Name: namespace})
 	if ok && it.Phase() == objects.Ending && t.s.set.Owned(namespace) == 0 {

@@ -26,8 +26,8 @@ const (
 	maxReporter = 128
 )
 
-// check returns the mistakes in an object that is new, or that replaces old by a subresource; ""
-// is the object itself.
+// check returns the mistakes in the object o, which is new if old is nil and otherwise replaces
+// old. subresource is the one through which o was written; "" for the object itself.
 func (s *Server) check(k *kind, subresource string, o, old object) field.ErrorList {
 	errs := checkMeta(k, o, old)
 	if subresource == "status" {
@@ -117,7 +117,7 @@ func checkKeys[V string | []byte](p *field.Path, data map[string]V) (errs field.
 }
 
 // checkImmutable checks an update of a ConfigMap or Secret against its field immutable. same
-// reports that the data has not changed.
+// says whether the data is unchanged.
 func checkImmutable(was, is *bool, same bool) (errs field.ErrorList) {
 	const never = "field is immutable when `immutable` is set"
 	if deref(was) && !deref(is) {

@@ -153,7 +153,8 @@ func (c *claimChecker) allocation(a *resourcev1.AllocationResult, p *field.Path)
 	}
 }
 
-// binding checks one of two related lists of conditions.
+// binding checks one of the two lists of a device's binding conditions. If one is
+// empty, the other must be too.
 func (c *claimChecker) binding(list []string, most int, other []string, p *field.Path) {
 	c.most(p, len(list), most)
 	if len(list) == 0 && len(other) > 0 {

@@ -16,7 +16,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// checkStatus returns the mistakes in a status that a client writes in place of old's.
+// checkStatus returns the mistakes in the status of o, with which a client replaces the
+// status of old.
 func (s *Server) checkStatus(o, old object) field.ErrorList {
 	at := field.NewPath("status")
 	switch o := o.(type) {
@@ -164,7 +165,7 @@ func checkStatuses(p *v1.Pod, l *statuses, at *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// allocatedTo reports whether a container has a resource, by the resource's name in a status.
+// allocatedTo reports whether a container has the resource that a status names.
 func allocatedTo(c *v1.Container, name v1.ResourceName, extended *v1.PodExtendedResourceClaimStatus) bool {
 	claim, ok := strings.CutPrefix(string(name), "claim:")
 	if !ok {

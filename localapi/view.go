@@ -20,7 +20,7 @@ type view struct {
 	check func(o, old object) field.ErrorList
 }
 
-// kept returns the kind in which objects are stored.
+// kept returns the stored kind: of a view, the kind behind it, otherwise k itself.
 func (k *kind) kept() *kind {
 	if k.view == nil {
 		return k
@@ -45,7 +45,8 @@ func (k *kind) stored(o object) object {
 	return k.view.converted(o, k, k.view.of)
 }
 
-// checked returns the mistakes in a stored object that was written in this version.
+// checked returns the mistakes that only this version forbids, in a stored object that
+// was written in it.
 func (k *kind) checked(o, old object) field.ErrorList {
 	if k.view == nil {
 		return nil
@@ -78,7 +79,8 @@ func (k *kind) storedFields(content map[string]any) map[string]any {
 	return out
 }
 
-// named returns the name that a field of the other kind has in the kind to.
+// named returns the name of a field in the kind to. name is its name in the other of
+// the two kinds.
 func (v *view) named(name string, to *kind) string {
 	for here, there := range v.names {
 		switch {

@@ -39,7 +39,8 @@ type stream struct {
 	headers  bool   // the next table includes the column definitions
 }
 
-// watch sends changes until the client disconnects, its time is over, or it is too slow.
+// watch sends changes until the client disconnects or reads too slowly, or until the
+// time of the watch is over.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
 	if n := len(r.URL.RawQuery); n > maxQuery {
 		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the query has %d bytes; want at most %d", n, maxQuery))
@@ -85,7 +86,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query
 	return nil
 }
 
-// start determines the first revision of a watch, and the objects to send first.
+// start determines the revision from which a watch reports changes, and the objects
+// that are sent before.
 func (st *stream) start(ctx context.Context) (initial bool, objects []object, err error) {
 	v := st.q.values
 	from, err := parseRevision(v.Get("resourceVersion"))

@@ -10,8 +10,8 @@ import (
 )
 
 // serveMessages sends a log as WebSocket messages (binary.k8s.io, base64.binary.k8s.io), for
-// clients such as browsers. to is the request to the node's own API. If it fails, the client gets
-// an HTTP error.
+// clients such as browsers. The parameter to is the request to the node's own API. If this
+// request fails, the client gets an HTTP error.
 func (s *Server) serveMessages(w *errorWriter, r, to *http.Request) {
 	ctx, cancel := context.WithCancel(to.Context())
 	defer cancel()
@@ -38,7 +38,8 @@ func (s *Server) serveMessages(w *errorWriter, r, to *http.Request) {
 	_ = wsstream.NewReader(out, true, wsstream.NewDefaultReaderProtocols()).Copy(w.ResponseWriter, r)
 }
 
-// piped passes the body of an answer to a pipe, or that of an error to the errorWriter.
+// piped passes the body of a successful answer to a pipe, and the body of an error to
+// the errorWriter.
 type piped struct {
 	header http.Header
 	to     *io.PipeWriter

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// validated reports unknown fields to a client in the way that it requests: as an error, as
-// warnings, or not at all.
+// validated reports unknown fields as the client requests: as an error, as warnings, or not
+// at all.
 func validated(w http.ResponseWriter, q *query, unknown []string) error {
 	const most = 20
 	if len(unknown) == 0 || q.validation == "Ignore" {
@@ -200,7 +200,8 @@ func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
 	return s.managers.update(k, q.subresource, old, o, q.fieldManager())
 }
 
-// changed replaces an object by the result of become.
+// changed replaces an object by the result of the function become, which gets the
+// present version.
 func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old object) (object, error)) (object, error) {
 	t, err := s.clientTurn(ctx)
 	if err != nil {

@@ -180,7 +180,7 @@ func fileName(name string) error {
 }
 
 // at returns ErrConflict unless a file has the revision that the caller knows. It reads the file
-// only if the signature has changed.
+// only if its signature differs from the one of the last read or write.
 func (d *Dir) at(name, was string) error {
 	// Not Stat, since a symbolic link must be treated as a link.
 	fi, err := os.Lstat(filepath.Join(d.path, name))
@@ -216,8 +216,8 @@ func revision(text []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// scan returns the documents that have changed since the last scan. again reports that a file is
-// being written, so that another scan is needed soon.
+// scan returns the documents that have changed since the last scan. The result again reports
+// that a file is being written, so that another scan is needed soon.
 func (d *Dir) scan() (docs []Document, again bool, err error) {
 	d.mu.Lock()
 	// Read before the names are listed: a file that is written later is missing in the list, but
@@ -256,8 +256,9 @@ func (d *Dir) scan() (docs []Document, again bool, err error) {
 	return docs, again, nil
 }
 
-// look reads a file if it has changed. changed means that doc has to be reported, busy that the
-// file has to be looked at again soon. d.mu is not held while the file is read.
+// look reads a file if it has changed. The result changed means that doc has to be reported;
+// busy means that the file is being written and has to be read again soon. d.mu is not held
+// while the file is read.
 func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	path := filepath.Join(d.path, name)
 	fi, err := os.Lstat(path)

@@ -28,7 +28,8 @@ type Document struct {
 	// Err says why Object cannot be read. The file is not changed, so that its author can correct
 	// it.
 	Err error
-	// By and At are the author and the time of the last write. They are in the file for people.
+	// By and At are the author and the time of the last write. They are written to the file for
+	// people who read it.
 	By string
 	At time.Time
 }
@@ -36,21 +37,22 @@ type Document struct {
 // Gone reports whether the document no longer exists.
 func (d *Document) Gone() bool { return d.Object == nil && d.Err == nil }
 
-// Store stores documents. Load is called first, and once. Afterwards Watch may run concurrently
-// with the other methods, which are called one at a time.
+// Store stores documents. Load is called once, before all other methods. Afterwards Watch may
+// run concurrently with the other methods, which are called one at a time.
 type Store interface {
 	// Load returns all documents, including those that cannot be read. An error means that no
 	// document is known.
 	Load(ctx context.Context) ([]Document, error)
-	// Put stores a document in place of the one with the same name and the revision was ("" for
-	// none), and returns the new revision.
+	// Put stores a document and returns the new revision. It replaces the document with the
+	// same name, which must have the revision was; "" means that there must be none.
 	Put(d Document, was string) (revision string, err error)
-	// Delete removes a document that has a revision. A missing document is not an error.
+	// Delete removes a document, which must have the revision was. A missing document is
+	// not an error.
 	Delete(name, was string) error
-	// Reserve returns the first of n numbers that were never returned before, and will never be
-	// again, even after restarts.
+	// Reserve returns the first of n numbers that no other call returns, before or later, even
+	// after restarts.
 	Reserve(n uint64) (first uint64, err error)
-	// Watch calls changed with documents that others have changed, until ctx ends. It does not
-	// block writers.
+	// Watch calls changed with documents that people or other programs have changed, until ctx
+	// ends. It does not block writers.
 	Watch(ctx context.Context, changed func([]Document)) error
 }

@@ -9,7 +9,7 @@ import (
 
 // Pauses of Watch.
 const (
-	// burst is how long further events are waited for after the first one, so that copying many
+	// burst is how long Watch waits for further events after the first one, so that copying many
 	// files is one change. Later events do not extend it: otherwise a program that writes all the
 	// time would hide other changes.
 	burst = 2 * time.Millisecond

@@ -76,10 +76,10 @@ var unowned = func() *fieldpath.Set {
 	return set
 }()
 
-// Update returns the managedFields of an object that manager has changed from live to now. notes
-// are the managedFields of live, or those that the writer sent. live may be nil. An object
-// without managedFields gets none before the first apply; then the fields that existed before get
-// an owner.
+// Update returns the managedFields of an object that manager has changed from live to now. The
+// parameter notes has the managedFields of live, or those that the writer sent. live may be nil.
+// An object without managedFields gets none before the first apply; then the fields that existed
+// before get an owner.
 func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manager string) ([]metav1.ManagedFieldsEntry, error) {
 	n := decode(notes)
 	if live == nil {
@@ -105,8 +105,9 @@ func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manag
 
 // Apply merges an object that manager applies into live, both as JSON, and returns the result
 // with its managedFields. A field that another manager owns with a different value is a conflict
-// (409), unless force takes it over. For kubectl, fields that it has applied on the client's side
-// are its own, and their annotation is updated, so that it can switch back.
+// (409), unless force takes it over. Fields that kubectl has applied on the client's side also
+// belong to its server-side manager. The annotation of these fields is updated, so that kubectl
+// can return to client-side apply.
 func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFieldsEntry, manager string, force bool) (map[string]any, []metav1.ManagedFieldsEntry, error) {
 	was, err := m.typed(live)
 	if err != nil {
@@ -201,7 +202,7 @@ func conflictOf(err error) error {
 	return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with %d conflicts: %s", len(causes), strings.TrimSuffix(text.String(), "\n")))
 }
 
-// entry returns a text that identifies an entry.
+// entry returns the text of idOf for an entry of a manager and an operation.
 func (m *Manager) entry(manager string, op metav1.ManagedFieldsOperationType) string {
 	return idOf(&metav1.ManagedFieldsEntry{Manager: manager, Operation: op, APIVersion: m.cfg.APIVersion, Subresource: m.cfg.Subresource})
 }
@@ -281,7 +282,7 @@ func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedF
 	return out
 }
 
-// cap merges the oldest updates into one entry if there are too many.
+// cap merges the oldest updates into one entry if there are more than maxUpdaters.
 func (n *book) cap(sets fieldpath.ManagedFields) {
 	var updates []string
 	for id, s := range sets {

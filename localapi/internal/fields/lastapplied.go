@@ -22,8 +22,8 @@ func annotationsOf(o map[string]any) map[string]any {
 }
 
 // lastApplied returns the fields of live that still have the values that kubectl apply recorded
-// in an annotation; none if there is no annotation, or if it has another version or cannot be
-// decoded. was is live with its schema.
+// in an annotation. It returns none if there is no annotation, or if the annotation has another
+// version or cannot be decoded. The parameter was is live with its schema.
 func (m *Manager) lastApplied(live map[string]any, was *typed.TypedValue) *fieldpath.Set {
 	none := fieldpath.NewSet()
 	text, _ := annotationsOf(live)[v1.LastAppliedConfigAnnotation].(string)

@@ -74,8 +74,8 @@ func (ch *Change) resource() schema.GroupResource {
 	return schema.GroupResource{Group: t.Group, Resource: t.Resource}
 }
 
-// refuse returns the reason why a change is not possible, whatever its content: the object exists
-// or does not exist, it is another object, or the actor may not change it.
+// refuse returns the reason why a change is not possible with any content: a new object exists
+// already, a changed one does not exist or has another UID, or the actor may not change it.
 func refuse(cur Entry, ns Phase, ch Change) error {
 	switch {
 	case ch.Verb == Create:
@@ -234,7 +234,7 @@ func sameEnd(cur Entry, o Object) field.ErrorList {
 	return nil
 }
 
-// unending rejects changes of the spec of an object that is being deleted, and new finalizers.
+// unending rejects changes of the spec and new finalizers for an object that is being deleted.
 func unending(cur Entry, o Object) (errs field.ErrorList) {
 	if cur.Phase() != Ending {
 		return nil
@@ -254,8 +254,8 @@ func unending(cur Entry, o Object) (errs field.ErrorList) {
 	return errs
 }
 
-// deleted starts the deletion of an object. If it is being deleted already, the end can move to
-// an earlier time only.
+// deleted starts the deletion of an object. If the object is being deleted already, a shorter
+// grace period moves the end to an earlier time; a longer one has no effect.
 func deleted(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	_, isNamespace := cur.Object.(*v1.Namespace)
 	switch {
@@ -301,8 +301,9 @@ func Policy(o Object, asked metav1.DeletionPropagation) metav1.DeletionPropagati
 	}
 }
 
-// waiting returns the finalizers of an object that is deleted with a policy. With orphans there
-// is nothing to wait for, since the dependents have lost their owner by then.
+// waiting returns the finalizers of an object that is deleted with a policy. With the policy
+// Orphan the object does not wait, since its dependents have already lost their references to
+// it.
 func waiting(finalizers []string, policy metav1.DeletionPropagation) []string {
 	foreground := policy == metav1.DeletePropagationForeground
 	out := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
@@ -348,8 +349,8 @@ func graceOf(o Object, asked *int64) int64 {
 	}
 }
 
-// settled returns a decision. If the object is being deleted, has no time left and no finalizers,
-// the decision is to remove it.
+// settled returns the decision for the new entry next. If its object is being deleted, with a
+// grace period of zero and no finalizers, the decision is to remove it.
 func settled(cur, next Entry, do effects) (Entry, effects, error) {
 	grace := next.Object.GetDeletionGracePeriodSeconds()
 	if next.Phase() != Ending || grace == nil || *grace > 0 || len(next.Object.GetFinalizers()) > 0 {
@@ -366,7 +367,8 @@ func absent(cur Entry) (Entry, effects, error) {
 	return Entry{}, show | erase, nil
 }
 
-// gone removes an object of which nothing is left, unless it has finalizers.
+// gone removes an object of which nothing is left on the node, unless it has
+// finalizers.
 func gone(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	switch {
 	case ch.Actor == File:
@@ -413,8 +415,8 @@ func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	return next, show, nil
 }
 
-// same copies to o, read again from its manifest, what the manifest does not state: UID, creation
-// time and, for a pod, the status.
+// same copies from was to o the fields that a manifest does not have: UID, creation time and, for
+// a pod, the status. Both are versions of one object; o was just read from the manifest.
 func same(o, was Object) {
 	o.SetUID(was.GetUID())
 	o.SetCreationTimestamp(was.GetCreationTimestamp())

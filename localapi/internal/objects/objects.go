@@ -77,7 +77,8 @@ type Entry struct {
 	Origin Origin
 	// Source is the source of a Mirrored object.
 	Source string
-	// File is the file of an Owned object, and At its revision; "" if there is none.
+	// File is the file of an Owned object; At is the file's revision. Both are "" if
+	// there is none.
 	File, At string
 	// Next replaces a Mirrored pod once nothing is left of the pod; nil for none.
 	Next Object
@@ -145,8 +146,8 @@ type Change struct {
 	// Object is the new object. The Set owns it from then on. With the verb Status, only its
 	// status counts.
 	Object Object
-	// UID and Version are preconditions: if the object has others, the change is rejected; ""
-	// allows any.
+	// UID and Version are preconditions: if the object has another UID or resource version,
+	// the change is rejected; "" allows any.
 	UID     types.UID
 	Version string
 	// Grace is the grace period for Delete, in seconds; nil means the object's own.

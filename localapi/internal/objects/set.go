@@ -26,7 +26,8 @@ type Config struct {
 	Document func(Kind, Object) (store.Document, error)
 	// New sets fields of an object that did not exist before. It must not call the Set.
 	New func(Object)
-	// Changed is called after each change of an object of a kind, with what it was and is.
+	// Changed is called after each change of an object of a kind, with the entry before
+	// (was) and after it (is).
 	Changed func(k Kind, was, is Entry)
 }
 
@@ -185,8 +186,8 @@ type Turn struct {
 	inLine bool
 }
 
-// Turn waits for the write lock; End releases it. It is for the server itself and its agent. They
-// wait for the current holder and for at most one client.
+// Turn waits for the write lock; End releases it. The server itself and its agent use Turn: they
+// wait only for the current holder and for at most one client.
 func (s *Set) Turn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -196,7 +197,8 @@ func (s *Set) Turn(ctx context.Context) (*Turn, error) {
 	}
 }
 
-// ClientTurn is Turn for clients, which wait for each other first.
+// ClientTurn is Turn for clients. Only one client at a time competes with the server
+// and the agent for the lock.
 func (s *Set) ClientTurn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.line <- struct{}{}:
@@ -401,8 +403,8 @@ func (s *Set) put(ch Change, next Entry) {
 	s.index(Ref{ch.Kind, ch.Key}, cur.Object, next.Object)
 }
 
-// drop removes an object, and returns its last state. Objects that are only in memory are removed
-// with their namespace.
+// drop removes an object, and returns its last state. If the object is a namespace, the objects
+// in it that are only in memory are removed too.
 func (s *Set) drop(ch Change, cur Entry) Object {
 	s.all(ch.Kind).Delete(located{Key: ch.Key})
 	s.counted(ch.Key, cur, -1)
@@ -435,7 +437,7 @@ func (s *Set) counted(name Key, e Entry, n int) {
 	}
 }
 
-// index records which owners an object names.
+// index updates the index of owners after an object has changed from was to is.
 func (s *Set) index(at Ref, was, is Object) {
 	if was != nil {
 		for _, r := range was.GetOwnerReferences() {

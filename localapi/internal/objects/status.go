@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// agents are the conditions that the agent writes. All others belong to others.
+// agents are the conditions that the agent writes. All other conditions belong to other
+// writers.
 var agents = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, v1.DisruptionTarget,
 	v1.PodResizePending, v1.PodResizeInProgress, "AllContainersRestarting",
@@ -23,7 +24,8 @@ func Others(list []v1.PodCondition) (out []v1.PodCondition) {
 	return out
 }
 
-// Merge returns a status from the agent, with the conditions of others from old.
+// Merge returns a status of the agent, to which the conditions of other writers in old
+// are added.
 func Merge(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
 	out := *status.DeepCopy()
 	if out.QOSClass == "" {
@@ -40,8 +42,8 @@ func Merge(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// carry copies to a changed pod the status that the agent has written since the pod was read as
-// before. It does nothing if the writer changes the status itself.
+// carry copies the status of now to the pod to, if the agent has written that status since the
+// writer read the pod as before. It does nothing if the writer changes the status itself.
 func carry(to, before, now Object) {
 	p, ok := to.(*v1.Pod)
 	old, was := before.(*v1.Pod)

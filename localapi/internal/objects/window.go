@@ -20,7 +20,8 @@ type Step struct {
 }
 
 // Limits of the changes that are kept, from which watches can resume. An API server also keeps
-// changes for five minutes by default (etcd's compaction). If nothing changes, none are kept.
+// changes for five minutes by default (etcd's compaction). Without changes, the window becomes
+// empty.
 const (
 	maxSteps     = 5000
 	maxStepsSize = 32 << 20
@@ -98,13 +99,13 @@ func (s *Set) oldest() uint64 {
 	return s.window.steps[0].Revision - 1
 }
 
-// maxSince limits the steps that a watch gets at a time. It holds these steps until it has sent
-// them, even if the window drops them.
+// maxSince limits the steps that a watch gets at a time. A watch keeps its steps in memory
+// until it has sent them, even if the window drops them.
 const maxSince = 100
 
 // Since returns at most maxSince steps after a revision, and a channel that is closed at the next
-// step; nil if more steps are available now. False means that some of the steps have been
-// dropped.
+// step. The channel is nil if more steps are available now. False means that some of the steps
+// after the revision have been dropped.
 func (s *Set) Since(revision uint64) ([]Step, <-chan struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +116,8 @@ func (s *Set) Since(revision uint64) ([]Step, <-chan struct{}, bool) {
 	return slices.Clone(steps), s.window.moved, ok
 }
 
-// since returns the steps after a revision. s.mu is held, and the steps must not be used without
-// it.
+// since returns the steps after a revision. The caller holds s.mu, and must not use the steps
+// after releasing it.
 func (s *Set) since(revision uint64) ([]Step, bool) {
 	if revision < s.oldest() {
 		return nil, false

@@ -270,8 +270,8 @@ func without(list any, gone []any) []any {
 	return out
 }
 
-// ordered sorts a list: items in the patch have the patch's order, and other items stay before
-// those that they preceded.
+// ordered sorts a merged list: the items of the patch get the patch's order, and each other
+// item stays before the items that it preceded.
 func ordered(list, before, order []any, key string) []any {
 	place, was := keySet(order, key), keySet(before, key)
 	var named, others []any

@@ -28,8 +28,8 @@ type Field struct {
 	Name     string // name in JSON
 	Type     reflect.Type
 	Required bool // it is written even without a value
-	// MergeKey and Merges say how strategic merge patches merge a list. RetainKeys says that a
-	// patch removes the keys of a union that it does not contain.
+	// MergeKey and Merges say how strategic merge patches merge a list. RetainKeys says that
+	// the struct is a union: a patch removes the keys that the patch itself does not contain.
 	MergeKey           string
 	Merges, RetainKeys bool
 	// List says how server-side apply merges a list: atomic, set or map. Keys are the keys of a
