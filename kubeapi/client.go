@@ -32,12 +32,12 @@ func (k Key) String() string {
 // Config configures a Client. REST is required; the zero value of every other field
 // means the default named beside it.
 type Config struct {
-	// REST names the server, the credentials and the rate: QPS and Burst limit all
-	// calls of the client together, except those of [Client.Unlimited]. It is
-	// copied. Its Timeout and Dial are ignored.
+	// REST names the server and the credentials. Its QPS and Burst limit all calls of
+	// the client together, except those of [Client.Unlimited]. New copies REST. Its
+	// Timeout and Dial are ignored.
 	REST *rest.Config
-	// Certificate, if not nil, returns the client certificate for each new
-	// connection, in place of that of REST. It may return an empty one, but not
+	// Certificate, if not nil, returns the client certificate for each new connection,
+	// in place of the certificate of REST. It may return an empty certificate, but not
 	// nil.
 	Certificate func() (*tls.Certificate, error)
 	// Timeout limits each call but Watch; 30s.
@@ -64,12 +64,13 @@ type Config struct {
 //
 // # Faults
 //
-// Every call but Watch ends after [Config.Timeout] at the latest, whatever its ctx.
-// Nothing is retried, except that client-go repeats a call after a 429 with
-// Retry-After; the result of [Client.Once] does not. If the server answered, errors
-// are those of k8s.io/apimachinery/pkg/api/errors. Redirects are not followed: they
-// could send the credentials to another server. [Client.CloseConnections] closes
-// connections that may be dead, so that the next call opens a new one.
+// Every call except Watch ends after [Config.Timeout] at the latest, even if its ctx
+// lasts longer. Calls are not repeated, with one exception: after a 429 with
+// Retry-After, client-go repeats the call, unless it is a call of a client that
+// [Client.Once] returned. If the server answered, errors are those of
+// k8s.io/apimachinery/pkg/api/errors. Redirects are not followed: they could send the
+// credentials to another server. [Client.CloseConnections] closes connections that may
+// be dead, so that the next call opens a new one.
 type Client struct {
 	timeout time.Duration
 	scheme  *runtime.Scheme
@@ -85,8 +86,8 @@ type Client struct {
 	unlimited bool
 }
 
-// vocabulary is the part that all clients share. It is never changed, and weighs 50
-// KB, which would otherwise be needed for each client.
+// vocabulary is the part that all clients share. It is never changed. It takes 50 KB,
+// which each client would need otherwise.
 type vocabulary struct {
 	scheme *runtime.Scheme
 	params runtime.ParameterCodec
@@ -208,7 +209,7 @@ type ListWatcher interface {
 
 var _ ListWatcher = (*Client)(nil)
 
-// List reads the objects that opts select in a namespace, or in all with "".
+// List reads the objects that opts select in a namespace; "" means all namespaces.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
 	if err != nil {
@@ -217,8 +218,9 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, opts me
 	return c.do(ctx, http.MethodGet, req.VersionedParams(&opts, c.params), into)
 }
 
-// Create creates an object, or with subresources posts to those of the object k,
-// for example for a service account token. into may be obj or nil.
+// Create creates an object. With subresources it posts obj to that subresource of the
+// object k, for example to request a service account token. The answer is decoded into
+// into, which may be obj or nil.
 func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
 	// A create request has the name in the body, not in the path.
 	if len(subresources) == 0 {
@@ -231,7 +233,7 @@ func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtim
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPost, req.Body(obj), into)
 }
 
-// Update replaces an object. into may be obj or nil.
+// Update replaces an object, and decodes the answer into into, which may be obj or nil.
 func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
 	req, err := c.begin(r, k, http.MethodPut, subresources...)
 	if err != nil {
@@ -240,7 +242,7 @@ func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtim
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPut, req.Body(obj), into)
 }
 
-// Patch changes an object. into may be nil.
+// Patch changes an object, and decodes the answer into into, which may be nil.
 func (c *Client) Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error {
 	req, err := c.begin(r, k, http.MethodPatch, subresources...)
 	if err != nil {
@@ -258,7 +260,8 @@ func (c *Client) Delete(ctx context.Context, r Resource, k Key, opts metav1.Dele
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodDelete, req.Body(&opts), nil)
 }
 
-// DeleteAll deletes the objects that opts select in a namespace, or in all with "".
+// DeleteAll deletes the objects that opts select in a namespace; "" means all
+// namespaces.
 func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodDelete)
 	if err != nil {
@@ -267,8 +270,8 @@ func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, op
 	return c.do(ctx, http.MethodDelete, req.VersionedParams(&opts, c.params), nil)
 }
 
-// Watch reports changes until ctx ends, the server ends it, or Stop is called.
-// opts.TimeoutSeconds limits it at the server.
+// Watch reports changes until ctx ends, the server ends the watch, or Stop is called.
+// The server ends it after opts.TimeoutSeconds.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
 	if err != nil {
@@ -279,8 +282,8 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host)))
 }
 
-// begin returns a request for an object, or for all if k has no name. It returns an
-// error for a resource of a group that is not in NewScheme.
+// begin returns a request for the object k, or for all objects in k's namespace if k
+// has no name. It returns an error for a resource of a group that is not in NewScheme.
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
 	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
 	if !ok {
@@ -299,7 +302,7 @@ func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (
 	return req.SubResource(subresources...), nil
 }
 
-// do makes one call and decodes its answer into into, unless that is nil. It blocks
+// do makes one call and decodes its answer into into, unless into is nil. It blocks
 // until the answer, the end of ctx, or the timeout.
 func (c *Client) do(ctx context.Context, verb string, req *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)

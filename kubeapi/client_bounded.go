@@ -17,9 +17,9 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Limits of a server's answers. An API server accepts objects of 1.5 MiB (etcd's
-// own limit); the pods of a full node are far below the other limits, even if each
-// has the largest size.
+// Limits of a server's answers. An API server accepts objects of 1.5 MiB (etcd's own
+// limit); the pods of a full node are far below the other limits, even if each pod has
+// the largest size.
 const (
 	// maxAnswer limits the bytes of an answer. client-go limits an event of a watch to 16 MiB.
 	maxAnswer = 256 << 20
@@ -58,8 +58,8 @@ func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 // oneObject is the key of a context whose request is answered with one object.
 type oneObject struct{}
 
-// boundedBody fails once more than limit bytes have been read; left is negative from
-// then on.
+// boundedBody is the body of an answer. Reading more than limit bytes is an error; from
+// then on left is negative.
 type boundedBody struct {
 	io.ReadCloser
 	limit, left int64
@@ -109,8 +109,8 @@ func checked(s runtime.NegotiatedSerializer, scheme *runtime.Scheme) checkedCode
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (c checkedCodecs) SupportedMediaTypes() []runtime.SerializerInfo { return c.types }
 
-// checkedSerializer checks data before it decodes it. new creates an object of the
-// kind named in the data, or of into's.
+// checkedSerializer checks data before it decodes it. new creates an object of the kind
+// that the data names, or else of the kind of into.
 type checkedSerializer struct {
 	runtime.Serializer
 	scheme *runtime.Scheme
@@ -212,8 +212,8 @@ func isObject(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(objectType)
 }
 
-// items calls f with each object of a list in JSON, for every field that a decoder
-// may take for the list of objects. Invalid JSON ends it.
+// items calls f with each object of a list in JSON. It does so for every field that a
+// decoder may take for the field items. It stops at invalid JSON.
 func items(data []byte, f func([]byte) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	is := func(want json.Delim) bool {
@@ -252,8 +252,8 @@ func items(data []byte, f func([]byte) error) error {
 	return nil
 }
 
-// following returns the data that a decoder reads next, from the value of a field
-// on.
+// following returns the data that dec has not read yet, without the colon before the
+// value of a field.
 func following(data []byte, dec *json.Decoder) []byte {
 	return bytes.TrimLeft(data[dec.InputOffset():], ": \t\r\n")
 }

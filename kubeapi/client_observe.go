@@ -11,12 +11,12 @@ import (
 // Observer gets the results of the calls of one or more Clients. Its methods are
 // called from any goroutine and must return at once.
 type Observer interface {
-	// Exchanged reports one request to a server; each one of a repeated call. code
-	// is that of the answer, 0 if there was none. took is the time until the
-	// beginning of the answer, 0 for a watch.
+	// Exchanged reports one request to a server; a repeated call makes several
+	// requests. code is the status code of the answer, 0 if there was none. took is the
+	// time until the answer began, 0 for a watch.
 	Exchanged(method, host string, code int, took time.Duration)
-	// WatchBegun reports that a watch was opened, or why not; WatchEnded that an
-	// opened one has ended.
+	// WatchBegun reports that a watch was opened, or the error if it was not.
+	// WatchEnded reports that an opened watch has ended.
 	WatchBegun(r Resource, err error)
 	WatchEnded(r Resource)
 }
@@ -27,7 +27,8 @@ type exchanges struct {
 	told Observer
 }
 
-// observed wraps next so that told gets each exchange. If told is nil, it returns next.
+// observed wraps next, so that the Observer told gets each exchange. If told is nil, it
+// returns next.
 func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 	if told == nil {
 		return next
@@ -69,15 +70,15 @@ func (c *Client) observe(r Resource) func(watch.Interface, error) (watch.Interfa
 	}
 }
 
-// observedWatch reports its own end, when it is stopped.
+// observedWatch reports the end of its watch to the Observer when Stop is called.
 type observedWatch struct {
 	watch.Interface
 	once  sync.Once
 	ended func()
 }
 
-// Stop implements watch.Interface. It must be called also after the server has
-// ended the watch.
+// Stop implements watch.Interface. The caller must call it even if the server has ended
+// the watch.
 func (w *observedWatch) Stop() {
 	w.Interface.Stop()
 	w.once.Do(w.ended)

@@ -91,8 +91,8 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 	return nil
 }
 
-// protoFields calls f with each field of a message; b is nil for numbers. It ends
-// at the first error: f's, or errMalformed.
+// protoFields calls f with each field of a message; b is nil for numbers. It returns
+// the first error of f, or errMalformed.
 func protoFields(message []byte, f func(n protowire.Number, t protowire.Type, b []byte) error) error {
 	for len(message) > 0 {
 		n, t, size := protowire.ConsumeTag(message)
@@ -122,7 +122,7 @@ func protoFields(message []byte, f func(n protowire.Number, t protowire.Type, b 
 // the memory that the result would use from left, which starts at limit.
 type sizer struct{ limit, left int }
 
-// object checks one object, which has its own limits.
+// object checks one object with the limits for objects. look parses it.
 func (s *sizer) object(b []byte, look func(*sizer) error) error {
 	if len(b) > maxObject {
 		return fmt.Errorf("an object has %d bytes; want at most %d", len(b), maxObject)
@@ -140,8 +140,8 @@ var (
 	quantityValueType = reflect.TypeFor[resource.QuantityValue]()
 )
 
-// message checks a message of type t. It counts the targets of pointers; the
-// containing type counts everything else.
+// message checks a message of type t. It counts the memory behind pointers; the rest of
+// t is counted as part of the type that contains it.
 func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -224,7 +224,7 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 	}
 }
 
-// take subtracts n bytes, and returns an error when nothing is left.
+// take subtracts n bytes from left, and returns an error when left is negative.
 func (s *sizer) take(n int) error {
 	if s.left -= n; s.left < 0 {
 		return fmt.Errorf("answer comes to more than %d bytes in memory", s.limit)

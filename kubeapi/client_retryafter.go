@@ -9,11 +9,11 @@ import (
 )
 
 // maxRetryAfter is the longest accepted Retry-After. An overloaded API server asks for seconds. A
-// misconfigured proxy might ask for a day, which must not keep the node away that long.
+// misconfigured proxy might ask for a day; the node must not stay away for that long.
 const maxRetryAfter = time.Minute
 
-// RetryAfter returns the delay before the next try that the server of an error
-// requested, at most maxRetryAfter, and whether it requested one.
+// RetryAfter returns the delay that the server requested with an error (Retry-After),
+// at most one minute, and whether it requested one.
 func RetryAfter(err error) (time.Duration, bool) {
 	seconds, ok := apierrors.SuggestsClientDelay(err)
 	if !ok {

@@ -14,14 +14,14 @@ import (
 // from any goroutine and must return at once. verb is GET, POST, PUT, PATCH or
 // DELETE.
 type Traffic interface {
-	// Sent and Received report the bytes of a request's and an answer's body, as
-	// they are read; watches are left out.
+	// Sent reports the bytes of a request's body, and Received those of an answer's
+	// body, as they are read. Watches are left out.
 	Sent(verb, host string, bytes int64)
 	Received(verb, host string, bytes int64)
 	// Throttled reports how long a call waited for the rate limit.
 	Throttled(verb, host string, waited time.Duration)
-	// Retried reports that a request is repeated after an answer with that code; 0
-	// if there was none.
+	// Retried reports that a request is repeated. code is the status code of the answer
+	// before; 0 if there was no answer.
 	Retried(verb, host string, code int)
 }
 
@@ -45,8 +45,8 @@ func (c *Client) tracked(ctx context.Context, verb, host string) context.Context
 	return context.WithValue(ctx, callKey{}, &call{verb: verb, host: host})
 }
 
-// trafficked reports one request before it is sent; the returned function reports
-// the answer.
+// trafficked reports one request before it is sent. The caller passes the answer and
+// its status code to the returned function.
 func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Response, int) {
 	told, ok := e.told.(Traffic)
 	if !ok {
@@ -105,7 +105,8 @@ type throttle struct {
 	told Traffic
 }
 
-// throttled returns limit itself without an observer.
+// throttled wraps limit, so that told gets the waits. Without an observer that
+// implements Traffic, it returns limit.
 func throttled(limit flowcontrol.RateLimiter, told Observer) flowcontrol.RateLimiter {
 	if t, ok := told.(Traffic); ok {
 		return throttle{limit, t}

@@ -59,7 +59,7 @@ func (d *dialer) closeAll() {
 	}
 }
 
-// conn leaves its dialer's list when it is closed.
+// conn is a connection that removes itself from its dialer's list when it is closed.
 type conn struct {
 	net.Conn
 	of *dialer
@@ -73,7 +73,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// httpClient returns the client of rest.HTTPClientFor, but with a certificate that may change.
+// httpClient returns a client as rest.HTTPClientFor does, but with a client certificate that
+// may change.
 func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) (*http.Client, error) {
 	if certificate == nil {
 		return rest.HTTPClientFor(cfg)

@@ -52,11 +52,12 @@ type CredentialsConfig struct {
 	// Template returns the wanted content of the certificate: ClientTemplate or
 	// ServingCertificateTemplate. Nil means that it is not known yet.
 	Template func() *x509.CertificateRequest
-	// API uses the node's certificate, Bootstrap the credentials of a bootstrap
-	// kubeconfig. Bootstrap is used while there is no valid certificate. Either may
-	// be nil if it is not available.
+	// API makes calls with the node's certificate. Bootstrap makes them with the
+	// credentials of a bootstrap kubeconfig, while there is no valid certificate. One
+	// of them may be nil.
 	API, Bootstrap CredentialsAPI
-	// Initial is used if Store has no certificate, and replaced at once; none.
+	// Initial is the certificate to use if Store has none. It is replaced at once.
+	// Default: none.
 	Initial *tls.Certificate
 	// CloseConnections is called to end connections that use an earlier
 	// certificate; no call.
@@ -66,7 +67,7 @@ type CredentialsConfig struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// Times of Credentials.
+// Waits of Credentials: before a request is repeated, and for an answer.
 const (
 	firstCertificateRetry = 2 * time.Second // after a failed request; doubles
 	lastCertificateRetry  = 32 * time.Second
@@ -104,14 +105,15 @@ const (
 //
 // # Faults
 //
-// No failure ends the process or delays a start. A pair stays in use and stored
-// until its successor is on disk; the current link points to a complete pair at
-// every moment. A pair that cannot be stored is used from memory, and stored once
-// that is possible. A certificate that has expired by this machine's clock is used
-// nevertheless: the clock may be wrong. If the API server refuses it, the bootstrap
-// credentials are used for the request, and the other way round. A wrong clock does
-// not cause repeated replacements. A request survives a restart of the agent: its
-// key is stored, and the request is found again by its name.
+// No failure ends the process or delays a start. A pair (a certificate with its key)
+// stays in use and on disk until its successor is on disk; the current link points to a
+// complete pair at every moment. A pair that cannot be stored is used from memory, and
+// stored as soon as that is possible. A certificate that has expired by this machine's
+// clock is used nevertheless: the clock may be wrong. If the API server refuses the
+// certificate, the next request uses the bootstrap credentials. If the server refuses
+// those, the next request uses the certificate again. A wrong clock does not cause
+// repeated replacements. A request survives a restart of the agent: its key is stored,
+// and the request is found again by its name.
 type Credentials struct {
 	cfg     CredentialsConfig
 	met     *certificateMetrics
@@ -129,8 +131,9 @@ type Credentials struct {
 	asked *asked // the last request; nil: the next one is new. Used only by Run.
 }
 
-// NewCredentials checks cfg, reads the store, and returns Credentials, which Run
-// starts. A pair that cannot be read is logged, and a new one requested.
+// NewCredentials checks cfg, reads the store, and returns Credentials; call Run to
+// start them. If the stored pair cannot be read, this is logged, and a new one is
+// requested.
 func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	var errs []error
 	if cfg.Store == nil || cfg.Store.Dir == "" || cfg.Store.Prefix == "" {
@@ -168,8 +171,8 @@ func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	return m, nil
 }
 
-// Current returns the pair in use; nil if there is none. It may have expired by the
-// clock of this machine; the caller has to decide.
+// Current returns the pair in use; nil if there is none. The certificate may have
+// expired by the clock of this machine; the caller decides whether to use it.
 func (m *Credentials) Current() *tls.Certificate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,8 +199,8 @@ func (m *Credentials) ClientCertificate() (*tls.Certificate, error) {
 	return nil, ErrNoClientCertificate
 }
 
-// ErrNoClientCertificate is returned by calls while there is no client certificate:
-// they are not made anonymously.
+// ErrNoClientCertificate is the error of calls while there is no client certificate.
+// Such calls are not sent to the server, where they would be anonymous.
 var ErrNoClientCertificate = errors.New("no client certificate yet")
 
 // ErrNoServingCertificate is returned to clients while there is no serving
@@ -278,8 +281,8 @@ func (m *Credentials) due(t *x509.CertificateRequest) bool {
 	return m.pair == nil || !time.Now().Before(m.at) || certificateMatches(m.pair.Leaf, t) != nil
 }
 
-// wait returns the time until the next action, at most a minute: certificates use
-// the wall clock, which may be set.
+// wait returns the time until the next action. It is at most a minute, since the wall
+// clock, which decides about certificates, may be set.
 func (m *Credentials) wait() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -337,7 +340,7 @@ func (m *Credentials) rotate(ctx context.Context) {
 	}
 }
 
-// retryWait returns the wait after a failure: the kubelet's back-off, and a longer one
+// retryWait returns the wait after a failure: the kubelet's back-off, or refusedWait
 // after a denied request, since each request leaves an object in the API server.
 func retryWait(try int, err error) time.Duration {
 	wait := retry.Backoff{First: firstCertificateRetry, Max: lastCertificateRetry}
@@ -355,7 +358,8 @@ func serverHealthy(err error) bool {
 // asBootstrap reports whether the next request uses the bootstrap credentials: without a
 // certificate, or at the first try if the certificate has expired. After a refusal the
 // other credentials are used, since this machine's clock may be wrong and the bootstrap
-// token may have expired. last and was are the error and the credentials of the last try.
+// token may have expired. last is the error of the last try; was says whether that try
+// used the bootstrap credentials.
 func (m *Credentials) asBootstrap(last error, was bool) bool {
 	pair := m.Current()
 	switch {
@@ -407,8 +411,8 @@ func (m *Credentials) request(ctx context.Context, t *x509.CertificateRequest, b
 	return nil
 }
 
-// abandonWhenOther calls cancel once the template differs from t. The returned function
-// ends the watch, and waits for its goroutine.
+// abandonWhenOther starts a goroutine that calls cancel once the template differs from
+// t. The returned function ends the goroutine and waits for it.
 func (m *Credentials) abandonWhenOther(ctx context.Context, cancel context.CancelFunc, t *x509.CertificateRequest) func() {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -450,7 +454,7 @@ func (m *Credentials) storeAgain() {
 	m.dropPending()
 }
 
-// pendingPath returns the file of the key of the current request.
+// pendingPath returns the path of the file with the key of the current request.
 func (m *Credentials) pendingPath() string {
 	return filepath.Join(m.cfg.Store.Dir, m.cfg.Store.Prefix+".key.tmp")
 }

@@ -31,16 +31,15 @@ type CredentialsAPI interface {
 	Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Reasons for a missing certificate that another try with the same key does not
-// change.
+// Errors of a request that will never get a certificate: the next try needs a new key.
 var (
 	ErrCertificateDenied = errors.New("the request was denied")
 	ErrCertificateFailed = errors.New("the certificate request failed")
 	errOther             = errors.New("another certificate request has that name")
 )
 
-// requestName returns the name of a request, derived from its key, subject and
-// usages, so that a repeated request is found again.
+// requestName returns the name of a request. It is derived from the key, the subject
+// and the usages, so that a repeated request has the same name.
 func requestName(public, subject []byte, usages []certificatesv1.KeyUsage) string {
 	h := sha512.New512_256()
 	for _, part := range [][]byte{public, subject} {
@@ -91,8 +90,8 @@ func decodeRequest(r *certificatesv1.CertificateSigningRequest) *x509.Certificat
 	return c
 }
 
-// issued returns the certificate of a request, an error, or neither if it is still
-// pending.
+// issued returns the certificate of a request, or an error if the request was denied or
+// failed. It returns neither while the request is pending.
 func issued(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range r.Status.Conditions {
 		switch {
@@ -149,8 +148,8 @@ const (
 	watchFor  = 60 * time.Second // limit of a watch; then the request is read again
 )
 
-// awaitChange waits until a request may have changed since have was read. The error is
-// that of ctx.
+// awaitChange waits until a request may have changed since its version have was read.
+// It returns an error only if ctx ends.
 func awaitChange(ctx context.Context, api CredentialsAPI, have *certificatesv1.CertificateSigningRequest) error {
 	if have.ResourceVersion == "" {
 		retry.Sleep(ctx, lookAgain)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// rotationDeadline returns when to replace a certificate: after 70 to 90 % of its
-// lifetime, by random, which is from 0 to 1.
+// rotationDeadline returns the time at which to replace a certificate: after 70 % of
+// its lifetime if random is 0, after 90 % if random is 1.
 func rotationDeadline(c *x509.Certificate, random float64) time.Time {
 	return c.NotBefore.Add(certificatePart(c, random))
 }
@@ -25,10 +25,12 @@ func partOf(life time.Duration, random float64) time.Duration {
 // machine's time: signers backdate certificates by some minutes.
 const plausible = 15 * time.Minute
 
-// rotateAt returns the rotationDeadline of a certificate that was issued at a known time of this
-// process. If the clocks of signer and machine differ too much, the length of the validity counts
-// from that time: a clock that is hours ahead must not cause repeated replacements. If the
-// certificate was backdated by more than its length, only the remaining part counts.
+// rotateAt returns the time at which to replace a certificate that this process received at the
+// time issued; zero means at an unknown time. It is the rotationDeadline, unless that is not
+// after issued, or the validity begins more than plausible after issued. In these cases the
+// clocks of the signer and this machine differ, and the validity counts from issued: a clock
+// that is hours ahead must not cause repeated replacements. If a short validity was only
+// backdated, its remaining part counts from issued.
 func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 	at := rotationDeadline(c, random)
 	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {
@@ -41,8 +43,8 @@ func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 }
 
 // closeAt returns the time at which connections with a replaced certificate are closed:
-// shortly before it expires, since servers refuse it from then on. Earlier, all watches
-// would have to be opened again without need.
+// shortly before it expires, since servers refuse it from then on. Closing them earlier
+// would end all watches without need.
 func closeAt(c *x509.Certificate, now time.Time) time.Time {
 	margin := max(c.NotAfter.Sub(c.NotBefore)/20, time.Minute)
 	if at := c.NotAfter.Add(-margin); at.After(now) {

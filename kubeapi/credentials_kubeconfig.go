@@ -23,12 +23,13 @@ type CredentialFiles struct {
 	Current string
 }
 
-// LoadCredentials reads the credentials for the API server. user is for all calls.
-// bootstrap is not nil if a first certificate has to be requested with it; then the
-// kubeconfig is written, which points to the future certificate.
+// LoadCredentials reads the credentials for the API server. The result user is for all
+// calls. If a first certificate has to be requested, the result bootstrap is not nil:
+// it is for that request. In this case LoadCredentials writes a kubeconfig that points
+// to the future certificate.
 //
-// A kubeconfig is used if it is readable and every certificate in it is valid at
-// now; without a bootstrap one it is used in any case.
+// Kubeconfig is used if it is readable and every certificate in it is valid at the time
+// now. If there is no Bootstrap, it is used in any case.
 func LoadCredentials(f CredentialFiles, now time.Time) (user, bootstrap *rest.Config, err error) {
 	if f.Bootstrap == "" {
 		user, err = read(f.Kubeconfig)
@@ -62,8 +63,8 @@ func read(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// usable returns an error if a certificate of cfg is not valid at now. A config without a
-// certificate, such as one with a token, is usable.
+// usable returns an error if a certificate of cfg is not valid at the time now. A config
+// without a certificate, such as one with a token, is usable.
 func usable(cfg *rest.Config, now time.Time) error {
 	if _, err := rest.TLSConfigFor(cfg); err != nil {
 		return err

@@ -27,7 +27,8 @@ func parse(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// parseCertificates returns all certificates in a PEM text; it must have one.
+// parseCertificates returns all certificates in a PEM text, which must have at least
+// one.
 func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {

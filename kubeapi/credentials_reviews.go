@@ -25,8 +25,8 @@ const (
 	reviewJitter     = 0.2
 )
 
-// ReviewClient makes the calls, each once; the result of [Client.Once] implements
-// it.
+// ReviewClient makes the calls of a Reviewer, without repeating them; the result of
+// [Client.Once] implements it.
 type ReviewClient interface {
 	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
 }
@@ -57,14 +57,14 @@ func NewReviewer(c ReviewClient) (*Reviewer, error) {
 	return &Reviewer{client: c}, nil
 }
 
-// ErrTokenAudience means that the server does not return the audience of the token,
-// or that the token is for another one.
+// ErrTokenAudience means that the token is for another audience, or that the server
+// does not say for which audience it is.
 var ErrTokenAudience = errors.New("credentials: the token is for another audience")
 
-// ReviewToken returns the owner of q's token. An unknown token is a result that is
-// not authenticated, and no error, unless the server reports that it could not
-// tell. The token must be for one of the audiences of q; without any, the server's
-// own counts. q is not changed and not kept.
+// ReviewToken returns the owner of q's token. For an unknown token the result is not
+// authenticated, and there is no error. If the server could not check the token, there
+// is an error. The token must be for one of the audiences of q; if q has none, for the
+// server's own audience. q is neither changed nor kept.
 func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	got := &authenticationv1.TokenReview{}
 	if err := r.create(ctx, TokenReviews, q, got); err != nil {
@@ -80,9 +80,9 @@ func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenRev
 	return got, nil
 }
 
-// ReviewAccess returns whether the user may do what q names. Neither allowed nor
-// denied means no opinion and counts as no; both is an error. q is not changed and
-// not kept.
+// ReviewAccess returns whether the user may do what q names. If the answer is neither
+// allowed nor denied, the server has no opinion, and the request is not allowed. An
+// answer that is both is an error. q is neither changed nor kept.
 func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 	got := &authorizationv1.SubjectAccessReview{}
 	if err := r.create(ctx, AccessReviews, q, got); err != nil {

@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RotatingConfig separates the client certificate from the result of
-// [LoadCredentials], for Credentials that replace it (CredentialsConfig.Initial).
-// initial is nil if there is no certificate, because it has to be requested or only
-// a token is used. server has the server's address and the rate limit.
+// RotatingConfig splits the result user of [LoadCredentials] into two parts. server has
+// the address of the API server and the rate limit. initial is the client certificate,
+// for CredentialsConfig.Initial; it is nil if a certificate has to be requested first,
+// or if only a token is used.
 func RotatingConfig(user *rest.Config) (server *rest.Config, initial *tls.Certificate, err error) {
 	server = rest.AnonymousClientConfig(user)
 	server.QPS, server.Burst = user.QPS, user.Burst

@@ -18,7 +18,7 @@ import (
 // ErrNoCertificate means that a store has no certificate.
 var ErrNoCertificate = errors.New("no certificate")
 
-// kept is the number of earlier pairs that are kept beside the current one.
+// kept is how many earlier pairs stay on disk beside the current one.
 const kept = 2
 
 // CertificateStore stores a certificate and its key in a directory, like the
@@ -39,9 +39,10 @@ func (s *CertificateStore) path(what string) string {
 // CurrentPath returns the path of the pair in use: certificate and key.
 func (s *CertificateStore) CurrentPath() string { return s.path("current") }
 
-// Current reads the pair in use: that of the current link; else CertFile and
-// KeyFile; else <prefix>.crt and <prefix>.key. Without any it returns
-// ErrNoCertificate. It first completes an Update that a crash interrupted.
+// Current reads the pair in use: the one of the current link; without that link
+// CertFile and KeyFile; without those <prefix>.crt and <prefix>.key. If none of them
+// exists, it returns ErrNoCertificate. It first completes an Update that a crash
+// interrupted.
 func (s *CertificateStore) Current() (*tls.Certificate, error) {
 	if err := s.recover(); err != nil {
 		return nil, err
@@ -149,7 +150,8 @@ func (s *CertificateStore) update(certPEM, keyPEM []byte) (*tls.Certificate, err
 	return pair, syncDir(s.Dir)
 }
 
-// write creates a new file: two updates may happen within one second.
+// write writes a pair to a new file. Two updates may happen within one second, so the
+// name may be taken; then write chooses another.
 func (s *CertificateStore) write(data []byte) (path string, err error) {
 	stamp := time.Now().UTC().Format("2006-01-02-15-04-05")
 	for n := 0; ; n++ {

@@ -26,9 +26,9 @@ func ClientCertificateTemplate(node string) *x509.CertificateRequest {
 	return &x509.CertificateRequest{Subject: subject(node)}
 }
 
-// ServingCertificateTemplate returns the content of a node's serving certificate
-// for the addresses of its status; nil without usable addresses. Without an IP it
-// is nil too, unless dnsOnly.
+// ServingCertificateTemplate returns the content of a node's serving certificate for
+// the addresses of its status; It returns nil if no address is usable, or if no address
+// is an IP and dnsOnly is false.
 func ServingCertificateTemplate(node string, addresses []v1.NodeAddress, dnsOnly bool) *x509.CertificateRequest {
 	names, ips := map[string]bool{}, map[string]net.IP{}
 	for _, a := range addresses {
@@ -70,8 +70,9 @@ func ServingCertificateTemplate(node string, addresses []v1.NodeAddress, dnsOnly
 	return out
 }
 
-// certificateMatches returns an error if a certificate lacks anything of a
-// template. Additional content is accepted.
+// certificateMatches returns an error if a certificate has another common name than a
+// template, or lacks one of its DNS names, addresses or groups. Additional content is
+// accepted.
 func certificateMatches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	if c.Subject.CommonName != t.Subject.CommonName {
 		return fmt.Errorf("certificate is for %q; want %q", c.Subject.CommonName, t.Subject.CommonName)

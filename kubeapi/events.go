@@ -18,7 +18,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// EventClient makes the calls; the result of [Client.Once] implements it.
+// EventClient makes the calls of an EventRecorder; the result of [Client.Once]
+// implements it.
 type EventClient interface {
 	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
 	Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
@@ -35,8 +36,8 @@ type EventConfig struct {
 	// and eventBurst. A negative QPS means no limit.
 	QPS   float64
 	Burst int
-	// Kept is how many events are stored, sent or not, and for how many objects and
-	// kinds of events rates are tracked; 1000.
+	// Kept is how many events are kept in memory, sent or not. It also limits the
+	// objects and kinds of events whose rates are tracked. Default: 1000.
 	Kept int
 
 	Log *zap.Logger // silent
@@ -145,7 +146,7 @@ func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 	}, nil
 }
 
-// Event records an event of a pod. A repeated event raises the count of the first.
+// Event records an event of a pod. A repeated event raises the count of the first one.
 // eventType is v1.EventTypeNormal or v1.EventTypeWarning.
 func (r *EventRecorder) Event(pod *v1.Pod, eventType, reason, message string) {
 	r.AnnotatedEvent(pod, nil, eventType, reason, message)

@@ -49,8 +49,8 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 	}
 }
 
-// find returns the series of a key, a new one if there is none. It drops the oldest
-// series beyond EventConfig.Kept. The caller holds r.mu.
+// find returns the series of a key, and creates it if there is none. It drops the
+// oldest series beyond EventConfig.Kept. The caller holds r.mu.
 func (r *EventRecorder) find(key correlate.Series, annotations map[string]string, now time.Time) *series {
 	if e := r.series[key]; e != nil {
 		r.recent.MoveToFront(e)
@@ -70,8 +70,8 @@ func (r *EventRecorder) find(key correlate.Series, annotations map[string]string
 	return s
 }
 
-// newName returns a unique name for a new Event, derived from its object's. r.mu is
-// held.
+// newName returns a unique name for a new Event, derived from its object's name. The
+// caller holds r.mu.
 func (r *EventRecorder) newName(s *series) string {
 	r.named++
 	name := s.key.Object.Name

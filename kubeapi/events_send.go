@@ -50,7 +50,8 @@ func (r *EventRecorder) Run(ctx context.Context) error {
 	return nil
 }
 
-// next waits for something to send. It returns nil when ctx ends.
+// next waits for a series to send, and returns it with a copy to send. It returns nil
+// when ctx ends.
 func (r *EventRecorder) next(ctx context.Context) (*series, series) {
 	for {
 		r.mu.Lock()
@@ -90,7 +91,8 @@ func (r *EventRecorder) send(ctx context.Context, s series) error {
 	return r.cfg.Client.Patch(ctx, Events, k, types.StrategicMergePatchType, patch, nil)
 }
 
-// sent records the result of a call, and reports whether to wait before the next.
+// sent records the result of a call, and reports whether to pause before the next call.
+// snap is the version of s that was sent.
 func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +122,9 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 	return false
 }
 
-// forGood reports whether another attempt is useless: the server refuses this event permanently. A
-// busy server, or one that does not know the node yet, does not count.
+// forGood reports whether the server refuses this event permanently, so that another attempt is
+// useless. The error of a busy server, or of one that does not know the node yet, is not
+// permanent.
 func forGood(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {

@@ -16,9 +16,11 @@ import (
 const (
 	// openTimeout limits the time until a watch begins, and until its first state has arrived.
 	openTimeout = 30 * time.Second
-	// A watch lasts between minTimeout and twice minTimeout, as in client-go's reflector.
+	// A watch is requested for a random time between minTimeout and twice minTimeout, as
+	// in client-go's reflector.
 	minTimeout = 5 * time.Minute
-	// overtime is added to the requested duration of a watch; then the client ends the watch.
+	// overtime is how long the client waits beyond the requested duration of a watch before
+	// it ends the watch itself.
 	overtime = 30 * time.Second
 	// silence is the longest time without events of a watch with bookmarks, which come once a
 	// minute.
@@ -40,8 +42,8 @@ type FollowedObject interface {
 }
 
 // FollowConfig configures a [Follower]. Client, Resource, NewList, Replace, Put and
-// Delete are required. The functions are called one at a time. They own the
-// objects, which have no managed fields.
+// Delete are required. The functions are called one at a time. They own the objects
+// that they get, from which the managed fields are removed.
 type FollowConfig[T FollowedObject] struct {
 	Client    ListWatcher
 	Resource  Resource
@@ -55,9 +57,10 @@ type FollowConfig[T FollowedObject] struct {
 	// Replace gets all objects, and the server's version of the list.
 	Replace     func(all []T, version string)
 	Put, Delete func(T)
-	// Failed gets the error of a failed try, and the time of the next; no call.
+	// Failed gets the error of a failed try, and the time until the next one. Nil:
+	// nothing is called.
 	Failed func(err error, again time.Duration)
-	// Gate is waited for before each try; none.
+	// Gate, if not nil, is waited for before each try.
 	Gate *Gate
 }
 
@@ -88,21 +91,21 @@ func (c FollowConfig[T]) validate() error {
 //	err = f.Run(ctx)
 //
 // It works like a client-go reflector, for an agent that follows hundreds of single
-// objects and whose server may be away for days: one goroutine for each, no
-// goroutine after Run, every failure reported, and a [Gate] through which one
-// Follower detects for all that the server is back.
+// objects and whose server may be away for days: each Follower has one goroutine, which
+// ends with Run; every failure is reported; and with a common [Gate] only one Follower
+// tries while the server is away, and the others continue when it succeeds.
 //
 // # Faults
 //
-// If the server supports it, the first state comes with the watch, otherwise from a
-// list; always from a quorum, never from a cache. A watch that ends regularly is
-// continued from the last version. After a watch that broke off, after 410 Gone, or
+// The first state comes with the watch if the server supports that, and otherwise from
+// a list. It comes from a quorum read, never from a cache. A watch that ends regularly
+// is continued from the last version. After a watch that broke off, after 410 Gone, or
 // if the server was unreachable, everything is read again. A server with another
 // history, because its store was wiped, is detected at once, by a bookmark, or by a
-// refusal. A silent watch ends after three minutes if the server sends bookmarks,
-// which come each minute, and otherwise at the latest ten minutes after it began.
-// After failures there are pauses from 200 ms to 10 s with jitter, or longer if the
-// server requests it.
+// refusal. If the server sends bookmarks, one a minute, a watch without events ends
+// after three minutes. Otherwise it ends at the latest about ten minutes after it
+// began. After failures there are pauses from 200 ms to 10 s with jitter, or longer if
+// the server requests it.
 type Follower[T FollowedObject] struct {
 	cfg FollowConfig[T]
 
@@ -193,8 +196,8 @@ func IsAnswer(err error) bool {
 	return errors.As(err, &s) && s.Status().Code != 0
 }
 
-// isTooLarge reports whether the error says that the requested version is newer than the
-// server's.
+// isTooLarge reports whether the error says that the requested resource version is newer
+// than the server's newest one.
 func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

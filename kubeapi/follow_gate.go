@@ -37,7 +37,7 @@ func (g *Gate) Open() {
 	}
 }
 
-// Wait waits until the gate is open, and returns false if ctx ends before.
+// Wait waits until the gate is open. It returns false if ctx ends first.
 func (g *Gate) Wait(ctx context.Context) bool {
 	if g == nil {
 		return !over(ctx)

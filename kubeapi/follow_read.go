@@ -173,8 +173,8 @@ func (f *Follower[T]) listen(t *time.Timer) {
 	}
 }
 
-// tell records the version of an event and calls Put or Delete. A bookmark of an older
-// version is an error: the server's store was wiped or restored.
+// tell records the resource version of an event, and calls Put or Delete. A bookmark of
+// an older version is an error: the server's store was wiped or restored.
 func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	version := obj.GetResourceVersion()
 	if t == watch.Bookmark {
@@ -195,8 +195,8 @@ func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	return nil
 }
 
-// Older reports whether a resource version is older than another: they are compared
-// as numbers (KEP-5504). Other versions are never older.
+// Older reports whether the resource version a is older than b. They are compared as
+// numbers (KEP-5504). If one of them is not a number, the result is false.
 func Older(a, b string) bool {
 	m, err := strconv.ParseUint(a, 10, 64)
 	n, err2 := strconv.ParseUint(b, 10, 64)

@@ -20,9 +20,10 @@ import (
 type NodeStatus interface {
 	// Changes gets a value when the result of Fill may have changed.
 	Changes() <-chan struct{}
-	// Fill writes the status into a node, which the caller lends for the call.
+	// Fill writes the status into a node. It must not keep the node after it has
+	// returned.
 	Fill(*v1.Node) ([]status.Event, error)
-	// Reported says that the API server has the result of the last Fill.
+	// Reported is called when the API server has the result of the last Fill.
 	Reported()
 }
 
@@ -56,8 +57,8 @@ type NodeConfig struct {
 	Update time.Duration // between two checks for changes to report; 10s
 	Report time.Duration // between two reports without a change; 5m
 
-	// PodCIDR gets the node's pod ranges, joined by commas, when they change; it is
-	// called again until it returns nil. Nil: nothing is called.
+	// PodCIDR gets the node's pod ranges, joined by commas, when they change. If it
+	// returns an error, it is called again. Nil: nothing is called.
 	PodCIDR func(ctx context.Context, cidrs string) error
 	// Changed gets the Node whenever it changes, and nil when it was deleted. The
 	// Node is shared: do not change it. Calls are serialized and have to return
@@ -65,13 +66,13 @@ type NodeConfig struct {
 	Changed func(*v1.Node)
 	// Reported gets the status that the API server now has. Nil: nothing is called.
 	Reported func(*v1.NodeStatus)
-	// Event gets the node's events; no call.
+	// Event gets the node's events. Nil: nothing is called.
 	Event func(status.Event)
 	// Store stores the Node for starts without an API server; none.
 	Store NodeStore
 
-	// Booted and Started are when the machine and the agent started, for the
-	// metrics of the first start; New's time.
+	// Booted and Started are the times at which the machine and the agent started, for
+	// the metrics of the first start. Default: the time of NewNodeManager.
 	Booted, Started time.Time
 
 	Log     *zap.Logger           // silent
@@ -112,17 +113,16 @@ const (
 //
 // # Faults
 //
-// Registration never gives up. A failed report is repeated after 200 ms, then less
-// and less often down to once per NodeConfig.Update, with a Node that was read
-// again; from the second failure on all connections are closed first, as they may
-// be dead. The watch continues by itself. The last Node is stored in
-// NodeConfig.Store, for a start without an API server. A Node that is deleted while
-// the agent runs is not created again, since that is how nodes are decommissioned,
-// unless NodeConfig.Reregister is set. A Node that is missing in a wiped or
-// restored store is always created again.
+// Registration never gives up. A failed report is repeated after 200 ms. The wait
+// doubles up to NodeConfig.Update. Before each repetition the Node is read again; from
+// the second failure on, all connections are closed first, as they may be dead. The
+// watch continues by itself. The last Node is stored in NodeConfig.Store, for a start
+// without an API server. A Node that is deleted while the agent runs is not created
+// again, since that is how nodes are decommissioned, unless NodeConfig.Reregister is
+// set. A Node that is missing in a wiped or restored store is always created again.
 //
-// The lease does not wait for the Node: it is held at once, and gets its owner when
-// the owner is known.
+// The lease does not wait long for the Node: it is renewed from the start, and gets its
+// owner when the Node is known.
 type NodeManager struct {
 	cfg     NodeConfig
 	met     *metrics
@@ -139,7 +139,7 @@ type NodeManager struct {
 	telling sync.Mutex
 }
 
-// NewNodeManager checks cfg and returns a Manager, which Run starts.
+// NewNodeManager checks cfg and returns a NodeManager; call Run to start it.
 func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 	var errs []error
 	if cfg.Name == "" {
@@ -213,9 +213,10 @@ func (m *NodeManager) Node() (n *v1.Node, live bool) {
 	return m.node, m.live
 }
 
-// Known is closed once Node returns the Node, or there is none: the API server has none, or
-// it did not answer and none is stored. Pods that come before are not to be admitted: by the
-// labels of a Node that is not known they are rejected for good.
+// Known is closed once Node returns the Node, or it is certain that there is none to return:
+// the API server has no such Node, or the server did not answer and none is stored. Admit no
+// pods before: without the labels of the Node, pods with a node selector would be rejected,
+// which is final.
 func (m *NodeManager) Known() <-chan struct{} { return m.known }
 
 // UID returns the UID of the Node at the API server; "" if it is not known.
@@ -226,8 +227,8 @@ func (m *NodeManager) UID() types.UID {
 	return ""
 }
 
-// see stores a Node, unless a newer one is known: answers and events of the watch
-// arrive in any order.
+// see records a version of the Node, unless a newer one is known: answers and events of
+// the watch arrive in any order.
 func (m *NodeManager) see(n *v1.Node) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
@@ -251,9 +252,10 @@ func (m *NodeManager) see(n *v1.Node) {
 	}
 }
 
-// gone records that a list of that version has no Node. A stored Node stays valid
-// if no other was ever seen. A list that is older than the Node comes from a store
-// that was wiped or restored: the node was not removed from the cluster.
+// gone records that a list of that resource version does not have the Node. If the API
+// server has not sent the Node since the start, a stored Node stays valid. A list that
+// is older than the Node comes from a store that was wiped or restored; in this case
+// nobody has removed the node from the cluster.
 func (m *NodeManager) gone(version string) {
 	m.telling.Lock()
 	defer m.telling.Unlock()

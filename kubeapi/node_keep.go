@@ -14,9 +14,9 @@ import (
 
 const storeKey = "node"
 
-// Restore reads the Node that an earlier process stored, so that its labels, taints
-// and pod ranges are known without an API server. Call it before Run. An error
-// means that nothing could be read; everything else works.
+// Restore reads the Node that an earlier process stored, so that its labels, taints and
+// pod ranges are known without an API server. Call it before Run. After an error no
+// Node is known; everything else works.
 func (m *NodeManager) Restore() error {
 	if m.cfg.Store == nil {
 		return nil

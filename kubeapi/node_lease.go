@@ -37,8 +37,9 @@ type LeaseConfig struct {
 	Name     string        // of the node
 	API      *Client       // see HeartbeatClient
 	Duration time.Duration // 40s; whole seconds
-	// Owner returns the UID of the Node, "" if it is not known: the creation of the
-	// lease waits for it, but no longer than a renewal. Nil: no owner.
+	// Owner returns the UID of the Node, "" if it is not known. The creation of the
+	// lease waits for the UID, but no longer than the time between two renewals. Nil:
+	// the lease has no owner.
 	Owner func() types.UID
 	Log   *zap.Logger // silent
 }
@@ -51,7 +52,7 @@ type Lease struct {
 	begun  time.Time
 }
 
-// NewLease checks cfg and returns a Lease that is not held.
+// NewLease checks cfg and returns a Lease; call Run to create and renew it.
 func NewLease(cfg LeaseConfig) (*Lease, error) {
 	var errs []error
 	if cfg.Name == "" {
@@ -76,8 +77,8 @@ func NewLease(cfg LeaseConfig) (*Lease, error) {
 }
 
 // Run renews the lease until ctx ends, and returns nil then. The lease is not deleted. It may be
-// called once. Use a ctx that ends last: otherwise a node that needs time to shut down would count
-// as dead.
+// called once. Use a ctx that ends after everything else: otherwise a node that needs time to shut
+// down would count as dead.
 func (l *Lease) Run(ctx context.Context) error {
 	l.begun = time.Now()
 	for ctx.Err() == nil {
@@ -128,8 +129,8 @@ func (l *Lease) key() Key {
 	return Key{Namespace: v1.NamespaceNodeLease, Name: l.cfg.Name}
 }
 
-// ensure reads the lease, or creates it if there is none. Before that it waits for
-// the Node: a lease without an owner is not removed with the Node. If the Node
+// ensure reads the lease, or creates it if there is none. Before the creation it waits
+// for the Node: a lease without an owner is not removed with the Node. If the Node
 // cannot be read, the lease is created nevertheless.
 func (l *Lease) ensure(ctx context.Context) (made bool, err error) {
 	l.latest = nil
@@ -158,7 +159,8 @@ func (l *Lease) update(ctx context.Context) error {
 	return nil
 }
 
-// next returns the lease with its new values; fields set by others are kept.
+// next returns a copy of base with the new values; fields that other clients have set
+// are kept.
 func (l *Lease) next(base *coordinationv1.Lease) *coordinationv1.Lease {
 	var out *coordinationv1.Lease
 	if base != nil {

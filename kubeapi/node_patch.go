@@ -61,8 +61,8 @@ func nodePatch(old, want *v1.Node) ([]byte, error) {
 	return out, nil
 }
 
-// differing returns the two nodes without status fields that are equal in both:
-// most reports change one or two of them, and none of the fifty images.
+// differing returns copies of the two nodes without the status fields that are equal in
+// both. Most reports change one or two fields, and not the list of fifty images.
 func differing(old, want *v1.Node) (_, _ *v1.Node) {
 	part := func(n *v1.Node) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: n.Labels, Annotations: n.Annotations}, Status: n.Status}

@@ -19,7 +19,8 @@ const annotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach
 // the node.
 const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// defaultLabels are set again on an existing node to the agent's values.
+// defaultLabels are the labels that are set to the agent's values on an existing Node,
+// too.
 var defaultLabels = []string{
 	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
 	v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable, v1.LabelArchStable,
@@ -41,11 +42,11 @@ func ownLabels(hostname string, configured map[string]string) map[string]string 
 	return out
 }
 
-// reconcileNode changes the agent's fields of an existing node to those of a new
-// one, and reports whether anything changed: the annotation of attached volumes,
-// the default labels, missing capacity, sizes of huge pages. freshDevices sets
-// extended resources to none, as the node's earlier devices are not known. Taints
-// and other labels are kept.
+// reconcileNode changes the agent's fields of an existing node to those of a new one,
+// and reports whether anything changed: the annotation of attached volumes, the default
+// labels, missing capacity, sizes of huge pages. freshDevices sets extended resources
+// to 0: the machine's devices may be others than before. Taints and other labels are
+// kept.
 func reconcileNode(have, fresh *v1.Node, freshDevices bool) bool {
 	changed := reconcileAttach(have, fresh)
 	changed = reconcileLabels(have, fresh) || changed

@@ -38,8 +38,8 @@ type reporter struct {
 	begun    startup
 }
 
-// report registers the node, and then reports changes at once, and from time to
-// time that there are none. It calls asked once the API server has answered the
+// report registers the node. Then it reports changes at once; without changes, it
+// reports every NodeConfig.Report. It calls asked once the API server has answered the
 // first request to create the Node, or at once without NodeConfig.Register.
 func (m *NodeManager) report(ctx context.Context, asked func()) {
 	select {
@@ -88,12 +88,13 @@ func (m *NodeManager) report(ctx context.Context, asked func()) {
 	}
 }
 
-// spread returns d plus up to 4 %, so that nodes do not report at the same time.
+// spread returns d plus a random part of up to 4 %, so that nodes do not report at the
+// same time.
 func spread(d time.Duration) time.Duration {
 	return retry.Jitter(d, jitter)
 }
 
-// due reports whether a report without a change is due.
+// due reports whether a report without a change is due at the time now.
 func due(last, now time.Time, report, delay time.Duration) bool {
 	return last.IsZero() || now.Sub(last) >= report+delay
 }
@@ -169,7 +170,8 @@ func (r *reporter) patch(ctx context.Context, base, want *v1.Node) (*v1.Node, er
 	return got, nil
 }
 
-// done reports that the server has the node's current state.
+// done is called when the server has the node's current state. It sends the events, and
+// calls the functions of NodeConfig.
 func (r *reporter) done(now *v1.Node, events []status.Event, said *v1.NodeStatus) {
 	r.dirty, r.computed = false, now.ResourceVersion
 	r.cfg.Status.Reported()

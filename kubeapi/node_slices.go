@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// SliceClient makes the calls; [Client] implements it.
+// SliceClient makes the calls of a SliceWiper; [Client] implements it.
 type SliceClient interface {
 	DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error
 }
@@ -158,8 +158,8 @@ type state struct {
 	lost      map[string]time.Time
 }
 
-// look records the connected drivers, and returns the drivers whose slices are kept
-// now, sorted, and the time of the next deletion; zero if there is none.
+// look records which drivers are connected. It returns the drivers whose slices must
+// not be deleted now, sorted, and the time of the next deletion; zero if there is none.
 func (s *state) look(connected []string, now time.Time) (keep []string, due time.Time) {
 	keep = slices.Compact(slices.Sorted(slices.Values(connected)))
 	for _, driver := range keep {
@@ -191,7 +191,8 @@ func (s *state) look(connected []string, now time.Time) (keep []string, due time
 	return keep, due
 }
 
-// wiped removes the drivers whose slices were deleted after look at now.
+// wiped removes the drivers whose slices were deleted. now is the time that was passed
+// to look before the deletion.
 func (s *state) wiped(now time.Time) {
 	s.started, s.notBefore = time.Time{}, time.Time{}
 	for driver, at := range s.lost {

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// Fault decides about a call before it is executed: it is delayed, and then fails
-// if err is not nil.
+// Fault decides about a call before the server executes it: the call is delayed, and
+// then fails if err is not nil.
 type Fault func(q Request) (delay time.Duration, err error)
 
 // Any selects every call for a fault.
@@ -23,7 +23,7 @@ func Of(verb string, r kubeapi.Resource) func(Request) bool {
 	return func(q Request) bool { return q.Resource == r && (verb == "" || q.Verb == verb) }
 }
 
-// Slow delays the calls selected by which.
+// Slow returns a Fault that delays the calls that the function which selects.
 func Slow(d time.Duration, which func(Request) bool) Fault {
 	return func(q Request) (time.Duration, error) {
 		if which(q) {
@@ -33,8 +33,8 @@ func Slow(d time.Duration, which func(Request) bool) Fault {
 	}
 }
 
-// Refuse answers the first n calls selected by which with err, or all if n is
-// negative.
+// Refuse returns a Fault with which the first n calls that which selects fail with err,
+// or all of them if n is negative.
 func Refuse(n int, err error, which func(Request) bool) Fault {
 	return func(q Request) (time.Duration, error) {
 		if n == 0 || !which(q) {
@@ -45,7 +45,7 @@ func Refuse(n int, err error, which func(Request) bool) Fault {
 	}
 }
 
-// Status returns an error with that code, like a server's answer.
+// Status returns an error like a server's answer with that status code.
 func Status(code int) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: fmt.Sprintf("kubeapitest: %s", http.StatusText(code)),
@@ -73,7 +73,7 @@ func (s *Server) Fail(f Fault) {
 	s.faults = append(s.faults, f)
 }
 
-// Heal ends Fail, Hang, Silence and Stop.
+// Heal ends the effects of Fail, Hang, Silence and Stop.
 func (s *Server) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Server) Stop() {
 	s.end()
 }
 
-// Start ends Stop.
+// Start makes the server reachable again after Stop.
 func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,8 @@ func (s *Server) Hang() {
 	s.hang = true
 }
 
-// Silence keeps open watches open and silent. New ones work.
+// Silence makes the open watches send nothing more, but keeps them open. New watches
+// work.
 func (s *Server) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +127,8 @@ func (s *Server) EndWatches() {
 	s.end()
 }
 
-// Compact drops earlier events: watches that begin there get 410.
+// Compact drops all earlier events: a watch that begins at an earlier revision gets
+// 410.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

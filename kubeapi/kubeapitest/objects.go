@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// Create stores a copy of an object, with a UID and creation time if it has none.
-// It panics if the name exists: the test is wrong.
+// Create stores a copy of an object, with a UID and creation time if it has none. It
+// panics if an object with the name exists, since the test is wrong.
 func (s *Server) Create(obj object) {
 	k, err := s.kindOf(obj)
 	s.mu.Lock()
@@ -47,9 +47,9 @@ func (s *Server) Put(obj object) {
 	s.commit(k.resource, watch.Modified, o)
 }
 
-// Edit replaces the object of that name by the result of change, with its status,
-// and reports whether it exists. It is atomic: change must not call the server.
-// into gives the type.
+// Edit replaces the object of that name by the result of change, with its status, and
+// reports whether it exists. It is atomic, so change must not call the server. The
+// parameter into gives the type of the object.
 func (s *Server) Edit(into object, namespace, name string, change func(runtime.Object)) bool {
 	k, err := s.kindOf(into)
 	if err != nil {

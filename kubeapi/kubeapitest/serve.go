@@ -114,7 +114,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, obj, err)
 }
 
-// strike calls a fault, one call at a time.
+// strike calls the function f for a request. It never makes two such calls at the same
+// time.
 func (s *Server) strike(f Fault, q Request) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +206,7 @@ func (s *Server) handle(q Request, body runtime.Object) (out runtime.Object, don
 	return req, true, nil
 }
 
-// list answers with all that is selected. The caller holds s.mu.
+// list answers with all objects that the request selects. The caller holds s.mu.
 func (s *Server) list(k kind, q Request, r *http.Request) (runtime.Object, error) {
 	if k.list == nil {
 		return nil, apierrors.NewMethodNotSupported(group(q.Resource), "list")

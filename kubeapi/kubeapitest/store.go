@@ -150,7 +150,7 @@ func sameField(a, b object, name string) bool {
 	return !fa.IsValid() || equality.Semantic.DeepEqual(fa.Interface(), fb.Interface())
 }
 
-// remove deletes an object, a pod gracefully. The caller holds s.mu.
+// remove deletes an object; a pod gets its grace period. The caller holds s.mu.
 func (s *Server) remove(r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error {
 	old := s.objects[r][k]
 	if old == nil {

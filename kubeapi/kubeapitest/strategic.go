@@ -94,7 +94,7 @@ func valueNamed(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// mergeStruct merges an object whose Go type is t, which may be a map's.
+// mergeStruct merges the patch p into the object d. Its Go type t is a struct or a map.
 func mergeStruct(d, p map[string]any, t reflect.Type) (map[string]any, error) {
 	if p["$patch"] == "replace" {
 		delete(p, "$patch")

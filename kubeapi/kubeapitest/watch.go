@@ -86,8 +86,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	st.run(r, ended, query.Get("timeoutSeconds"))
 }
 
-// open registers the watch: changes from now on, or since a revision, are pending.
-// With initial it returns the existing objects and their revision.
+// open registers the watch. Changes from now on, or since the revision from, are
+// pending. If initial is true, open returns the existing objects and their revision.
 func (st *stream) open(initial bool, from uint64) (have []object, at uint64) {
 	s := st.s
 	s.mu.Lock()
@@ -170,8 +170,8 @@ func (st *stream) run(r *http.Request, ended chan struct{}, timeout string) {
 	}
 }
 
-// take returns the events to send, their last revision, and whether the watch is
-// silenced.
+// take returns the events to send, the revision of the last one, and whether the watch
+// is silenced (Silence).
 func (st *stream) take() (events []event, at uint64, silent bool) {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
@@ -187,8 +187,8 @@ func (st *stream) selects(o object, fields fields.Set) bool {
 	return (st.q.Key.Namespace == "" || o.GetNamespace() == st.q.Key.Namespace) && st.selector.Matches(fields)
 }
 
-// offer queues a change in the form that the watch's selector demands. Server.mu is
-// held.
+// offer queues a change, as the event that fits the watch's selector: an object that no
+// longer matches is sent as deleted. The caller holds Server.mu.
 func (st *stream) offer(e event) {
 	if e.resource != st.k.resource || st.silent {
 		return
@@ -208,7 +208,7 @@ func (st *stream) offer(e event) {
 	st.wake()
 }
 
-// wake makes the watch read the pending events. Server.mu is held.
+// wake makes the watch send its pending events. The caller holds Server.mu.
 func (st *stream) wake() {
 	select {
 	case st.news <- struct{}{}:

@@ -10,8 +10,8 @@
 //	pods, err := podmgr.New(podmgr.Config{Sources: []podmgr.Source{src}})
 //	statuses, err := statusmgr.New(statusmgr.Config{Sink: sink, Parallel: 8})
 //
-// Each works without the others, and documents its behaviour while the server is
-// away.
+// Each of the three works without the others, and documents what it does while the
+// server is away.
 //
 // # Objects that pods need
 //

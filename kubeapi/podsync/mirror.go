@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// MirrorClient makes the calls; [kubeapi.Client] implements it.
+// MirrorClient makes the calls of Mirrors; [kubeapi.Client] implements it.
 type MirrorClient interface {
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
 	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
@@ -28,8 +28,8 @@ type MirrorClient interface {
 type MirrorsConfig struct {
 	Client   MirrorClient
 	NodeName string
-	// Node returns the UID of the Node object; false if it is not known or being
-	// deleted: then no mirror is created.
+	// Node returns the UID of the Node object. It returns false if the Node is not
+	// known or is being deleted; then no mirror is created.
 	Node func() (uid types.UID, ok bool)
 }
 
@@ -40,10 +40,10 @@ type MirrorsConfig struct {
 //	...
 //	err = m.Ensure(ctx, static, current) // current is what podmgr.Manager.Mirror returns, or nil
 //
-// A mirror has the annotation kubernetes.io/config.mirror with the hash of its
-// static pod, and is owned by the Node object, with which it is deleted. A mirror
-// that is being deleted, or of an earlier version of the pod, is replaced by a new
-// one.
+// A mirror has the annotation kubernetes.io/config.mirror with the hash of its static
+// pod. Its owner is the Node object, so that it is deleted with the Node. If a mirror
+// is being deleted, or belongs to an earlier version of the static pod, it is replaced
+// by a new one.
 //
 // # Faults
 //
@@ -78,8 +78,8 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	return &Mirrors{cfg: cfg, busy: map[kubeapi.Key]chan struct{}{}}, nil
 }
 
-// isMirrorOf reports whether mirror stands for this version and this life of a static pod. A
-// static pod without a hash has no mirror.
+// isMirrorOf reports whether mirror belongs to this version and this life (podlife.Life)
+// of a static pod. A static pod without a hash has no mirror.
 func isMirrorOf(mirror, static *v1.Pod) bool {
 	hash, ok := static.Annotations[podmeta.AnnotationHash]
 	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&
@@ -87,9 +87,9 @@ func isMirrorOf(mirror, static *v1.Pod) bool {
 		podmeta.LifeIn(mirror.Annotations, podmeta.AnnotationLife) >= podmeta.LifeIn(static.Annotations, podmeta.AnnotationLife)
 }
 
-// Ensure creates the mirror of a static pod, unless mirror is up to date. mirror is
-// the API's pod of that name, or nil. An outdated one, or one being deleted, is
-// deleted first. It blocks on the server, and on another call for a pod of that
+// Ensure creates the mirror of a static pod, unless mirror is up to date. mirror is the
+// API's pod of that name, or nil. If mirror is outdated or being deleted, Ensure
+// deletes it first. Ensure waits for the server, and for other calls for a pod of that
 // name.
 func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	// The common case comes first: it calls nothing and does not wait for other calls.
@@ -151,8 +151,8 @@ func (m *Mirrors) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
 	return p
 }
 
-// Remove deletes a mirror at once, and no other pod of its name. A missing one is a
-// success.
+// Remove deletes a mirror at once, but no other pod of its name. If the mirror does not
+// exist, this is no error.
 func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
 	done, err := m.begin(ctx, keyOf(mirror))
 	if err != nil {
@@ -182,8 +182,8 @@ func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 	return fmt.Errorf("delete mirror %s: %w", keyOf(mirror), err)
 }
 
-// RemoveOrphans deletes the mirrors for whose names wanted returns false. All are
-// tried; the errors are joined.
+// RemoveOrphans deletes those mirrors for whose names the function wanted returns
+// false. It tries all of them, and joins the errors.
 func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted func(namespace, name string) bool) error {
 	var errs []error
 	for _, p := range mirrors {

@@ -32,15 +32,15 @@ type BundlesMemory interface {
 type BundlesConfig struct {
 	Client kubeapi.ListWatcher
 	Memory BundlesMemory // no storage over a restart
-	// Patience is how long the first call waits for the server's answer, 10s, which
-	// is the kubelet's; with bundles from the Memory, 2s at most.
+	// Patience is how long the first call waits for the server's answer; 10s, as in the
+	// kubelet. If Memory has bundles, the call waits 2s at most.
 	Patience time.Duration
 	Log      *zap.Logger // silent
 }
 
 const (
 	bundlesDefaultPatience = 10 * time.Second
-	// recalledPatience is how long to wait for an answer if the last one is known.
+	// recalledPatience is how long to wait for an answer if Memory has the last one.
 	recalledPatience = 2 * time.Second
 )
 
@@ -64,19 +64,19 @@ type bundle struct {
 //	go b.Run(ctx)
 //	pem, err := b.Bundle(ctx, plugins.Bundle{Name: "example.com:root"})
 //
-// One watch follows them from the first call on, and not before: most clusters have
-// none, and many servers do not support them.
+// One watch follows the bundles. It begins with the first call, since most clusters
+// have no bundles, and many servers do not support them.
 //
-// A result has each certificate once, without other text of the bundles. It is
-// sorted by the certificates' hashes: the order has no meaning, and a stable one
-// avoids needless writes of the volume.
+// A result has each certificate once, without the other text of the bundles. The
+// certificates are sorted by their hashes: their order has no meaning, and a stable
+// order avoids needless writes of the volume.
 //
 // # Faults
 //
 // The first call waits for the server's answer, ten seconds at most, and two if the
-// last bundles are known from a Memory. While the server is unreachable, the last
-// state is used. For a server without ClusterTrustBundles the error says so, and it
-// is tried again from time to time.
+// last bundles are known from a Memory. While the server is unreachable, the last state
+// is used. If the server does not support ClusterTrustBundles, the error says so, and
+// the watch is tried again from time to time.
 //
 // Its methods may be called from any goroutine.
 type Bundles struct {
@@ -141,8 +141,8 @@ func (b *Bundles) Run(ctx context.Context) error {
 	return nil
 }
 
-// Bundle returns certificates in PEM. It returns plugins.ErrNotFound if no bundle
-// has the name, or none of the signer's is selected.
+// Bundle returns certificates in PEM. It returns plugins.ErrNotFound if no bundle has
+// the name, or if no bundle of the signer has the wanted labels.
 func (b *Bundles) Bundle(ctx context.Context, want plugins.Bundle) ([]byte, error) {
 	selects, err := selector(want)
 	if err != nil {
@@ -212,14 +212,14 @@ func (b *Bundles) wait(ctx context.Context) error {
 	}
 }
 
-// release ends all calls of wait: Patience has passed, or Run has ended.
+// release ends all calls of wait, when Patience has passed or Run has ended.
 func (b *Bundles) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tell()
 }
 
-// tell wakes the waiting callers. The caller holds b.mu.
+// tell wakes the calls of wait. The caller holds b.mu.
 func (b *Bundles) tell() {
 	select {
 	case <-b.told:

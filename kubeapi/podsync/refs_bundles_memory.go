@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bundlesMemoryKey is the key of the stored bundles, and settle how long after
-	// a write changes are collected for the next one.
+	// bundlesMemoryKey is the key of the stored bundles. After a write, changes are
+	// collected for settle before the next write.
 	bundlesMemoryKey = "bundles"
 	bundlesSettle    = 5 * time.Second
 )

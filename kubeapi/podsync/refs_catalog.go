@@ -37,8 +37,8 @@ type CatalogConfig struct {
 	Log      *zap.Logger   // silent
 }
 
-// memoryKey is the key of the stored catalog, and settle how long after a change it
-// is written.
+// memoryKey is the key of the stored catalog. A changed catalog is written at most once
+// per settle.
 const (
 	memoryKey = "catalog"
 	settle    = 10 * time.Second
@@ -53,15 +53,15 @@ const (
 //	services := cat.Services()
 //	handler, err := cat.Handler(ctx, "gvisor")
 //
-// One watch follows each kind. Only the needed fields are stored: of a service its
-// names, its address and its ports.
+// One watch follows each kind. Only the needed fields of an object are kept: for a
+// service the names, the address and the ports.
 //
 // # Faults
 //
-// While the server is unreachable, the last state is used. At the start callers
-// wait for its first answer, at most until two seconds after Run began: a pod that
-// is started without its services' variables never gets them. With a Memory the
-// last services and classes are known before.
+// While the server is unreachable, the last state is used. At the start, callers wait
+// for the server's first answer, at most until two seconds after Run began: a container
+// that is started without the variables of its services never gets them. With a Memory,
+// the services and classes of the last run are known at once.
 //
 // Its methods may be called from any goroutine.
 type Catalog struct {
@@ -137,8 +137,9 @@ func (c *Catalog) Run(ctx context.Context) error {
 
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
-// Services returns all services that have an address, sorted. It waits for Run's
-// first answer. The caller may change the slice, but not its elements.
+// Services returns all services that have an address, sorted. It waits for the server's
+// first answer, at most for Patience. The caller may change the slice, but not its
+// elements.
 func (c *Catalog) Services() []*v1.Service {
 	<-c.services
 	c.mu.Lock()
@@ -171,7 +172,8 @@ func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	return "", fmt.Errorf("runtime class %q is not found", class)
 }
 
-// release ends all waits for services and classes: Patience has passed, or Run has ended.
+// release ends all waits for services and classes, when Patience has passed or Run has
+// ended.
 func (c *Catalog) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

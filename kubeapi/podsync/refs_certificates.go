@@ -63,12 +63,12 @@ const (
 	// overdueAfter is the time after beginRefreshAt at which the pod gets an event, as in the
 	// kubelet.
 	overdueAfter = 10 * time.Minute
-	// abandonAfter is how long a request may be unreadable before it counts as
-	// deleted; the kubelet's. A node gets 403 for a request that does not exist,
-	// and also until the authorizer has seen a new one.
+	// abandonAfter is how long a request may be unreadable before it counts as deleted,
+	// as in the kubelet. A node gets 403 for a request that does not exist, and also
+	// for a new one that the authorizer has not seen yet.
 	abandonAfter = 10 * time.Minute
-	// maxWords limits the bytes of a signer's reason and message in errors and
-	// events.
+	// maxWords limits the bytes of a signer's reason and message that errors and events
+	// show.
 	maxWords = 1024
 )
 
@@ -84,8 +84,8 @@ type source struct {
 	index  int
 }
 
-// certificateRecord is the state of a source. The call that holds turn owns the
-// other fields, and writes them under CertificateIssuer.mu.
+// certificateRecord is the state of a source. The call that holds the semaphore turn
+// owns the other fields, and writes them with CertificateIssuer.mu held.
 type certificateRecord struct {
 	turn   chan struct{}
 	signer string
@@ -123,17 +123,18 @@ type request struct {
 //
 // # Time
 //
-// It has no goroutine. Each call of [CertificateIssuer.Certificate] makes one step;
-// volumes call it at least once a minute, as often as the kubelet checks for
-// refreshes. The first certificate is waited for up to CertificateConfig.Patience.
-// A certificate that is due for a refresh (beginRefreshAt, plus up to five minutes
-// of jitter) is used until the next one is issued, which has a new key.
+// A CertificateIssuer has no goroutine. Each call of [CertificateIssuer.Certificate]
+// takes the next step: it creates a request, or reads one. Volumes call it at least
+// once a minute, as often as the kubelet checks for refreshes. A call for the first
+// certificate waits up to CertificateConfig.Patience. A certificate that is due for a
+// refresh (beginRefreshAt, plus up to five minutes of jitter) is used until the next
+// one is issued, which has a new key.
 //
 // # Faults
 //
-// A request that was denied or failed is final for its volume, as in the kubelet:
-// the pod gets an event, and no further request is made. A deleted request is made
-// again. A chain whose first certificate is not for the key is refused.
+// A request that was denied or failed is final for its volume, as in the kubelet: the
+// pod gets an event, and no further request is made. If somebody deletes a request, it
+// is created again. A chain whose first certificate does not fit the key is refused.
 //
 // Its methods may be called from any goroutine.
 type CertificateIssuer struct {
@@ -257,7 +258,8 @@ func projection(pod *v1.Pod, volume string, index int) (*v1.PodCertificateProjec
 	return nil, fmt.Errorf("volume %q: source %d is not a podCertificate", volume, index)
 }
 
-// step makes the next step: nothing, a new request, or a read of one.
+// step creates a new request, reads the pending one, or does nothing if the certificate
+// is not due for a refresh.
 func (i *CertificateIssuer) step(ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection, r *certificateRecord) error {
 	if r.refused != nil {
 		return r.refused
@@ -279,8 +281,8 @@ func (i *CertificateIssuer) step(ctx context.Context, pod *v1.Pod, want *v1.PodC
 	return i.look(ctx, pod, r)
 }
 
-// late sends an event about a certificate whose refresh is overdue, and one when it has
-// expired; each once.
+// late sends one event when the refresh of a certificate is overdue, and one event when
+// the certificate has expired.
 func (i *CertificateIssuer) late(pod *v1.Pod, r *certificateRecord, now time.Time) {
 	if now.After(r.refreshAt.Add(overdueAfter)) && !r.overdue {
 		r.overdue = true
@@ -342,9 +344,9 @@ func (i *CertificateIssuer) ask(ctx context.Context, pod *v1.Pod, want *v1.PodCe
 	return &request{name: name, beta: beta, public: key.Public(), key: pemKey, made: time.Now()}, nil
 }
 
-// create makes the request in v1, or in v1beta1 where the API server has no v1 (before Kubernetes
-// 1.37), and returns its name. The version is not remembered: the next request may be hours later,
-// at another API server.
+// create creates the request in v1, or in v1beta1 if the API server has no v1 (before Kubernetes
+// 1.37), and returns its name. It tries v1 first each time: the next request may be hours later,
+// and go to another API server.
 func (i *CertificateIssuer) create(ctx context.Context, q *certificatesv1.PodCertificateRequest) (name string, beta bool, err error) {
 	k, made := kubeapi.Key{Namespace: q.Namespace}, &certificatesv1.PodCertificateRequest{}
 	if err := i.cfg.Client.Create(ctx, kubeapi.PodCertificateRequests, k, q, made); !unserved(err) {
@@ -378,13 +380,14 @@ func (i *CertificateIssuer) read(ctx context.Context, namespace string, q *reque
 	return &got.Status, err
 }
 
-// unserved reports whether an API server does not serve the resource: its answer is then not a
-// Status.
+// unserved reports whether an error means that the API server does not serve the resource:
+// then the answer is a 404 that is not a Status.
 func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// look reads the pending request, and stores its result if there is one.
+// look reads the pending request, and stores the certificate or the refusal if the
+// request has one.
 func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificateRecord) error {
 	q := r.request
 	status, err := i.read(ctx, pod.Namespace, q)

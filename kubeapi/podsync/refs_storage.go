@@ -42,8 +42,9 @@ type StorageMemory interface {
 type StorageConfig struct {
 	Client   StorageClient
 	NodeName string
-	// Node returns the newest known Node object, nil if there is none; live says
-	// that it came from the API server since the start of the agent.
+	// Node returns the newest known Node object, nil if there is none. live is true if
+	// the Node came from the API server since the start of the agent, and not from a
+	// store.
 	Node     func() (n *v1.Node, live bool)
 	Migrated []string      // in-tree plugins replaced by CSI drivers, in order; none
 	Memory   StorageMemory // no storage over a restart
@@ -68,10 +69,10 @@ const (
 //
 // CSIDriver objects are followed from the first call on, and stored over a restart.
 //
-// A node may read single VolumeAttachments and cannot watch them. So Storage waits
-// for the node's own object, in which a controller lists the attached volumes. It
-// reads a VolumeAttachment when that list changes, and from time to time, since
-// only the VolumeAttachment shows a failure.
+// A node may read single VolumeAttachments, but not watch them. So Storage waits for
+// changes of the Node object, in whose status a controller lists the attached volumes.
+// It reads a VolumeAttachment when that list changes. It also reads it from time to
+// time, since only the VolumeAttachment shows a failure.
 //
 // Its methods may be called from any goroutine.
 type Storage struct {

@@ -25,9 +25,9 @@ const (
 	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"
 )
 
-// Apply writes drivers to the node's objects: first to the Node, then to the
-// CSINode, so that no pod is placed here by labels that do not exist yet; removals
-// are made in the other order.
+// Apply writes drivers to the node's objects: first to the Node, then to the CSINode,
+// so that the scheduler does not use a driver whose labels the Node lacks. Removals are
+// made in the other order.
 func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, removed []string) error {
 	k := kubeapi.Key{Name: s.cfg.NodeName}
 	node := &v1.Node{}
@@ -77,9 +77,9 @@ func (s *Storage) patchNode(ctx context.Context, k kubeapi.Key, patch []byte) er
 	return nil
 }
 
-// nodePatch returns the patch that adds and removes drivers in a Node, nil if there
-// is none, and an error for each driver with a label that the node has with another
-// value.
+// nodePatch returns the patch that adds and removes drivers in a Node; nil if nothing
+// changes. It returns an error for each driver that wants a label which the Node has
+// with another value.
 func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []string) (patch []byte, bad map[string]error, err error) {
 	ids := map[string]string{}
 	text := node.Annotations[annotationNodeID]

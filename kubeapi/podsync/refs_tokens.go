@@ -26,10 +26,10 @@ type TokenClient interface {
 //	...
 //	k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: r, Memory: store})
 //
-// A node may request only tokens bound to one of its pods: the spec's
-// BoundObjectRef names it. A TokenRequester stores nothing and repeats nothing;
-// [plugins.TokenCache] does both, and a [TokenKeeper], which has one, over a
-// restart.
+// A node may request only tokens that are bound to one of its pods, which the
+// BoundObjectRef of the spec names. A TokenRequester stores no tokens and does not
+// repeat calls; [plugins.TokenCache] does both. A [TokenKeeper] has such a cache, and
+// also stores tokens over a restart.
 //
 // Its methods may be called from any goroutine.
 type TokenRequester struct{ client TokenClient }

@@ -41,15 +41,16 @@ type TokenKeeperConfig struct {
 	// Seal encrypts the stored tokens; nil: they are not stored. With seal.Clear
 	// they are stored unencrypted.
 	Seal *seal.Sealer
-	// Patience is how long to wait for the issuer if there is a valid token; 5s.
+	// Patience is how long to wait for the issuer of a new token while the old one is
+	// still valid; 5s.
 	Patience time.Duration
 	Log      *zap.Logger // silent
 }
 
 const (
 	tokenDefaultPatience = 5 * time.Second
-	// again is how long an outdated token is used before the issuer is called again, and the pause
-	// before a store that could not be listed is read again.
+	// again is the pause before the issuer is called again, if a token could not be renewed. It is
+	// also the pause before the store is read again, if it could not be listed.
 	again = time.Minute
 )
 
@@ -57,20 +58,19 @@ const (
 // plugins.Tokens for a node that has to start its pods without a network.
 //
 // Tokens are renewed by the rules of [plugins.TokenCache]. A token that cannot be
-// renewed is used while it is valid. If the issuer does not answer, it is used even
-// longer: a pod that mounts it can start, like running pods continue, and gets a
-// new token within a minute of the issuer's return.
+// renewed is used while it is valid. If the issuer does not answer, the token is used
+// even after it has expired: a pod that mounts it can start, and gets a new token
+// within a minute after the issuer is back.
 //
-// A token is replaced when its successor is stored, and deleted when its pod is
-// gone, never because of the clock.
+// A token is replaced when its successor is stored, and deleted when its pod is gone.
+// It is never deleted because it has expired.
 type TokenKeeper struct {
 	cfg   TokenKeeperConfig
 	cache *plugins.TokenCache
 	log   *zap.Logger
 
-	// loading is a semaphore of one that guards loaded and tried. It is no mutex,
-	// since callers have to return when their contexts end, even while the disk
-	// hangs.
+	// loading is a semaphore with one slot that guards loaded and tried. It is not a
+	// mutex, since a caller has to return when its ctx ends, even while the disk hangs.
 	loading chan struct{}
 	loaded  bool
 	tried   time.Time
@@ -150,8 +150,8 @@ func (k *TokenKeeper) Token(ctx context.Context, namespace, account string, spec
 	return plugins.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
 }
 
-// refused reports whether the server refused this request, rather than being in
-// trouble or not knowing the node yet.
+// refused reports whether the server refused this request. It is false if the server
+// had an error of its own, or does not know the node yet.
 func refused(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {
@@ -165,7 +165,8 @@ func refused(err error) bool {
 	}
 }
 
-// asking requests tokens for the cache.
+// asking is the plugins.TokenRequester of the cache. It also uses and writes the stored
+// tokens.
 type asking struct{ *TokenKeeper }
 
 // Request returns the token that an earlier process stored, once, if it need not be
@@ -269,8 +270,8 @@ func (k *TokenKeeper) write(id string, t *kept) error {
 	return k.cfg.Memory.Write(id, b)
 }
 
-// load reads the tokens that earlier processes stored, unless it has succeeded before or was just
-// tried. It returns when ctx ends.
+// load reads the tokens that earlier processes stored, unless an earlier call succeeded, or
+// failed less than again ago. It returns when ctx ends.
 func (k *TokenKeeper) load(ctx context.Context) {
 	select {
 	case k.loading <- struct{}{}:

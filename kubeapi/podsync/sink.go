@@ -18,18 +18,18 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// SinkClient makes the calls; the result of [kubeapi.Client.Once] implements it,
-// since statusmgr repeats calls to a busy server.
+// SinkClient makes the calls of a Sink. Use the result of [kubeapi.Client.Once]:
+// statusmgr repeats calls to a busy server itself.
 type SinkClient interface {
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
 	Patch(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
 	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
-// SinkPods returns the newest version of a pod that the API server has sent since
-// the start: a [Source]. It is shared and not changed. Versions from before the
-// start do not count: a patch against one of them could show containers of a
-// finished pod as running.
+// SinkPods returns the newest version of a pod that the API server has sent since the
+// start; a [Source] implements it. The pod is shared and must not be changed. Versions
+// from before the start do not count: a patch against one of them could show containers
+// of a finished pod as running.
 type SinkPods interface {
 	Pod(namespace, name string) (*v1.Pod, bool)
 }
@@ -37,13 +37,14 @@ type SinkPods interface {
 // SinkConfig configures a [Sink]. Client is required.
 type SinkConfig struct {
 	Client SinkClient
-	// Pods saves a GET of each pod before its first PATCH; nil: the GET is made.
+	// Pods has the versions of pods to which the first PATCH of a pod is computed. Nil:
+	// the Sink gets each pod from the server before its first PATCH.
 	Pods SinkPods
-	// Ended is called with the first version of a pod whose phase is terminal,
-	// before Update returns. A store of pods needs that version before the status
-	// counts as published: otherwise a start without the server runs the pod again.
-	// It is called from any goroutine, and should not block on a disk that hangs.
-	// Nil: no call. See [Source.Ended].
+	// Ended is called with the first version of a pod whose phase is terminal, before
+	// Update returns. It should store that version for the next start of the agent: if
+	// the API server does not answer then, the agent would otherwise run the finished
+	// pod again. Ended is called from any goroutine, and should not block on a disk
+	// that hangs. Nil: nothing is called. See [Source.Ended].
 	Ended func(ctx context.Context, p *v1.Pod)
 }
 
@@ -54,10 +55,10 @@ type SinkConfig struct {
 //	...
 //	statuses, err := statusmgr.New(statusmgr.Config{Sink: sink, Parallel: 8})
 //
-// A status is one PATCH of the status subresource: a strategic merge patch of the
-// differences to the newest version of the pod that this node knows, from its watch
-// or from the last PATCH. Nothing is read first. Fields of others are kept: their
-// conditions, and the statuses of resource claims.
+// A status is published by one PATCH of the status subresource. It is a strategic merge
+// patch with the differences to the newest version of the pod that this node knows,
+// from its watch or from the last PATCH; the pod is not read first. Fields of other
+// writers are kept: their conditions, and the statuses of resource claims.
 //
 // Patches and deletions name the pod's UID, so that they never affect another pod
 // of that name. If the pod does not exist, or another one has its name, the error
@@ -66,14 +67,14 @@ type SinkConfig struct {
 //
 // # Faults
 //
-// [statusmgr.Manager] repeats failed calls with back-off, and later if the server
-// requests it (429, 503): until then calls for that pod return the same error at
-// once. Calls for different pods run in parallel, as many as statusmgr allows, so
-// that a slow one does not delay others.
+// [statusmgr.Manager] repeats failed calls with back-off. If the server requests a
+// longer wait (429, 503), calls for that pod return the same error at once until the
+// wait is over. Calls for different pods run in parallel, as many as statusmgr allows,
+// so that a slow one does not delay others.
 //
 // A status never goes back, even if it was computed before an outage: a pod that is
-// Succeeded or Failed at the server stays so, and nothing more is published until
-// all of its containers have ended; the larger observed generation is kept.
+// Succeeded or Failed at the server stays so, and nothing more is published about it
+// until all of its containers have ended. The larger observed generation is kept.
 //
 // Its methods may be called from any goroutine.
 type Sink struct {
@@ -120,8 +121,8 @@ type known struct {
 	at      time.Time
 }
 
-// keep is how long a result is stored: the watch has returned it long before. It
-// limits the memory to the pods of ten minutes.
+// keep is how long the result of a call is kept in memory. The watch returns the same
+// version much earlier.
 const keep = 10 * time.Minute
 
 // NewSink checks cfg and returns a Sink.
@@ -178,7 +179,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.outcome(pod, "deletion", err)
 }
 
-// before returns the newest status that is known to be published.
+// before returns the newest published status that is known.
 func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	s.mu.Lock()
 	k := s.pods[pod.UID]
@@ -237,14 +238,14 @@ func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus)
 	return nil
 }
 
-// over calls SinkConfig.Ended for a pod in a terminal phase.
+// over calls SinkConfig.Ended if the pod has a terminal phase.
 func (s *Sink) over(ctx context.Context, p *v1.Pod) {
 	if s.cfg.Ended != nil && podmeta.IsTerminal(p.Status.Phase) {
 		s.cfg.Ended(ctx, p)
 	}
 }
 
-// learn stores the result of a call.
+// learn stores the version of a pod that a call returned.
 func (s *Sink) learn(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,8 +266,8 @@ func (s *Sink) forget(uid types.UID) {
 	delete(s.pods, uid)
 }
 
-// mustWait returns the error of a call before the time that the server has
-// requested, and nil after it.
+// mustWait returns the error of the last call for a pod, until the time that the server
+// has requested with it has passed, and nil afterwards.
 func (s *Sink) mustWait(pod *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

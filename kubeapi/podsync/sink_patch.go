@@ -27,8 +27,8 @@ var ours = map[v1.PodConditionType]bool{
 	v1.AllContainersRestarting: true, v1.DisruptionTarget: true,
 }
 
-// forward returns the status to publish: next, adjusted so that it never goes back behind the API's
-// status.
+// forward returns the status to publish: next, adjusted so that a terminal phase and a larger
+// observed generation of the API's status are kept.
 func forward(api, next v1.PodStatus) v1.PodStatus {
 	// The replacement of a terminal pod may run elsewhere. If containers are found running after an
 	// outage, the phase stays terminal.
@@ -88,9 +88,9 @@ var statusFields = func() (out []statusField) {
 	return out
 }()
 
-// patchOf returns a strategic merge patch that turns api into next, for a pod of
-// that UID; nil if there is no difference. Changed fields are complete in it, since
-// api may be outdated.
+// patchOf returns a strategic merge patch that turns the status api into next, for a
+// pod of that UID; nil if there is no difference. The patch has the complete values of
+// changed fields, since api may be outdated.
 func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	status := map[string]any{}
 	before, after := reflect.ValueOf(&api).Elem(), reflect.ValueOf(&next).Elem()
@@ -147,8 +147,9 @@ func fieldJSON(v reflect.Value) ([]byte, error) {
 	return b, err
 }
 
-// whole returns the patch that sets a field to is, whatever its value; both are
-// JSON, nil for none. An API server ignores a directive to replace a missing map.
+// whole returns the patch that replaces a field: was is its old value in JSON and is
+// its new one; nil for an empty value. An API server ignores a directive to replace a
+// missing map.
 func whole(name string, was, is []byte) (any, error) {
 	switch {
 	case is == nil:
@@ -169,8 +170,8 @@ func whole(name string, was, is []byte) (any, error) {
 	return json.RawMessage(is), nil
 }
 
-// conditionsPatch returns the patch that sets the node's conditions to those of
-// next. Each changed one is complete.
+// conditionsPatch returns the patch that sets the node's conditions to those of next.
+// It has each changed condition with all fields.
 func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	before, after := byType(api), byType(next)
 	for i := range next {
@@ -198,8 +199,9 @@ func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	return out, nil
 }
 
-// withoutRest returns a condition as JSON, with null for fields that was has and is
-// lacks, so that the server's result equals is.
+// withoutRest returns the condition is as JSON, whose encoding is content. Fields that
+// the condition was has and is lacks are null in it, so that the server's result equals
+// is.
 func withoutRest(was, is *v1.PodCondition, content []byte) json.RawMessage {
 	if was == nil {
 		return content

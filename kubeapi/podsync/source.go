@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// SourceClient makes the calls; [kubeapi.Client] implements it.
+// SourceClient makes the calls of a Source; [kubeapi.Client] implements it.
 type SourceClient interface {
 	kubeapi.ListWatcher
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
@@ -32,8 +32,8 @@ type SourceConfig struct {
 
 	// Memory stores the last state over a restart; nil: nothing is stored.
 	Memory SourceMemory
-	// Seal encrypts the Secrets in Memory; nil: they are not stored, and read from
-	// the server again. With seal.Clear they are stored unencrypted.
+	// Seal encrypts the Secrets in Memory. Nil: Secrets are not stored, and are read
+	// from the server at each start. With seal.Clear they are stored unencrypted.
 	Seal *seal.Sealer
 
 	Patience time.Duration // for the server's first answer; 1s
@@ -84,34 +84,33 @@ func (c SourceConfig) validate() error {
 //	...
 //	pods, err := podmgr.New(podmgr.Config{Sources: []podmgr.Source{src}})
 //
-// One watch follows the pods, and one watch each object that they refer to, since a
-// node may not read others. It begins with the first pod that refers to the object
-// and ends with the last one, or when the object is immutable. Claims and volumes
-// are polled, since a node may not watch them: often while a pod waits for them,
-// and a ResourceClaim when another pod uses it. Pods that have ended, and mirror
-// pods, need no objects.
+// One watch follows the pods. Each object that they refer to has a watch of its own,
+// since a node may not read other objects. This watch begins with the first pod that
+// refers to the object. It ends with the last one, or when the object is immutable.
+// Claims and volumes are polled, since a node may not watch them: often while a pod
+// waits for them, and a ResourceClaim when another pod uses it. Pods that have ended,
+// and mirror pods, need no objects.
 //
-// A new pod is delivered when all its objects have been read or are known to be
-// missing, or after two seconds, so that it does not start with an error that is
-// over in a moment. The first snapshot is complete.
+// A new pod is delivered when each of its objects has been read or is known to be
+// missing, but after two seconds at the latest. So it does not start with errors about
+// objects that arrive a moment later. The first snapshot is complete.
 //
 // # Offline
 //
-// With a Memory, the last pods and objects are stored, each in its own file;
-// Secrets encrypted, if there is a key. At the start they are delivered if the API
-// server fails or has not answered after a second. The server's answer replaces
-// them: pods of the same UID are the same pods, and pods that it no longer has are
-// terminated.
+// With a Memory, the last pods and objects are stored, each in its own file; Secrets
+// are encrypted, and stored only if there is a key. At the start, the stored pods and
+// objects are delivered if the API server fails, or has not answered after a second.
+// The server's answer replaces them: pods of the same UID are the same pods, and pods
+// that it no longer has are terminated.
 //
 // Failures change nothing: while the server is away, hangs, or refuses the node's
 // credentials (401, 403), the last state is used.
 //
-// A server whose store was wiped, or restored from a backup, is detected by a
-// resource version lower than an earlier one. Pods that it lacks then are kept for
-// five minutes, so that they can be restored at the server without a restart; after
-// that, or when another pod takes their name, they are terminated gracefully like
-// any deleted pod. An empty answer of a store with an intact history deletes all
-// pods.
+// A server whose store was wiped, or restored from a backup, is detected by a resource
+// version lower than an earlier one. Pods that this server lacks are kept for five
+// minutes, so that they can be restored at the server without a restart; after that, or
+// when another pod takes their name, they are terminated gracefully like any deleted
+// pod. An empty answer of a store with an intact history deletes all pods.
 //
 // A deletion is never undone: a pod that was once seen with a deletion timestamp
 // keeps it.
@@ -182,8 +181,9 @@ func (s *Source) Name() string { return podmeta.SourceAPI }
 // and follows them.
 func (s *Source) Kind() podmgr.Kind { return podmgr.API }
 
-// Pod returns the newest version of a pod that the API server has sent since the
-// start; a stored one may have ended. It is shared and must not be changed.
+// Pod returns the newest version of a pod that the API server has sent since the start.
+// It does not return stored pods, which may have ended. The pod is shared and must not
+// be changed.
 func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
 	return e.pod, true
 }
 
-// Synced reports whether the API server has answered since the start.
+// Synced reports whether the API server has sent the list of pods since the start.
 func (s *Source) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +295,8 @@ func (s *Source) wake() {
 	}
 }
 
-// impatient ends the wait for the server's first answer.
+// impatient is called when Patience is over: it ends the wait for the server's first
+// answer.
 func (s *Source) impatient() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +304,8 @@ func (s *Source) impatient() {
 	s.wake()
 }
 
-// failed records that the server did not answer, or answered with an error.
+// failed records that the server did not answer, or answered with an error. again is
+// the time until the next try.
 func (s *Source) failed(err error, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,8 +41,8 @@ const (
 	statusEvery = time.Minute
 	// writeAgain is the pause after a failed write.
 	writeAgain = 30 * time.Second
-	// maxObject is the approximate limit of a stored object's size in memory, in
-	// bytes: ten times the API server's limit of an object.
+	// maxObject is the approximate limit of a stored object's size in memory, in bytes:
+	// ten times the API server's limit for a request.
 	maxObject = 32 << 20
 )
 
@@ -70,9 +70,9 @@ const kindPod = "Pod"
 // prefixes begin the keys of each kind. They are on disks, and must not change.
 var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
 
-// keeper writes changes to the Memory in the background. Only its goroutine, and
-// Run before and after it, use it, so that it has no lock. Concurrent writes use
-// only its configuration. have and unknown mirror the content of the Memory.
+// keeper writes changes to the Memory in the background. Only its goroutine, and Run
+// before and after it, use it, so that it has no lock. Concurrent writes use only its
+// configuration. The fields have and unknown mirror the content of the Memory.
 type keeper struct {
 	memory SourceMemory
 	seal   *seal.Sealer // nil: no Secrets are kept
@@ -82,7 +82,8 @@ type keeper struct {
 	have    map[string]saved
 	unknown map[string]bool // keys whose values could not be decoded or decrypted
 	failed  map[string]failure
-	// failing means that a failure was logged: there is one line for each outage.
+	// failing means that the last write failed and was logged: there is one log line
+	// for each outage.
 	failing bool
 }
 
@@ -90,21 +91,22 @@ type keeper struct {
 type saved struct {
 	is metav1.Object
 	at time.Time
-	// later is the last compared version that differs from the saved one only in its status; nil if
-	// there is none.
+	// later is a newer version that differs from the saved one only in its status, and was found by
+	// the last comparison; nil if there is none.
 	later metav1.Object
 }
 
-// failure is the failure of the last write or deletion of a key. It is not repeated
-// at each check, of which there is one for every change of any pod: on a failing
-// disk each would repeat all failed writes.
+// failure is the failure of the last write or deletion of a key. The keeper checks for
+// changes whenever any pod changes. It does not repeat a failed write at each check,
+// since each check would repeat all of them on a failing disk.
 type failure struct {
 	is metav1.Object // the version that was not written; nil if a deletion failed
 	at time.Time
 }
 
-// rests returns the time until the failed write of is, or the failed deletion if is is nil, is
-// tried again; 0 if it is due.
+// rests returns the time until the failed operation is repeated; 0 if it is due. The parameter
+// is has the version to write; nil means a deletion. The result is 0 if another version
+// failed.
 func (f failure) rests(is metav1.Object) time.Duration {
 	if (is == nil) != (f.is == nil) || is != nil && !same(f.is, is) && !statusOnly(f.is, is) {
 		return 0
@@ -148,9 +150,10 @@ func (s *Source) recall(k *keeper) {
 	}
 }
 
-// wanted returns everything to store, and whether the rest may be removed. complete
-// is false until the server has answered: before that, the rest may be a pod that
-// could not be read. The caller calls done once it has tried to write all of it.
+// wanted returns all items to store, and whether stored values that are not among them
+// may be removed (complete). complete is false until the server has answered: before
+// that, such a value may be a pod that could not be read. The caller calls done once it
+// has tried to write all items.
 func (s *Source) wanted() (items []item, complete bool, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +175,7 @@ func (s *Source) wanted() (items []item, complete bool, done func()) {
 	}
 }
 
-// look requests a check. A nil keeper does nothing.
+// look makes the keeper check for changes to write. A nil keeper does nothing.
 func (k *keeper) look() {
 	if k == nil {
 		return
@@ -204,15 +207,16 @@ func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool, func())) 
 	}
 }
 
-// keepAll writes everything that has changed, when Run ends.
+// keepAll is called when Run ends. It writes everything that has changed.
 func (k *keeper) keepAll(wanted func() ([]item, bool, func())) {
 	items, complete, done := wanted()
 	k.keep(items, complete, true)
 	done()
 }
 
-// keep writes new objects and deletes others. It returns the time until the next
-// try, if not everything was written.
+// keep writes changed items and deletes values that are no longer wanted. If it did not
+// write everything, it returns the time until the next try. If now is true, it writes
+// even what could wait.
 func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	want := make(map[string]bool, len(items))
 	var errs []error
@@ -295,8 +299,8 @@ func same(a, b metav1.Object) bool {
 }
 
 // statusOnly reports whether two versions of a pod differ only in the node's own status and
-// in irrelevant fields. A changed phase counts as another difference, unless
-// startMayWait.
+// in irrelevant fields. A changed phase also counts as a difference, unless startMayWait
+// returns true for the change.
 func statusOnly(a, b metav1.Object) bool {
 	p, ok := a.(*v1.Pod)
 	q, ok2 := b.(*v1.Pod)
@@ -348,8 +352,8 @@ func (k *keeper) writeAll(items []item) []error {
 	return errs
 }
 
-// write stores one object, a Secret encrypted. The key is authenticated with the
-// value, so that values cannot be exchanged.
+// write stores one object; a Secret is encrypted. The key is authenticated together
+// with the value, so that a value is not accepted under another key.
 func (k *keeper) write(it item) error {
 	b, err := json.Marshal(it.is)
 	if err == nil && isSecret(it.key) {

@@ -76,8 +76,8 @@ func (s *Source) put(p *v1.Pod) {
 	s.set(p)
 }
 
-// remove records the deletion of a pod. It ignores a pod that was replaced by another of
-// its name.
+// remove records the deletion of a pod. It does nothing if another pod has replaced the
+// pod under its name.
 func (s *Source) remove(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,11 +129,11 @@ func (s *Source) drop(k kubeapi.Key, e *entry) {
 	s.refer(&e.refs, nil)
 }
 
-// snapshot returns the snapshot to deliver now, if any, and when to check again.
-// Run calls it. Pods that wait for their objects are left out, without delaying the
-// others. The first snapshot is complete. A stored snapshot is partial if it lacks
-// pods of the server's first answer: such pods may run although the Memory did not
-// have them.
+// snapshot returns the snapshot to deliver now, if there is one (ok), and the time at
+// which to check again (next). Run calls it. Pods that wait for their objects are left
+// out, without delaying the others. The first snapshot is complete. A snapshot is
+// partial until the server has answered, and while pods of its first answer wait for
+// their objects: these pods may run since before a restart.
 func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

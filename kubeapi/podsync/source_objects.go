@@ -19,8 +19,8 @@ import (
 // object is an object that pods refer to. Source.mu guards it.
 type object struct {
 	ref Ref
-	// users counts the pods and objects that refer to it. The object is dropped with the
-	// last one.
+	// users counts the pods and objects that refer to the object. It is dropped when
+	// there are none.
 	users int
 	is    metav1.Object // nil if it does not exist or was not read; never changed
 	known bool          // the server has answered since the start
@@ -30,8 +30,9 @@ type object struct {
 	again chan struct{} // triggers a read, if it is polled
 }
 
-// refer replaces the references of a pod or an object: new ones are added first, so
-// that an object that stays referenced is not dropped in between. The caller holds s.mu.
+// refer replaces the references *from of a pod or an object by refs. It adds the new
+// references first, so that an object that stays referenced is not dropped in between.
+// The caller holds s.mu.
 func (s *Source) refer(from *[]Ref, refs []Ref) {
 	old := *from
 	*from = refs
@@ -78,8 +79,8 @@ func nextOf(o metav1.Object) []Ref {
 	return nil
 }
 
-// secretsOf returns the Secrets that a node needs for a CSI volume, each once;
-// those of Azure files, which a CSI driver replaces, are included.
+// secretsOf returns the Secrets that a node needs for a CSI volume, each once. This
+// includes volumes of the in-tree plugin for Azure files, which a CSI driver replaces.
 func secretsOf(pv *v1.PersistentVolume) []Ref {
 	var refs []*v1.SecretReference
 	if c := pv.Spec.CSI; c != nil {
@@ -107,7 +108,8 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 	return out
 }
 
-// leadsTo reports whether from is to, or refers to it. The caller holds s.mu.
+// leadsTo reports whether the references from and to are equal, or the object of from
+// refers to the object of to, possibly through other objects. The caller holds s.mu.
 func (s *Source) leadsTo(from, to Ref) bool {
 	o := s.refs[from]
 	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })
@@ -121,7 +123,8 @@ func (o *object) poke() {
 	}
 }
 
-// settled reports whether an object is known and immutable.
+// settled reports whether an object is known and immutable, so that it need not be
+// followed any more.
 func (o *object) settled() bool {
 	if !o.known || o.is == nil {
 		return false
@@ -137,16 +140,16 @@ func (o *object) settled() bool {
 	return never != nil && *never
 }
 
-// waits reports whether a new pod waits for its objects. Without a client of the server it never
-// does. The caller holds s.mu.
+// waits reports whether a new pod still waits for its objects at the time now. The caller holds
+// s.mu.
 func (s *Source) waits(e *entry, now time.Time) bool {
 	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
 		return s.unknown(r) || r.Kind == kindResource && !usable(s.refs[r].is, e.pod)
 	})
 }
 
-// unknown reports whether an object, or one that it refers to, was never read. s.mu
-// is held.
+// unknown reports whether an object, or one that it refers to, was never read. The
+// caller holds s.mu.
 func (s *Source) unknown(r Ref) bool {
 	o := s.refs[r]
 	return !o.known && o.is == nil || slices.ContainsFunc(o.next, s.unknown)
@@ -182,7 +185,7 @@ func (s *Source) follow(o *object) {
 	}
 }
 
-// begin follows one object.
+// begin follows one object with a watch until ctx ends.
 func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, r kubeapi.Resource, newList func() runtime.Object) error {
 	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[T]{
 		Client: s.cfg.Client, Resource: r, Namespace: o.ref.Namespace, Fields: "metadata.name=" + o.ref.Name, NewList: newList,

@@ -64,8 +64,8 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 	}
 }
 
-// bound reports whether an object is in the state for which its pods wait. ref is its
-// entry in Source.refs, o the version that was just read.
+// bound reports whether an object is in the state for which its pods wait. ref is the
+// entry of the object in Source.refs, and o is the version that was just read.
 func (s *Source) bound(ref *object, o metav1.Object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:

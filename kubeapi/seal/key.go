@@ -72,11 +72,11 @@ func Credential(name string) (*Sealer, error) {
 }
 
 // Machine reads the key of this machine, and creates it if there is none: a file
-// readable only by its owner, which is synced when Machine returns. Its directory
-// must exist. A file without a key is renamed to <file>.corrupt-N, and replaced;
-// lost, if not nil, is called with the new name and the reason: earlier values
-// cannot be decrypted any more. A file that other users may read or write is an
-// error.
+// readable only by its owner, which is synced when Machine returns. Its directory must
+// exist. A file without a valid key is renamed to <file>.corrupt-N, and a new key is
+// created; values that were encrypted with the old key cannot be decrypted any more. In
+// this case lost, if not nil, is called with the new name of the file and the reason. A
+// file that other users may read or write is an error.
 //
 // No other process may call it for the same file at the same time.
 func Machine(file string, lost func(setAside string, err error)) (*Sealer, error) {

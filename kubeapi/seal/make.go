@@ -25,7 +25,7 @@ func setAside(file string) (string, error) {
 	return "", fmt.Errorf("%d damaged keys are beside %s already; remove them first", maxAside, file)
 }
 
-// makeKey writes a new key in one step: a crash leaves a whole one, or none.
+// makeKey writes a new key in one step: a crash leaves a complete file, or none.
 func makeKey(file string) error {
 	key := make([]byte, keySize)
 	if _, err := rand.Read(key); err != nil {

@@ -25,8 +25,8 @@ const keySize = 32 // AES-256
 // any goroutine.
 type Sealer struct{ aead cipher.AEAD } // nil: clear
 
-// Clear returns a Sealer that does not encrypt, for encrypted disks. It cannot read
-// encrypted values.
+// Clear returns a Sealer that does not encrypt. Use it if the disk itself is encrypted.
+// It cannot decrypt values.
 func Clear() *Sealer { return &Sealer{} }
 
 // Encrypts reports whether values are encrypted; false for Clear.
