@@ -18,8 +18,9 @@ type outcome[T any] struct {
 	done  chan struct{}
 }
 
-// call runs f, mostly a call of a plugin, with a timeout, and waits for it. If f does not return
-// soon after the deadline, call returns without it. The context of f also ends with Run.
+// call runs f, usually a call of a plugin, with a timeout, and waits until f returns. If f has
+// not returned some time (grace) after the deadline, call returns anyway, and f goes on. The
+// context of f also ends when Run ends.
 func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx context.Context) (T, error)) (o *outcome[T], late bool) {
 	ctx, cancel := context.WithTimeout(n.run, timeout)
 	o = &outcome[T]{done: make(chan struct{})}

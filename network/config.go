@@ -16,8 +16,9 @@ import (
 // Config configures a Network. Plugins and StateDir are required; the zero value of
 // every other field means the default named beside it.
 type Config struct {
-	// Plugins implement networks. New attachments use the first one; the others,
-	// found by Name, tear down their former attachments.
+	// Plugins implement networks. New attachments use the first one. The others only
+	// tear down attachments that an earlier process made with them; they are found by
+	// Name.
 	Plugins []Plugin
 	// StateDir is the directory of the records, an absolute path. It is created
 	// with mode 0700, must not be shared with other programs, and must survive a
@@ -26,12 +27,12 @@ type Config struct {
 	// NetnsDir is the absolute path of the directory in which namespaces are bound;
 	// /run/netns, where ip-netns(8) lists them.
 	NetnsDir string
-	// Prefix starts the names of namespaces, before a dash and 32 hexadecimal
-	// digits: anything else in NetnsDir with such a name is removed. It is
-	// [a-z0-9][a-z0-9-]* of at most 32 bytes; "nodewright".
+	// Prefix begins the names of namespaces, followed by a dash and 32 hexadecimal
+	// digits. Run removes namespaces in NetnsDir that have such a name and no record.
+	// It is [a-z0-9][a-z0-9-]* of at most 32 bytes; "nodewright".
 	Prefix string
-	// Exclusive says that no other runtime uses the plugins' networks, so that resources without a
-	// record may be freed. See [Collector].
+	// Exclusive means that no other runtime uses the plugins' networks, so that resources without
+	// a record may be freed. See [Collector].
 	Exclusive bool
 	// CheckAfterRestart checks the existing attachments once when Run starts, and
 	// logs the results. See [Checker].
@@ -45,12 +46,12 @@ type Config struct {
 	CollectTimeout  time.Duration // also of Recovered; 2m
 	// DiskTimeout limits each use of StateDir and NetnsDir; 30s.
 	DiskTimeout time.Duration
-	// Parallel limits the concurrent plugin calls, abandoned ones not counted; 8.
+	// Parallel limits the concurrent plugin calls, without abandoned ones; 8.
 	Parallel int
 
-	// BootID identifies the boot of the machine; the kernel's.
+	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
 	BootID string
-	// Namespaces creates the namespaces; the kernel's.
+	// Namespaces creates the namespaces. Default: those of the kernel.
 	Namespaces Namespaces
 	Log        *zap.Logger // silent
 	Observer   Observer    // none
@@ -68,8 +69,8 @@ const (
 	afterKill = 5 * time.Second
 	// maxAttachments limits the attachments, far above the pods of a node.
 	maxAttachments = 16384
-	// maxHung limits the abandoned calls. Beyond it no calls for new attachments are made: each
-	// abandoned call has a goroutine, and may have a process.
+	// maxHung limits the abandoned calls, since each has a goroutine, and may have a process.
+	// When it is reached, new attachments are refused.
 	maxHung = 64
 	// firstRetry and lastRetry are the first and the longest pause before TearDown is tried again.
 	firstRetry = time.Second

@@ -22,8 +22,9 @@
 //
 // Attach makes a plan, records it, creates the namespace and calls the plugin, in this order,
 // so that everything that exists is on record: after a crash, the next Run tears down
-// unfinished attachments. Each ID has one operation at a time; those of different IDs run in
-// parallel, 8 at a time. Cancelling the caller's context ends its wait only.
+// unfinished attachments. Each ID has one operation at a time. Operations of different IDs
+// run in parallel, 8 at a time. If the caller's context is cancelled, the caller stops
+// waiting, but the operation goes on.
 //
 // Detach calls TearDown with the recorded configuration, not the current one. Then it
 // unmounts the namespace and removes the record. A failed teardown is retried, and remains on
@@ -31,21 +32,21 @@
 //
 // # Faults
 //
-// A plugin that hangs affects one pod: the call is abandoned after its deadline, and there is
-// no other call for that ID before it returns. Results of plugins are limited in size and
-// validated. A panic is an error.
+// A plugin that hangs affects one pod: the call is abandoned after its deadline, and no other
+// call is made for that ID until the abandoned one returns. Results of plugins are limited in
+// size and validated. A panic is an error.
 //
-// A plugin's process may outlive a killed agent. It holds a lock, for which the
-// next agent waits before it tears anything down; see [WriteGuard].
+// A plugin's process may outlive a killed agent. Such a process still holds a lock, for
+// which the next agent waits before it tears anything down; see [WriteGuard].
 //
-// A damaged record is renamed; its attachment alone is lost, which is logged and listed as
-// [Damaged].
+// A damaged record is renamed. Only its attachment is lost; this is logged, and
+// [Network.List] shows it as [Damaged].
 //
 // On a disk that hangs, operations fail after [Config.DiskTimeout]. Get, List and Status do
 // not use the disk.
 //
-// The next agent recognizes its namespaces by their names. Anything else at such a path, such
-// as another mount, is neither used nor removed.
+// The next agent recognizes its namespaces by their names. If the path of a namespace has
+// anything else, such as another mount, that is neither used nor removed.
 //
 // Tier: beta.
 package network

@@ -68,9 +68,9 @@ func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// CodeOf returns the code of the first [Error] in the tree of err. Without one
-// it is DeadlineExceeded or Canceled for those of a context, and otherwise
-// Unknown; OK for nil.
+// CodeOf returns the code of the first [Error] in the tree of err. Without such an
+// error it is DeadlineExceeded or Canceled for the errors of a context, OK for nil, and
+// otherwise Unknown.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {

@@ -21,10 +21,11 @@ const (
 	maxProcess = 1 << 17 // limit of processes checked: more than a machine has
 )
 
-// takeGuard opens and locks the guard of that name. If processes of an earlier
-// agent hold it, takeGuard waits for them for patience, kills the group named in
-// the guard, and finally continues without the lock: otherwise their resources
-// would never be torn down. killed reports whether it killed.
+// takeGuard opens and locks the guard of that name. If processes of an earlier agent
+// hold the lock, takeGuard waits up to patience for them, and then kills the process
+// group that the guard names. If the lock is still held, it returns without the lock:
+// otherwise the attachment would never be torn down. killed reports whether it killed
+// processes.
 func takeGuard(ctx context.Context, dir, name string, patience time.Duration) (guard *os.File, killed bool, err error) {
 	path := filepath.Join(dir, name)
 	f, held, err := tryGuard(path)
@@ -102,10 +103,10 @@ func waitGuard(ctx context.Context, f *os.File, patience time.Duration) (held bo
 	}
 }
 
-// killGroup kills the process group named in a guard, if it still is the same
-// group, and reports whether it did. The leader is recognized by its start time. If
-// it has ended, the other processes of its group are recognized by having the guard
-// open; if no group was named, all processes that have it open are killed.
+// killGroup kills the process group that a guard names, if it still is the same group,
+// and reports whether it did. The leader is recognized by its start time. If the leader
+// has ended, only those processes of the group are killed that have the guard open. If
+// the guard names no group, all processes that have the guard open are killed.
 func killGroup(guard *os.File) bool {
 	g, err := readGuard(guard)
 	if errors.Is(err, errNoGroup) {
@@ -180,7 +181,7 @@ func hasOpen(pid int, want os.FileInfo) bool {
 	return false
 }
 
-// lockFile locks a file for as long as this process, or until unlock is called.
+// lockFile locks a file until unlock is called or this process ends.
 func lockFile(path string) (unlock func(), err error) {
 	f, held, err := tryGuard(path)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // nameLength is the number of hexadecimal digits in the name of a namespace.
 const nameLength = 32
 
-// spaceName returns the name of an ID's namespace: the first digits of the ID if it
-// is a hexadecimal number that is long enough, like IDs of sandboxes, or else of
-// its SHA-256.
+// spaceName returns the name of an ID's namespace. It ends in the first digits of the
+// ID if that is a hexadecimal number that is long enough, like the IDs of sandboxes,
+// and otherwise in those of the ID's SHA-256.
 func spaceName(prefix, id string) string {
 	digits := id
 	if !isHex(id) || len(id) < nameLength {
@@ -39,15 +39,16 @@ func isHex(s string) bool {
 	return true
 }
 
-// The files of an ID: its record, which may be synced, and its progress, which
-// never is.
+// The suffixes of an ID's files: the record, which may be synced to the disk, and the
+// progress, which never is.
 const (
 	recordSuffix   = ".record"
 	progressSuffix = ".progress"
 )
 
 // fileName returns the name of an ID's files, without the suffix. It is the ID itself, so that a
-// person can find the files. An ID that looks like the name of a renamed file gets another name.
+// person can find the files, unless the ID looks like the name of a damaged file that was
+// renamed.
 func fileName(id string) string {
 	if !strings.Contains(id, durable.AsideSuffix) {
 		return id

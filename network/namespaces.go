@@ -28,21 +28,21 @@ const (
 // ErrForeign means that the path has a file that does not belong to this network.
 var ErrForeign = errors.New("not a network namespace of this network")
 
-// Namespaces creates and removes network namespaces at paths. The default is the
-// kernel's; network/networktest has one for tests without root. Calls for different
-// paths are concurrent. The kernel's implementation does not wait for processes or
-// sockets inside a namespace.
+// Namespaces creates and removes network namespaces at paths. The default creates them
+// in the kernel; network/networktest has an implementation for tests without root.
+// Calls for different paths are concurrent. The kernel's implementation does not wait
+// for processes or sockets inside a namespace.
 type Namespaces interface {
 	// Make creates a namespace with its loopback interface up and binds it to path,
 	// whose directory is created if needed. If path exists, it returns fs.ErrExist.
-	// owner is the user namespace that owns it; nil is the caller's. After an error
-	// nothing is left.
+	// owner is the user namespace that owns the new namespace; nil means the caller's.
+	// After an error nothing of it is left.
 	Make(ctx context.Context, path string, owner *os.File) (id uint64, err error)
 	// Look returns the kind of file at path.
 	Look(path string) (Space, error)
-	// Remove removes the namespace of that ID, any namespace if id is 0, or an
-	// empty file. Anything else is kept, and the error is [ErrForeign]; a missing
-	// path is a success.
+	// Remove removes the namespace with that ID at path, any namespace if id is 0, or
+	// an empty file. If path has anything else, it is kept, and the error is
+	// [ErrForeign]. A missing path is no error.
 	Remove(path string, id uint64) error
 	// List returns the entries of the directory, at most limit; none if it does not
 	// exist.

@@ -14,7 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// kernelSpaces creates namespaces that a mount of their file keeps alive, as ip-netns(8) does.
+// kernelSpaces creates namespaces, and keeps each alive by a bind mount of its file, as
+// ip-netns(8) does.
 type kernelSpaces struct{}
 
 // Make creates a namespace on a thread of its own.
@@ -63,8 +64,8 @@ func otherUser(owner *os.File) (bool, error) {
 	return !os.SameFile(theirs, ours), nil
 }
 
-// bindNew creates a namespace and mounts it at path. It checks ctx where a call could wait for
-// another process.
+// bindNew creates a namespace and mounts it at path. It checks ctx before each call that could
+// wait for another process.
 func bindNew(ctx context.Context, path string, owner *os.File) (id uint64, err error) {
 	nspin.OnThread(func() (back bool) {
 		id, back, err = onThread(ctx, path, owner)
@@ -73,8 +74,9 @@ func bindNew(ctx context.Context, path string, owner *os.File) (id uint64, err e
 	return id, err
 }
 
-// onThread creates the namespace on a locked thread. back reports whether the thread
-// has returned to its original namespace.
+// onThread creates the namespace on the calling goroutine's locked thread. back reports
+// whether the thread has returned to its original namespace; if not, it must not be
+// used any more.
 func onThread(ctx context.Context, path string, owner *os.File) (id uint64, back bool, err error) {
 	const own = "/proc/thread-self/ns/net"
 	home, err := openSpace(own)

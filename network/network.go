@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Network attaches pods to networks. Its methods may be called from any goroutine,
-// also before Run: those that change something then wait for it.
+// Network attaches pods to networks. Its methods may be called from any goroutine.
+// Before Run, methods that change something wait for Run.
 type Network struct {
 	cfg     Config
 	store   *store
@@ -111,7 +111,7 @@ func (p *pending) finish(r Result, err error) {
 	}
 }
 
-// New checks cfg and returns a Network, which Run starts. It reads and creates
+// New checks cfg and returns a Network; call Run to start it. It reads and creates
 // nothing before [Network.Run].
 func New(cfg Config) (*Network, error) {
 	cfg, err := cfg.withDefaults()
@@ -140,16 +140,16 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// Attach sets up a pod's network and returns it. It waits for the recovery, for a
-// slot, and for the plugin, or until ctx ends; the work itself continues then, and
-// has its own deadlines.
+// Attach sets up a pod's network and returns it. It waits for the recovery, for a slot,
+// and for the plugin. If ctx ends first, Attach returns, but the work continues, with
+// its own deadlines.
 //
-// Attach of an ID that is attached or being attached returns the same result if the
-// attachment is equal, and otherwise a FailedPrecondition. For an ID that is being
-// torn down, Attach waits for that first. After a failure everything is torn down
-// in the background.
+// If the ID is attached or being attached, Attach returns the result of that attachment
+// if a is equal to it, and otherwise a FailedPrecondition. For an ID that is being torn
+// down, Attach waits for that first. After a failure everything is torn down in the
+// background.
 //
-// The error has a [Code]. What Result holds is shared and must not be changed.
+// The error has a [Code]. The slices of the Result are shared and must not be changed.
 func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
 	owner := a.UserNS
 	a, sum, err := normal(a)
@@ -195,8 +195,8 @@ func (n *Network) busy(id string, cause error) error {
 	return Errorf(Unavailable, "it is still being taken back: %w", cause)
 }
 
-// join returns what an Attach has to wait for: a running operation, or the end of
-// an earlier attachment.
+// join returns what an Attach has to wait for: the outcome of an operation (wait), or
+// the end of an earlier attachment (gone).
 func (n *Network) join(a Attachment, sum digest, owner *os.File) (wait *pending, gone <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -257,7 +257,7 @@ func (n *Network) begin(a Attachment, sum digest, owner *os.File) (*pending, err
 	return e.attach, nil
 }
 
-// add and drop keep the maps. The caller holds n.mu.
+// add adds an entry to the maps, and drop removes it. The caller holds n.mu.
 func (n *Network) add(e *entry) {
 	n.entries[e.id] = e
 	n.paths[e.path] = e.id
@@ -277,10 +277,11 @@ func (n *Network) stopTimer(e *entry) {
 	}
 }
 
-// Detach tears a pod's network down and returns nil when everything is removed, or
-// if the ID is not known. It waits like Attach, also for a running Attach. After an
-// error, which has a [Code], it is retried in the background, after 1 s and twice
-// as long each time up to 5 min, and at once with each Detach.
+// Detach tears a pod's network down and returns nil when everything is removed, or if
+// the ID is not known. It waits like Attach, also for a running Attach. An error has a
+// [Code]; after an error the teardown is retried in the background, after 1 s and then
+// after twice as long each time, up to 5 min. Each further call of Detach retries it at
+// once.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return fmt.Errorf("detach: %w", &Error{InvalidArgument, err})
@@ -327,7 +328,8 @@ func (n *Network) leave(id string) (*pending, error) {
 	return wait, nil
 }
 
-// asked records that the attachment has to be torn down, and returns its outcome.
+// asked records that the attachment has to be torn down, and returns the outcome of the
+// teardown.
 func (e *entry) asked() *pending {
 	if e.detach == nil {
 		e.detach = newPending()
@@ -335,7 +337,8 @@ func (e *entry) asked() *pending {
 	return e.detach
 }
 
-// takeBack starts TearDown. n.mu is held, and no operation is running for the entry.
+// takeBack starts TearDown. The caller holds n.mu, and no operation is running for the
+// entry.
 func (n *Network) takeBack(e *entry) {
 	n.stopTimer(e)
 	if n.stopped {
@@ -348,9 +351,9 @@ func (n *Network) takeBack(e *entry) {
 	n.work.Go(func() { n.detachNow(e) })
 }
 
-// Forget drops an attachment whose TearDown never succeeds: its namespace and
-// record are removed, and the plugin's resources are kept. It returns an error if
-// TearDown was not tried. An unknown ID is a success.
+// Forget drops an attachment whose TearDown never succeeds: its namespace and record
+// are removed, but the plugin's resources are not freed. It returns an error if
+// TearDown was not tried before. An unknown ID is no error.
 func (n *Network) Forget(id string) error {
 	n.mu.Lock()
 	delete(n.damaged, id)

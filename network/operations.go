@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// atPoint is called between the steps; tests die there.
+// atPoint is called between the steps of an operation; tests end the process there.
 var atPoint = func(string) {}
 
 // lateCall is a plugin's call that has not returned.
@@ -24,7 +24,7 @@ type lateCall struct {
 	then func()
 }
 
-// attachNow does the work of Attach.
+// attachNow does the work of Attach, in a goroutine of its own.
 func (n *Network) attachNow(e *entry, a Attachment, owner *os.File) {
 	if owner != nil {
 		defer func() { _ = owner.Close() }()
@@ -83,7 +83,8 @@ func (n *Network) leaveBehind(e *entry, late *lateCall) {
 	}()
 }
 
-// setUp is the part of attachNow that does not hold the lock.
+// setUp is the part of attachNow that runs without n.mu. late is a plugin's call that
+// hangs; nil if there is none.
 func (n *Network) setUp(e *entry, a Attachment, owner *os.File) (r Result, late *lateCall, err error) {
 	release, err := n.acquire(n.slots)
 	if err != nil {
@@ -172,7 +173,8 @@ func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 	return nil, nil
 }
 
-// makeSpace creates the namespace. The kernel may take long.
+// makeSpace creates the namespace. The kernel may take long, so this may hang like a
+// plugin's call.
 func (n *Network) makeSpace(e *entry, owner *os.File) (*lateCall, error) {
 	made, late := call(n, "network", "make namespace", n.cfg.DiskTimeout, func(ctx context.Context) (uint64, error) {
 		return n.cfg.Namespaces.Make(ctx, e.path, owner)
@@ -215,8 +217,8 @@ func (n *Network) setUpNow(e *entry, a Attachment) (Result, *lateCall, error) {
 	return r, nil, nil
 }
 
-// detachNow tears an attachment down, for Detach, after failures, and in the
-// recovery.
+// detachNow tears an attachment down. It is called for Detach, after a failed Attach,
+// and in the recovery.
 func (n *Network) detachNow(e *entry) {
 	begin := time.Now()
 	late, err := n.tearDown(e)
@@ -258,7 +260,8 @@ func (n *Network) retryLater(e *entry) {
 	})
 }
 
-// tearDown is the part of detachNow that does not hold the lock.
+// tearDown is the part of detachNow that runs without n.mu. late is a plugin's call
+// that hangs; nil if there is none.
 func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 	p := e.plugin
 	select {

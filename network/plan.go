@@ -35,8 +35,8 @@ type action struct {
 	path  string // of the namespace
 }
 
-// plan returns the actions for the state that a network finds at its start: those of the records in
-// order, then those of namespaces.
+// plan returns the actions for the state that a network finds at its start: first one action for
+// each record, in order, and then those for namespaces without a record.
 func plan(f found) []action {
 	var out []action
 	named := map[string]bool{}

@@ -75,26 +75,25 @@ type Result struct {
 // deadline, soon after which methods return. An [Error] anywhere in the tree of an
 // error gives its kind.
 //
-// Everything that TearDown needs must be in saved: the plugin may have another
-// configuration, or run in another process, by then.
+// Everything that TearDown needs must be in saved: when TearDown is called, the plugin
+// may have another configuration, or run in another process.
 type Plugin interface {
 	// Name returns the plugin's name in records and logs, such as "bridge". An
-	// attachment is torn down by the plugin with the name of the one that set it
-	// up.
+	// attachment is torn down by the plugin whose name is in its record.
 	Name() string
 	// Durable reports whether anything that SetUp creates survives a reboot, so
 	// that the record has to be synced to the disk before SetUp.
 	Durable() bool
-	// Plan checks a, and returns the plan for SetUp and TearDown, at most 256 KiB.
-	// It changes only the plugin's memory. A plan that is never set up is torn down
-	// all the same.
+	// Plan checks a, and returns the plan for SetUp and TearDown, at most 256 KiB. It
+	// changes only the plugin's memory. TearDown is called for each plan, even if SetUp
+	// was not.
 	Plan(ctx context.Context, a Attachment) (saved []byte, err error)
-	// SetUp sets up the planned network in the namespace at the path netns. After
-	// an error TearDown is called. guard is a locked file that each process started
-	// by SetUp has to inherit: while any of them has it open it stays locked, which
-	// shows a later agent that the process outlived this one. Each process that
-	// leads a group of its own is named in it with [WriteGuard]. It is nil for a
-	// plugin that is not Durable.
+	// SetUp sets up the planned network in the namespace at the path netns. After an
+	// error TearDown is called. guard is a locked file that each process started by
+	// SetUp has to inherit. The file stays locked while any process has it open, so a
+	// later agent notices a process that outlived this agent. If a process leads a
+	// process group of its own, SetUp names it in the guard with [WriteGuard]. guard is
+	// nil for a plugin that is not Durable.
 	SetUp(ctx context.Context, a Attachment, netns string, saved []byte, guard *os.File) (Result, error)
 	// TearDown removes all parts of the plan that exist. It is idempotent. netns is
 	// "" if the namespace no longer exists. After an error it is called again
@@ -103,15 +102,15 @@ type Plugin interface {
 	// Status returns nil if a pod could be attached now, and otherwise an error
 	// that a person can act on. It is called often and must not block.
 	Status() error
-	// Recovered is called once, after the records were read and before any other
-	// call but Status, Name and Durable; after an error it is repeated. kept are
-	// the attachments of this plugin that exist or have to be torn down.
-	// Attachments that the plugin knows and that are not in kept had records that
-	// were damaged or dropped, and may be torn down.
+	// Recovered is called once, after the records were read, and before all other
+	// methods except Status, Name and Durable. After an error it is called again. kept
+	// are the attachments of this plugin that exist or have to be torn down. If the
+	// plugin knows an attachment that is not in kept, its record was damaged or
+	// dropped, and the plugin may tear it down.
 	Recovered(ctx context.Context, kept []Kept) error
-	// Run watches for changes until ctx ends, or returns nil if there is nothing to
-	// watch; after an error it is called again. It calls changed when the result of
-	// Status may have changed.
+	// Run watches for changes until ctx ends. It returns nil at once if there is
+	// nothing to watch. After an error it is called again. It calls changed when the
+	// result of Status may have changed.
 	Run(ctx context.Context, changed func()) error
 }
 
@@ -129,9 +128,9 @@ type Checker interface {
 	Check(ctx context.Context, k Kept, guard *os.File) error
 }
 
-// Collector is a [Plugin] that can free resources without an attachment. It is
-// called only with [Config.Exclusive], once after Recovered, and no other call of
-// the plugin is made until it has returned.
+// Collector is a [Plugin] that can free resources that belong to no attachment. Collect
+// is called only with [Config.Exclusive], once after Recovered. No other method of the
+// plugin is called until it has returned.
 type Collector interface {
 	Collect(ctx context.Context, keep []Kept) error
 }

@@ -20,13 +20,13 @@ type record struct {
 	Netns      string     `json:"netns"`
 	Boot       string     `json:"boot"`
 	Created    time.Time  `json:"created"`
-	// Token distinguishes attempts with the same ID: a progress with another token
-	// is ignored.
+	// Token distinguishes several attachments with the same ID, one after the other: a
+	// progress file with another token is ignored.
 	Token string `json:"token"`
 }
 
-// progress is the state of an attachment. It is valid for one boot: after another
-// boot everything is torn down.
+// progress is the state of an attachment. It is valid for one boot: after a reboot all
+// attachments are torn down.
 type progress struct {
 	Token     string  `json:"token"`
 	Detaching bool    `json:"detaching,omitempty"`

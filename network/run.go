@@ -33,9 +33,9 @@ const noSpace = math.MaxUint64
 // and returns an error otherwise.
 //
 // Attached IDs stay attached, unless the machine was booted since. Attachments that
-// were being planned or detached are torn down, after plugins' processes that
-// outlived their agent have ended or were killed. A damaged record is set aside;
-// only its attachment is lost.
+// were being planned or detached are torn down. Before that, Run waits for plugins'
+// processes that outlived their agent, and kills them if necessary. A damaged record is
+// set aside; only its attachment is lost.
 func (n *Network) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("network: Run was called already; want one call")
@@ -100,8 +100,8 @@ func (n *Network) notLoaded(message string, err error) {
 	n.ready.Store(&readiness{Errorf(Unavailable, "network: records are not read: %w", err)})
 }
 
-// load reads the records until that succeeds, and computes the actions. It returns false if ctx
-// ended before.
+// load reads the records, and tries again until that succeeds. It returns false if ctx ends
+// first.
 func (n *Network) load(ctx context.Context) bool {
 	wait := loadRetries
 	for {
@@ -151,8 +151,9 @@ func (n *Network) adopt(c contents) {
 	}
 }
 
-// findSpaces checks the namespaces of the records and those with this network's names. If a
-// namespace cannot be checked in time, the record is trusted, and the namespace is not changed.
+// findSpaces checks the paths of the records' namespaces, and all namespaces with names of this
+// network. If a path cannot be checked in time, the record is trusted, and the namespace is not
+// changed.
 func (n *Network) findSpaces(records []kept) map[string]Space {
 	out := map[string]Space{}
 	ctx, cancel := context.WithTimeout(n.run, n.cfg.DiskTimeout)
@@ -283,7 +284,8 @@ func (n *Network) recoverPlugin(p *plugged) bool {
 	return n.run.Err() == nil
 }
 
-// patiently makes a call and waits for it, even if it hangs, until Run ends.
+// patiently makes a call of a plugin and waits until it returns, even if it hangs, but
+// no longer than Run lasts.
 func (n *Network) patiently(p *plugged, verb string, f func(ctx context.Context) error) error {
 	o, late := call(n, p.who(), verb, n.cfg.CollectTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	if late {

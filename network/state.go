@@ -45,7 +45,8 @@ type Counts struct {
 	Kills   uint64      // killed process groups that outlived another agent
 }
 
-// Operations reported to an [Observer], with the kubelet's names where it had them.
+// Operations that are reported to an [Observer]. Where the kubelet had a metric of the
+// operation, they have its name.
 const (
 	OpSetUp    = "set_up_pod"
 	OpTearDown = "tear_down_pod"
@@ -56,7 +57,7 @@ const (
 
 // Observer is called for each operation that has ended, from any goroutine. It must not block.
 type Observer interface {
-	// Observe gets the duration of op in its plugin, without waits for other
-	// operations.
+	// Observe gets the time that the operation op took in its plugin, without waits for
+	// other operations.
 	Observe(op string, took time.Duration, code Code)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// statusTimeout limits Plugin.Status, which must not wait.
+// statusTimeout limits a call of Plugin.Status, which should return at once.
 const statusTimeout = 10 * time.Second
 
 // mayHaveChanged requests a call of the plugin's Status.

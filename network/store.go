@@ -32,8 +32,8 @@ func newStore(dir string, timeout time.Duration) *store {
 	return s
 }
 
-// do calls f, which shares nothing with the caller, after earlier calls for the
-// name.
+// do calls f after earlier calls for the same name have returned. It may return before
+// f does, so f must not share variables with the caller.
 func (s *store) do(ctx context.Context, name string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -65,7 +65,8 @@ func (s *store) progress(ctx context.Context, id string, p progress) error {
 	return s.do(ctx, name, func() error { return s.quick.Replace(name+progressSuffix, b) })
 }
 
-// remove removes all files of an ID, the record first: without the record, the progress is ignored.
+// remove removes all files of an ID. It removes the record first, since a progress without a record
+// is ignored.
 func (s *store) remove(ctx context.Context, id string) error {
 	name := fileName(id)
 	return s.do(ctx, name, func() error {
@@ -182,7 +183,7 @@ func (s *store) readOne(name string) (kept, error) {
 	return out, nil
 }
 
-// guard takes the guard of a name. It waits up to patience for processes that have it locked.
+// guard takes the guard of a name (takeGuard), and reports whether it killed processes.
 func (s *store) guard(ctx context.Context, name string, patience time.Duration) (*os.File, bool, error) {
 	type taken struct {
 		f      *os.File

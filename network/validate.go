@@ -31,7 +31,7 @@ const (
 // digest identifies the values of an attachment.
 type digest [sha256.Size]byte
 
-// clone copies all but UserNS.
+// clone returns a deep copy of a. UserNS is not duplicated.
 func clone(a Attachment) Attachment {
 	a.Ports = slices.Clone(a.Ports)
 	a.Annotations, a.Labels = maps.Clone(a.Annotations), maps.Clone(a.Labels)
@@ -39,8 +39,8 @@ func clone(a Attachment) Attachment {
 	return a
 }
 
-// normal checks an attachment and returns a copy that shares nothing with it,
-// without the ports that are dropped, and its digest.
+// normal checks an attachment. It returns a deep copy without the ports that are
+// dropped, and the digest of the copy.
 func normal(a Attachment) (Attachment, digest, error) {
 	a.UserNS = nil
 	a = clone(a)
@@ -137,8 +137,8 @@ func checkSaved(saved []byte) error {
 	return nil
 }
 
-// checkResult checks the result of a plugin's SetUp, and returns a copy for the
-// namespace at a path.
+// checkResult checks the result of a plugin's SetUp, and returns a copy with path as
+// Netns.
 func checkResult(plugin string, r Result, path string) (Result, error) {
 	switch {
 	case len(r.IPs) == 0 && plugin != none{}.Name():

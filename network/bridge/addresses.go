@@ -9,9 +9,9 @@ import (
 var errFull = errors.New("no free address")
 
 // addresses allocates the addresses of a subnet, the one that has been free for the
-// longest time first. The first one is the address after the last that an earlier
-// process allocated; the addresses from there on count as free forever. Plugin.mu
-// guards it.
+// longest time first. The search begins after the last address that an earlier process
+// allocated. Addresses that were never allocated in this process come before all that
+// were freed. Plugin.mu guards it.
 type addresses struct {
 	subnet netip.Prefix
 	// used also has addresses outside of the subnet, of pods that an agent with another
@@ -20,8 +20,8 @@ type addresses struct {
 	freed  []netip.Addr        // in the order of their ends
 	queued map[netip.Addr]bool // addresses in freed
 	next   uint32              // offset in the subnet that is tried next
-	// left is the number of offsets that were not tried yet. It only counts down;
-	// at 0, freed has every free address.
+	// left is the number of offsets that were not tried yet. It never increases; when
+	// it is 0, freed has every free address.
 	left uint32 // how many offsets were not looked at yet
 }
 
@@ -60,9 +60,9 @@ func (a *addresses) take(addr netip.Addr) bool {
 	return true
 }
 
-// give allocates the address that has been free for the longest time. An address that was just
-// freed is used last: peers may still have connections to it, and name servers may still answer
-// with it. It returns errFull if no address is free.
+// give allocates the address that has been free for the longest time. A freed address is used
+// again as late as possible: peers may still have connections to it, and name servers may still
+// answer with it. It returns errFull if no address is free.
 func (a *addresses) give() (netip.Addr, error) {
 	base := toUint(a.subnet.Addr())
 	for a.left > 0 {
@@ -99,11 +99,12 @@ func (a *addresses) free(addr netip.Addr) {
 	}
 }
 
-// givable reports whether a pod can get the address. It also checks the addresses of saved plans.
+// givable reports whether the address may be given to a pod: it is in the subnet and not
+// reserved. It is also called for the addresses of saved plans.
 func (a *addresses) givable(addr netip.Addr) bool {
 	return a.subnet.Contains(addr) && addr != a.subnet.Addr() && addr != gateway(a.subnet) && addr != broadcast(a.subnet)
 }
 
-// inUse returns the number of allocated addresses, those of pods in other subnets
-// included.
+// inUse returns the number of allocated addresses, including those of pods in other
+// subnets.
 func (a *addresses) inUse() int { return len(a.used) }

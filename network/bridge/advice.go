@@ -19,9 +19,9 @@ type notes struct {
 	dropping   []string // chains of other programs
 }
 
-// Advice returns sentences about settings that disturb the pods' traffic, and how
-// to change them, for verbose status. Nil means none. It is kept up to date while
-// Run runs.
+// Advice returns sentences for a verbose status: each names a setting that disturbs the
+// pods' traffic, and how to change it. Nil means that there is none. The sentences are
+// kept up to date while Run runs.
 func (p *Plugin) Advice() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,8 +35,8 @@ func (p *Plugin) Advice() []string {
 	return slices.Concat(all, p.notes.conflicts, p.notes.dropping)
 }
 
-// forwardingNote returns the sentence about dropped forwarding between other
-// interfaces, by address family, or "".
+// forwardingNote returns the sentence that says for which address families forwarding
+// between other interfaces is dropped; "" if for none.
 func forwardingNote(drop4, drop6 bool) string {
 	const tail = " was turned on for pods, and forwarding between other interfaces stays dropped; to allow it, set it in sysctl.d and restart the machine"
 	switch {
@@ -82,9 +82,9 @@ func (p *Plugin) lookForConflicts() error {
 	return nil
 }
 
-// forwardingOff returns the forwarding settings that were turned off since they
-// were needed. An agent does not set them again: it would fight forever with the
-// program that turned them off, such as a hardening script.
+// forwardingOff returns the forwarding settings that were turned off since they were
+// needed. The plugin does not turn them on again: the program that turned them off,
+// such as a hardening script, might turn them off each time.
 func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
 	// Before the first pod, the settings are not needed.
 	if !p.isReady() {
@@ -120,8 +120,8 @@ func (p *Plugin) lookForDropping() error {
 	return nil
 }
 
-// note replaces a list of sentences, and logs each new one. list is one of p.notes.
-// A sentence is logged once, as long as it stays true.
+// note replaces a list of sentences by found, and logs those that are new. list points
+// to one of p.notes.
 func (p *Plugin) note(list *[]string, found []string, message string) {
 	p.mu.Lock()
 	old := *list

@@ -32,8 +32,9 @@ func (p *Plugin) isOwn(port uint32) bool {
 	return slices.Contains(p.own, port)
 }
 
-// enter waits for the gate. leave must be called. Holders of the gate may wait for the
-// kernel; a channel in place of a mutex lets the wait end with ctx.
+// enter waits for the gate. The caller must call leave afterwards. The gate is a
+// channel and not a mutex, so that the wait can end with ctx: the holder of the gate
+// may wait long for the kernel.
 func (p *Plugin) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case p.gate <- struct{}{}:
@@ -48,9 +49,9 @@ func late(ctx context.Context, doing string) error {
 	return network.Errorf(network.DeadlineExceeded, "bridge network: %s: %w", doing, context.Cause(ctx))
 }
 
-// one waits for the end of the running call for the same ID, which may be an
-// abandoned one. done must be called at the end. Without the wait, a TearDown
-// during an abandoned SetUp would miss the parts that SetUp still creates.
+// one waits until no other call for the same ID is running, including abandoned calls.
+// The caller must call done at the end. Without the wait, a TearDown during an
+// abandoned SetUp would miss the parts that SetUp still creates.
 func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	for {
 		p.mu.Lock()

@@ -21,16 +21,17 @@ type Config struct {
 	StateDir string
 	// Name is the name of the bridge: at most 15 characters of [a-zA-Z0-9_-]; nw0.
 	Name string
-	// Subnet is the pods' IPv4 subnet, of 8 to 29 bits. With the zero value, the
-	// plugin chooses the first /24 of 10.214.0.0/16, and then of 192.168.192.0/18,
-	// that overlaps no route, address or name server of the node, and keeps it. As
-	// long as pods have addresses of another subnet, that one stays in use.
+	// Subnet is the pods' IPv4 subnet, of 8 to 29 bits. With the zero value, the plugin
+	// chooses a /24 of 10.214.0.0/16 or, if none is free, of 192.168.192.0/18: the
+	// first one that overlaps no route, address or name server of the node. It keeps
+	// this choice. As long as pods have addresses of an earlier subnet, that subnet
+	// stays in use.
 	Subnet netip.Prefix
 	// Subnet6 is an additional IPv6 subnet for pods, such as fd00:214::/64, with at
 	// least as many addresses as Subnet. The zero value means none.
 	Subnet6 netip.Prefix
 	// SubnetsOf is the setting from which the program computed Subnet and Subnet6, such as podCIDR.
-	// Errors name it instead of these fields.
+	// Errors then name this setting instead of the two fields.
 	SubnetsOf string
 	// MTU is the MTU of a new bridge and of pods, in bytes, from 576 (1280 with
 	// Subnet6) to 65535; the default is that of the default route's interface, or
@@ -78,7 +79,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// subnetName and subnet6Name return the names of the subnets' settings for errors.
+// subnetName and subnet6Name return the names that errors use for the settings of the
+// subnets.
 func (c Config) subnetName() string  { return cmp.Or(c.SubnetsOf, "Config.Subnet") }
 func (c Config) subnet6Name() string { return cmp.Or(c.SubnetsOf, "Config.Subnet6") }
 

@@ -22,13 +22,14 @@ const (
 	ctNew = unix.NFNL_SUBSYS_CTNETLINK << 8
 )
 
-// flow is a connection as the kernel lists it. Its slices belong to the message until
-// flows has copied them.
+// flow is a connection as the kernel lists it. Its slices point into the message; the
+// method flows copies them.
 type flow struct {
 	proto uint8
 	dst   netip.Addr
 	port  uint16 // of dst
-	// answerer differs from dst if the destination was translated; it is then the pod's address.
+	// answerer is the source of the replies. If the destination was translated, it is the pod's
+	// address, and differs from dst.
 	answerer netip.Addr // source of the replies
 	original []byte     // attributes that identify the entry
 	// zone is nil in the default zone. In another zone it is needed to identify the connection.
@@ -88,7 +89,7 @@ func parseTuple(b []byte) (proto uint8, src, dst netip.Addr, dstPort uint16) {
 	return proto, src, dst, dstPort
 }
 
-// each calls f with the attributes of b. A truncated attribute ends it without an
+// each calls f with the attributes of b. It stops at a truncated attribute, without an
 // error.
 func each(b []byte, f func(kind uint16, value []byte)) {
 	ad, err := mdlayher.NewAttributeDecoder(b)
@@ -100,9 +101,10 @@ func each(b []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-// udpFlows selects connections of UDP host ports with an outdated destination: a
-// peer that continues to send would use it forever. TCP does not need this: its
-// connections end, and a reset informs the peer.
+// udpFlows selects the connections of UDP host ports that lead to an outdated
+// destination: as long as a peer continues to send, the kernel keeps using this
+// destination. TCP does not need this: its connections end, and a reset informs the
+// peer.
 type udpFlows struct {
 	claims map[claim]bool // of one address family, all UDP
 	local  map[netip.Addr]bool
@@ -158,8 +160,8 @@ func (l *links) forgetUDP(all []forward, p plan, gone bool) error {
 	return errors.Join(errs...)
 }
 
-// forget deletes the connections that match. It returns an error if new connections
-// come faster than they are deleted.
+// forget deletes the connections for which match returns true. It returns an error if
+// new ones come faster than it deletes them.
 func (l *links) forget(family uint8, match func(flow) bool) error {
 	for range maxFlowRounds {
 		found, again, err := l.flows(family, match)
@@ -179,9 +181,9 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 	return errors.New("new connections appear faster than they are deleted")
 }
 
-// flows returns matching connections, at most maxFlows; again says that there may
-// be others. The kernel sends the list in pieces, and match is called while it
-// arrives.
+// flows returns at most maxFlows connections for which match returns true. again says
+// that there may be more. The kernel sends the list in pieces, and match is called
+// while it arrives.
 func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again bool, err error) {
 	r := l.request(ctNew|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})

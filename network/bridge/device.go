@@ -20,10 +20,10 @@ const (
 	maxMTU     = 65535 // of a veth and of a bridge
 )
 
-// oursBridge reports whether a link is a bridge that this package created: by its
-// alias or, if the agent was killed before it set that, by its address and its
-// otherwise unchanged state. A bridge that is up without the alias belongs to
-// another program: the alias is set before a bridge is brought up.
+// oursBridge reports whether this package created a link: it is a bridge with our
+// alias. If the agent was killed before it set the alias, the bridge has no alias, has
+// our form of MAC address, and is down. A bridge that is up without the alias belongs
+// to another program, since the alias is set before a bridge is brought up.
 func oursBridge(link netlink.Link) bool {
 	a := link.Attrs()
 	if link.Type() != "bridge" {
@@ -45,7 +45,7 @@ type bridgeSpec struct {
 
 // ensureBridge creates or repairs the bridge, and returns its index. A bridge in the wanted state
 // is not changed. It is called again after events, and when the set-up of a pod finds no bridge.
-// For the node's bridge, the caller holds the gate.
+// The caller holds the gate, except for the bridge of the probe.
 func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	link, err := l.find(s.name)
 	if err != nil {
@@ -136,8 +136,8 @@ func bridgeSysctls(s bridgeSpec) error {
 	return nil
 }
 
-// ensureAddresses gives the bridge the gateways' addresses, and removes others but
-// link-local ones. Old addresses are removed first: they may belong to a former
+// ensureAddresses gives the bridge the gateways' addresses, and removes all others
+// except link-local ones. Old addresses are removed first: they may belong to a former
 // subnet, whose route would remain.
 func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 	want := map[netip.Prefix]bool{}

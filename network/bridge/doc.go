@@ -16,7 +16,7 @@
 //     number of rules: maps hold the host ports, and sets what pods may send from. A
 //     removed table is restored at once; from Linux 6.9 on the plugin owns them, so
 //     that "nft flush ruleset" does not remove them;
-//   - permanent entries for each pod: of its address on the bridge, and of its MAC
+//   - permanent entries for each pod: for its address on the bridge, and for its MAC
 //     address at its port. The pod has one of the gateway;
 //   - net.ipv4.ip_forward = 1, if it is 0. If this plugin set it, forwarding
 //     between other interfaces is dropped. The same holds for
@@ -29,10 +29,10 @@
 // # Several plugins on a node
 //
 // Plugins with different names, tables, prefixes and state directories can share a
-// node: each has its own bridge, table and subnet. Their bridges are in one
-// interface group, whose packets none of them drops. Forwarding that one of them
-// turned on is turned off by the Reset of the last one. A host port that another
-// one serves is refused.
+// node: each has its own bridge, table and subnet. Their bridges are in one interface
+// group, whose packets none of them drops. If one of them turned forwarding on, the
+// Reset of the last one turns it off. A plugin refuses a host port that another plugin
+// serves.
 //
 // # Addresses
 //
@@ -43,14 +43,15 @@
 //
 // # What pods can send
 //
-// A pod sends from its own MAC and IP addresses alone, as the sender of ARP and of
-// neighbour discovery as well, whatever its processes make up. Frames of other
-// protocols than IPv4, IPv6 and ARP, tagged frames, router advertisements, redirects
-// and answers of DHCP are dropped. Without Subnet6, so is all of IPv6. Bridges learn
-// no addresses from pods, and send them nothing for unknown ones. On a kernel without
-// tables of family bridge (CONFIG_NF_TABLES_BRIDGE), a pod can send as a neighbour to
-// pods of its node; [Plugin.Advice] says so. [Config.Reach] says what of the node pods
-// reach; each other they always do.
+// A pod can send only from its own MAC and IP addresses, even if its processes forge
+// others. This also holds for the sender fields of ARP and of neighbour discovery.
+// Frames of other protocols than IPv4, IPv6 and ARP, tagged frames, router
+// advertisements, redirects and answers of DHCP are dropped. Without Subnet6, all of
+// IPv6 is dropped. The bridge learns no addresses from pods, and sends frames for
+// unknown addresses to none of them. On a kernel without tables of family bridge
+// (CONFIG_NF_TABLES_BRIDGE), a pod can forge the address of another pod in packets to
+// pods of its node; [Plugin.Advice] says so. [Config.Reach] says which ports of the
+// node pods can reach. Pods can always reach each other.
 //
 // # Host ports
 //
@@ -61,10 +62,10 @@
 // result has a warning.
 //
 // A host port is taken as a process takes one, with a bound socket. A port on which a
-// process of the node listens is refused, with the name of the process; the port of a
-// pod is in use for processes that come later. Pods that this process recovers lose
-// ports that a process took meanwhile. If the port is the source of a connection of the
-// node while the pod starts, no socket holds it.
+// process of the node listens is refused, with the name of the process. While a pod has
+// the port, a process that tries to listen on it gets an error. If a process took the
+// port while no agent ran, the recovered pod loses the port. If a connection of the
+// node uses the port as its source port while the pod starts, no socket holds it.
 //
 // # Limits
 //

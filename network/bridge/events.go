@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A change is a set of bits: the objects that events of the kernel may have
-// changed. Several events of one kind are handled once.
+// A change is a set of bits. Each bit stands for objects that may have changed, as
+// events of the kernel say. Several events of one kind are handled together.
 type change uint8
 
 const (
@@ -34,7 +34,7 @@ type watched struct {
 	bridge  string
 	index   uint32 // of the bridge, 0 if there is none
 	subnets []netip.Prefix
-	// own and veth take Plugin.mu on their own.
+	// The functions own and veth lock Plugin.mu themselves.
 	own  func(port uint32) bool
 	veth func(name string) bool // of a pod that is attached
 }
@@ -74,7 +74,8 @@ func (w watched) ofRules(m netlink.Message) change {
 	return 0
 }
 
-// ofRoutes reads an event of rtnetlink, each of which is complete.
+// ofRoutes classifies an event of rtnetlink. Each of these is a transaction of its own,
+// so complete is always set.
 func (w watched) ofRoutes(m netlink.Message) change { return w.ofNode(m) | complete }
 
 // ofNode classifies an event by its type.
@@ -175,9 +176,9 @@ func (w watched) ofRoute(m netlink.Message) change {
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofRtMsg:], unix.RTA_DST)
 }
 
-// overlaps reports whether an address with so many bits overlaps a subnet. An address that cannot
-// be parsed counts as overlapping. It is called for each route of a router, possibly a million, so
-// it does not call the kernel.
+// overlaps returns changedRoutes if the address in the attribute kind, as a prefix of that many
+// bits, overlaps a subnet of the pods. An address that cannot be parsed counts as overlapping. It
+// is called for each route of a router, possibly a million, so it does not call the kernel.
 func (w watched) overlaps(family, bits byte, attrs []byte, kind uint16) change {
 	// A default route overlaps everything, but the subnet's route is more specific.
 	if bits <= defaultRouteBits || family != unix.AF_INET && family != unix.AF_INET6 {

@@ -27,10 +27,11 @@ type forwarding struct {
 	ours       state
 }
 
-// planForwarding decides which settings to change, and returns the state to store
-// first: in which boot they were set, which means that forwarding between other
-// interfaces is dropped. Settings of an earlier boot are lost. have4 and have6 are
-// the current settings, boot is the ID of this boot.
+// planForwarding decides which settings to change. The result also has the state to
+// store before the change: in which boot this plugin set them. If it set them in this
+// boot, forwarding between other interfaces is dropped. Settings from an earlier boot
+// do not exist any more. have4 and have6 are the current settings, boot is the ID of
+// this boot.
 func planForwarding(have4, have6 string, with6 bool, boot string, s state) forwarding {
 	f := forwarding{ours: s}
 	// Settings end with a boot: a 1 that is found now was set by another program.
@@ -60,10 +61,10 @@ func forwardingNow(with6 bool) (v4, v6 string, err error) {
 	return v4, v6, err
 }
 
-// raThatWouldEnd lists the interfaces that take router advertisements and would
-// not any more, once the node forwards. With accept_ra 1 the kernel takes router
-// advertisements only while it does not forward (ip-sysctl.rst): a node with its
-// address from a router would lose it. 2 takes them always.
+// raThatWouldEnd lists the interfaces that accept router advertisements now, but would
+// not once the node forwards. With accept_ra 1 the kernel accepts them only while it
+// does not forward (ip-sysctl.rst), so a node that has its address from a router would
+// lose the address. With accept_ra 2 the kernel always accepts them.
 func raThatWouldEnd() ([]string, error) {
 	entries, err := safefile.Entries("/proc/sys/net/ipv6/conf", maxIfaces)
 	// A node with more interfaces than the limit keeps the settings of the others.
@@ -81,9 +82,9 @@ func raThatWouldEnd() ([]string, error) {
 	return names, nil
 }
 
-// apply makes the planned settings. It is called within the node's network namespace, after the
-// rules that drop other forwarding exist and the state is on the disk. After an error some settings
-// may be made; the next preparation continues.
+// apply writes the planned settings. It is called within the node's network namespace, after the
+// rules that drop other forwarding exist and the state is on the disk. After an error, some of the
+// settings may have been written; the next preparation continues.
 func (f forwarding) apply() error {
 	if f.set4 {
 		if err := writeSysctl(sysctlForward4, "1"); err != nil {

@@ -63,7 +63,7 @@ func (l layout) guardSets() []mapping {
 	return all
 }
 
-// Priority of dstnat in family bridge; nothing but redirects is earlier.
+// Priority of dstnat in family bridge: only redirects come earlier.
 const prioBridgeFirst = -300
 
 // Numbers of Ethernet and of the messages of neighbours (RFC 826, RFC 4861).
@@ -156,7 +156,7 @@ func (l layout) guardChains() []chain {
 	}
 }
 
-// load loads a value about the packet as the beginning of a key.
+// load loads a value about the packet into the first register of a key.
 func load(key expr.MetaKey) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: reg32(regKey)}}
 }
@@ -177,8 +177,8 @@ func equal(base expr.PayloadBase, offset uint32, want []byte) []expr.Any {
 	}
 }
 
-// sender checks whether a set has the port, a MAC address and an IP address of size
-// bytes of a packet.
+// sender returns expressions that check whether a set has a packet's port, MAC address
+// and IP address, which has size bytes.
 func sender(set string, macBase expr.PayloadBase, mac uint32, ipBase expr.PayloadBase, ip, size uint32) []expr.Any {
 	return rule(load(expr.MetaKeyIIFNAME), []expr.Any{
 		&expr.Payload{DestRegister: reg32(regKey + unix.IFNAMSIZ/4), Base: macBase, Offset: mac, Len: 6},
@@ -187,8 +187,8 @@ func sender(set string, macBase expr.PayloadBase, mac uint32, ipBase expr.Payloa
 	})
 }
 
-// senders returns a pod's entries in the sets, in the order that change needs. Without
-// v6 there is no set for IPv6.
+// senders returns a pod's entries in the sets, in the order that the method
+// batch.change needs. If v6 is false, there is no set for IPv6.
 func senders(pod plan, v6 bool) []element {
 	port := string(append([]byte(pod.Veth), make([]byte, unix.IFNAMSIZ-len(pod.Veth))...))
 	mac := macOf(pod.IPv4.Addr())
@@ -200,8 +200,8 @@ func senders(pod plan, v6 bool) []element {
 	return all
 }
 
-// linkLocal returns the address that the kernel makes of a MAC address (RFC 4291,
-// appendix A). Neighbour discovery of pods uses it.
+// linkLocal returns the link-local address that the kernel derives from a MAC address
+// (RFC 4291, appendix A). Neighbour discovery of pods uses it.
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }

@@ -12,9 +12,9 @@ import (
 // maxPorts limits the host ports of an attachment.
 const maxPorts = 1024
 
-// claim is a port of the node. Two attachments cannot have one; a claim of all addresses
-// and one of a single address of the same port can exist side by side, and the more
-// specific one counts.
+// claim is a host port. Two attachments cannot have the same claim. For one port, a
+// claim of all addresses of the node and a claim of a single address can exist side by
+// side; packets to that address follow the more specific claim.
 type claim = hostports.Claim
 
 // forward is a claim and the port of the pod that it leads to.
@@ -128,7 +128,8 @@ func claimsOf(one *pod) []claim {
 	return all
 }
 
-// hold takes claims for the pod with a label, all or none. The gate is held.
+// hold binds sockets for the claims of the pod with that label, for all of them or for
+// none. The caller holds the gate.
 func (p *Plugin) hold(label string, all ...claim) error {
 	err := withinNetns(p.ns, func() error { return p.held.Take(label, all...) })
 	switch {

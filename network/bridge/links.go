@@ -20,9 +20,9 @@ const (
 	listTries = 5
 )
 
-// links makes and removes interfaces of the node's network namespace. Its
-// methods may be called at once: the sockets have locks. It has sockets of rtnetlink
-// and of netfilter, opened once in the node's namespace: no call has to enter that
+// links makes and removes interfaces of the node's network namespace. Its methods may
+// be called concurrently: the sockets have locks. The sockets of rtnetlink and
+// netfilter are opened once in the node's namespace, so that no call has to enter it
 // again.
 type links struct {
 	ns      *os.File
@@ -34,7 +34,8 @@ type links struct {
 	fault func(kind string) error
 }
 
-// may returns an error if a test wants the operation to fail; otherwise nil.
+// may returns the error with which a test makes the creation of a kind of link fail;
+// otherwise nil.
 func (l *links) may(kind string) error {
 	if l.fault == nil {
 		return nil
@@ -42,8 +43,8 @@ func (l *links) may(kind string) error {
 	return l.fault(kind)
 }
 
-// newLinks opens the sockets in the namespace ns, which the caller keeps. All of
-// them have timeouts, so that no call waits forever for the kernel.
+// newLinks opens the sockets in the namespace ns. The caller keeps the ownership of the
+// file ns. All of them have timeouts, so that no call waits forever for the kernel.
 func newLinks(ns *os.File) (*links, error) {
 	at := netns.NsHandle(ns.Fd())
 	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)
@@ -87,7 +88,7 @@ func (l *links) request(kind, flags int) *nl.NetlinkRequest {
 	return r
 }
 
-// find returns a link, or nil if it does not exist; that is no error.
+// find returns a link. If the link does not exist, it returns nil and no error.
 func (l *links) find(name string) (netlink.Link, error) {
 	link, err := l.h.LinkByName(name)
 	var missing netlink.LinkNotFoundError

@@ -13,8 +13,8 @@ import (
 // validID matches IDs: they are used in file names and messages.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// Plan allocates an address and the host ports. For an ID that has a plan it
-// returns the same one. It changes only memory, and does not block. drop undoes it.
+// Plan allocates an address and the host ports. For an ID that has a plan it returns
+// the same one. It changes only memory, and does not block. The method drop undoes it.
 func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	if !validID.MatchString(a.ID) {
 		return nil, network.Errorf(network.InvalidArgument, "id %.140q: want [a-zA-Z0-9][a-zA-Z0-9_.-]* of at most 128 bytes", a.ID)
@@ -139,7 +139,8 @@ func unserved(a network.Attachment) []string {
 	return nil
 }
 
-// get returns the pod of an ID, or nil. Only its field serving may change.
+// get returns the pod of an ID, or nil. The caller must not read serving and guarded
+// without p.mu; the other fields do not change.
 func (p *Plugin) get(id string) *pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +180,7 @@ func (p *Plugin) contents() contents {
 	return c
 }
 
-// layout returns the current layout of the rules. The gate is held.
+// layout returns the current layout of the rules. The caller holds the gate.
 func (p *Plugin) layout() layout {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ const (
 	tablePersist = 0x4 // NFT_TABLE_F_PERSIST, Linux 6.9
 )
 
-// nfAccept is the policy of our chains (netfilter.h).
+// nfAccept is the policy accept, which all our chains have (netfilter.h).
 const nfAccept = 1
 
 // maxElements limits the entries of a message: the kernel allocates an object for each, and an
@@ -82,7 +82,8 @@ type batch struct {
 	err  error // the first one of encoding
 }
 
-// put appends a message; the first error of encoding is kept for commit.
+// put appends a message. The first error of encoding is stored in err, and commit
+// returns it.
 func (b *batch) put(family byte, kind uint16, flags netlink.HeaderFlags, encode func(*netlink.AttributeEncoder)) {
 	ae := netlink.NewAttributeEncoder()
 	// nf_tables uses network byte order, unlike rtnetlink.
@@ -176,8 +177,8 @@ func (b *batch) addRule(table string, c chain, exprs []expr.Any) {
 	})
 }
 
-// change adds or deletes entries. kind is NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM; all
-// is in the order of elements.
+// change adds or deletes entries. kind is NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM; The
+// entries all must be in the order of contents.elements.
 func (b *batch) change(table string, kind uint16, all []element) {
 	var flags netlink.HeaderFlags
 	if kind == unix.NFT_MSG_NEWSETELEM {
@@ -209,9 +210,9 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 }
 
-// wholeTable creates the tables anew, in place of existing ones. Packets see the
-// old or the new rules, never none. there has the families of the tables to be
-// deleted: deleting a missing one would fail.
+// wholeTable returns a transaction that replaces the tables. Packets see the old or the
+// new rules, never none. The parameter there has the families in which the table
+// exists, since deleting a missing table would fail.
 func wholeTable(name string, flags uint32, there []byte, l layout, c contents) *batch {
 	b := &batch{}
 	for _, family := range there {
@@ -244,8 +245,8 @@ func (b *batch) addRules(table string, l layout) {
 	}
 }
 
-// mark returns the name of a chain without rules, by which another process
-// recognizes the rules of the table. The table's name is not part of it.
+// mark returns the name of a chain without rules. It has a hash of the rules, by which
+// another process recognizes them. The table's name is not part of the hash.
 func (l layout) mark() string {
 	b := &batch{}
 	b.addRules("", l)

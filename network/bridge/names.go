@@ -13,14 +13,14 @@ const (
 	vethHex = 11 // digits of a veth's name after the prefix
 )
 
-// validIfname reports whether a name is one for interfaces. It is stricter than
+// validIfname reports whether a name is allowed for an interface. It is stricter than
 // the kernel, so that names are safe in rules, paths and messages. "all" and "default"
 // are not interfaces below /proc/sys/net/ipv4/conf.
 func validIfname(name string) bool {
 	return validName(name, maxIfname) && name != "all" && name != "default"
 }
 
-// validTable reports whether a name is one for the table.
+// validTable reports whether a name is allowed for the table.
 func validTable(name string) bool { return validName(name, maxTable) }
 
 // validName reports whether a name has 1 to most of [a-zA-Z0-9_-], and does not begin

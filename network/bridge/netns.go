@@ -27,9 +27,9 @@ const (
 // of the process's first thread.
 func ownNetns() (*os.File, error) { return openNetns("/proc/thread-self/ns/net", false) }
 
-// openNetns opens a network namespace; any other file is an error. nofollow refuses
-// a symbolic link at the end of path: paths of pods come from requests. The caller
-// closes the file.
+// openNetns opens a network namespace; any other file is an error. With nofollow, a
+// symbolic link as the last element of path is an error; it is used for the paths of
+// pods, which come from requests. The caller closes the file.
 func openNetns(path string, nofollow bool) (*os.File, error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if nofollow {
@@ -118,11 +118,11 @@ func onThread(enter, f func() error) error {
 // process of the namespace could hold it longer.
 const alonePatience = 5 * time.Second
 
-// alone calls f while no other agent in the same network namespace is in alone: two
-// agents could choose the same subnet, or one turn off a setting that the other
-// needs. The lock is flock(2) of the namespace, which ends with the process. If it
-// is held for longer than alonePatience, or the kernel does not support it, f is
-// called without it.
+// alone calls f while it holds a lock of the network namespace. Otherwise two agents
+// could choose the same subnet, or one agent could turn off a setting that the other
+// needs. The lock is flock(2) on the namespace's file, and ends with the process. If it
+// is held for longer than alonePatience, or the kernel does not support it, f is called
+// without it.
 func alone(ctx context.Context, ns *os.File, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, alonePatience)
 	defer cancel()

@@ -56,8 +56,9 @@ func refused(errs []error) error {
 	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("bridge network: %w", errors.Join(errs...))}
 }
 
-// look reads the state of the node and returns all obstacles. It reads the kernel's
-// state and the files of StateDir, and chooses the subnet. p is not shared yet.
+// look reads the state of the node and returns an error for each obstacle. It reads the
+// kernel's state and the files of StateDir, and chooses the subnet. p is not shared
+// yet.
 func (p *Plugin) look() []error {
 	feat, err := probe(p.cfg)
 	errs := compact([]error{err})
@@ -127,7 +128,7 @@ func (p *Plugin) look() []error {
 	return compact(errs)
 }
 
-// compact removes the nils of a list of errors.
+// compact removes the nil elements from a list of errors.
 func compact(errs []error) []error {
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }

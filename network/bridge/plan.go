@@ -14,9 +14,9 @@ const (
 	maxPlan     = 4 << 10 // bytes; one has about 200
 )
 
-// plan is the stored plan of an attachment: everything that TearDown needs besides the attachment,
-// whatever the current configuration. It is written to the record before anything is created, so
-// that after a crash at any point the record names everything that exists.
+// plan is the stored plan of an attachment. TearDown needs nothing else besides the attachment,
+// even if the configuration has changed. It is written to the record before anything is created,
+// so that after a crash at any point the record names everything that exists.
 type plan struct {
 	Version int `json:"v"`
 	// Number increases with each plan of a node, so that the latest one is known.

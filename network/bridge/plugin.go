@@ -59,7 +59,8 @@ type Plugin struct {
 	subnet6   netip.Prefix
 	addrs     *addresses
 	number    uint64
-	// pods has every attachment by ID, from Plan to the end of TearDown.
+	// pods has every attachment by ID. An attachment is in it from Plan to the end of
+	// TearDown.
 	pods   map[string]*pod
 	claims map[claim]string // to IDs
 	// busy has a channel for each ID with a running call. The channel is closed at the end of the
@@ -86,9 +87,9 @@ type pod struct {
 	guarded  bool // its addresses are in the table
 }
 
-// Close closes the sockets. The network of pods is not changed. It must not be
-// called while another method runs; an abandoned call keeps the sockets until its
-// end. It does not block.
+// Close closes the sockets. The network of pods is not changed. It must not be called
+// while another method runs. If an abandoned call still runs, the sockets are closed
+// when it ends. It does not block.
 func (p *Plugin) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -99,8 +100,8 @@ func (p *Plugin) Close() {
 	}
 }
 
-// begin counts a call that may outlast its caller. end has to be called. After Close it
-// returns Unavailable.
+// begin counts a call that may outlast its caller. The caller must call end afterwards.
+// After Close, begin returns Unavailable.
 func (p *Plugin) begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +152,8 @@ func (p *Plugin) Status() error {
 	return p.broken
 }
 
-// setBroken sets the result of Status, and reports whether it is another one. Errors
-// are compared by their texts.
+// setBroken sets the result of Status, and reports whether the result has changed.
+// Errors are compared by their texts.
 func (p *Plugin) setBroken(err error) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,9 +9,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// prepared creates the parts that all pods share, unless they exist; with again it
-// checks them. It returns the index and the MTU of the bridge. The node is changed
-// at the first pod and not before: an agent without pods leaves no trace.
+// prepared creates the parts that all pods share, unless it has created them before; if
+// again is true, it checks them. It returns the index and the MTU of the bridge. The
+// node is changed at the first pod and not before: an agent without pods leaves no
+// trace.
 func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err error) {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -33,8 +34,9 @@ func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err 
 	return p.index, p.mtu, err
 }
 
-// prepare creates the table, turns forwarding on, and creates the bridge. The gate is held. After a
-// failure p.ready stays false, so that the next call starts again; each step is idempotent.
+// prepare creates the table, turns forwarding on, and creates the bridge. The caller holds the
+// gate. After a failure p.ready stays false, so that the next call starts again; each step is
+// idempotent.
 func (p *Plugin) prepare(ctx context.Context) error {
 	return alone(ctx, p.ns, func() error {
 		if err := p.freshSubnet(); err != nil {
@@ -53,8 +55,9 @@ func (p *Plugin) prepare(ctx context.Context) error {
 }
 
 // freshSubnet chooses another subnet if another program has taken the one that New
-// chose, such as another agent that started at the same time. Pods with addresses
-// of the first one are refused, and attached again. The gate is held.
+// chose, such as another agent that started at the same time. Pods that were planned
+// with addresses of the first subnet are refused, and attached again. The caller holds
+// the gate.
 func (p *Plugin) freshSubnet() error {
 	if !p.fresh {
 		return nil
@@ -78,10 +81,10 @@ func (p *Plugin) freshSubnet() error {
 	return nil
 }
 
-// planForwarding creates the table, and then turns forwarding on. The gate is held.
-// The order makes a crash harmless: the state on the disk, the rules that drop
-// other forwarding, and only then the setting. In another order, a crash could
-// leave a node that forwards all packets.
+// planForwarding creates the table, and then turns forwarding on. The caller holds the
+// gate. The order makes a crash harmless: first it writes the state to the disk, then
+// it creates the rules that drop other forwarding, and only then it changes the
+// setting. In another order, a crash could leave a node that forwards all packets.
 func (p *Plugin) planForwarding(ctx context.Context) error {
 	l, kept := p.layout(), p.state
 	// Forwarding that another agent has turned on also counts as turned on by this one, until the
@@ -149,8 +152,8 @@ func sameState(a, b state) bool {
 	return a.Version == b.Version && a.Subnet == b.Subnet && a.Forward4 == b.Forward4 && a.Forward6 == b.Forward6 && slices.Equal(a.AcceptRA, b.AcceptRA)
 }
 
-// ensureBridge creates or repairs the bridge, with the pods' interfaces as its
-// ports. The gate is held. It also restores a bridge that was removed.
+// ensureBridge creates or repairs the bridge, with the pods' interfaces as its ports.
+// The caller holds the gate. It also restores a bridge that was removed.
 func (p *Plugin) ensureBridge() error {
 	l := p.layout()
 	// Read each time, since a default route may appear after the agent's start. An existing bridge
@@ -172,8 +175,8 @@ func (p *Plugin) ensureBridge() error {
 	return p.links.join(index, p.attached(), !known)
 }
 
-// attached returns the plans of attached pods. Those of running set-ups are not
-// among them: addVeth makes their interfaces ports itself.
+// attached returns the plans of attached pods. Pods whose SetUp is running are left
+// out: addVeth makes their interfaces ports itself.
 func (p *Plugin) attached() []plan {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,15 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeTimeout limits the time in which the kernel loads its modules and creates
-// the table.
+// probeTimeout limits how long the kernel may take to load its modules and create the
+// table.
 const probeTimeout = 30 * time.Second
 
 // features are the optional features of the kernel.
 type features struct {
-	// tableFlags are the flags of an owned table, or 0 for kernels before 6.9.
+	// tableFlags are the flags with which the socket owns the table; 0 for kernels
+	// before 6.9.
 	tableFlags uint32
-	// ipv6 is false if the kernel lacks IPv6. Settings of interfaces do not matter.
+	// ipv6 is false if the kernel lacks IPv6. It is true even if IPv6 is disabled for
+	// all interfaces.
 	ipv6      bool
 	conntrack bool // connections can be listed and deleted
 	guard     bool // nf_tables has the family bridge

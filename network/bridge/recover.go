@@ -13,9 +13,9 @@ import (
 )
 
 // Recovered adopts the network of an earlier process: it updates the table for the
-// existing pods, and removes interfaces and entries of others. A failure on the
-// node is not returned: Status reports it, and Run tries again. Only a second call
-// returns an error.
+// existing pods, and removes the interfaces and entries of all other pods. If a change
+// of the node fails, Recovered returns nil: Status reports the failure, and Run tries
+// again. Only a second call of Recovered returns an error.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	tables, err := p.adopt(kept)
 	if err != nil {
@@ -32,8 +32,8 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	return nil
 }
 
-// adopt stores the attachments of earlier processes in memory, and returns the names of other
-// tables that hold their ports. It changes only memory.
+// adopt stores the attachments of earlier processes in memory, and changes nothing else. It
+// returns the names of the other tables that have their host ports.
 func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,9 +95,9 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	return tables, nil
 }
 
-// keepSubnet keeps the subnet of the latest pods, whatever is configured now. The
-// bridge has the gateway of one subnet: with another one, existing pods would lose
-// theirs. The caller holds p.mu.
+// keepSubnet keeps the subnet of the latest pod, even if another one is configured now.
+// The bridge has the gateway of only one subnet: with another subnet, existing pods
+// would lose their gateway. The caller holds p.mu.
 func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	if latest.Version == 0 {
 		return
@@ -143,8 +143,9 @@ func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.P
 	return v4, v6
 }
 
-// recover is the part of Recovered that changes the node. some reports that there are attachments;
-// tables are the names of other tables of ours. The gate is held for all of it.
+// recover is the part of Recovered that changes the node. some is true if there are attachments.
+// tables are the names of tables that earlier configurations of this plugin used. The caller holds
+// the gate.
 func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -190,9 +191,9 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 	return errors.Join(errs...)
 }
 
-// holdAgain takes the host ports of pods of an earlier process. A port that a process of
-// the node has taken meanwhile, or that is reserved now, is not served any more. The gate
-// is held.
+// holdAgain takes the host ports of pods of an earlier process. If a process of the node
+// has taken a port meanwhile, or the port is reserved now, it is not served any more. The
+// caller holds the gate.
 func (p *Plugin) holdAgain() {
 	p.mu.Lock()
 	all := map[claim]*pod{}

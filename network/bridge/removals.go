@@ -16,9 +16,9 @@ import (
 // else with links of any namespace.
 const maxRemovals = 64
 
-// removals are the interfaces to be removed. The kernel waits some 20 ms for all of
-// its CPUs at each removal, but only once for all links removed together: requests
-// during a removal are combined into the next one.
+// removals are the interfaces to be removed. With each request, the kernel waits some
+// 20 ms for all of its CPUs, even if the request removes many links. So the removals
+// that are requested during a request are combined into the next one.
 type removals struct {
 	group uint32 // of interfaces, for this plugin alone
 
@@ -28,23 +28,24 @@ type removals struct {
 	busy    bool
 }
 
-// removal is one interface, and where its result goes: a channel with a place for it.
+// removal is one interface, with the channel that gets its result. The channel has a
+// buffer for it.
 type removal struct {
 	name string
 	done chan<- error
 }
 
-// newGroup returns a random interface group of 30 bits, which practically never is
-// in use by administrators, who use small numbers, or by another agent.
+// newGroup returns a random interface group of 30 bits. Administrators use small
+// numbers, and two agents practically never get the same one.
 func newGroup() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.NativeEndian.Uint32(b[:])&0x3fffffff | 1<<30
 }
 
-// removeVeth removes a veth by its end on the node; the other end is removed with
-// it. A missing one is a success, and an interface of another type is kept. It
-// blocks until the interface is gone.
+// removeVeth removes a veth by its end on the node; the other end is removed with it. A
+// missing veth is no error, and an interface of another type is not removed. It blocks
+// until the interface is gone.
 func (l *links) removeVeth(name string) error { return l.removeVeths(name) }
 
 // removeVeths removes veths and joins the errors. It may be called concurrently.
@@ -70,8 +71,8 @@ func (l *links) removeVeths(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// removeWaiting removes interfaces until none is waiting. New requests make up the
-// next round: removing 100 pods takes a few rounds.
+// removeWaiting removes interfaces until none is waiting. Requests that come during one
+// round are handled in the next; removing 100 pods takes a few rounds.
 func (l *links) removeWaiting() {
 	r := &l.removals
 	for {

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Check reports whether the pod's interface is a port of the bridge, and whether
-// the table has its entries. It changes nothing. ctx limits the wait for the gate;
+// Check returns an error unless the pod's interface is a port of the bridge and the
+// table has the pod's entries. It changes nothing. ctx limits the wait for the gate;
 // calls of the kernel have the deadlines of the sockets.
 func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 	_, err := p.do(ctx, "check", k.Attachment.ID, func(ctx context.Context) (network.Result, error) {
@@ -63,8 +63,8 @@ func (p *Plugin) Reset(ctx context.Context) error {
 	return err
 }
 
-// reset is Reset with the gate held. It continues after a failure, and returns all
-// errors.
+// reset is Reset for a caller that holds the gate. It continues after a failure, and
+// returns all errors.
 func (p *Plugin) reset(ctx context.Context) error {
 	p.ready = false
 	var errs []error

@@ -59,7 +59,8 @@ const (
 	ctEstablished = 1<<1 | 1<<2 // established, related
 )
 
-// layout is the input of the table's rules. Equal layouts give equal rules, which mark relies on.
+// layout has the values on which the table's rules depend. Equal layouts give equal rules; the
+// method mark relies on this.
 type layout struct {
 	bridge          string
 	subnet, subnet6 netip.Prefix
@@ -195,7 +196,7 @@ func (l layout) chains() []chain {
 	}, l.guardChains()...)
 }
 
-// rule joins expressions.
+// rule joins expressions to the expressions of one rule.
 func rule(parts ...[]expr.Any) []expr.Any {
 	var all []expr.Any
 	for _, p := range parts {
@@ -204,7 +205,8 @@ func rule(parts ...[]expr.Any) []expr.Any {
 	return all
 }
 
-// family compares the protocol of the packet: chains of family inet see both.
+// family compares the packet's protocol, since chains of family inet see both IPv4 and
+// IPv6.
 func family(proto byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regOne},
@@ -212,12 +214,12 @@ func family(proto byte) []expr.Any {
 	}
 }
 
-// deviceGroup is the interface group (ip-link(8)) of every bridge of this package,
-// whatever its name and agent.
+// deviceGroup is the interface group (ip-link(8)) of every bridge of this package, of
+// all agents.
 const deviceGroup = 0x6e77
 
-// dropOthers drops packets that are neither from nor to pods, of any agent: a drop
-// by one table is final, even if another table accepts.
+// dropOthers drops packets that are neither from nor to pods. It considers the pods of
+// all agents of the node: if one table drops a packet, no other table can accept it.
 func dropOthers(proto byte) []expr.Any {
 	notIn := func(key expr.MetaKey) []expr.Any {
 		return []expr.Any{
@@ -304,8 +306,8 @@ func translate(set string, proto, addrRegs uint32) []expr.Any {
 	}
 }
 
-// translated checks whether the connection's destination was changed. The status of
-// the connection says so for all packets in both directions.
+// translated checks whether the connection's destination was changed. The kernel stores
+// this in the status of the connection, for all packets in both directions.
 func translated(yes bool) []expr.Any { return connection(expr.CtKeySTATUS, ctDNAT, yes) }
 
 // invalid checks whether a packet belongs to no connection.
@@ -338,7 +340,8 @@ func localDestination() []expr.Any {
 // by.
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
 
-// verdict ends the rule; chain is for jumps.
+// verdict returns the expression that ends a rule. chain is the target of a jump;
+// otherwise "".
 func verdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// atPoint is called between the steps; tests die there.
+// atPoint is called between the steps of a set-up; tests end the process there.
 var atPoint = func(string) {}
 
-// SetUp creates the pod's interface, its addresses and routes, and its host ports.
-// A result with warnings is a success. After an error TearDown removes the created
-// parts.
+// SetUp creates the pod's interface, its addresses and routes, and its host ports. Host
+// ports that cannot be served are warnings in the result, not errors. After an error,
+// TearDown removes the created parts.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, _ *os.File) (network.Result, error) {
 	return p.do(ctx, "set up", a.ID, func(ctx context.Context) (network.Result, error) {
 		want, err := parsePlan(saved)
@@ -112,8 +112,8 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	return r, p.publish(ctx, one)
 }
 
-// guard adds a pod's addresses to the table, or removes them and the node's entries of
-// neighbours. It may be repeated.
+// guard adds a pod's addresses to the table if yes is true. Otherwise it removes them,
+// and the node's neighbour entries for them. It may be repeated.
 func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -151,8 +151,9 @@ func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
 	return nil
 }
 
-// publish adds the pod's host ports to the table. Connections of a port's former pod are deleted
-// after the entries exist, so that connections in between go to the new pod.
+// publish adds the pod's host ports to the table. Connections to the pod that had a port before
+// are deleted once the entries exist, so that connections that are opened in between go to the
+// new pod.
 func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if err := p.addPorts(ctx, one); err != nil {
 		return fmt.Errorf("add host ports: %w", err)
@@ -168,8 +169,8 @@ func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	return nil
 }
 
-// addPorts adds the entries and marks the pod as serving, or does neither. The gate is
-// held meanwhile, so that Run does not see one without the other.
+// addPorts adds the entries and marks the pod as serving, or does neither. It holds the
+// gate meanwhile, so that Run does not see one without the other.
 func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -193,8 +194,8 @@ func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	})
 }
 
-// takenElsewhere refuses a host port of the pod that another agent's table has: which of
-// the two pods gets the packets would depend on the order of the tables.
+// takenElsewhere returns an error if another agent's table has a host port of the pod.
+// Otherwise the order of the tables would decide which of the two pods gets the packets.
 func (p *Plugin) takenElsewhere(one *pod) error {
 	for _, f := range one.forwards {
 		if by := p.table.served(f.element(one.plan)); by != "" {
@@ -223,8 +224,8 @@ func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, s
 	return err
 }
 
-// tearDown is TearDown. The address is given back last, when nothing can reach it any
-// more.
+// tearDown does the work of TearDown. It frees the address last, when nothing can reach
+// the pod any more.
 func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byte) error {
 	one := p.get(a.ID)
 	// The attachment has to end even if its record is damaged, or its address would never be free

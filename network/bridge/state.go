@@ -66,8 +66,8 @@ func parseState(b []byte) (state, error) {
 	return s, nil
 }
 
-// safeElement reports whether an interface name can be an element of a path. It
-// accepts more than validIfname: interfaces of others may have any name that the
+// safeElement reports whether an interface name can be an element of a path. It accepts
+// more than validIfname: the interfaces of other programs may have any name that the
 // kernel allows.
 func safeElement(name string) bool {
 	if name == "" || len(name) > maxIfname || name == "." || name == ".." {
@@ -81,15 +81,15 @@ func safeElement(name string) bool {
 	return true
 }
 
-// stateDir returns the directory. Changes are synced, since a subnet that was chosen
-// outlasts a boot.
+// stateDir returns the directory. Changes are synced to the disk, since the chosen
+// subnet must survive a reboot.
 func stateDir(path string) durable.Dir {
 	return durable.Dir{Path: path, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxState}, Sync: true}
 }
 
-// readState returns the stored state, which is empty if there is none. A damaged
-// file is set aside and the state is empty: the bridge itself shows its subnet, and
-// the table what it drops.
+// readState returns the stored state, which is empty if there is none. A damaged file
+// is set aside, and the state is empty. The lost values are read from the kernel: the
+// subnet from the bridge, and what is dropped from the table.
 func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 	b, err := dir.Read(stateFile)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,9 +23,8 @@ const (
 )
 
 // table is the pair of nftables tables of this plugin: one of family inet, and one of family bridge
-// with the same name, which are always changed in one transaction. The gate guards it; its methods
-// must not be called concurrently. Its writing socket stays open, since it is the owner of the
-// tables.
+// with the same name. Both are changed in one transaction. The gate guards it; its methods must not
+// be called concurrently. The socket for writes stays open, since it is the owner of the tables.
 type table struct {
 	ns   int // descriptor of the network namespace
 	name string
@@ -33,16 +32,16 @@ type table struct {
 	flags uint32
 
 	conn *netlink.Conn
-	// wrote is called with the port of each socket before it changes anything:
-	// events with that port are this plugin's own changes.
+	// wrote is called with the netlink port of each socket before the socket changes
+	// anything: events with that port are this plugin's own changes.
 	wrote func(port uint32)
 	// fault replaces the error of a commit in tests.
 	fault func(error) error
 }
 
-// commit sends a transaction, and returns nil if the kernel has said that all of
-// it was done. After an error it may have been done nevertheless; the socket is closed,
-// and the next one becomes the owner.
+// commit sends a transaction, and returns nil if the kernel has confirmed all of it.
+// After an error, the kernel may have done it nevertheless. The socket is then closed,
+// and the next socket becomes the owner of the tables.
 func (t *table) commit(ctx context.Context, b *batch) error {
 	if b.err != nil {
 		return b.err
@@ -60,9 +59,8 @@ func (t *table) commit(ctx context.Context, b *batch) error {
 	return err
 }
 
-// exchange sends the messages as one transaction and waits for the answer, until the
-// earlier of ctx's deadline and nftDeadline. The end of ctx without a deadline does not
-// end it.
+// exchange sends the messages as one transaction and waits for the answer, until ctx's
+// deadline or nftDeadline, whichever is earlier. Cancelling ctx does not end the wait.
 func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 	conn, err := t.dial()
 	if err != nil {
@@ -184,10 +182,10 @@ func (t *table) exists(name string) (families []byte, err error) {
 	return families, nil
 }
 
-// holds reports whether the table in the kernel has these chains, as many rules,
-// and exactly these elements. Rules are only counted: others cannot change an owned
-// table, and a rule that the kernel shows in another form would be restored
-// forever.
+// holds reports whether the table in the kernel has these chains, as many rules, and
+// exactly these elements. Rules are only counted: other programs cannot change an owned
+// table, and if the kernel showed a rule in another form, the table would be replaced
+// again and again.
 func (t *table) holds(l layout, want contents) (bool, error) {
 	d, err := t.differs(l, want)
 	return d.chains && len(d.add)+len(d.del) == 0, err
@@ -263,10 +261,10 @@ func sameRule(family byte, have, want []expr.Any) bool {
 	})
 }
 
-// dropsOthers reports the address families of which this package's tables, except
-// the named one, drop forwarding between other interfaces: tables of other agents
-// of the node, and of an agent whose record was lost. Only an agent that has turned
-// forwarding on drops it.
+// dropsOthers reports for which address families a table of this package drops
+// forwarding between other interfaces. It leaves out the table except. Such a table
+// belongs to another agent of the node, or to an agent whose state was lost. Only an
+// agent that has turned forwarding on drops it.
 func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	r, err := t.reader()
 	if err != nil {
@@ -292,8 +290,8 @@ func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	return v4, v6, nil
 }
 
-// served returns the table of another agent with an element for the same port; ""
-// if there is none, or it cannot be read.
+// served returns the name of another agent's table that has an element for the same
+// port; "" if there is none, or if the tables cannot be read.
 func (t *table) served(want element) string {
 	r, err := t.reader()
 	if err != nil {
@@ -316,9 +314,9 @@ func (t *table) served(want element) string {
 	return ""
 }
 
-// take makes the table hold these elements. A table with the right rules, such as that of a running
-// agent, is kept: while a base chain is replaced, even in one transaction, a packet can miss both
-// the old and the new chain.
+// take makes the table have exactly these elements. If the table has the right rules already, they
+// are kept: while a base chain is replaced, even in one transaction, a packet can miss both the old
+// and the new chain.
 func (t *table) take(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error {
 		if d, err := t.differs(l, want); err == nil && d.chains && d.rules {
@@ -390,9 +388,10 @@ func (t *table) own(b *batch, l layout) {
 	}
 }
 
-// update adds and deletes elements in one transaction. wanted returns the content of
-// the maps afterwards: if the kernel's answer leaves the result open, the table is
-// read, and created anew if it differs. The caller holds the gate.
+// update adds and deletes elements in one transaction. wanted returns the content that
+// the maps should have afterwards. If it is not clear from the kernel's answer whether
+// the transaction was done, the table is read, and replaced if its content differs. The
+// caller holds the gate.
 func (t *table) update(ctx context.Context, l layout, wanted func() contents, add, del []element) error {
 	if len(add)+len(del) == 0 {
 		return nil
@@ -413,8 +412,8 @@ func (t *table) update(ctx context.Context, l layout, wanted func() contents, ad
 	return t.replace(ctx, l, want)
 }
 
-// remove deletes the tables of a name; missing ones are a success. It is also for tables
-// of former configurations.
+// remove deletes the tables of a name; missing tables are no error. It is also called
+// for tables of earlier configurations.
 func (t *table) remove(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		there, err := t.exists(name)

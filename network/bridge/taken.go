@@ -13,9 +13,10 @@ import (
 // maxTaken bounds the memory; near makes it unlikely that it is ever reached.
 const maxTaken = 1 << 16 // routes and addresses that are looked at
 
-// taken returns ranges that a subnet must not overlap: the addresses and the routes of all tables,
-// except those of the bridge, which would count as foreign after a restart. Only ranges that
-// overlap near are returned, since a router may have a million others.
+// taken returns the ranges that a subnet must not overlap: the addresses of the node and the
+// routes of all tables. Those of the bridge itself are left out, since they exist after a restart
+// of the agent. Only ranges that overlap near are returned, since a router may have a million
+// others.
 func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	var all []taken
 	byIndex := map[int]string{}

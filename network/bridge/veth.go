@@ -93,8 +93,8 @@ func indexOf(fd int, name string) (int, error) {
 // ntfSticky is NTF_STICKY of linux/neighbour.h.
 const ntfSticky = 1 << 6
 
-// settle makes the kernel notice now that a link is up. Otherwise the kernel notices later and
-// drops the first packets to the pod. A failure is ignored.
+// settle makes the kernel notice at once that a link is up. Otherwise it may notice later, and
+// drop the first packets to the pod. Errors are ignored.
 func (l *links) settle(name string) {
 	// Asking for the state of a link handles its pending events (ETHTOOL_GLINK).
 	const glink = 0xa
@@ -177,7 +177,8 @@ func setUpPod(pod *os.File, p plan) error {
 	})
 }
 
-// everywhere returns the destination of the default route, in the address family of like.
+// everywhere returns the destination of the default route (0.0.0.0/0 or ::/0), in the
+// address family of the parameter like.
 func everywhere(like netip.Addr) *net.IPNet {
 	n := like.BitLen()
 	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}
@@ -231,9 +232,9 @@ func (l *links) removeNeighbours(bridge int, p plan) error {
 }
 
 // join makes veths ports of the bridge again: a bridge that was removed and created again has no
-// ports. A missing interface of a pod is skipped, as in TearDown. With all, interfaces that are
-// ports already get their settings too, since an agent of another version may have made other
-// settings.
+// ports. A missing interface of a pod is skipped, as in TearDown. If all is true, interfaces
+// that are ports already get the settings of setPort too, since an agent of another version may
+// have made other settings.
 func (l *links) join(master int, pods []plan, all bool) error {
 	var errs []error
 	for _, p := range pods {

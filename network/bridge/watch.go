@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// More events may follow: handling is delayed.
+// Pauses before an event is handled, since more events may follow.
 const (
 	restorePause = 50 * time.Millisecond // between two times that the table is put back
 	bridgeQuiet  = 10 * time.Millisecond // for step-by-step changes of the bridge
-	// Reading routes and rules reads all of them: hence pauses of seconds.
+	// A read of routes or rules reads all of them, so these pauses are longer.
 	lookQuiet   = time.Second            // before routes and rules of other programs are read
 	lookPause   = 3 * time.Second        // between two such reads
 	failedPause = 100 * time.Millisecond // doubled with each failure
@@ -58,7 +58,8 @@ func (b *inbox) take() change {
 	return c
 }
 
-// schedule decides when changes are handled. It is pure: times are arguments.
+// schedule decides when changes are handled. It reads no clock: the present time is an
+// argument of its methods.
 type schedule struct {
 	due  map[change]time.Time
 	last map[change]time.Time // when it was done
@@ -118,9 +119,9 @@ func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	return 0, wait
 }
 
-// done records the result. After a failure the same change is scheduled again, with
-// a growing pause. Reads of other programs' routes and rules do not reset the pause
-// of restores.
+// done records the result of handling a change. After a failure the same change is
+// scheduled again, with a growing pause. A successful read of other programs' routes
+// and rules does not reset the pause between failed restores.
 func (s *schedule) done(c change, err error, now time.Time) {
 	s.last[c] = now
 	delete(s.due, c)
@@ -189,8 +190,8 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// lookInto handles a change. It calls changed if the result of Status differs afterwards. After an
-// error the change is handled again.
+// lookInto handles a change. It calls the function changed if the result of Status is another one
+// afterwards. After an error the change is scheduled again.
 func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	ctx, cancel := context.WithTimeout(ctx, runDeadline)
 	defer cancel()
@@ -234,9 +235,9 @@ func (p *Plugin) logFailure(ctx context.Context, message string, err error) {
 	}
 }
 
-// restore restores the table or the bridge. Before the first pod only a failed
-// Recovered has to be repeated. It waits for the gate, behind pods that are being
-// attached.
+// restore restores the table or the bridge. Before the first pod there is only one
+// thing to do: to repeat the work of a failed Recovered. It waits for the gate, which
+// pods that are being attached may hold.
 func (p *Plugin) restore(ctx context.Context, c change) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -345,9 +346,8 @@ func (p *Plugin) watched() watched {
 	return w
 }
 
-// isServing reports whether an interface belongs to an attached pod. The form of
-// the name is checked first, without the lock: most events are about other
-// interfaces.
+// isServing reports whether an interface belongs to a pod in Plugin.pods. The form of
+// the name is checked first, without the lock: most events are about other interfaces.
 func (p *Plugin) isServing(name string) bool {
 	if !isVethName(p.cfg.VethPrefix, name) {
 		return false

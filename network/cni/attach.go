@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// grace is the time after its deadline in which a call may still return its own error: the time to
-// kill processes, plus a second.
+// grace is how long a call may take after its deadline to return its own error: the time to kill
+// processes, plus a second.
 const grace = pipePatience + killPatience + time.Second
 
 // executor returns an executor for the plugins of a list.
@@ -47,8 +47,8 @@ func checkID(id string) error {
 }
 
 // do runs f with a deadline. It first waits until other calls for the same ID, and the processes
-// that they left, have ended. It returns when f does, but at the latest soon after the deadline.
-// The guard stays locked as long as f and its processes run.
+// that they left, have ended. It returns when f returns, but at the latest when grace has passed
+// after the deadline. The guard stays locked while f or its processes run.
 func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Context, guard *os.File, left *sync.WaitGroup) (T, error)) (T, error) {
 	var none T
 	if c.id != everything || c.verb != "GC" {
@@ -108,8 +108,8 @@ func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Contex
 // joinedError is the type of errors.Join.
 type joinedError interface{ Unwrap() []error }
 
-// coded gives an error the code of a wrapped error that has one. The text of a plugin's error has
-// everything that libcni's error has.
+// coded gives an error the code of a wrapped error that has one. It drops the text that libcni
+// adds to a plugin's error, which says nothing more.
 func coded(err error) error {
 	var e *network.Error
 	if _, several := err.(joinedError); !several && errors.As(err, &e) {

@@ -55,8 +55,9 @@ func entryName(network, id, ifName string) string {
 	return fmt.Sprintf("%s-%s-%s", network, id, ifName)
 }
 
-// mend makes sure that libcni's cache has an intact result: the existing one, or
-// the known one. Without either it removes the entry, and returns false.
+// mend makes sure that libcni's cache has an intact entry for an attachment. If the
+// existing entry is damaged, it writes the result that this plugin has in memory.
+// Without either result it removes the entry, and returns false.
 func (p *Plugin) mend(s *saved, rt *libcni.RuntimeConf) (bool, error) {
 	name := entryName(s.list.name, rt.ContainerID, rt.IfName)
 	e, err := p.readEntry(name)
@@ -102,7 +103,7 @@ func (p *Plugin) tidy(s *saved, rt *libcni.RuntimeConf) {
 	_ = os.Remove(filepath.Join(p.cache(), entryName(s.list.name, rt.ContainerID, rt.IfName)+durable.TempSuffix))
 }
 
-// readEntry reads a file of the cache that is whole.
+// readEntry reads a file of the cache. It returns an error if the file is incomplete.
 func (p *Plugin) readEntry(name string) (*entry, error) {
 	b, err := safefile.ReadIn(p.cache(), name, maxCached)
 	if err != nil {
@@ -188,7 +189,7 @@ func (e *entry) record() (*saved, error) {
 	return decodeSaved(b)
 }
 
-// cached returns records built from the cache's entries for an ID.
+// cached returns records for an ID, which it builds from the entries of libcni's cache.
 func (p *Plugin) cached(id string) []*saved {
 	all, err := p.entries()
 	if err != nil {

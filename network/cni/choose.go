@@ -8,10 +8,10 @@ type skipped struct {
 	err  error
 }
 
-// choose returns the first valid list of the files, which are sorted, and the files
-// before it. last is the list in use: it is kept while its file cannot be read or
-// parsed and, if the file is unchanged, while its plugins do not return their
-// versions.
+// choose returns the first valid list of the sorted files, and the files before it that
+// are not valid. last is the list in use. It is kept while its file cannot be read or
+// parsed, and also while its plugins do not return their versions, if the file is
+// unchanged.
 func choose(files []string, read func(file string) (*list, error), check func(*list) (version string, err error), last *list) (*list, []skipped) {
 	var passed []skipped
 	for _, file := range files {

@@ -40,7 +40,7 @@ type Plugin struct {
 	failed  chan struct{}
 	changed atomic.Pointer[func()]
 
-	// ready is the result of Status; it points to nil if that is nil.
+	// ready points to the result of Status, which may be nil.
 	ready atomic.Pointer[network.Error]
 
 	mu      sync.Mutex
@@ -190,8 +190,8 @@ func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	return subs, err == nil
 }
 
-// use stores a loaded list. A new list has the status of the previous one until its own plugins
-// have answered.
+// use stores a loaded list, or the error none if there is no list. A new list has the status of
+// the previous one until its own plugins have answered.
 func (p *Plugin) use(l *list, none error) {
 	was := p.list
 	p.loaded, p.list, p.none = true, l, none

@@ -16,9 +16,10 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Collect runs DEL for attachments in libcni's cache that are not in keep, and then
-// GC with those in keep, for the list in use and the lists of those attachments. No
-// other verb of an attachment runs meanwhile; one that hangs delays only Collect.
+// Collect runs DEL for attachments in libcni's cache that are not in keep, and then GC
+// with those in keep, for the list in use and the lists of those attachments. While
+// Collect runs, no other verb runs for any attachment. If a verb of an attachment
+// hangs, only Collect waits for it.
 func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	c := call{id: everything, verb: "GC", timeout: p.cfg.GCTimeout}
 	_, err := do(ctx, p, c, func(ctx context.Context, _ *os.File, left *sync.WaitGroup) (struct{}, error) {
@@ -38,8 +39,8 @@ func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	return err
 }
 
-// valid returns the IDs in use: those in keep, and those set up since keep was
-// listed.
+// valid returns the IDs in use: those in keep, and those that were set up after keep
+// was listed.
 func (p *Plugin) valid(keep []network.Kept) map[string]bool {
 	valid := map[string]bool{}
 	for _, k := range keep {

@@ -36,8 +36,8 @@ const (
 type Config struct {
 	// ConfDir has the network configurations; DefaultConfDir. It need not exist.
 	ConfDir string
-	// BinDirs have the plugins; the first directory with a name is used;
-	// DefaultBinDir. They need not exist.
+	// BinDirs are the directories of the plugins' executables; a plugin is taken from
+	// the first directory that has it. Default: DefaultBinDir. They need not exist.
 	BinDirs []string
 	// CacheDir is a directory for libcni's cache of results, for this plugin alone,
 	// created with mode 0700; DefaultCacheDir.
@@ -49,7 +49,8 @@ type Config struct {
 	Prefer Preference
 
 	// Deadlines of the verbs; 0 means the default. The context of a call may end it
-	// earlier. ADD, DEL, CHECK and GC are limits for a whole list of plugins.
+	// earlier. Those of ADD, DEL, CHECK and GC limit the calls of all plugins of a list
+	// together.
 	AddTimeout     time.Duration // 2 min
 	DelTimeout     time.Duration // 60 s
 	CheckTimeout   time.Duration // 30 s

@@ -39,8 +39,8 @@ type directory struct {
 	unanswered bool
 }
 
-// load reads the directory and returns the list to use, or why there is none. If the directory
-// exists but cannot be read, nothing changes.
+// load reads the directory and returns the list to use. The error says why there is none. If
+// the directory exists but cannot be read, it returns the list that was in use before.
 func (d *directory) load(ctx context.Context) (*list, error) {
 	d.subs, d.unanswered = nil, false
 	files, err := confFiles(d.path, ".conf", ".conflist", ".json")
@@ -62,8 +62,8 @@ func (d *directory) load(ctx context.Context) (*list, error) {
 	return l, nil
 }
 
-// confFiles returns the files of a directory with some extensions, sorted. A
-// missing directory has none. Links count as their targets.
+// confFiles returns the files of a directory with some extensions, sorted. A missing
+// directory has none. Symbolic links are followed.
 func confFiles(dir string, extensions ...string) ([]string, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func (d *directory) readPlugins(l *list) (*list, error) {
 	return l.with(plugins)
 }
 
-// name logs the faults of files, once.
+// name logs the errors of files that are not valid, each once.
 func (d *directory) name(passed []skipped) {
 	now := map[string]string{}
 	for _, s := range passed {
@@ -156,7 +156,7 @@ func (d *directory) name(passed []skipped) {
 	d.named = now
 }
 
-// noList returns the error of Status without a valid list.
+// noList returns the error of Status if there is no valid list.
 func noList(dir string, passed []skipped) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "no valid network configuration in %s", dir)

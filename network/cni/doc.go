@@ -10,10 +10,10 @@
 //
 // # Configurations
 //
-// Files that end in .conf, .conflist or .json are read in the order of their names,
-// and the first valid one is used. It is valid if it parses, its name is legal, the
+// Files that end in .conf, .conflist or .json are read in the order of their names, and
+// the first valid one is used. It is valid if it parses, its name is legal, the
 // executable of each of its plugins exists, and all of them support one of its
-// versions, 0.1.0 to 1.1.0. Files before it are logged once.
+// versions, 0.1.0 to 1.1.0. Invalid files before it are logged once.
 //
 // A changed file is used for new attachments within 200 ms, of which 100 ms are a
 // wait for more changes. Existing attachments are deleted with the configuration
@@ -23,13 +23,13 @@
 // # What plugins may do
 //
 // A plugin may hang, flood its output, crash, or leave children that keep its pipes
-// open: its own attachment waits until the deadline of the verb at most, and others
-// are not affected. At the deadline its process group is killed. A process that
-// left the group, such as a daemon, continues to run, and keeps the guard of
-// [network.Plugin] locked if it did not close it. A process that cannot be killed,
-// for example one that waits for a dead disk, only delays the next call for the
-// same attachment. Answers of plugins are limited in size, their addresses are
-// checked, and libcni converts them.
+// open: its own attachment waits until the deadline of the verb at most, and others are
+// not affected. At the deadline its process group is killed. A process that left the
+// group, such as a daemon, continues to run. If it has not closed the guard of
+// [network.Plugin], the guard stays locked. A process that cannot be killed, for
+// example one that waits for a dead disk, only delays the next call for the same
+// attachment. Answers of plugins are limited in size, their addresses are checked, and
+// libcni converts them.
 //
 // # Host ports
 //
@@ -41,8 +41,9 @@
 // # State
 //
 // The configuration and the arguments of an attachment are in the record that
-// [Plugin.Plan] returns, and its result in [network.Result].Extra. Entries of
-// libcni's cache in [Config].CacheDir that a crash damaged are rewritten from them.
+// [Plugin.Plan] returns, and its result in [network.Result].Extra. If a crash damaged
+// an entry of libcni's cache in [Config].CacheDir, the entry is written again from
+// these two.
 //
 // Tier: beta.
 package cni

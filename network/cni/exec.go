@@ -40,8 +40,8 @@ const (
 	killPatience = time.Second // for killed processes
 )
 
-// codes of the CNI specification, section 5, that say more than that something
-// failed.
+// Error codes of the CNI specification, section 5, that are converted to a
+// network.Code.
 const (
 	codeVersion   = types.ErrIncompatibleCNIVersion
 	codeField     = types.ErrUnsupportedField
@@ -76,7 +76,7 @@ var (
 
 // processes runs plugins. left counts the processes that have not ended, even after run has
 // returned. If run returns an error, there is no output: the process could not be started, or was
-// killed for one of the reasons above.
+// killed for one of the reasons in the errors above.
 type processes interface {
 	run(ctx context.Context, c command, left *sync.WaitGroup) (output, error)
 }
@@ -227,7 +227,8 @@ func (e *pluginError) Error() string {
 	return fmt.Sprintf("plugin %s: %s: %s (code %d)", e.kind, e.verb, e.text, e.code)
 }
 
-// said returns the result of a plugin that failed: its error, or the output that libcni expects.
+// said returns the result of a plugin that has answered: its error, or the output that libcni
+// expects.
 func (x *executor) said(kind, verb string, out output) ([]byte, error) {
 	var said types.Error
 	e := &pluginError{kind: kind, verb: verb}

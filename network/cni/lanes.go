@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// lanes serializes the calls for one attachment, abandoned ones included, and
-// excludes a collection from all of them. The zero value is ready.
+// lanes serializes the calls for each attachment, including abandoned ones. No other
+// call runs during a collection. The zero value is ready to use.
 type lanes struct {
 	mu    sync.Mutex
 	in    map[string]struct{}
@@ -17,8 +17,9 @@ type lanes struct {
 // everything is the ID of a collection. No other ID is empty.
 const everything = ""
 
-// enter waits until no other call is in the lane of an ID or, for everything, in
-// any lane. A single lane does not wait for a collection that is itself waiting.
+// enter waits until no other call for the ID runs. With the ID everything, it waits
+// until no call runs at all. A call for one ID does not wait for a collection that has
+// not begun yet.
 func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) {
 	for {
 		if ctx.Err() != nil {
@@ -35,8 +36,8 @@ func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) 
 	}
 }
 
-// take takes the lane and returns nil, or returns a channel that is closed when
-// another try may succeed.
+// take takes the lane and returns nil. If the lane is not free, it returns a channel
+// that is closed when another try may succeed.
 func (l *lanes) take(id string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 // legalName is the form of names in the CNI specification, section 1.
 var legalName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
-// errUnreadable is the error of a file that may be being written: it cannot be
-// read, is empty, or is not JSON.
+// errUnreadable is the error of a file that cannot be read, is empty, or is not JSON.
+// Another program may be writing it at the moment.
 var errUnreadable = errors.New("file cannot be read, is empty or is not JSON")
 
 // list is a network: its plugins in order. It is immutable.
@@ -162,8 +162,9 @@ func checkKind(kind string) error {
 	return nil
 }
 
-// offered returns the supported versions of a list, the highest first. Without any
-// it returns 0.1.0, as the specification demands.
+// offered returns those versions of a list that this package supports, the highest
+// first. one and more are the fields cniVersion and cniVersions. If both are empty, it
+// returns 0.1.0, as the specification demands.
 func offered(one string, more []string) ([]string, error) {
 	all := slices.Clone(more)
 	if one != "" || len(more) == 0 {
@@ -208,7 +209,7 @@ func (l *list) with(more []json.RawMessage) (*list, error) {
 	return parseList(l.file, object(fields))
 }
 
-// speaking returns the list with the version to use.
+// speaking returns a copy of the list that uses a version.
 func (l *list) speaking(version string) *list {
 	c := *l
 	c.version = version
@@ -233,8 +234,9 @@ func (l *list) kinds() []string {
 	return kinds
 }
 
-// stand replaces a plugin's configuration where libcni would decode and encode it: numbers of more
-// than 53 bits would be changed. The executor inserts the plugin's own fields again.
+// stand takes the place of a plugin's configuration within libcni, which would decode and encode
+// the configuration, and change numbers of more than 53 bits. The executor inserts the plugin's
+// own fields again.
 type stand struct {
 	Type         string          `json:"type"`
 	Index        int             `json:"nodewright.io/index"`

@@ -8,17 +8,17 @@ import (
 
 // Times of the loop.
 const (
-	// quiet is how long after a change to wait for others, and most the limit of
-	// that wait.
+	// quiet is how long to wait for further changes after a change; each further change
+	// prolongs the wait, up to most.
 	quiet = 100 * time.Millisecond
 	most  = time.Second
-	// again is the pause before calling STATUS again of plugins that are not ready,
-	// and before reading directories again that cannot be watched.
+	// again is the pause before STATUS of plugins that are not ready is called again,
+	// and before directories that cannot be watched are read again.
 	again = 30 * time.Second
 )
 
 // loop decides when to read the configurations and when to call STATUS. It only waits on its
-// channels; functions do the work.
+// channels; its functions do the work.
 type loop struct {
 	events <-chan struct{} // something may have changed in a directory
 	failed <-chan struct{} // an ADD failed

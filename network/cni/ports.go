@@ -23,8 +23,8 @@ func claims(a network.Attachment, l *list) (all []hostports.Claim) {
 	return all
 }
 
-// checkPorts returns an error if a process of the node or another attachment has a host port. It
-// does not reserve the ports: a plugin may listen on them itself.
+// checkPorts returns an error if a process of the node or another attachment has one of the
+// attachment's host ports. It does not reserve the ports: a plugin may listen on them itself.
 func (p *Plugin) checkPorts(a network.Attachment, l *list) error {
 	err := p.ports.Take(a.ID, claims(a, l)...)
 	p.ports.Give(a.ID)
@@ -37,8 +37,8 @@ func (p *Plugin) checkPorts(a network.Attachment, l *list) error {
 	return err
 }
 
-// keepPorts reserves the host ports of an attachment. Each is tried separately, since a plugin may
-// listen on some of them itself.
+// keepPorts binds sockets for the host ports of an attachment. It does so for each port
+// separately, since a plugin may listen on some of them itself.
 func (p *Plugin) keepPorts(a network.Attachment, l *list) {
 	for _, c := range claims(a, l) {
 		if err := p.ports.Take(a.ID, c); err != nil {

@@ -130,7 +130,8 @@ func start(c command) (*process, error) {
 	return p, nil
 }
 
-// buffers has buffers for copying. They are small: plugins write little, and each has two pipes.
+// buffers has the buffers for copying pipes. They are small, since plugins write little, and
+// each plugin has two pipes.
 var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
 // drain copies the data of a pipe.
@@ -142,7 +143,8 @@ func drain(to io.Writer, from *os.File) error {
 	return err
 }
 
-// copied stores the error of copying a pipe. It is no error if the plugin does not read its input.
+// copied stores the error of copying a pipe, unless it only means that the plugin does not read
+// its input.
 func (p *process) copied(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p.held.Store(true)

@@ -21,8 +21,8 @@ const (
 	maxAddresses = 32        // of a pod
 )
 
-// addresses returns the pod's addresses in a result: those of its interface in its
-// namespace, or without an interface, as in old versions.
+// addresses returns the pod's addresses in a result: those of the pod's interface in
+// its namespace, and those without an interface, as old versions have them.
 func addresses(r types.Result, ifName, netns string, prefer Preference) (ips []netip.Addr, err error) {
 	defer recovered(&err)
 	result, err := current.GetResult(r)
@@ -110,8 +110,8 @@ func extra(r types.Result) (raw json.RawMessage, err error) {
 	return raw, nil
 }
 
-// holesIn refuses a result with a null in a list, which libcni's conversions
-// would follow.
+// holesIn returns an error if a list in a result contains null, which would make
+// libcni's conversions panic.
 func holesIn(stdout []byte) error {
 	var lists struct {
 		Interfaces []json.RawMessage `json:"interfaces"`

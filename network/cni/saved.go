@@ -16,8 +16,8 @@ const savedFormat = 1
 // maxSaved limits a record, in bytes, as network.Plugin does.
 const maxSaved = 256 << 10
 
-// saved is the stored configuration of an attachment. DEL and CHECK use it,
-// whatever the directory contains by then.
+// saved is the stored configuration of an attachment. DEL and CHECK use it, even if the
+// directory has other configurations meanwhile.
 type saved struct {
 	Format  int    `json:"format"`
 	File    string `json:"file"`       // the file of List

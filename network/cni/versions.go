@@ -14,8 +14,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// askAgain is the pause before a plugin that did not answer VERSION is asked again, unless its file
-// changes.
+// askAgain is the pause before VERSION is called again for a plugin that did not answer. If the
+// plugin's file changes, it is called at once.
 const askAgain = 30 * time.Second
 
 // maxAsked limits the concurrent requests for versions.
@@ -82,7 +82,8 @@ func (v *versions) check(ctx context.Context, l *list) (string, error) {
 	return left[0], nil
 }
 
-// of returns a plugin's answer, and asks it if needed.
+// of returns a plugin's answer to VERSION. It runs the plugin if no answer is stored
+// for its executable.
 func (v *versions) of(ctx context.Context, kind string) answer {
 	path, info, err := findPlugin(kind, v.binDirs)
 	if err != nil {

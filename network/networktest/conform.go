@@ -26,9 +26,10 @@ type Subject struct {
 	// Netns creates a network namespace at path, and remove removes it; without it,
 	// SetUp gets a path that does not exist.
 	Netns func(t *testing.T) (path string, remove func())
-	// State describes all of the plugin's state outside of its memory and of the
-	// namespaces; the texts are compared. Without it, that is not tested. The test
-	// waits a moment for the kernel to clean up after a namespace.
+	// State returns a text that describes the state of the plugin outside of its memory
+	// and of the namespaces. The test compares the texts before and after. Without
+	// State, the test does not check what the plugin leaves behind. The test waits a
+	// moment for the kernel to clean up after a namespace.
 	State func(t *testing.T) string
 	// Patience is the time limit of a call on a slow machine; 0 is 2 minutes. Half
 	// of it is the limit of calls that must not wait, and of calls whose context has
@@ -99,7 +100,7 @@ func (c *conformance) start(kept ...network.Kept) network.Plugin {
 	return p
 }
 
-// unchanged fails if the plugin keeps more or less than at the beginning.
+// unchanged fails the test if State has another result than at the beginning.
 func (c *conformance) unchanged() {
 	c.t.Helper()
 	now := c.s.state(c.t)
@@ -184,13 +185,13 @@ func (p *pod) setUp(of network.Plugin) network.Result {
 	return r
 }
 
-// tearDown tears down with the namespace there.
+// tearDown calls TearDown while the namespace exists.
 func (p *pod) tearDown(of network.Plugin) {
 	p.c.t.Helper()
 	p.tearDownWith(of, p.netns)
 }
 
-// tearDownWithout tears down after the namespace is gone.
+// tearDownWithout calls TearDown after the namespace was removed.
 func (p *pod) tearDownWithout(of network.Plugin) {
 	p.c.t.Helper()
 	p.gone()
@@ -311,8 +312,8 @@ func (c *conformance) setUpAgain() {
 	c.unchanged()
 }
 
-// setUpThatIsCutOff cancels SetUp: whether or not it fails, TearDown undoes it, and SetUp works
-// afterwards.
+// setUpThatIsCutOff cancels SetUp. TearDown has to undo it, whether SetUp fails or not, and
+// another SetUp has to work afterwards.
 func (c *conformance) setUpThatIsCutOff() {
 	p := c.start()
 	ended, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
@@ -385,7 +386,8 @@ func (c *conformance) anotherAgent() {
 	one.tearDown(p)
 }
 
-// anotherAgentTearsDown tears down with only the saved plan.
+// anotherAgentTearsDown calls TearDown of a new plugin, which knows only the saved
+// plan.
 func (c *conformance) anotherAgentTearsDown() {
 	p := c.start()
 	done, planned := c.pod(1).plan(p), c.pod(2).plan(p)

@@ -13,10 +13,10 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Plugin allocates addresses and counts them. It fails, hangs and lies as
-// instructed. The zero value works. Its addresses outlive a Network, like those of
-// a real plugin, so that one Plugin may be used by several Networks, one after the
-// other.
+// Plugin allocates addresses and counts them. SetHook, Result and StatusIs make it
+// fail, hang or return wrong results. The zero value works. Its addresses outlive a
+// Network, like those of a real plugin, so that one Plugin may be used by several
+// Networks, one after the other.
 type Plugin struct {
 	NameIs  string // result of Name; "test"
 	Lasting bool   // result of Durable
@@ -62,7 +62,8 @@ func (p *Plugin) SetHook(f func(ctx context.Context, call, id string) error) {
 	p.hook = f
 }
 
-// begin notes a call, and that no other one is made for the ID meanwhile.
+// begin records a call. If another call for the ID is running, it records an error for
+// Err.
 func (p *Plugin) begin(ctx context.Context, call, id string) (end func(), err error) {
 	p.mu.Lock()
 	if other, ok := p.busy[id]; ok && id != "" {
