@@ -24,8 +24,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 )
 
-// assemble creates the parts that tests have not replaced, and checks the machine for them. The
-// error has all reasons.
+// assemble creates the parts that tests have not replaced, and checks whether the machine
+// supports them. The error has all reasons why it does not.
 func (r *Runtime) assemble() error {
 	if r.monitors != nil {
 		return nil // set by a test
@@ -67,7 +67,8 @@ func newSpaces(cfg Config) (namespacer, error) {
 	return s, nil
 }
 
-// checkMachine checks what the runtime needs in any case.
+// checkMachine returns an error if the machine lacks anything that the runtime always
+// needs.
 func (r *Runtime) checkMachine() error {
 	var errs []error
 	if os.Geteuid() != 0 {
@@ -132,7 +133,8 @@ func checkProgram(field, path string) error {
 	return nil
 }
 
-// lockedBy returns an error if another process uses a directory. It takes no lock; Run does.
+// lockedBy returns an error if another process uses a directory. It does not take the lock
+// itself; Run does.
 func lockedBy(dir string) error {
 	f, err := safefile.Open(filepath.Join(dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +150,7 @@ func lockedBy(dir string) error {
 	return nil
 }
 
-// nameLacks logs once which features this kernel lacks.
+// nameLacks logs which features this kernel lacks, once for each start.
 func (r *Runtime) nameLacks(ctx context.Context) {
 	kernel, err := facts.ReadKernel()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// cgroupRoot is where the cgroup hierarchies are mounted: the unified one, or one below it for
-// each controller.
+// cgroupRoot is where the cgroup hierarchies are mounted: the hierarchy of v2 itself, or on v1
+// one below it for each controller.
 const cgroupRoot = "/sys/fs/cgroup"
 
 // removeCgroup removes a cgroup that has no processes, from all hierarchies.

@@ -20,8 +20,9 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// maxRequest limits the size of a request in bytes. It is more than a pod's annotations may have.
-// The record that contains it is read and written at each change.
+// maxRequest limits the size of a request in bytes. It leaves room for the largest annotations of
+// a pod. The limit matters because the record contains the request, and is written at each
+// change.
 const maxRequest = 1 << 20
 
 // maxHostname is the kernel's limit (sethostname(2)).
@@ -125,8 +126,8 @@ const (
 	egressAnnotation  = "kubernetes.io/egress-bandwidth"
 )
 
-// bandwidth parses these annotations. An invalid or too large value becomes one that the network
-// rejects.
+// bandwidth parses these annotations. It replaces an invalid or too large value by a value that
+// the network rejects.
 func bandwidth(annotations map[string]string) (ingress, egress uint64) {
 	read := func(name string) uint64 {
 		q, err := quantity.Parse(annotations[name])
@@ -141,7 +142,8 @@ func bandwidth(annotations map[string]string) (ingress, egress uint64) {
 	return read(ingressAnnotation), read(egressAnnotation)
 }
 
-// checkContainer rejects what no machine could support and ocispec does not check.
+// checkContainer rejects a configuration that no machine could support, as far as
+// ocispec does not check it.
 func checkContainer(c *runtimeapi.ContainerConfig) error {
 	switch {
 	case c == nil || c.GetMetadata() == nil || c.GetMetadata().GetName() == "":
@@ -184,7 +186,7 @@ func attachment(id string, c *runtimeapi.PodSandboxConfig) network.Attachment {
 	return a
 }
 
-// checkPorts rejects values that attachment would change.
+// checkPorts rejects port numbers and addresses that an attachment cannot express.
 func checkPorts(ports []*runtimeapi.PortMapping) error {
 	for i, p := range ports {
 		field := fmt.Sprintf("config.port_mappings[%d].", i)

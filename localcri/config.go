@@ -26,7 +26,8 @@ type Config struct {
 	// containers. It is created, and only root can access it.
 	RootDir string
 	// StateDir is an absolute directory on a tmpfs, for state that a reboot ends. Its path may
-	// have 31 bytes, since sockets are below it. It is created, and only root can access it.
+	// have at most 31 bytes, since sockets are below it. It is created, and only root can
+	// access it.
 	StateDir string
 	// Handlers are the OCI runtimes by the handler names that RuntimeClasses use.
 	Handlers map[string]Handler
@@ -37,10 +38,10 @@ type Config struct {
 	// localcri/nodewright-monitor. Default: the program that this package contains for amd64 and
 	// arm64; Run writes it below RootDir.
 	Monitor string
-	// PlaceMonitor moves a monitor's process to its cgroup, outside of those of this process and
-	// of the pods. Default: it stays in this process's cgroup. In a pod's cgroup, the memory of
-	// the OCI runtime would count against the pod's limit, and a pod that uses all of its CPU
-	// could not be probed or stopped in time.
+	// PlaceMonitor moves a monitor's process to a cgroup outside of this process's cgroup and of
+	// the pods'. Default: the monitor stays in this process's cgroup. In a pod's cgroup, the
+	// memory of the OCI runtime would count against the pod's limit, and a pod that uses all of
+	// its CPU could not be probed or stopped in time.
 	PlaceMonitor func(pid int) error
 	Network      Network
 	Images       Images
@@ -89,8 +90,8 @@ const (
 	maxStateDir = 107 - len("/mon//socket") - idLength
 )
 
-// Time limits that callers do not set. All are for work that may continue after its caller has
-// given up.
+// Time limits that callers do not set. All of them limit work that may continue after its
+// caller has given up.
 const (
 	// createTimeout limits each step of the OCI runtime's create and start. On a machine under
 	// load, a step may take seconds.

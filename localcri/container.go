@@ -32,7 +32,8 @@ type container struct {
 	resources *runtimeapi.LinuxContainerResources // the current resources
 	lost      uint64
 
-	// These are for waiting for running operations. They do not decide what may happen next.
+	// Callers wait for running operations with these. Only life decides what may happen
+	// next.
 	claim    *claim        // its creation; nil if an earlier process created it
 	exited   chan struct{} // closed when its process has ended, or counts as gone
 	starting *op
@@ -78,7 +79,8 @@ func (c *container) phase() life.Phase {
 	return c.life.Phase()
 }
 
-// going reports whether callers consider the container removed.
+// going reports whether the container counts as removed for callers, although parts of
+// it may still exist.
 func (c *container) going() bool {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
@@ -112,8 +114,8 @@ func (c *container) save(ctx context.Context) error {
 	})
 }
 
-// keepRecord saves a record that nothing has to wait for. Until then, a monitor has the
-// information.
+// keepRecord writes the record in the background. Until it is written, the monitor has
+// the information.
 func (c *container) keepRecord(ctx context.Context) {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
@@ -150,8 +152,8 @@ func criState(p life.Phase) runtimeapi.ContainerState {
 	}
 }
 
-// nameFor returns the name of an image whose repository is the requested one, or else the last
-// name; "" if there is none.
+// nameFor returns that of an image's names which has the requested repository, or else the
+// last one; "" if the image has none.
 func nameFor(names []string, asked *runtimeapi.ImageSpec) string {
 	ref, err := reference.ParseDockerRef(firstOf(asked.GetUserSpecifiedImage(), asked.GetImage()))
 	if err == nil && slices.Contains(names, ref.String()) {
@@ -179,8 +181,8 @@ func firstOf(s ...string) string {
 	return ""
 }
 
-// setImageLocked writes the image that is used into the record, in the form that callers expect.
-// The caller holds pod.mu.
+// setImageLocked stores the image of the container in the record, in the form that callers
+// expect. The caller holds pod.mu.
 func (c *container) setImageLocked(root image.Rootfs) {
 	asked := c.config.GetImage()
 	c.record.Image, c.record.ImageRef = root.Image, nameFor(root.Digests, asked)
@@ -190,8 +192,8 @@ func (c *container) setImageLocked(root image.Rootfs) {
 	}
 }
 
-// mountsLocked returns the container's mounts, including the images that are mounted. pod.mu is
-// held.
+// mountsLocked returns the container's mounts, including mounted images. The caller holds
+// pod.mu.
 func (c *container) mountsLocked() []*runtimeapi.Mount {
 	mounts := slices.Clone(c.config.GetMounts())
 	for i, ref := range c.record.MountRefs {
@@ -203,8 +205,8 @@ func (c *container) mountsLocked() []*runtimeapi.Mount {
 	return mounts
 }
 
-// imageLocked returns the requested image; if it was requested by its ID, one of its names.
-// The caller holds pod.mu.
+// imageLocked returns the image as it was requested. If it was requested by its ID, the
+// result has one of its names. The caller holds pod.mu.
 func (c *container) imageLocked() *runtimeapi.ImageSpec {
 	if c.record.ImageName == "" {
 		return c.config.GetImage()
@@ -265,8 +267,8 @@ const (
 	runtimeLog  = "runtime.log"
 )
 
-// monitoredLocked returns what a monitor needs to run the container. It is the same for a later
-// monitor. The caller holds pod.mu.
+// monitoredLocked returns what a monitor needs to run the container. A successor of the monitor
+// gets the same. The caller holds pod.mu.
 func (c *container) monitoredLocked(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),

@@ -64,8 +64,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *run
 	}
 }
 
-// share changes the namespaces that the container shares with its sandbox to the node's, where
-// the sandbox uses the node's.
+// share changes a namespace mode POD of the container to NODE, if the sandbox uses the node's
+// namespace.
 func (p *pod) share(config *runtimeapi.ContainerConfig) {
 	of := p.options()
 	if of.GetPid() != runtimeapi.NamespaceMode_NODE && of.GetIpc() != runtimeapi.NamespaceMode_NODE {
@@ -150,7 +150,8 @@ func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, c.created)
 }
 
-// forget removes a container from the tables, before it is erased.
+// forget removes a container from the tables. It is called before the container's files
+// are removed.
 func (c *container) forget() {
 	r, p := c.rt(), c.pod
 	r.mu.Lock()
@@ -169,7 +170,7 @@ func (c *container) forget() {
 }
 
 // make creates everything of a container except its processes. The record is written last:
-// whatever has no record is removed at the next start.
+// parts of a container without a record are removed at the next start.
 func (c *container) make(ctx context.Context) error {
 	r := c.rt()
 	h, x, err := r.handler(c.pod.handler)
@@ -278,8 +279,8 @@ type recordCopy struct {
 // maxKept limits the bytes of a record that a monitor keeps.
 const maxKept = 32 << 10
 
-// keptLocked returns the copy for the monitor; nil if it is too large, and then only config.json
-// has a copy. The caller holds pod.mu.
+// keptLocked returns the copy of the record for the monitor. It returns nil if the copy is too
+// large; then only config.json has one. The caller holds pod.mu.
 func (c *container) keptLocked() []byte {
 	if b := c.copyLocked(); len(b) <= maxKept {
 		return b
@@ -292,7 +293,7 @@ func (c *container) copyLocked() []byte {
 	return encode(recordCopy{c.recordLocked(), c.pod.recordLocked()})
 }
 
-// roomFor returns an error if a new container could fill the disk.
+// roomFor returns an error if less than Config.Reserve is free on the disk.
 func (r *Runtime) roomFor() error {
 	free, inodes, err := freeOf(r.cfg.RootDir)
 	if err != nil {
@@ -446,8 +447,8 @@ func (c *container) target() (life.Process, error) {
 	return process, nil
 }
 
-// joinable returns an error if the process whose namespace would be joined has ended: another
-// process may have its PID.
+// joinable returns an error if the process whose namespace the container joins has ended,
+// since another process may have its PID now.
 func (c *container) joinable() error {
 	switch c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() {
 	case runtimeapi.NamespaceMode_POD:

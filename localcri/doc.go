@@ -14,15 +14,16 @@
 //	go rt.Run(ctx)
 //	id, err := rt.RunPodSandbox(ctx, config, "")
 //
-// [Runtime] has the methods of cri-api's RuntimeService, and [Streams] those of exec, attach and
-// port forwarding, as plain calls. A [Server] serves both on a socket.
+// [Runtime] has the methods of cri-api's RuntimeService, and [Streams] has those for exec,
+// attach and port forwarding, as plain calls. A [Server] serves both on a socket.
 //
 // # Processes
 //
 // Each pod has one monitor, a small program that outlives this process. It is the parent of the
-// pod's containers, writes their logs and keeps their exit codes. If either of the two ends, its
-// successor recovers the state from the other. This package contains the program for amd64 and
-// arm64; on other architectures set Config.Monitor.
+// pod's containers, writes their logs and keeps their exit codes. If this process ends, the next
+// one gets the state from the monitors; if a monitor ends, this process starts a successor with
+// the state. This package contains the program for amd64 and arm64; on other architectures set
+// Config.Monitor.
 //
 // # Records
 //
@@ -33,9 +34,9 @@
 //
 // # Waiting
 //
-// Operations belong to the runtime, not to the caller: if a context is cancelled, only the wait
-// ends, and the next call for the same object joins the running operation. No lock is held during
-// I/O, and no pod waits for another one.
+// Operations belong to the runtime, not to the caller: if a caller's context is cancelled, the
+// caller stops waiting, but the operation continues. The next call for the same object waits for
+// it. No lock is held during I/O, and no pod waits for another one.
 //
 // # A whole runtime in one call
 //
@@ -47,8 +48,7 @@
 //	go rt.Run(ctx)
 //	a, err := agent.New(agent.Config{Runtime: rt.Runtime(), Images: agent.Images{Service: rt.Images()}, ...})
 //
-// A program that wants other parts, such as its own network or image store, uses package localcri
-// itself.
+// A program with its own network or image store uses [New] instead.
 //
 // Containers keep running when the program ends. [Reset] ends them and removes everything that
 // was created.
@@ -57,8 +57,8 @@
 //
 // Pods get their addresses from the machine's CNI plugins, if there is a configuration for them
 // or the node belongs to a cluster, and otherwise from the bridge of package network/bridge.
-// Config.Network overrides this. The choice is recorded and kept until Config.Network names
-// another network; pods keep the network that they have.
+// InProcessConfig.Network overrides this. The choice is recorded, and kept until
+// InProcessConfig.Network names another network. Existing pods keep the network that they have.
 //
 // # A whole runtime in one call: devices
 //

@@ -30,8 +30,9 @@ func (e event) response() *runtimeapi.ContainerEventResponse {
 	}
 }
 
-// broadcaster delivers events to subscribers, to each at its own pace. Events before the first
-// subscriber are kept for it, such as ends that were found at the start.
+// broadcaster delivers events to subscribers. A slow subscriber does not delay others. Events
+// that come before the first subscriber are kept for it, for example the ends of containers
+// that are found at the start.
 type broadcaster struct {
 	mu     sync.Mutex
 	subs   map[*subscriber]struct{}

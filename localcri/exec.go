@@ -31,8 +31,8 @@ import (
 const (
 	// maxOutput limits the bytes of each stream that ExecSync returns to a caller without a
 	// limit, as in containerd and CRI-O; the rest is read and dropped. maxOutputs limits the sum
-	// over all such callers. A caller with a limit of at most smallOutput is not counted; an
-	// agent has some dozen probes and hooks at a time.
+	// over all such callers. Callers with a limit of at most smallOutput do not count: an agent
+	// runs only some dozen probes and hooks at a time.
 	maxOutput   = 16 << 20
 	maxOutputs  = 64 << 20
 	smallOutput = 16 << 10
@@ -43,7 +43,8 @@ const (
 	maxArguments = 2 << 20
 )
 
-// running returns what an exec needs, if the container is running.
+// running returns the monitor and the OCI runtime for an exec. It returns an error if
+// the container is not running.
 func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error) {
 	p := c.pod
 	if phase := c.phase(); phase != life.Running {
@@ -70,9 +71,8 @@ type execution struct {
 const beginTimeout = createTimeout + monitorTimeout
 
 // begin makes a monitor start a command. It takes ownership of the command's ends of the streams,
-// and of the files. Both are kept until the monitor has answered, even if the caller has given
-// up: otherwise the process would have no owner. Such a caller returns at once, and its command
-// is killed once it has started.
+// and of the files. If the caller gives up, begin returns at once, but both are kept until the
+// monitor has answered; then the command is killed.
 func begin(ctx context.Context, m monitorConn, e *execution) (execProcess, error) {
 	type answer struct {
 		p   execProcess
@@ -187,11 +187,11 @@ func (c *container) prepareExec(x ociRuntime, command []string, tty bool) (*exec
 	return e, nil
 }
 
-// ExecSync runs a command in a container and returns its output: of each stream at most 16 MiB,
-// or what the caller needs if ctx says that. If the output of all running commands exceeds 64
-// MiB, the error is ResourceExhausted. A timeout other than 0 kills the command and its children;
-// the error is DeadlineExceeded. An exit status other than 0 is an error that contains it. Output
-// that background children hold open is read for 2 more seconds.
+// ExecSync runs a command in a container and returns its output, at most 16 MiB of each stream. A
+// caller can set a lower limit in ctx (internal/outputlimit). If the output of all running
+// commands exceeds 64 MiB, the error is ResourceExhausted. A timeout other than 0 kills the
+// command and its children; the error is DeadlineExceeded. An exit status other than 0 is an
+// error that contains it. Output that background children hold open is read for 2 more seconds.
 func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, err error) {
 	stdout, stderr, code, err := r.RunSync(ctx, id, command, timeout)
 	if err == nil && code != 0 {
@@ -208,13 +208,14 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }
 
-// String returns the same as Error, as tools of Kubernetes require.
+// String returns the same as Error. It is a part of the interface ExitError of
+// k8s.io/utils/exec.
 func (e *ExitError) String() string { return e.Error() }
 
 // ExitStatus returns the exit status. Probes of Kubernetes call it.
 func (e *ExitError) ExitStatus() int { return int(e.Code) }
 
-// Exited reports that the command ended by itself.
+// Exited returns true: the command was not killed by this package.
 func (e *ExitError) Exited() bool { return true }
 
 // RunSync is ExecSync with the exit status as a result instead of an error.
@@ -282,8 +283,8 @@ func (c *container) execError(err error) error {
 	return coded(err)
 }
 
-// pipe returns a pipe between this process and another one. The other process's end, which is the
-// writing one if theirsWrites, blocks like that of a usual pipe.
+// pipe returns a pipe between this process and another one, which gets the writing end if
+// theirsWrites is true. The other process's end is a blocking descriptor.
 func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -301,7 +302,8 @@ func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// capture is a pipe that is always read. It keeps the data up to a limit.
+// capture reads a pipe to its end, so that the writer never blocks. It keeps the data
+// up to a limit.
 type capture struct {
 	read, write *os.File
 	done        chan struct{}
@@ -350,7 +352,7 @@ func (c *capture) takeWrite() *os.File {
 	return w
 }
 
-// take waits for the end of the stream, or until patience ends, and returns the data.
+// take waits until the stream or the context patience ends, and returns the data.
 func (c *capture) take(patience context.Context) []byte {
 	select {
 	case <-c.done:

@@ -30,7 +30,7 @@ func (p *pod) client(ctx context.Context) (monitorConn, error) {
 	return p.launched(ctx)
 }
 
-// launched is client for a recovery.
+// launched is client for a recovery: it does not wait for a running recovery.
 func (p *pod) launched(ctx context.Context) (monitorConn, error) {
 	p.mu.Lock()
 	if m := p.monitor; m != nil {
@@ -78,15 +78,16 @@ func (p *pod) setMonitor(m monitorConn) {
 	})
 }
 
-// following is done when everything about the end of a monitor has been handled.
+// following is the goroutine that follows a monitor. It is done when everything that
+// the end of the monitor requires has been handled.
 type following struct {
 	of        monitorConn
 	op        *op
 	dismissed bool // the monitor is no longer needed
 }
 
-// awaitFollower waits until the follower of a lost monitor knows what became of its containers:
-// only that follower has the descriptors that were kept.
+// awaitFollower waits until the goroutine that followed a lost monitor has recovered its
+// containers: only that goroutine has the descriptors that the connection kept.
 func (p *pod) awaitFollower(ctx context.Context, m monitorConn) {
 	select {
 	case <-m.Done():
@@ -156,7 +157,7 @@ func (p *pod) find(id string) *container {
 	return p.containers[id]
 }
 
-// messageNotExecuted is added after the name of a program.
+// messageNotExecuted is the end of a message that begins with the name of a program.
 const messageNotExecuted = "the kernel refused to execute the program (of another architecture, or without its interpreter); the log of the container has the reason"
 
 // program returns the program that a container executes, for a message; "" if it cannot be read.
@@ -210,8 +211,8 @@ func (p *pod) lost(ctx context.Context, m monitorConn) {
 	}
 }
 
-// awaitAnswers waits until the answers of a monitor from before its end are recorded, so that a
-// container that it has started counts as running.
+// awaitAnswers waits until the answers that a monitor gave before its end are recorded, so that
+// a container that it has started counts as running.
 func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 	for _, c := range p.list() {
 		p.mu.Lock()
@@ -223,9 +224,10 @@ func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 	}
 }
 
-// resolve finds out what became of the containers of a lost monitor, and makes a successor take
-// over the running ones. dead may be nil. It does not join a running resolve, which may have
-// begun before that monitor was lost.
+// resolve finds out which containers of a lost monitor still run, and makes a successor take
+// over these. dead is the connection to the lost monitor; it may be nil. If a resolve is
+// running already, another one follows, since the running one may have begun before that
+// monitor was lost.
 func (p *pod) resolve(dead monitorConn) *op {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,8 +257,8 @@ func (p *pod) dismiss(ctx context.Context) {
 	}
 }
 
-// endMonitor ends the monitor, if there is one. It waits if the monitor does not know yet that
-// its last container has ended.
+// endMonitor ends the monitor, if there is one. If the monitor has not noticed the end of its
+// last container yet, endMonitor waits.
 func (p *pod) endMonitor(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()

@@ -24,8 +24,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// infraUser is the user of the process that holds a shared PID namespace. Like in the pause
-// images of other runtimes, it is an unused ID.
+// infraUser is the user ID of the infra process, which is PID 1 of a PID namespace that the
+// containers of a sandbox share. It is an unused ID, as in the pause images of other
+// runtimes.
 const infraUser = 65535
 
 // infraProgram is the name of the program in its root.

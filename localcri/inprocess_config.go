@@ -22,23 +22,24 @@ type InProcessConfig struct {
 	// RootDir is the absolute path of the directory for everything that outlasts a reboot;
 	// defaultRootDir. It is created if it does not exist.
 	RootDir string
-	// Monitor is [Config].Monitor; the program that this package contains.
+	// Monitor is [Config].Monitor. Default: the program that this package contains.
 	Monitor string
 	// Handlers are the OCI runtimes by handler name. Default: runc and crun from the PATH; runc
 	// is the default handler.
 	Handlers map[string]Handler
 	// CgroupDriver is cgroupfs or systemd; cgroupfs.
 	CgroupDriver string
-	// Network is CNI, Bridge or None; see the package's documentation.
+	// Network is NetworkCNI, NetworkBridge or NetworkNone. Default: see the package's
+	// documentation.
 	Network string
-	// Cluster says that the node belongs to a cluster. Its pods must be reachable from other
-	// nodes, which needs CNI.
+	// Cluster means that the node belongs to a cluster, so that its pods must be reachable
+	// from other nodes; this needs CNI.
 	Cluster bool
-	// Bridge configures the network Bridge. StateDir and names are set by this package. Its
+	// Bridge configures NetworkBridge. This package sets its StateDir and names. Its
 	// Reserved also applies to CNI.
 	Bridge bridge.Config
-	// CNI says where CNI configurations and plugins are. CacheDir and Reserved are set by this
-	// package.
+	// CNI configures NetworkCNI, for example where configurations and plugins are. This
+	// package sets its CacheDir and Reserved.
 	CNI cni.Config
 	// PreloadDir is a directory with image archives that are imported at the start; none.
 	PreloadDir string
@@ -46,8 +47,8 @@ type InProcessConfig struct {
 	CDIDirs []string
 	// Registries says how to reach registries. Default: by HTTPS, without mirrors.
 	Registries map[string]image.Registry
-	// HostsDir has files that say the same, in the format of containerd's certs.d; see
-	// [image.Config]. Default: none.
+	// HostsDir is a directory with the same settings in files, in the format of
+	// containerd's certs.d; see [image.Config]. Default: none.
 	HostsDir string
 	// ImageReserve is [image.Config].ReserveOf: free disk space that pulls must leave, in
 	// addition to the default. Default: nothing.

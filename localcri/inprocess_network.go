@@ -20,7 +20,7 @@ type networkChoice struct{ kind, why string }
 
 func (c networkChoice) String() string { return c.kind + ": " + c.why }
 
-// inProcessMachine is what the choice of a network depends on.
+// inProcessMachine has the facts on which the choice of a network depends.
 type inProcessMachine struct {
 	asked   string // the configured network; "" if none
 	last    string // the node's previous network; "" if none

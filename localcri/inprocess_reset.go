@@ -50,7 +50,7 @@ func Reset(ctx context.Context, cfg InProcessConfig, o ResetOptions) error {
 	return errors.Join(err, m.remove(ctx, o.Images))
 }
 
-// empty runs the runtime until it has no sandboxes.
+// empty runs the runtime, removes all sandboxes, and ends the runtime.
 func (r *InProcess) empty(ctx context.Context, removed func(pod string, containers int)) error {
 	r.keep = nil
 	running, end := context.WithCancel(ctx)
@@ -136,7 +136,7 @@ func (m *maker) remove(ctx context.Context, images bool) error {
 	return errors.Join(append(errs, cgroups.Host{}.Remove(ctx, names.monitors))...)
 }
 
-// gone returns err, or nil if err means that the file does not exist.
+// gone returns nil if err means that a file does not exist, and otherwise err.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -92,8 +92,8 @@ func NewInProcess(ctx context.Context, cfg InProcessConfig) (*InProcess, error) 
 type maker struct{ InProcessConfig }
 
 // passable creates the runtime's directory with a mode that lets the root user of a pod's user
-// namespace pass through it to its root file system. It must come first, since parts below create
-// missing parents for root only.
+// namespace pass through it to its root file system. It must be called before the parts below it
+// are created, since these create missing parents for root only.
 func (m *maker) passable() error {
 	return makeDir(m.RootDir, pass)
 }
@@ -167,8 +167,8 @@ func (m *maker) findHandlers() (map[string]Handler, error) {
 	return handlers, err
 }
 
-// makeNetwork chooses and creates the network. It creates all kinds, so that each can remove what
-// it has created earlier.
+// makeNetwork chooses the network for new sandboxes. It creates the plugins of all kinds, so that
+// each can remove the attachments that it has made earlier.
 func (m *maker) makeNetwork(r *InProcess, names names) error {
 	store := m.choices()
 	last, err := store.Read(networkKey)
@@ -252,7 +252,7 @@ func firstConf(dir string) string {
 }
 
 // Run serves until ctx ends; containers keep running. The runtime ends before the parts that it
-// needs. The first error of any part ends all.
+// needs. If one part fails, all parts end.
 func (r *InProcess) Run(ctx context.Context) error {
 	if r.keep != nil {
 		if err := r.keep(ctx); err != nil {

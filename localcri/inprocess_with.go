@@ -6,8 +6,9 @@ import (
 )
 
 // RunWith runs the runtime together with a function that needs it, such as the Run of an agent.
-// The runtime starts before run, and ends after run has returned. run's context ends with ctx, or
-// if the runtime fails. RunWith returns the errors of both. Containers keep running.
+// The runtime starts before run, and ends after run has returned. The context of run ends with
+// ctx, or if the runtime fails. RunWith returns the errors of the runtime and of run. Containers
+// keep running.
 func (r *InProcess) RunWith(ctx context.Context, run func(context.Context) error) error {
 	ctx, endUser := context.WithCancel(ctx)
 	defer endUser()

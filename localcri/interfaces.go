@@ -17,10 +17,10 @@ type Network interface {
 	Attach(ctx context.Context, a network.Attachment) (network.Result, error)
 	// Detach is idempotent; the namespace may be gone.
 	Detach(ctx context.Context, id string) error
-	// Get returns the network of an attached ID. It does not wait. With a [LoadingNetwork],
-	// sandboxes of earlier processes are known once it has loaded.
+	// Get returns the network of an attached ID, without waiting. A [LoadingNetwork] knows
+	// the sandboxes of earlier processes only once it has loaded.
 	Get(id string) (network.Result, bool)
-	// List returns the sandboxes that have a network. It does not wait.
+	// List returns the sandboxes that have a network, without waiting.
 	List() []network.Info
 	Status() error
 }
@@ -43,8 +43,8 @@ type CDI interface {
 	Inject(ctx context.Context, spec *specs.Spec, names []string) error
 }
 
-// LoadingNetwork is a [Network] that reads its records in the background. The channel is closed
-// once all are known.
+// LoadingNetwork is a [Network] that reads its records in the background. The channel of Loaded
+// is closed once it has read all of them.
 type LoadingNetwork interface {
 	Loaded() <-chan struct{}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// awaitAll waits until every sandbox is known, and lists those in which something may have the
-// labels of a selector.
+// awaitAll waits until every sandbox is recovered, and returns those in which the sandbox or a
+// container may have the labels of a selector.
 func (r *Runtime) awaitAll(ctx context.Context, selector map[string]string) ([]*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFi
 	return out, nil
 }
 
-// PodSandboxStatus returns the status of a sandbox with those of its containers.
+// PodSandboxStatus returns the status of a sandbox and of its containers.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	p, err := r.lookPod(ctx, id)
 	if err != nil {

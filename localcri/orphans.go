@@ -29,8 +29,8 @@ func orphans(ids map[string]int64, known map[string]bool) []string {
 	return out
 }
 
-// undoOrphans removes what a crash left without a record. Containers come first, since they use
-// parts of sandboxes.
+// undoOrphans removes leftovers of a crash that have no record. It removes those of containers
+// first, since containers use parts of sandboxes.
 func (r *Runtime) undoOrphans(ctx context.Context) {
 	for _, left := range []struct {
 		kind string
@@ -65,7 +65,8 @@ func (r *Runtime) undoOrphan(ctx context.Context, kind, id string, undo func(con
 	}
 }
 
-// known returns the IDs of all objects, and of containers that are being erased.
+// known returns the IDs of all sandboxes and containers, including containers whose
+// files are being removed.
 func (r *Runtime) known() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +81,7 @@ func (r *Runtime) known() map[string]bool {
 	return out
 }
 
-// note adds the names in a directory, with the times of their last change.
+// note adds the names in a directory to out, with the times of their last change.
 func note(out map[string]int64, dir string) {
 	entries, err := safefile.Entries(dir, maxObjects)
 	if err != nil {

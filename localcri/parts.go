@@ -86,7 +86,7 @@ type namespacer interface {
 	OpenUser(id string) (*os.File, error)
 	// SetSysctls sets the sysctls of the sandbox, and the default ones.
 	SetSysctls(ctx context.Context, id, netns string, sysctls map[string]string) error
-	// HoldSys keeps /sys writable for privileged containers.
+	// HoldSys mounts a writable sysfs, so that privileged containers can write to /sys.
 	HoldSys(ctx context.Context, id, netns string) error
 	Remove(ctx context.Context, id string) error
 	List() ([]string, error)
@@ -95,13 +95,14 @@ type namespacer interface {
 // hostFacts finds the facts about the machine that a container needs.
 type hostFacts interface {
 	Machine(ctx context.Context) (ocispec.Machine, error)
-	// Sources finds the host's side of mounts, by index. It creates missing directories.
+	// Sources returns the host's side of each mount, by index. It creates missing
+	// directories.
 	Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error)
 	// Devices finds the devices, by index.
 	Devices(ctx context.Context, devices []*runtimeapi.Device) ([][]ocispec.Device, error)
 	// HostDevices returns all device nodes of the host.
 	HostDevices(ctx context.Context) ([]ocispec.Device, error)
-	// Users reads the files of users and groups below a root.
+	// Users returns the content of /etc/passwd and /etc/group below a root.
 	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
 }
 
@@ -120,7 +121,7 @@ type usageReader interface {
 	PodMetrics(ctx context.Context, cgroup, netns string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
 	// KillCgroup kills every process of a cgroup. A missing cgroup is not an error.
 	KillCgroup(ctx context.Context, cgroup string) error
-	// OOMFile returns the file from which a monitor learns of OOM kills.
+	// OOMFile returns the path of the file that a monitor watches for OOM kills.
 	OOMFile(cgroup string) string
 }
 

@@ -22,7 +22,7 @@ const (
 	messageRestarted = "the machine restarted"
 )
 
-// kept is what a monitor knows about a container.
+// kept is the state of a container as its monitor reports it.
 type kept struct {
 	started *life.Began
 	ended   *life.Ending
@@ -47,8 +47,8 @@ type foundContainer struct {
 	alive  *life.Began  // its process, if it is known and running
 	state  executed
 	logged int64 // time of the last write to its log; 0 if it has none
-	// made is when the OCI runtime created its process, according to the file with its PID. It is
-	// close to the start time, if that is not recorded; 0 if unknown.
+	// made is the time at which the OCI runtime created the container's process: that of the file
+	// with the PID. It stands in for a start time that was not recorded. 0 means unknown.
 	made int64
 	// rebuilt means that the record is an old copy: the container may have run and ended since.
 	rebuilt bool
@@ -84,8 +84,8 @@ type podAction struct {
 	containers []containerAction
 }
 
-// plan decides what becomes of a pod that was found at the start. now is the current time, and
-// boot the current boot of the machine.
+// plan decides what to do with a pod that was found at the start. now is the current time in
+// ns since 1970, and boot is the ID of the current boot.
 func plan(f foundPod, boot string, now int64) podAction {
 	sameBoot := f.record.Boot == boot
 	var out podAction
@@ -176,7 +176,7 @@ func startFailed(message string, now int64) life.Ending {
 	return life.Ending{Finished: now, Code: codeStartFailed, Reason: life.ReasonStartError, Message: message}
 }
 
-// reasonOf returns the reason for the end of a process.
+// reasonOf returns the CRI's reason for the end of a process.
 func reasonOf(code int32, oom bool, told string) string {
 	switch {
 	case oom:

@@ -37,7 +37,8 @@ type pod struct {
 	monitor    monitorConn           // nil if there is none
 	following  following
 
-	// These are for waiting for running operations. They do not decide what may happen next.
+	// Callers wait for running operations with these. Only life decides what may happen
+	// next.
 	launching *op
 	resolving *op // finds out what became of the containers of a lost monitor
 	stop      *op
@@ -79,7 +80,8 @@ func (p *pod) visible() bool {
 	return p.life.Shown()
 }
 
-// going reports whether callers consider the sandbox removed.
+// going reports whether the sandbox counts as removed for callers, although parts of it
+// may still exist.
 func (p *pod) going() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +98,8 @@ func (p *pod) hostNetwork() bool { return p.options().GetNetwork() == runtimeapi
 // none.
 func (p *pod) sharedPID() bool { return p.options().GetPid() == runtimeapi.NamespaceMode_POD }
 
-// readyLocked returns nil if containers may be created and started in the sandbox. The answer is
-// computed each time and not recorded. The caller holds p.mu.
+// readyLocked returns nil if containers may be created and started in the sandbox, and otherwise
+// the reason. The result is computed at each call, and not recorded. The caller holds p.mu.
 func (p *pod) readyLocked() error {
 	fail := func(why string) error {
 		return errorf(codes.FailedPrecondition, "sandbox %s is not ready: %s", p.id, why)
@@ -141,7 +143,7 @@ func (p *pod) save(ctx context.Context) error {
 	})
 }
 
-// keepRecord saves a record that nothing has to wait for.
+// keepRecord writes the record in the background.
 func (p *pod) keepRecord(ctx context.Context) {
 	ctx, cancel := lastly(ctx)
 	defer cancel()

@@ -20,7 +20,7 @@ func (r *Runtime) ListMetricDescriptors(context.Context) ([]*runtimeapi.MetricDe
 }
 
 // ListPodSandboxMetrics returns the metrics of ready sandboxes and their running containers, with
-// the kubelet's names. Objects that end meanwhile are omitted.
+// the kubelet's names. Sandboxes and containers that end during the call are omitted.
 func (r *Runtime) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
 	all, err := r.awaitAll(ctx, nil)
 	if err != nil {

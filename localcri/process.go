@@ -36,9 +36,10 @@ type processes interface {
 	Signal(id life.Process, s unix.Signal) error
 }
 
-// errNoHandler means that a process is the first of a PID namespace and has no handler for a
-// signal. Then the kernel drops the signal, whatever its default action is (pid_namespaces(7)).
-// It also means that the container's program has not been executed yet.
+// errNoHandler means that a process is PID 1 of a PID namespace and has no handler for a
+// signal. Then the kernel drops the signal, even if its default action is to end the process
+// (pid_namespaces(7)). It is also returned if the container's program has not been executed
+// yet.
 var errNoHandler = errors.New("the first process of a PID namespace has no handler of the signal")
 
 // realProcesses reads /proc.
@@ -52,8 +53,8 @@ func (realProcesses) Start(pid int) (uint64, string, error) {
 	return p.Start, string(p.State), nil
 }
 
-// alive reports whether a process is still the same, and not a zombie. One whose state the kernel
-// does not tell in time is there.
+// alive reports whether the process id exists and is not a zombie. If the kernel does not answer
+// in time, the process counts as alive.
 func alive(p processes, id life.Process) bool {
 	start, state, err := p.Start(id.PID)
 	if errors.Is(err, kernel.ErrNoAnswer) {
@@ -66,7 +67,8 @@ func alive(p processes, id life.Process) bool {
 // ended. It takes some milliseconds.
 const startPatience = 2 * time.Second
 
-// EndCommands looks at all processes. It is for the commands of a monitor that has ended.
+// EndCommands searches all processes of the machine. It is called for the commands of a
+// monitor that has ended.
 func (p realProcesses) EndCommands(ctx context.Context, program, word string) error {
 	return p.endCommands(ctx, program, word, startPatience)
 }
@@ -113,8 +115,8 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, pa
 	}
 }
 
-// Signal opens the process before it compares, so that the PID cannot be reused in between. An
-// error of looking at the process does not mean that it is gone.
+// Signal opens a pidfd before it compares the start time, so that the PID cannot be reused in
+// between. If the start time cannot be read, the process does not count as gone.
 func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
@@ -143,8 +145,9 @@ func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 const runcInit = "runc:["
 
 // drops reports whether a signal would not reach the program of a process with this status
-// (proc_pid_status(5)): the kernel drops it, or the program is not executed yet. A blocked signal
-// is kept, and an ignored one is delivered.
+// (proc_pid_status(5)): the kernel drops the signal, or the program is not executed yet. A
+// blocked or ignored signal is not dropped in this sense: a blocked one stays pending, and an
+// ignored one was the program's choice.
 func drops(status []byte, s unix.Signal) bool {
 	if s == 0 || s == unix.SIGKILL || s == unix.SIGSTOP {
 		return false

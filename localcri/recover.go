@@ -28,7 +28,7 @@ import (
 // a node has.
 const maxObjects = 100_000
 
-// makeDir creates a directory of the runtime with a mode, whatever the umask is.
+// makeDir creates a directory of the runtime. The umask does not change its mode.
 func makeDir(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return err
@@ -37,17 +37,17 @@ func makeDir(dir string, mode fs.FileMode) error {
 }
 
 // Modes of the runtime's directories. Only root can access them, except those on the path to a
-// container's root file system: the root user of a user namespace has to pass through these. They
-// cannot be listed, and each path ends at a bundle, which only root can access, or root and the
-// group of that user namespace's root. The only file outside of a bundle that others can reach is
-// the program of shared PID namespaces.
+// container's root file system: the root user of a user namespace has to pass through these.
+// Others cannot list these directories. Each such path ends at a bundle, which only root can
+// access or, with a user namespace, also the group of its root user. Outside of bundles, others
+// can reach only one file: the program of infra processes.
 const (
 	closed = fs.FileMode(0o700)
 	pass   = fs.FileMode(0o711)
 	mapped = fs.FileMode(0o710) // group: the root group of the user namespace
 )
 
-// prepare creates the directories and locks both.
+// prepare creates RootDir and StateDir, and locks both.
 func (r *Runtime) prepare() (unlock func(), err error) {
 	var locks []*os.File
 	unlock = func() {
@@ -106,7 +106,7 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// leftovers are IDs of which something was found.
+// leftovers are the IDs for which files without a usable record were found.
 type leftovers struct {
 	sandboxes  map[string]bool // record set aside, or without an owner
 	containers map[string]bool
@@ -298,8 +298,8 @@ func (r *Runtime) addContainer(c *container) {
 	}
 }
 
-// copies returns the copies of the records of a container: its monitor's, or else that in
-// config.json.
+// copies returns the copies of a container's and its sandbox's record: those that its
+// monitor has, or else those in config.json.
 func (r *Runtime) copies(id string, k *monitor.Kept) *recordCopy {
 	read := func(b []byte) *recordCopy {
 		var c recordCopy
@@ -385,7 +385,8 @@ func (r *Runtime) restoreContainer(found recordCopy) {
 	r.do(c.keepRecord)
 }
 
-// recoverAtStart finds out what became of a sandbox, and finishes interrupted operations.
+// recoverAtStart finds out in which state an earlier process left a sandbox and its
+// containers, and finishes interrupted operations.
 func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	p.mu.Lock()
 	event := plan(foundPod{record: p.recordLocked()}, r.cfg.BootID, 0).event
@@ -412,7 +413,8 @@ func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	}
 }
 
-// persistFrom is persist without a pause before the first attempt.
+// persistFrom calls f until it succeeds. Unlike persist, it does not pause before the
+// first call.
 func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(context.Context) error) {
 	err := f(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -423,7 +425,8 @@ func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(co
 }
 
 // recoverPod collects what is known about a sandbox's containers, and acts as plan decides. dead
-// is a monitor that has just ended and has kept what a successor needs; it may be nil.
+// is the connection to a monitor that has just ended; it has the descriptors that a successor
+// needs. It may be nil.
 func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	r := p.rt
 	if ctx.Err() != nil { // the next runtime does it, and may have started
@@ -495,7 +498,8 @@ func (p *pod) connect(ctx context.Context) (monitorConn, monitor.State, error) {
 	return m, state, err
 }
 
-// examine collects the input of plan for the containers whose fate is unknown.
+// examine collects the input of plan for each container of which this process does not
+// know whether it runs.
 func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept, dead monitorConn) (foundPod, []*container) {
 	var all []*container
 	f := foundPod{monitor: monitored}
@@ -546,7 +550,8 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, f foundCon
 	return f
 }
 
-// keepsProcess reports whether a lost monitor has left the descriptor of a container's process.
+// keepsProcess reports whether the connection to a lost monitor has the pidfd of a container's
+// process.
 func keepsProcess(dead monitorConn, id string) bool {
 	if dead == nil {
 		return false
@@ -657,7 +662,8 @@ func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 	return err
 }
 
-// infraStands returns whether the infra process has to be adopted, and whether it has ended.
+// infraStands reports whether the infra process has to be adopted (orphan), and whether it
+// has ended (ended).
 func (p *pod) infraStands(known map[string]*monitor.Kept) (orphan, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -99,8 +99,8 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
 }
 
-// letPass lets a group pass through a directory, but not list it. The mode is first closed, so
-// that the directory's former group never gets that right.
+// letPass lets a group pass through a directory, but not list it. It sets the mode closed
+// before it changes the group, so that the former group never gets that right.
 func letPass(dir string, group int) error {
 	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }
@@ -147,7 +147,7 @@ func (c *container) mapLayers(layers []string) (mapped []string, undo func(), er
 	return mapped, undo, nil
 }
 
-// sources returns the host's side of each mount. Images are mounted first.
+// sources returns the host's side of each mount. It mounts images before.
 func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 	out, err := c.rt().facts.Sources(ctx, c.config.GetMounts())
 	if err != nil {
@@ -270,8 +270,8 @@ func (r *Runtime) releaseImages(ctx context.Context, id string) error {
 	return nil
 }
 
-// freeOf returns the free space of a file system for users other than root: bytes and inodes. A
-// file system without a limit of inodes has the largest number.
+// freeOf returns the free space of a file system for users other than root: bytes and inodes.
+// If a file system has no limit of inodes, the result is the largest number.
 func freeOf(dir string) (bytes int64, inodes uint64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -291,7 +291,8 @@ func kernelRelease() string {
 	return "Linux " + unix.ByteSliceToString(u.Release[:])
 }
 
-// busy retries f for a moment if the kernel returns EBUSY because it has not caught up.
+// busy retries f for a short time while the kernel returns EBUSY, which it does until
+// an earlier unmount is complete.
 func busy(ctx context.Context, f func() error) error {
 	for range 50 {
 		err := f()

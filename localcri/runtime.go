@@ -23,8 +23,8 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 )
 
-// Runtime implements the CRI's RuntimeService. It is safe for concurrent use. Calls before Run
-// has read the records wait for that, or until their contexts end. Errors are gRPC statuses.
+// Runtime implements the CRI's RuntimeService. It is safe for concurrent use. Calls wait until
+// Run has read the records, or until their contexts end. Errors are gRPC statuses.
 type Runtime struct {
 	cfg Config
 	parts
@@ -76,8 +76,8 @@ func New(cfg Config) (*Runtime, error) {
 }
 
 // Run recovers existing containers, and works until ctx ends. It may be called once. Containers
-// and their monitors continue without it. An error means that the directories cannot be used, for
-// example because another process uses them; the error names it.
+// and their monitors continue without it. An error means that the directories cannot be used. If
+// another process uses them, the error names that process.
 func (r *Runtime) Run(ctx context.Context) error {
 	if r.began.Swap(true) {
 		return fmt.Errorf("localcri: Run was called before")
@@ -102,8 +102,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitWork waits for running work, except for work that waits for a disk: the next runtime
-// finishes that.
+// awaitWork waits for running work, but not for long: work that a disk holds up is finished
+// by the next process.
 func (r *Runtime) awaitWork() {
 	const patience = 10 * time.Second
 	r.begins.Lock()   // base has ended: work that starts from here on is not waited for
@@ -123,7 +123,7 @@ func (r *Runtime) awaitWork() {
 }
 
 // Ready returns a channel that is closed when everything that existed at the start is recovered.
-// Earlier calls wait for the objects that they need.
+// A call before that waits only for the sandbox or container that it needs.
 func (r *Runtime) Ready() <-chan struct{} { return r.whole }
 
 // disconnect closes the connections to the monitors, which continue.
@@ -191,8 +191,8 @@ func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
 	return p, err
 }
 
-// goingPod is lookPod including sandboxes that callers do not see: a removal waits for the
-// removal in progress.
+// goingPod is lookPod, but also finds sandboxes that callers do not see, so that a second
+// removal can wait for the first one.
 func (r *Runtime) goingPod(ctx context.Context, id string) (*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
@@ -237,8 +237,8 @@ func (r *Runtime) goingContainer(ctx context.Context, id string) (*container, er
 	return c, nil
 }
 
-// look returns what find finds. If that is nothing, it waits for all recoveries and tries again,
-// since a monitor may have the only record.
+// look returns the result of find. If find returns nil, look waits for all recoveries and calls
+// it again, since a monitor may have the only copy of the record.
 func look[T any](ctx context.Context, r *Runtime, find func() *T) (*T, error) {
 	locked := func() *T {
 		r.mu.Lock()
@@ -281,11 +281,13 @@ func byPrefix[T any](all map[string]*T, prefix string) (found *T) {
 	return found
 }
 
-// labelPodUID is the label by which an agent lists what one pod has.
+// labelPodUID is the label by which an agent lists the sandboxes and containers of one
+// pod.
 const labelPodUID = "io.kubernetes.pod.uid"
 
-// label adds n to the number of things in a sandbox, itself included, that have these labels:
-// what one pod has is found without a look at all others. r.mu is held.
+// label adds n to the number of objects that have these labels: the sandbox and its
+// containers count. With these numbers, the objects of one pod are found without a search of
+// all sandboxes. The caller holds r.mu.
 func (r *Runtime) label(p *pod, labels map[string]string, n int) {
 	uid, ok := labels[labelPodUID]
 	if !ok {
@@ -307,7 +309,8 @@ func (r *Runtime) label(p *pod, labels map[string]string, n int) {
 // allPods returns the sandboxes, newest first.
 func (r *Runtime) allPods() []*pod { return r.selected(nil) }
 
-// selected returns the sandboxes, newest first, in which something may have the labels of a selector.
+// selected returns the sandboxes, newest first, in which the sandbox or a container may have the
+// labels of a selector.
 func (r *Runtime) selected(selector map[string]string) []*pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +343,8 @@ func (r *Runtime) handler(name string) (Handler, ociRuntime, error) {
 	return h, r.executors[name], nil
 }
 
-// Paths. They contain IDs, so that each leftover names its owner.
+// Names of directories. Paths below them contain IDs, so that each leftover can be
+// attributed.
 
 func (r *Runtime) rootPath(elements ...string) string {
 	return filepath.Join(append([]string{r.cfg.RootDir}, elements...)...)

@@ -56,8 +56,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 	}
 }
 
-// pollPause is the interval for polling things that take milliseconds and have no channel to wait
-// for.
+// pollPause is the interval for polling a state that changes within milliseconds and has no
+// channel to wait for.
 const pollPause = 5 * time.Millisecond
 
 // claimPod returns the sandbox with this name, or starts to create it; nil if one with this name
@@ -112,7 +112,8 @@ func (r *Runtime) makePod(ctx context.Context, p *pod) {
 	p.tell(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, p.id, 0)
 }
 
-// make creates all parts of a sandbox. Whatever exists is recorded first.
+// make creates all parts of a sandbox. The record is written before anything is
+// created.
 func (p *pod) make(ctx context.Context) error {
 	r := p.rt
 	if err := p.save(ctx); err != nil {
@@ -161,8 +162,8 @@ func (p *pod) make(ctx context.Context) error {
 	return nil
 }
 
-// othersPass rejects a directory that the root user of a user namespace, an unprivileged user on
-// the host, could not pass through to its root file system.
+// othersPass returns an error if users other than root cannot pass through a directory. The root
+// user of a user namespace is such a user on the host, and has to reach its root file system.
 func othersPass(dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -266,9 +267,9 @@ func (p *pod) hostname() (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// undo removes what exists of a sandbox that callers have not seen. If that is not possible at
-// once, it continues in the background, and the record says so. The sandbox's name is free when
-// undo returns.
+// undo removes all parts of a sandbox that callers have not seen. If that is not possible at
+// once, the removal is recorded, and continues in the background. In any case the sandbox's
+// name is free when undo returns.
 func (p *pod) undo(ctx context.Context) error {
 	p.keepRecord(ctx)
 	p.rt.persistFrom(ctx, "failed to undo sandbox", p.id, func(ctx context.Context) error {
@@ -355,8 +356,8 @@ func (p *pod) stopNow(ctx context.Context) error {
 	return nil
 }
 
-// tearDown ends all processes and removes what a stopped sandbox does not need. It may be called
-// again. It continues after failures.
+// tearDown ends all processes of the sandbox and removes the parts that a stopped sandbox does
+// not need. It may be called again. It continues after failures.
 func (p *pod) tearDown(ctx context.Context) error {
 	r := p.rt
 	var errs []error
@@ -422,8 +423,8 @@ func (p *pod) removed(ctx context.Context) error {
 	return o.wait(ctx)
 }
 
-// withdraw removes the containers of a sandbox and then the sandbox, as far as callers see. Files
-// that cannot be removed at once are removed in the background.
+// withdraw removes the containers of a sandbox and then the sandbox itself. Afterwards callers do
+// not see them any more; files that cannot be removed at once are removed in the background.
 func (p *pod) withdraw(ctx context.Context) error {
 	r := p.rt
 	for _, c := range p.list() {
@@ -464,8 +465,8 @@ func (p *pod) removeStateFiles() error {
 	return errors.Join(removeTree(p.rt.statePath(streamsDir, p.id)), removeTree(p.rt.statePath(monitorsDir, p.id)))
 }
 
-// removeTree removes a directory of the runtime, including files that others may have put into
-// it.
+// removeTree removes a directory of the runtime, including files that other programs may have
+// put into it.
 func removeTree(dir string) error {
 	err := rmtree.Remove(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -474,8 +475,8 @@ func removeTree(dir string) error {
 	return err
 }
 
-// resolvConf returns the content of resolv.conf(5). Without servers, searches and options it is
-// the host's.
+// resolvConf returns the content of resolv.conf(5). If d has no servers, searches and options,
+// it is the content of the host's file.
 func resolvConf(d *runtimeapi.DNSConfig) ([]byte, error) {
 	if len(d.GetServers())+len(d.GetSearches())+len(d.GetOptions()) == 0 {
 		const most = 1 << 20

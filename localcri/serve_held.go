@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// heldListener accepts connections whose end can be observed, even after an HTTP handler has
-// hijacked them.
+// heldListener accepts connections as heldConn, so that their end can be observed even after
+// an HTTP handler has hijacked them.
 type heldListener struct{ net.Listener }
 
 func (l *heldListener) Accept() (net.Conn, error) {

@@ -52,8 +52,8 @@ func (s *Server) caught(method string, err *error) {
 	}
 }
 
-// serverCoded gives context errors the gRPC codes that clients expect. Other errors keep theirs,
-// or get Unknown.
+// serverCoded gives errors of contexts the gRPC codes that clients expect. Other errors keep
+// their code, or get Unknown.
 func serverCoded(err error) error {
 	if err == nil {
 		return nil

@@ -41,7 +41,7 @@ func listen(path string) (net.Listener, error) {
 	return &ownListener{l}, nil
 }
 
-// removeStale removes a socket on which no process listens.
+// removeStale removes a socket on which no process listens. Any other file is an error.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -4,7 +4,7 @@ package localcri
 
 import "google.golang.org/protobuf/proto"
 
-// partSize limits the bytes of one message of a streamed list, except for a single larger item.
+// partSize limits the bytes of one message of a streamed list. A single item may be larger.
 const partSize = 1 << 20
 
 // inParts sends a list in messages of at least one item.

@@ -126,8 +126,8 @@ func (s *runtimeServer) RestorePod(ctx context.Context, q *runtimeapi.RestorePod
 	return s.r.RestorePod(ctx, q)
 }
 
-// ExecSync returns a command's exit status in the answer. The runtime in this process returns it
-// as an error.
+// ExecSync returns a command's exit status in the answer, while the runtime in this process
+// returns it as an error.
 func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	const longest = int64(1<<63-1) / int64(time.Second)
 	timeout := time.Duration(min(q.GetTimeout(), longest)) * time.Second

@@ -34,8 +34,9 @@ type streamServer struct {
 	cancel   context.CancelFunc
 }
 
-// newStreamServer serves to on l, which it closes. Streams end with ctx. Over TCP, URLs are
-// http://ADDRESS/METHOD/TOKEN; over a unix socket, unix://SOCKET/METHOD/TOKEN.
+// newStreamServer serves the Streams to on the listener l, which it closes at the end.
+// Streams end with ctx. Over TCP, URLs are http://ADDRESS/METHOD/TOKEN; over a unix socket,
+// unix://SOCKET/METHOD/TOKEN.
 func newStreamServer(ctx context.Context, l net.Listener, to Streams, log *zap.Logger) (*streamServer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conf := streaming.DefaultConfig
@@ -142,7 +143,8 @@ func (s *serverStreams) caught(what string, err *error) {
 	}
 }
 
-// writer returns nil for a stream that does not exist.
+// writer returns w as an io.Writer. For a nil w, which means no stream, the result is a
+// nil interface.
 func writer(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -150,8 +152,9 @@ func writer(w io.WriteCloser) io.Writer {
 	return w
 }
 
-// errorWriter returns nil with a terminal, which has one stream for both outputs. Over
-// WebSockets, the streaming server passes a writer for standard error anyway.
+// errorWriter is writer for standard error. With a terminal it returns nil, since a
+// terminal has one stream for both outputs. Over WebSockets, the streaming server
+// passes a writer for standard error anyway.
 func errorWriter(w io.WriteCloser, tty bool) io.Writer {
 	if tty {
 		return nil
@@ -159,7 +162,8 @@ func errorWriter(w io.WriteCloser, tty bool) io.Writer {
 	return writer(w)
 }
 
-// sizes passes on sizes of a terminal until ctx ends. A slow reader gets only the last one.
+// sizes passes on the sizes of a terminal until ctx ends. A slow reader gets only the
+// latest size.
 func sizes(ctx context.Context, from <-chan remotecommand.TerminalSize) <-chan Size {
 	if from == nil {
 		return nil

@@ -52,7 +52,7 @@ func NewStreaming(cfg StreamingConfig) (*Streaming, error) {
 	return &Streaming{RuntimeService: cfg.Runtime, cfg: cfg}, nil
 }
 
-// Run serves streams until ctx ends, and then returns nil. Streams end with it.
+// Run serves streams until ctx ends, and then returns nil. Running streams end with it.
 func (s *Streaming) Run(ctx context.Context) error {
 	// The runtime, which may start later, sets the directory's mode.
 	if err := os.MkdirAll(filepath.Dir(s.cfg.Socket), 0o700); err != nil {
@@ -72,7 +72,8 @@ func (s *Streaming) Run(ctx context.Context) error {
 	return server.run()
 }
 
-// with calls f with the server that creates URLs.
+// with calls f with the server that creates URLs. It returns an error while Run is not
+// serving.
 func with[R any](s *Streaming, f func(r *runtimeServer) (R, error)) (R, error) {
 	server := s.server.Load()
 	if server == nil {

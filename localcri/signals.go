@@ -55,8 +55,8 @@ func signalNumber(name string) (unix.Signal, bool) {
 	return s, s != 0
 }
 
-// stopSignal returns the signal that asks a container to stop: the CRI's, or else the image's, or
-// else TERM.
+// stopSignal returns the signal that asks a container to stop: that of the CRI request, or else
+// that of the image, or else SIGTERM.
 func stopSignal(asked runtimeapi.Signal, image string) unix.Signal {
 	if asked != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		if s, ok := signalNumber(signalName(asked)); ok {

@@ -52,7 +52,8 @@ func (c *container) begin() (*op, error) {
 	return c.starting, nil
 }
 
-// unrecovered returns the error while the result of an earlier start is unknown.
+// unrecovered returns the error for calls while it is not known how far an earlier
+// start got.
 func (c *container) unrecovered() error {
 	return errorf(codes.Unavailable, "container %s is being recovered", c.id)
 }
@@ -101,14 +102,15 @@ func (c *container) rejoin(ctx context.Context) error {
 	return c.startBy(ctx, m, what)
 }
 
-// asked is the monitor that was asked to start a container.
+// asked is the connection to the monitor that was asked to start a container.
 type asked struct {
 	monitor  monitorConn
 	answered *op // closed even if it will not answer any more
 }
 
-// startsLocked reports whether a start is in progress that needs no recovery: its monitor was not
-// asked yet, or is connected. The caller holds pod.mu.
+// startsLocked reports whether a start is in progress that needs no recovery: no monitor was
+// asked to start the container yet, or the monitor that was asked is still connected. The caller
+// holds pod.mu.
 func (c *container) startsLocked() bool {
 	if c.life.Phase() != life.Starting || c.starting == nil || c.starting.finished() {
 		return false
@@ -162,7 +164,8 @@ func beganOf(s monitor.Started) life.Began {
 	return life.Began{Process: life.Process{PID: s.PID, StartTime: s.StartTime}, At: s.At.UnixNano()}
 }
 
-// startedAs returns the result of a start.
+// startedAs returns the result of a start for its caller. cause is the error of the
+// start, if there was one.
 func (c *container) startedAs(cause error) error {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()

@@ -52,8 +52,9 @@ func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, erro
 	return s, nil
 }
 
-// addFiles adds the size of files outside of the layers that containers of a sandbox may write.
-// It is added to one container, since the CRI has no value for files of a sandbox.
+// addFiles adds the size of files that a sandbox's containers may write outside of their
+// layers. The caller adds it to one of the containers, since the CRI has no value for the files
+// of a sandbox.
 func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
 	if layer.GetUsedBytes() == nil {
 		return

@@ -21,7 +21,7 @@ func (c *container) apply(e life.Event) error {
 	return c.applyLocked(e)
 }
 
-// applyLocked is apply with pod.mu held.
+// applyLocked is apply for a caller that holds pod.mu.
 func (c *container) applyLocked(e life.Event) error {
 	effects, err := c.life.Step(e)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *pod) apply(e life.Event) error {
 	return p.applyLocked(e)
 }
 
-// applyLocked is apply with p.mu held.
+// applyLocked is apply for a caller that holds p.mu.
 func (p *pod) applyLocked(e life.Event) error {
 	effects, err := p.life.Step(e)
 	if err != nil {
@@ -107,7 +107,7 @@ func newsOf(n life.News) runtimeapi.ContainerEventType {
 	return runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 }
 
-// begin starts work that callers may wait for.
+// begin starts f in the background. Callers may wait for the result.
 func (r *Runtime) begin(f func(ctx context.Context) error) *op {
 	o := newOp()
 	r.do(func(ctx context.Context) { o.finish(coded(f(ctx))) })

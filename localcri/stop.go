@@ -17,7 +17,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
-// stopping is a stop in progress that callers share. The earliest of their deadlines counts.
+// stopping is a stop in progress that several callers may share. The container is killed at
+// the earliest of their deadlines.
 type stopping struct {
 	*op
 	deadline time.Time
@@ -118,8 +119,9 @@ func (c *container) stopNow(ctx context.Context, s *stopping, process life.Proce
 	return c.kill(ctx, process)
 }
 
-// awaitEnd asks the process to end, and waits for its end or for the deadline, which may become
-// earlier. A program that has just started may not have a signal handler yet; it is asked again.
+// awaitEnd calls ask, which sends the stop signal, and waits for the end of the process or for
+// the deadline, which may become earlier. A program that has just started may not have a signal
+// handler yet; then ask returns true and is called again.
 func (c *container) awaitEnd(ctx context.Context, s *stopping, ask func() (again bool)) (bool, error) {
 	const most = time.Second
 	again, pause := ask(), 10*time.Millisecond
@@ -230,8 +232,8 @@ func (c *container) removed(ctx context.Context) error {
 	return o.wait(ctx)
 }
 
-// withdraw removes a container with its files, so that a caller that needs disk space finds it
-// free afterwards. What cannot be removed at once is removed in the background.
+// withdraw removes a container with its files, so that the disk space is free when it returns.
+// What cannot be removed at once is removed in the background.
 func (c *container) withdraw(ctx context.Context) error {
 	r := c.rt()
 	err := c.save(ctx)
@@ -249,8 +251,8 @@ func (c *container) withdraw(ctx context.Context) error {
 	return err
 }
 
-// undo removes a container that callers have not seen; in the background if it is not possible at
-// once.
+// undo removes a container that callers have not seen. What cannot be removed at once is removed
+// in the background.
 func (c *container) undo(ctx context.Context) error {
 	c.forget()
 	c.rt().persistFrom(ctx, "failed to undo container", c.id, c.erase)
@@ -284,7 +286,8 @@ func (c *container) erase(ctx context.Context) error {
 	return c.apply(life.Erased{})
 }
 
-// eraseContainer removes everything with the ID of a container that is not running.
+// eraseContainer removes all files, mounts and leases of a container's ID. The
+// container must not be running.
 func (r *Runtime) eraseContainer(ctx context.Context, id string, s *saver) error {
 	if err := r.unmountAll(id); err != nil {
 		return err

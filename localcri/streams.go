@@ -27,8 +27,8 @@ type Streams interface {
 	PortForward(ctx context.Context, sandbox string, port int32, rw io.ReadWriteCloser) error
 }
 
-// ExecOptions says what to run and has its streams. At least one stream must not be nil. With TTY
-// there is no Stderr.
+// ExecOptions has a command and its streams. At least one stream must not be nil. With TTY,
+// Stderr must be nil.
 type ExecOptions struct {
 	Command        []string
 	TTY            bool
@@ -178,7 +178,7 @@ func (s streams) PortForward(ctx context.Context, sandbox string, port int32, rw
 	return coded(s.r.forwarder.Forward(ctx, p.netns(), port, rw))
 }
 
-// pipes connect a caller's streams with a process.
+// pipes connect the streams of a caller with those of a process.
 type pipes struct {
 	theirs [3]*os.File // the process's stdin, stdout and stderr
 	ours   []*os.File
@@ -239,7 +239,8 @@ func (p *pipes) closeTheirs() {
 	}
 }
 
-// drain waits until all output from before the end was copied.
+// drain waits until all output that was written before the end of the process has been
+// copied.
 func (p *pipes) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {

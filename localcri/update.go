@@ -65,8 +65,8 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 }
 
 // UpdateContainerResources changes the resources of a container; 0 and empty values mean
-// unchanged. ContainerStatus shows the resources that are in effect; after an error, these are
-// the former ones.
+// unchanged. After an error, ContainerStatus shows the previous resources, which are still in
+// effect.
 func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told *runtimeapi.ContainerResources) error {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
@@ -82,7 +82,8 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told 
 	return o.wait(ctx)
 }
 
-// beginUpdate waits for the previous update, which may be about other fields.
+// beginUpdate waits for the previous update, since the result of an update depends on
+// it.
 func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxContainerResources) (*op, error) {
 	for {
 		c.pod.mu.Lock()

@@ -16,9 +16,9 @@ import (
 )
 
 // volumes creates the directories of the image's volumes in the root file system if they are
-// missing, since a directory that only a VOLUME names is in no layer. A returned mount of the
-// directory on itself keeps it writable if the root is read-only. Paths that the container
-// mounts, and those below, are skipped.
+// missing, since a directory that only a VOLUME names is in no layer. Each returned volume is
+// to be mounted on itself, which keeps it writable if the root is read-only. Paths that the
+// container mounts, and those below, are skipped.
 func (c *container) volumes(paths []string) ([]ocispec.Volume, error) {
 	var out []ocispec.Volume
 	for _, p := range paths {
@@ -82,7 +82,8 @@ func (c *container) makeInRootfs(at string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir))
 }
 
-// openInRoot opens a directory as the processes in the root would see it.
+// openInRoot opens a directory of the root file system. Links are resolved as the
+// container's processes would see them.
 func openInRoot(root int, at string) (int, error) {
 	return unix.Openat2(root, at, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,

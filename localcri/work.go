@@ -52,8 +52,9 @@ func (o *op) wait(ctx context.Context) error {
 	}
 }
 
-// claim is the creation of an object for callers that may give up. An object that no caller took
-// is kept for a while for a later caller, and then removed.
+// claim is the creation of a sandbox or container. Its callers may give up before it is
+// complete. An object that no caller has received is kept for parkTime, for a later call, and
+// then removed.
 type claim struct {
 	*op
 
@@ -69,7 +70,7 @@ type claim struct {
 // goroutine.
 func newClaim(undo func()) *claim { return &claim{op: newOp(), waiting: 1, undo: undo} }
 
-// fate is what a later caller finds out about a claim.
+// fate is the result of joining a claim.
 type fate uint8
 
 const (
@@ -78,8 +79,9 @@ const (
 	fateUndoing               // it is being removed
 )
 
-// join adds a waiting caller, if there is something to wait for. If a caller requests something
-// else, an object that no caller took is removed.
+// join adds a waiting caller, if the object is being created or parked. If same is false, the
+// caller requests another configuration; then a complete object that no caller has received or
+// waits for is removed.
 func (c *claim) join(same bool) fate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +119,8 @@ func (c *claim) complete(err error) {
 	c.parkLocked()
 }
 
-// parkLocked starts the timer for an object that no caller waits for.
+// parkLocked starts the timer after which an object that no caller waits for is
+// removed.
 func (c *claim) parkLocked() {
 	if c.waiting > 0 || c.delivered || c.undoing || !c.finished() || c.err != nil {
 		return
@@ -166,8 +169,8 @@ func (c *claim) drop() {
 	}
 }
 
-// saver writes one record, the newest content last: a writer takes the token, and then reads the
-// current content.
+// saver writes one record. A writer first takes the token and then reads the content, so that
+// the newest content is written last.
 type saver struct {
 	token chan struct{}
 	// Guarded by the token.
@@ -216,7 +219,8 @@ func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string)
 	return store.DeleteContext(ctx, key)
 }
 
-// lastly returns a context for writes that are still needed when the runtime ends.
+// lastly returns a context for a write that has to be done even if ctx ends because the
+// runtime ends. It has a timeout of its own.
 func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	const patience = 5 * time.Second
 	if ctx.Err() == nil {

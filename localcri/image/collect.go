@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweep returns the layers that nobody needs. It returns none if a record could not be read,
-// since that could name any layer. It is a pure function of the tables, so that tests can go
-// through every case.
+// sweep returns the layers that no image, lease or pull needs. It returns none if a record
+// could not be read (hung), since that record could name any layer. It is a pure function of
+// the tables, so that tests can cover every case.
 func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, now time.Time) []string {
 	if hung {
 		return nil
@@ -47,8 +47,8 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 	return out
 }
 
-// collect removes layers that nobody needs. They no longer have their names when it returns, and
-// files is closed when their files are deleted; nil if there are none.
+// collect removes the layers that sweep returns. When it returns, they are in the trash. The
+// channel files is closed when their files are deleted; it is nil if there are no such layers.
 func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	// It runs after every removal and periodically: what it misses now is collected the next
 	// time.
@@ -95,8 +95,8 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	return done
 }
 
-// collected is like collect, but waits until the files are deleted: a caller that removes an
-// image to free space reads the free space next. An error means that the wait was interrupted.
+// collected is like collect, but waits until the files are deleted, so that the caller can
+// read the free space afterwards. An error means that the wait was interrupted.
 func (s *Store) collected(ctx context.Context) error {
 	files := s.collect(ctx)
 	if files == nil {
@@ -112,7 +112,7 @@ func (s *Store) collected(ctx context.Context) error {
 	}
 }
 
-// dropPartial removes partial downloads that nobody has continued within keepPartial.
+// dropPartial removes partial downloads that no pull has continued within keepPartial.
 func (s *Store) dropPartial() {
 	s.mu.Lock()
 	var old []string

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// complete adds to a layer that depends on lower layers what it needs of them: owners and modes
-// of directories that its archive only implies, and the targets of its hard links. The caller
-// holds the layers below, whose trees are below, the topmost first; their descriptors still
-// belong to the caller. Nobody else may use dir yet. Overlayfs takes a directory's owner and mode
-// from the topmost layer that has it, so they must be right here.
+// complete adds to a layer the parts of lower layers on which it depends: owners and modes of
+// directories that its archive only implies, and the targets of its hard links. below has
+// descriptors of the trees of the lower layers, the topmost first. The caller holds these layers,
+// and closes the descriptors. No other goroutine may use dir yet. Overlayfs takes a directory's
+// owner and mode from the topmost layer that has it, so they must be right here.
 func complete(dir string, out *unpacked, below []int, lim unpackLimits) error {
 	t, err := openTree(dir)
 	if err != nil {
@@ -90,9 +90,9 @@ func (u *unpacker) inherit(path string, below []int, steps *int) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, byFD(fd, "."), []unix.Timespec{st.Atim, st.Mtim}, 0)
 }
 
-// linkBelow copies a file from a lower layer into this one and links to it, since overlayfs has
-// hard links only within one layer. Containers see one file under both names, as the builder of
-// the image did.
+// linkBelow copies a file from a lower layer into this one and links to the copy, since
+// overlayfs has hard links only within one layer. So containers see one file under both names,
+// as the image's builder did.
 func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 	dir, base := split(l.name)
 	fd, _, err := u.makeDir(dir)

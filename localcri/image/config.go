@@ -28,16 +28,17 @@ type Config struct {
 	// images.
 	RootDir string
 	// Registries configures how registries are reached, by host as in references ("docker.io",
-	// "registry:5000"). The key "*" is for all hosts that have no entry and no file in HostsDir.
-	// The default is HTTPS without mirrors; for a registry on this machine ("localhost:5000",
-	// "127.0.0.1:5000") also plain HTTP.
+	// "registry:5000"). The key "*" is for all hosts that have neither an entry nor a file in
+	// HostsDir. The default is HTTPS without mirrors; for a registry on this machine
+	// ("localhost:5000", "127.0.0.1:5000") plain HTTP is allowed too.
 	Registries map[string]Registry
 	// HostsDir is a directory that configures hosts without an entry in Registries, in
 	// containerd's layout: HOST/hosts.toml or _default/hosts.toml, or else certificates as in
-	// Docker's certs.d. It is read at each pull; none.
+	// Docker's certs.d. It is read at each pull. Default: none.
 	HostsDir string
 	// PreloadDir is a directory of archives (*.tar, *.tar.gz, *.tgz, *.tar.zst) and OCI layouts
-	// (directories). They are imported at the start, and their images are pinned; none.
+	// (directories). They are imported at the start, and their images are pinned. Default:
+	// none.
 	PreloadDir string
 	// Pinned names images that are reported as pinned, so that the kubelet's garbage collection
 	// keeps them.
@@ -67,9 +68,9 @@ type Config struct {
 	// the digest that the reference resolves to, and the manifest with that digest. Its error
 	// ends the pull.
 	Verify func(ctx context.Context, name, digest string, manifest []byte) error
-	// Log gets errors for which no caller waits; none.
+	// Log gets errors for which no caller waits. Default: silent.
 	Log *zap.Logger
-	// Observer is notified of pulls, downloads and layers; none.
+	// Observer is notified of pulls, downloads and layers. Default: none.
 	Observer Observer
 
 	transport func(Endpoint) http.RoundTripper // for tests
@@ -80,7 +81,7 @@ type Config struct {
 type Registry struct {
 	Endpoint
 	// Server is the registry's server, optionally with a port, and a path that is put before
-	// repositories; the host.
+	// repositories. Default: the host.
 	Server string
 	// Mirrors are tried first, in order; the registry itself is the last.
 	Mirrors []Mirror
@@ -102,7 +103,7 @@ type Endpoint struct {
 	Header http.Header
 	// Root is the root path of the registry API; "/v2".
 	Root string
-	// Lacks is the set of requests that this server never gets; empty.
+	// Lacks is the set of requests that are never sent to this server. Default: empty.
 	Lacks Ability
 	// DialTimeout limits the time to connect; 30s.
 	DialTimeout time.Duration
@@ -123,7 +124,8 @@ type Mirror struct {
 	// Host is the mirror's host, optionally with a port, and a path that is put before
 	// repositories: "mirror:5000/cache".
 	Host string
-	// Username and Password are sent to the mirror. The credentials of pulls are not; none.
+	// Username and Password are sent to the mirror, which does not get the credentials of
+	// pulls. Default: none.
 	Username, Password string
 }
 
@@ -205,7 +207,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// number sets *n to otherwise if it is 0, and calls bad if it is negative.
+// number sets *n to the default otherwise if *n is 0, and calls bad if *n is negative.
 func number[N int | int64 | time.Duration](bad func(string, ...any), field string, n *N, otherwise N) {
 	if *n < 0 {
 		bad("Config.%s is %v; want a positive number, or 0 for %v", field, *n, otherwise)

@@ -22,8 +22,8 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// decompress detects gzip or zstd by the first bytes and decompresses; media types are not relied
-// on. Other content is returned unchanged. done frees memory.
+// decompress detects gzip or zstd by the first bytes, not by the media type, and decompresses.
+// Other content is returned unchanged. The caller calls done to free memory.
 func decompress(r io.Reader) (out io.Reader, done func(), err error) {
 	// The returned reader begins at the first byte: Peek consumes none.
 	br := bufio.NewReaderSize(r, 64<<10)
@@ -53,7 +53,7 @@ func decompress(r io.Reader) (out io.Reader, done func(), err error) {
 	return br, func() {}, nil
 }
 
-// bounded reads up to a limit; one byte more is an [errLimit].
+// bounded reads up to a limit. If there are more bytes, the error is errLimit.
 type bounded struct {
 	r    io.Reader
 	left int64

@@ -18,14 +18,15 @@
 //
 // # Layers
 //
-// A layer is a directory in overlayfs's format. A layer that does not depend on lower ones is
-// stored under its diff ID: it is unpacked once, for all images with it and in any order. A layer
-// whose archive implies directories or links to files of lower layers is stored under its chain
-// ID, with copies of what it needs of them. Pulls of the same layer share one download; it stops
-// when the last of these pulls is cancelled, and a pull within the next hour continues it.
+// A layer is a directory in overlayfs's format. A layer that does not depend on lower layers is
+// stored under its diff ID: it is unpacked once for all images that contain it. A layer depends
+// on lower ones if its archive has hard links to their files, or entries in directories for which
+// it has no entry. Such a layer is stored under its chain ID, with copies of the files and
+// attributes that it needs. Pulls of the same layer share one download; it stops when the last of
+// these pulls is cancelled, and a pull within the next hour continues it.
 //
-// Names in archives are relative to the layer's root, even with a leading "/"; so are symbolic
-// links in a path: builders write them differently.
+// Names in archives are relative to the layer's root, even with a leading "/", and so are the
+// targets of symbolic links in a path: builders write them in different ways.
 //
 // Archives and registries are not trusted. Their bytes, entries, depth and time are limited.
 // Nothing is unpacked outside the layer's directory, attributes that overlayfs or a security

@@ -22,14 +22,14 @@ type download struct {
 	file *os.File
 	path string
 	want descriptor
-	// leave lets the next download use the file; cancel stops run; ended is closed once run has
-	// returned.
+	// leave lets the next download of the same blob begin; cancel stops run; ended is closed
+	// once run has returned.
 	leave  func()
 	cancel context.CancelFunc
 	ended  chan struct{}
 
-	// mu guards the three fields below. The goroutine of run changes them; the reader of the blob
-	// waits for that.
+	// mu guards the three fields below. The goroutine of run changes them, and the reader of the
+	// blob waits for changes.
 	mu      sync.Mutex
 	written int64
 	err     error         // io.EOF when complete
@@ -39,8 +39,8 @@ type download struct {
 	read int64
 }
 
-// blob begins the download of a blob, or continues an earlier one. Other downloads of the same
-// blob wait.
+// blob begins the download of a blob, or continues one that was interrupted. It waits until no
+// other download of the same blob is running.
 func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 	s := r.store
 	// Checked before the first byte: the manifest has the size of the blob.
@@ -173,8 +173,8 @@ func (d *download) run(ctx context.Context, r *registry) error {
 	})
 }
 
-// from downloads the missing bytes from one endpoint. The digest is compared where the blob is
-// read.
+// from downloads the missing bytes from one endpoint. It does not compare the digest; the
+// reader of the blob does.
 func (d *download) from(ctx context.Context, r *registry, e *endpoint) error {
 	at, _, _ := d.state()
 	if at == d.want.Size && at > 0 {
@@ -214,7 +214,7 @@ func (d *download) from(ctx context.Context, r *registry, e *endpoint) error {
 }
 
 // copy appends a response body to the file. A server without range support sends the existing
-// bytes again: they are skipped, since readers have them already.
+// bytes again. copy skips these (skip is their number), since they are in the file already.
 func (d *download) copy(ctx context.Context, s *Store, e *endpoint, w *watch, body io.Reader, skip int64) error {
 	buf := make([]byte, 64<<10)
 	// So large that the free space is checked before the first write.

@@ -34,8 +34,8 @@ const (
 )
 
 // classify returns the action of an entry and its path, which is clean, relative and without
-// "..". The path of the layer's root is ".". It uses names only, never the disk. An error means
-// that the archive is hostile or broken.
+// "..". The path of the layer's root is ".". It uses only the names in the archive, not the
+// files on the disk. An error means that the archive is hostile or broken.
 func classify(h *tar.Header) (d deed, path string, err error) {
 	// Comments, for example of git archive (POSIX pax format); the entry has no path.
 	if h.Typeflag == tar.TypeXGlobalHeader {
@@ -135,7 +135,8 @@ func split(path string) (dir, base string) {
 	return ".", path
 }
 
-// join is the inverse of split.
+// join returns the path of the entry base in the directory dir; it is the inverse of
+// split.
 func join(dir, base string) string {
 	if dir == "." {
 		return base

@@ -30,8 +30,9 @@ type wanted struct {
 // id returns the chain ID, which identifies the layer together with all below it.
 func (w wanted) id() digest { return w.chain[len(w.chain)-1] }
 
-// flight gets one layer, for all pulls that need it. No pull owns it: it ends when the last
-// waiter has gone, or with the store.
+// flight is the download and unpacking of one layer, for all pulls that need it. It does
+// not belong to one of the pulls: it ends early only if no pull waits for it any more, or
+// with the store.
 type flight struct {
 	done    chan struct{}
 	cancel  context.CancelCauseFunc
@@ -40,8 +41,9 @@ type flight struct {
 	err error
 }
 
-// have returns the key of a layer, "" if it does not exist. The caller holds s.mu. The diff ID
-// comes first: a layer that does not depend on others fits every chain.
+// have returns the key of a layer; "" if the layer does not exist. The caller holds s.mu. It
+// tries the diff ID first, since a layer that does not depend on others can be used in every
+// chain.
 func (s *Store) have(diff, chain digest) string {
 	for _, d := range []digest{diff, chain} {
 		if s.layers[d.hex()] != nil {
@@ -51,9 +53,9 @@ func (s *Store) have(diff, chain digest) string {
 	return ""
 }
 
-// ensure gets a layer if it does not exist, and holds it: the caller has to call release with its
-// key. If a flight of another pull fails, ensure tries again with src, since the reason may
-// concern only that pull.
+// ensure gets a layer if it does not exist. It also holds the layer, which protects it from
+// collection: the caller has to call release with its key. If the flight of another pull fails,
+// ensure tries again with src, since the reason may concern only that pull.
 func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, err error) {
 	const tries = 20
 	for range tries {
@@ -120,8 +122,8 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 	return "", err
 }
 
-// release ends one hold on each of the layers. A layer that was set aside meanwhile is not in the
-// table.
+// release ends one hold on each of the layers. It ignores keys that are not in the table: such a
+// layer was damaged and set aside meanwhile.
 func (s *Store) release(keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +234,8 @@ func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, 
 	return "", nil, fmt.Errorf("%w: %w", errInvalid, err)
 }
 
-// isErrno reports whether the error comes from the file system. Then neither the image nor its
-// registry is to blame.
+// isErrno reports whether the error comes from the file system, and not from the image or its
+// registry.
 func isErrno(err error) bool {
 	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
 		if errors.Is(err, e) {
@@ -244,7 +246,8 @@ func isErrno(err error) bool {
 }
 
 // extractTo decompresses and unpacks a layer into dir, and compares the digest of the
-// uncompressed bytes with diff. It reads in to its end, where in compares its own digest.
+// uncompressed bytes with diff. It reads in to its end, so that the reader in can compare
+// its own digest.
 func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff digest) (*unpacked, error) {
 	if err := s.space(); err != nil {
 		return nil, err
@@ -277,7 +280,7 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	return out, nil
 }
 
-// completeOn waits for the layers below, and copies from them what the layer needs.
+// completeOn waits for the layers below, and calls complete with them.
 func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wanted) error {
 	below, keys, err := s.awaitBelow(ctx, w)
 	defer s.release(keys)
@@ -303,9 +306,10 @@ func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wan
 }
 
 // awaitBelow waits until all layers below exist, and holds them. It returns descriptors of their
-// trees, the topmost first, which the caller closes; paths could change, since commits of other
-// pulls rename staged layers. keys has the held layers, also together with an error. Other
-// flights of the same pull get the layers; if one fails, the pull ends, and with it ctx.
+// trees, the topmost first, which the caller closes. It does not return paths, since commits of
+// other pulls rename staged layers. keys has the held layers, even if there is an error. Other
+// flights of the same pull get these layers; if one of them fails, the pull ends, and so does
+// ctx.
 func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees []int, keys []string, err error) {
 	for i := range len(w.chain) - 1 {
 		for {
@@ -355,12 +359,12 @@ func closeAll(fds []int) {
 	}
 }
 
-// discard removes a directory that nobody else knows. What cannot be removed is in ingest, which
-// is emptied at the next start.
+// discard removes a directory in ingest that no other goroutine uses. What cannot be removed
+// stays in ingest, which is emptied at the next start.
 func (s *Store) discard(dir string) { _ = os.RemoveAll(dir) }
 
-// stage adds a complete layer to the table. It does not survive a power failure yet. Other layers
-// can use it at once, and images once it is committed.
+// stage adds a complete layer to the table. The layer does not survive a power failure yet. Other
+// layers can use it at once; images can use it once it is committed.
 func (s *Store) stage(dir string, key, diff digest, out *unpacked) error {
 	// The record is the last file of the directory. commit syncs it with all others.
 	m := layerMeta{Version: layerVersion, Key: key.hex(), DiffID: diff, Size: out.size, Entries: out.entries, OpaqueRoot: out.opaqueRoot, Root: out.root}

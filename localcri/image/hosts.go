@@ -30,8 +30,8 @@ const (
 	maxCerts     = 100     // certificate files for one host
 )
 
-// reach returns how to reach a host: from its own entry, or else from its directory, or else from
-// the entry for all hosts.
+// reach returns the configuration of a host: from its own entry in Config.Registries, or else
+// from its directory in HostsDir, or else from the entry "*".
 func (s *Store) reach(host string) (Registry, error) {
 	if r, ok := s.cfg.Registries[host]; ok {
 		return r, nil
@@ -48,8 +48,9 @@ func (s *Store) reach(host string) (Registry, error) {
 	return Registry{Endpoint: reachOf(host)}, nil
 }
 
-// reachOf returns how to reach a host without configuration. A server on this machine may have no
-// TLS, and a certificate for "localhost" proves nothing.
+// reachOf returns the configuration of a host for which there is none. A server on this machine
+// may do without TLS, and its certificate is not verified, since a certificate for "localhost"
+// proves nothing.
 func reachOf(host string) Endpoint {
 	name, port, err := net.SplitHostPort(host)
 	if err == nil && port != "443" && (name == "localhost" || net.ParseIP(name).IsLoopback()) {

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// maxNames is the maximum number of tags and of digests of an image; of more digests the oldest
-// are dropped.
+// maxNames is the maximum number of tags, and of digests, of an image. If there are more
+// digests, the oldest are dropped.
 const maxNames = 1000
 
 // order describes which image of a source to install, and its names.
@@ -124,8 +124,8 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 	return "", nil, fmt.Errorf("%w: indexes are nested; want at most %d", errInvalid, maxNested)
 }
 
-// getLayers gets all layers concurrently, and holds them. keys has the held ones, also on
-// failure, and "" for others.
+// getLayers gets all layers concurrently, and holds them. keys has a key for each held
+// layer and "" for each other one, even if there is an error.
 func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, diffs []digest) ([]string, error) {
 	// The first failure ends the downloads of the others.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -163,7 +163,8 @@ func (s *Store) sizeOf(key string) int64 {
 	return s.layers[key].Size
 }
 
-// keep writes an image's record with its old and new names.
+// keep writes an image's record. The record has the names that the image had before,
+// and the new one.
 func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error {
 	// Reading the old names and writing the new record must not interleave with another pull of
 	// the same image.
@@ -224,8 +225,9 @@ func (s *Store) write(ctx context.Context, r *record) error {
 	return s.records.WriteContext(ctx, r.ID.hex(), b)
 }
 
-// dropStale removes names from images that lost them to others. Until then the numbers of the
-// names decide. The caller holds s.writes.
+// dropStale removes names from the records of images that lost them to other images. As long
+// as two records have a name, the one with the higher number of the name counts. The caller
+// holds s.writes.
 func (s *Store) dropStale(ctx context.Context) {
 	s.mu.Lock()
 	var stale []*record
@@ -252,8 +254,8 @@ func (s *Store) dropStale(ctx context.Context) {
 	}
 }
 
-// forget removes an image with all its names. Its layers stay until the caller collects. A
-// missing image is no error.
+// forget removes an image with all its names. Its layers stay until the caller calls
+// collect. A missing image is no error.
 func (s *Store) forget(ctx context.Context, id digest) error {
 	if err := take(ctx, s.writes); err != nil {
 		return err

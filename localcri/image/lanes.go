@@ -15,7 +15,7 @@ type lane struct {
 }
 
 // enter waits for the lane; the caller has to call leave afterwards. If ctx ends first, it
-// returns the cause of ctx. Waiters have no fixed order.
+// returns the cause of ctx. Waiting callers get the lane in no particular order.
 func (s *Store) enter(ctx context.Context, name string) (leave func(), err error) {
 	s.mu.Lock()
 	l := s.lanes[name]

@@ -83,7 +83,7 @@ func (l *localBlobs) config(_ context.Context, d descriptor) ([]byte, error) {
 	return l.read(d.Digest, maxConfig)
 }
 
-// blob implements source. Each caller has a file of its own.
+// blob implements source. Each call opens a file of its own.
 func (l *localBlobs) blob(_ context.Context, d descriptor) (blob, error) {
 	f, err := l.open(d.Digest)
 	if err != nil {
@@ -92,7 +92,8 @@ func (l *localBlobs) blob(_ context.Context, d descriptor) (blob, error) {
 	return &fileBlob{f}, nil
 }
 
-// distrust implements source: a local source has no alternative.
+// distrust implements source. It returns false, since a local source has no other place
+// for the content.
 func (*localBlobs) distrust(descriptor) bool { return false }
 
 // fileBlob is a blob that never waits. Closing does not remove its file.
@@ -104,8 +105,9 @@ func (f *fileBlob) close(bool)               { _ = f.Close() }
 
 // ImportOptions configures the names of imported images.
 type ImportOptions struct {
-	// Name is used for an image without a name in its archive, or with only a tag, which is
-	// appended: "registry/app". Images without any name are stored under their IDs.
+	// Name is used for an image that has no name in its archive. If it has only a tag
+	// there, the tag is appended to Name. Example: "registry/app". Images without any name
+	// are stored under their IDs.
 	Name string
 	// Pinned reports the images as pinned, so that the kubelet's garbage collection keeps them.
 	Pinned bool
@@ -250,8 +252,8 @@ func (a *spooled) link(names *remembered, path, to string) error {
 	return names.add(path, to)
 }
 
-// invalid marks an error in reading an archive as the archive's fault, unless it has another
-// cause.
+// invalid converts an error in reading an archive to errInvalid, unless it has another
+// cause, such as the disk or ctx.
 func invalid(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -490,8 +492,8 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 	return ids, nil
 }
 
-// onePlatform selects the entry for this platform among those with the same name. Entries without
-// a platform are all kept: the image's configuration will tell.
+// onePlatform selects the entry for this platform among those with the same name. It keeps all
+// entries without a platform, since the platform is in the image's configuration.
 func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) {
 	groups := map[string][]descriptor{}
 	for _, e := range entries {
@@ -514,7 +516,7 @@ func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) 
 }
 
 // importOne installs an image under each of its names, and appends its ID to ids, once. top is
-// the digest for names with a digest, "" for none.
+// the digest for names with a digest; "" means that the image gets no such names.
 func (s *Store) importOne(ctx context.Context, src source, d digest, names []reference.Named, top digest, o ImportOptions, ids []string) ([]string, error) {
 	// nil means an image without a name, stored under its ID.
 	if len(names) == 0 {
@@ -581,8 +583,8 @@ func isArchive(name string) bool {
 	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// preloadMark identifies the archive whose images are installed, so that archives of gigabytes
-// are not read again at each start of the agent.
+// preloadMark identifies a version of an archive whose images are installed, so that large
+// archives are not read again at each start of the agent.
 type preloadMark struct {
 	Inode  uint64   `json:"inode"`
 	Size   int64    `json:"size"`
@@ -625,7 +627,7 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	return ids, s.marks.WriteContext(ctx, key, b)
 }
 
-// allThere reports whether all these images exist and are complete.
+// allThere reports whether all images with these IDs exist and are complete.
 func (s *Store) allThere(ids []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

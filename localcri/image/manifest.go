@@ -52,7 +52,8 @@ type digest string
 // digestPrefix is the only supported algorithm.
 const digestPrefix = "sha256:"
 
-// check has to be called for every digest from outside, before hex becomes part of a path.
+// check returns an error unless d has the form of a digest. It has to be called for every
+// digest from outside, before hex becomes part of a path.
 func (d digest) check() error {
 	h, ok := strings.CutPrefix(string(d), digestPrefix)
 	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
@@ -70,7 +71,7 @@ func digestOf(b []byte) digest {
 	return digest(digestPrefix + hex.EncodeToString(sum[:]))
 }
 
-// list is a JSON array of limited length.
+// list is a JSON array whose length is limited while it is decoded.
 type list[T any] struct{ items []T }
 
 // decode decodes an array item by item and stops at the limit: json.Unmarshal would allocate the
@@ -167,9 +168,9 @@ type manifest struct {
 	Annotations   pairs        `json:"annotations"`
 }
 
-// parseManifest parses a manifest or an index. mediaType is the type given by the source, or "".
-// Digests are not compared with content; those of an image's own blobs are checked for their
-// form.
+// parseManifest parses a manifest or an index. mediaType is the type that the source has given,
+// or "". It checks the form of the digests of an image's own blobs, but does not compare digests
+// with content.
 func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("%w: manifest has %d bytes; want at most %d", errLimit, len(b), maxManifest)

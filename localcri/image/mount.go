@@ -34,7 +34,8 @@ type Overlay struct {
 	Volatile bool
 }
 
-// check rejects what the kernel would reject with a bare EINVAL, and names the field.
+// check returns an error that names the field, for values that the kernel would reject
+// with only EINVAL.
 func (o Overlay) check() error {
 	if len(o.Layers) == 0 || len(o.Layers) > maxLayers {
 		return fmt.Errorf("image: Overlay.Layers has %d directories; want 1 to %d", len(o.Layers), maxLayers)
@@ -97,8 +98,9 @@ func (o Overlay) Mount(target string) error {
 	return nil
 }
 
-// noLayerParam is set only after [Overlay.mountOnce] succeeded with the same input; other
-// failures never set it. It is a property of the kernel and so global.
+// noLayerParam means that the kernel does not accept single layers, so that mountEach
+// need not be tried. It is set only if mountOnce succeeded with the same input. It is
+// global, since it is a property of the kernel.
 var noLayerParam atomic.Bool
 
 // errNoLayerParam means that the kernel does not accept single layers.
@@ -169,8 +171,8 @@ func (o Overlay) mountEach(target string) error {
 	return unix.MoveMount(mnt, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// setPath passes a path to fsconfig, with a backslash before special characters. A path that is
-// too long is passed through a descriptor, which done closes.
+// setPath passes a path to fsconfig, with a backslash before special characters. If a path is
+// too long, setPath opens it and passes a path through the descriptor, which done closes.
 func setPath(fs int, key, path, special string) (done func(), err error) {
 	if escaped := escape(path, special); len(escaped) <= maxParam {
 		return func() {}, unix.FsconfigSetString(fs, key, escaped)
@@ -182,8 +184,8 @@ func setPath(fs int, key, path, special string) (done func(), err error) {
 	return func() { _ = unix.Close(fd) }, unix.FsconfigSetString(fs, key, fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// explained adds the kernel's message to an error. Messages of a file system context begin with a
-// letter for their kind and a space, which are removed.
+// explained adds the kernel's message to an error. It removes the beginning of the message, a
+// letter for its kind and a space.
 func explained(fs int, err error) error {
 	buf := make([]byte, 1024)
 	n, rerr := unix.Read(fs, buf)

@@ -20,8 +20,8 @@ const (
 
 // Observer is called after each operation, from any goroutine. It must not block.
 type Observer interface {
-	// Observe is called with the duration of op, and the code of its error, OK for none. If all
-	// callers have gone it is Canceled.
+	// Observe is called with the duration of op and the code of its error; OK means no error.
+	// If all callers have given up, the code is Canceled.
 	Observe(op string, took time.Duration, code codes.Code)
 }
 
@@ -31,7 +31,8 @@ type nobody struct{}
 // Observe implements Observer.
 func (nobody) Observe(string, time.Duration, codes.Code) {}
 
-// observe reports an operation that began at begin and waited for some of the time.
+// observe reports an operation that began at the time begin. The duration does not
+// include waited.
 func (s *Store) observe(op string, begin time.Time, waited time.Duration, err error) {
 	// The two times are measured separately, so the difference could be below zero by
 	// nanoseconds.

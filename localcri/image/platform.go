@@ -48,8 +48,8 @@ func (p platform) norm() platform {
 	return p
 }
 
-// runs returns the platforms whose programs run on p, the best first. It uses only the
-// architecture and Config.Variant, not the features of the CPU.
+// runs returns the platforms whose programs run on p, the best first. It considers only
+// the architecture and the variant, not the features of the CPU.
 func (p platform) runs() []platform {
 	p = p.norm()
 	out := []platform{p}

@@ -41,10 +41,11 @@ type registry struct {
 	store *Store
 	ends  []*endpoint // used for content
 	tags  []*endpoint // used to resolve tags
-	// slots limits concurrent downloads of blobs to Config.PullJobs; documents need no slot.
+	// slots limits concurrent downloads of blobs to Config.PullJobs. Downloads of documents,
+	// such as manifests, need no slot.
 	slots chan struct{} // for downloads
 
-	// A channel with one token is used like a mutex.
+	// lock is a channel with one token, used like a mutex.
 	lock chan struct{}  // guards bad
 	bad  map[digest]int // number of endpoints that sent wrong bytes
 }
@@ -56,8 +57,8 @@ type endpoint struct {
 	auth authn.Authenticator
 	// plain reports that the server has no TLS: HTTP is allowed, and sign found no HTTPS.
 	plain bool
-	// http is the transport without credentials, on which signed is based, and which is used for
-	// token servers.
+	// http is the transport without credentials. signed is based on it, and requests to token
+	// servers use it.
 	http http.RoundTripper // without credentials
 
 	// lock guards signed. It is a channel, so that the wait for another request's token ends with
@@ -67,7 +68,7 @@ type endpoint struct {
 }
 
 // newRegistry returns the source for one pull of ref. It does not connect yet. Each pull has its
-// own connections and credentials, so that no pull can use the password of another.
+// own connections and credentials, so that no pull can use the password of another pull.
 func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*registry, error) {
 	host, path := reference.Domain(ref), reference.Path(ref)
 	conf, err := s.reach(host)
@@ -282,8 +283,8 @@ type limitedBody struct {
 }
 
 // do sends a request without credentials, and again with credentials if the server asks for them.
-// The answer to the first request says which ones (OCI distribution specification,
-// "Authentication"); that may depend on the request.
+// The answer to the first request says which kind of credentials (OCI distribution specification,
+// "Authentication"). The kind may depend on the request.
 func (e *endpoint) do(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if err := take(ctx, e.lock); err != nil {
 		return nil, err
@@ -304,9 +305,9 @@ func (e *endpoint) do(ctx context.Context, req *http.Request) (*http.Response, e
 	return (&http.Client{Transport: rt}).Do(req.Clone(ctx))
 }
 
-// asksForMore reports whether a request without credentials may have another answer with them.
-// Some servers hide content that is not public. A server reached by a redirect does not get
-// credentials.
+// asksForMore reports whether the server may answer differently if the request is repeated
+// with credentials: some servers hide content that is not public. It is false for a server
+// that was reached by a redirect, which does not get credentials.
 func (e *endpoint) asksForMore(resp *http.Response) bool {
 	if resp.Request.URL.Host != e.repo.RegistryStr() {
 		return false
@@ -346,8 +347,9 @@ func (e *endpoint) sign(ctx context.Context, refused *http.Response) (http.Round
 	return e.signed, nil
 }
 
-// challenged answers the library's request for /v2/, with which it asks for the kind of
-// credentials, with the server's earlier answer.
+// challenged is a transport for the library's request of /v2/, by which the library
+// finds out the kind of credentials. It returns the server's earlier answer instead of
+// sending that request.
 type challenged struct {
 	http.RoundTripper
 	refused *http.Response
@@ -362,7 +364,7 @@ func (c *challenged) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // get requests a document or blob of the repository. A status other than 200 and 206 is an error.
-// Reading the body fails if the watch sees no byte for too long.
+// Reading the body fails if no byte arrives for the time limit of the watch.
 func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header http.Header) (*http.Response, error) {
 	// Time that the caller spent elsewhere does not count.
 	w.seen()
@@ -420,7 +422,7 @@ func (s *statusError) again() bool {
 	return s.code == http.StatusTooManyRequests || s.code == http.StatusRequestTimeout || s.code >= 500
 }
 
-// refused returns the error for an answer.
+// refused returns the error for an answer with a status other than success.
 func (e *endpoint) refused(resp *http.Response) error {
 	return &statusError{e.repo.RegistryStr(), resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
@@ -438,8 +440,8 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return -1
 }
 
-// explain returns an error for a failed request without possible secrets: URLs of storage after
-// redirects, and texts of token servers.
+// explain returns the error for a failed request. It leaves out texts that may contain secrets:
+// URLs of storage after redirects, and answers of token servers.
 func (e *endpoint) explain(ctx context.Context, err error) error {
 	// The context has ended, so its cause is the reason.
 	if ctx.Err() != nil {
@@ -493,8 +495,8 @@ func pause(ctx context.Context, err error, back *retry.Backoff) error {
 // backoff returns a new back-off between tries at one endpoint.
 func backoff() *retry.Backoff { return &retry.Backoff{First: time.Second, Max: 30 * time.Second} }
 
-// each asks one endpoint after the other until one succeeds. The error is that of the last, the
-// registry itself, and names those before.
+// each asks one endpoint after the other until one succeeds. If none does, the error is that of
+// the last one, the registry itself, and names the endpoints before it.
 func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpoint, last bool) error) error {
 	var before []string
 	var err error
@@ -514,8 +516,8 @@ func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpo
 	return err
 }
 
-// persist tries again while a server reports that it is busy. Errors without a status are
-// returned at once: ask handles them.
+// persist calls ask again while the server reports that it is busy. It returns an error
+// without a status at once, since ask handles those itself.
 func (r *registry) persist(ctx context.Context, ask func() error) error {
 	back := backoff()
 	for n := 1; ; n++ {
@@ -534,8 +536,8 @@ func (r *registry) persist(ctx context.Context, ask func() error) error {
 // to the oldest format, which has another digest.
 var acceptManifests = http.Header{"Accept": {strings.Join([]string{ociIndex, dockerIndex, ociManifest, dockerManifest}, ", ")}}
 
-// manifest implements source. A mirror whose bytes do not match the digest counts as one without
-// the manifest.
+// manifest implements source. If the bytes of a mirror do not match the digest, the next
+// endpoint is asked.
 func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error) {
 	ends := r.ends
 	if digest(ref).check() != nil {
@@ -588,8 +590,8 @@ func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, r
 	return b, resp.Header.Get("Content-Type"), nil
 }
 
-// watch cancels a context when no data arrives for too long. It limits the silence, not the total
-// time: a large layer may take hours on a slow line.
+// watch cancels a context when no data arrives for too long. It limits the time without data, not
+// the total time: a large layer may take hours on a slow line.
 type watch struct {
 	patience time.Duration
 	timer    *time.Timer
@@ -616,15 +618,15 @@ func (w *watch) stop() {
 }
 
 // trusted returns the endpoints that may still be asked for a blob. Those that sent wrong bytes
-// are skipped, except the last, which is the registry itself. The token is held only for moments,
-// so no context is needed.
+// are skipped, except the last, which is the registry itself. It takes the lock without a
+// context, since the lock is held only for a short time.
 func (r *registry) trusted(d digest) []*endpoint {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()
 	return r.ends[min(r.bad[d], len(r.ends)-1):]
 }
 
-// distrust implements source. Endpoints are excluded in their order.
+// distrust implements source. It excludes the first endpoint that is not excluded yet.
 func (r *registry) distrust(d descriptor) bool {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()

@@ -69,7 +69,8 @@ func (s *Store) findAny(name string) *record {
 	return s.byDigits(strings.TrimPrefix(name, digestPrefix))
 }
 
-// byDigits finds an image by a prefix of its ID; nil if two images have it.
+// byDigits finds an image by a prefix of its ID. It returns nil if no image or several
+// images have the prefix.
 func (s *Store) byDigits(digits string) (found *record) {
 	const fewest = 6
 	if len(digits) < fewest || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -148,9 +149,10 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 	return out, nil
 }
 
-// ImageStatus returns an image by name, ID or a prefix of its ID; the answer has no image if it
-// does not exist. If verbose is true, the key "info" has JSON with the image's configuration in
-// "imageSpec". While preloaded images are being imported, it waits before it returns no image.
+// ImageStatus returns an image by name, ID or a prefix of its ID. If it does not exist, the
+// answer has no image. If verbose is true, the key "info" has JSON with the image's
+// configuration in "imageSpec". While preloaded images are being imported, it waits before it
+// returns no image.
 func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
@@ -188,8 +190,8 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 }
 
 // PullImage downloads an image from its registry or one of its mirrors, and returns its ID.
-// Existing layers are not downloaded again. When ctx ends it returns, and downloads that only it
-// needs stop; the next pull continues them.
+// Existing layers are not downloaded again. If ctx ends, it returns, and downloads that no other
+// pull needs stop; the next pull continues them.
 //
 // Errors are gRPC statuses: InvalidArgument, NotFound, PermissionDenied, Unavailable
 // ("RegistryUnavailable: ..."), DataLoss, ResourceExhausted, DeadlineExceeded. If Config.Verify
@@ -236,8 +238,8 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	return string(got), nil
 }
 
-// Offered asks the registry of an image, or a mirror of that, whether it has the image. Nothing is
-// downloaded but its manifest. Errors are those of PullImage.
+// Offered asks the registry of an image, or a mirror of the registry, whether it has the image. It
+// downloads only the manifest. Errors are those of PullImage.
 func (s *Store) Offered(ctx context.Context, image string, auth *runtimeapi.AuthConfig) error {
 	ref, err := parseRef(image)
 	if err != nil {
@@ -260,10 +262,10 @@ func (s *Store) Offered(ctx context.Context, image string, auth *runtimeapi.Auth
 	return nil
 }
 
-// RemoveImage removes an image by any of its names, with all of them, and returns when its
-// files are gone. One that is not there is no error. Layers that containers use stay until
-// they are released. The CRI wants no error for a missing image: garbage collectors race
-// with people. If ctx ends before, the image is removed and its files go all the same.
+// RemoveImage removes an image with all its names; the parameter is any of them. It
+// returns when the image's files are deleted. If ctx ends before, the files are deleted in
+// the background. Layers that containers use stay until they are released. As the CRI
+// requires, a missing image is no error: garbage collectors race with people.
 func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	if err := s.await(ctx); err != nil {
 		return coded(err)

@@ -29,14 +29,15 @@ type source interface {
 // blob is the content of a blob. Only one goroutine reads it.
 type blob interface {
 	io.Reader
-	// wait returns when Read does not have to wait for the network.
+	// wait waits until Read can return without waiting for the network.
 	wait(ctx context.Context) error
 	// close ends reading. done means that the downloaded file is no longer needed.
 	close(done bool)
 }
 
 // verified reads a blob, and compares its size and digest at its end. Until Read has returned
-// io.EOF the bytes are not verified: whoever uses them before must be able to discard the result.
+// io.EOF, the bytes are not verified: a caller that uses them before must be able to discard the
+// result.
 type verified struct {
 	r    io.Reader
 	want descriptor
@@ -51,8 +52,8 @@ func newVerified(r io.Reader, want descriptor) *verified {
 	return &verified{r: r, want: want, sum: sha256.New()}
 }
 
-// Read implements io.Reader. An error of r is returned unchanged: a broken connection is not
-// damage.
+// Read implements io.Reader. It returns an error of r unchanged, since a broken connection
+// does not mean that the content is wrong.
 func (v *verified) Read(p []byte) (int, error) {
 	if v.err != nil {
 		return 0, v.err
@@ -81,9 +82,9 @@ func checkBytes(b []byte, want digest) error {
 	return nil
 }
 
-// slotted reads a blob with one of the slots for unpacking, and releases the slot while it waits
-// for the network. Slots limit the use of CPU and disk: a layer from a slow server must not
-// prevent others from being unpacked.
+// slotted reads a blob while it holds one of the slots for unpacking. It releases the slot while
+// it waits for the network: slots limit the use of CPU and disk, and a layer from a slow server
+// must not prevent that other layers are unpacked.
 type slotted struct {
 	ctx   context.Context
 	b     blob
@@ -112,7 +113,7 @@ func (s *slotted) Read(p []byte) (int, error) {
 	return s.b.Read(p)
 }
 
-// await waits for bytes, unless they are ready, and for a slot.
+// await waits for bytes, unless ready is true, and then for a slot.
 func (s *slotted) await(ready bool) error {
 	begin := time.Now()
 	defer func() { s.waited += time.Since(begin) }()

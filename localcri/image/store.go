@@ -41,8 +41,9 @@ type Store struct {
 	leased  *checkpoint.Store
 	marks   *checkpoint.Store // of preloaded archives
 
-	// Channels used as semaphores, with take: unlike a mutex, the wait ends with a context. s.mu
-	// may be locked while disk or writes is held, but not the other way round.
+	// Channels used as semaphores, with take: unlike a mutex, the wait ends with a context. A
+	// goroutine that holds disk or writes may lock s.mu, but a goroutine that holds s.mu must
+	// not wait for disk or writes.
 	unpackSlots chan struct{}
 	disk        chan struct{} // has a token while layers are renamed
 	writes      chan struct{} // has a token while image records are written
@@ -148,9 +149,9 @@ func (s *Store) path(elements ...string) string {
 	return filepath.Join(append([]string{s.cfg.RootDir}, elements...)...)
 }
 
-// Run locks and reads the directory, and works until ctx ends. It may be called once. An earlier
-// error means that the directory cannot be used; if another Store uses it, the error names the
-// process.
+// Run locks and reads the directory, and works until ctx ends. It may be called once. If it
+// returns an error before ctx ends, the directory cannot be used; if another Store uses it, the
+// error names the process.
 func (s *Store) Run(ctx context.Context) error {
 	// So that callers of await do not wait for a store whose start has failed.
 	defer close(s.over)
@@ -203,8 +204,8 @@ func (s *Store) Run(ctx context.Context) error {
 // emptyDirs stand in for missing layers: overlayfs needs at least two for a read-only mount.
 var emptyDirs = []string{"empty/a", "empty/b"}
 
-// await waits until the store runs. It returns errClosed if the start has failed, or once Run's
-// context has ended.
+// await waits until Run has read the directory. It returns errClosed if that has failed, or if
+// Run's context has ended.
 func (s *Store) await(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -295,8 +296,8 @@ func (s *Store) probe() error {
 	return nil
 }
 
-// read reads the directory, and removes leftovers of a crash. After an error the content is not
-// known and nothing may be collected: Run ends.
+// read reads the directory, and removes leftovers of a crash. After an error Run ends, since
+// the content is not known, and so nothing may be collected.
 func (s *Store) read() error {
 	// Renamed first and deleted later: half-unpacked layers may be large.
 	if err := s.putAway(ingestDir); err != nil {
@@ -436,7 +437,8 @@ func parseRecord(b []byte) (*record, error) {
 	return &r, nil
 }
 
-// readLeases reads the users of layers. None is ever dropped: its container may be running.
+// readLeases reads the users of layers. It keeps even damaged leases, since their
+// containers may be running.
 func (s *Store) readLeases() (err error) {
 	s.leased, err = checkpoint.Open(checkpoint.Config{Dir: s.path(leasesDir), NoSync: true, OnCorrupt: func(key, aside string, err error) {
 		s.cfg.Log.Warn("renamed damaged record of image lease", zap.String("owner", key), zap.String("file", aside), zap.Error(err))
@@ -470,8 +472,9 @@ func (s *Store) readLeases() (err error) {
 	return nil
 }
 
-// publish adds an image to the tables. It gets names of other images if its claim is later. The
-// caller holds s.mu, or there is no concurrent use yet.
+// publish adds an image to the tables. If another image has one of its names with a lower
+// number, the name moves to this image. The caller holds s.mu, or there is no concurrent use
+// yet.
 func (s *Store) publish(r *record) {
 	s.images[r.ID] = r
 	for t, seq := range r.Tags {
@@ -506,8 +509,8 @@ func (s *Store) whole(r *record) bool {
 	return true
 }
 
-// putAway moves a file or directory to the trash, under a random name. A missing one is no error.
-// A rename within a file system is atomic: a half-deleted layer never has its old name.
+// putAway moves a file or directory to the trash, under a random name. A missing file is no
+// error. A rename within a file system is atomic: a half-deleted layer never has its old name.
 func (s *Store) putAway(name string) error {
 	err := os.Rename(s.path(name), s.path(trashDir, rand.Text()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -516,8 +519,8 @@ func (s *Store) putAway(name string) error {
 	return err
 }
 
-// emptyTrash deletes the trash, and wakes those who wait for that. It may take minutes, and only
-// Run calls it. What cannot be deleted is tried again the next time.
+// emptyTrash deletes the files in the trash, and closes the channels in purged. It may take
+// minutes; only Run calls it. It tries again the next time to delete what it cannot delete now.
 func (s *Store) emptyTrash(ctx context.Context) {
 	s.mu.Lock()
 	waiting := s.purged
@@ -543,8 +546,9 @@ func (s *Store) emptyTrash(ctx context.Context) {
 	}
 }
 
-// take waits for a token, which the caller returns by receiving from the channel. It returns the
-// cause of ctx if that ends first.
+// take puts a token into a channel that is used as a semaphore, and waits if it is full. The
+// caller releases it by receiving from the channel. If ctx ends first, take returns the cause of
+// ctx.
 func take(ctx context.Context, tokens chan struct{}) error {
 	select {
 	case tokens <- struct{}{}:

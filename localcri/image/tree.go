@@ -117,7 +117,8 @@ func (t *tree) remove(fd int, base string) error {
 	return root.RemoveAll(base)
 }
 
-// setOpaque hides the entries that the layers below have in a directory.
+// setOpaque marks a directory, so that overlayfs hides the entries that the layers
+// below have in it.
 func setOpaque(fd int) error { return unix.Fsetxattr(fd, opaqueXattr, []byte("y"), 0) }
 
 // isOpaque reports whether setOpaque has marked a directory. Other values have other meanings in
@@ -135,7 +136,7 @@ func byFD(fd int, base string) string { return fmt.Sprintf("/proc/self/fd/%d/%s"
 // findBelow looks up a path in a stack of layers, the topmost first, as overlayfs does: a
 // whiteout, an opaque directory or a non-directory hides the layers below. It returns a
 // descriptor of the parent directory, which the caller closes, or -1 if the path does not exist.
-// steps is decremented for each element; at 0 it returns an error.
+// Each look-up of an element decrements *steps; at 0 findBelow returns an error.
 func findBelow(layers []int, path string, steps *int) (fd int, st unix.Stat_t, err error) {
 	for _, l := range layers {
 		// The first layer that has or hides the path decides.
@@ -147,8 +148,8 @@ func findBelow(layers []int, path string, steps *int) (fd int, st unix.Stat_t, e
 	return -1, st, nil
 }
 
-// findIn looks up a path in one layer. hides reports whether it hides the path in the layers
-// below. fd is the parent directory, or -1 if the path does not exist.
+// findIn looks up a path in one layer. The result hides reports whether this layer hides the
+// path in the layers below. fd is the parent directory, or -1 if the path does not exist.
 func findIn(layer int, path string, steps *int) (fd int, st unix.Stat_t, hides bool, err error) {
 	at, err := unix.Openat(layer, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -34,7 +34,8 @@ const (
 	maxSteps      = 1 << 20 // look-ups in the layers below
 )
 
-// remembered is the memory used for an archive until its end, in bytes.
+// remembered counts the bytes of memory that are used for names until the end of an
+// archive.
 type remembered int
 
 // add adds names that are stored together, plus 32 bytes of overhead. It returns errLimit if the
@@ -50,8 +51,8 @@ func (r *remembered) add(names ...string) error {
 	return nil
 }
 
-// unpackLimits bound a layer. Exceeding one is an errLimit. In complete, entries is not
-// looked at.
+// unpackLimits are the limits of one layer. If one is exceeded, the error is errLimit.
+// complete does not check entries.
 type unpackLimits struct {
 	bytes   int64        // of files
 	entries int64        // of the archive
@@ -94,8 +95,8 @@ type unpacker struct {
 	// implied has the directories that exist only because an entry below them was unpacked. The
 	// archive may still have an entry for each.
 	implied map[string]bool
-	// The memory used for names, the directories of its own that the layer has replaced, and the
-	// bytes written since the last check of the free space.
+	// Counters: the memory used for names, how many of its own directories the layer has
+	// replaced, and the bytes written since the last check of the free space.
 	remembered remembered
 	replaced   int
 	followed   int // path elements that were checked for links
@@ -105,10 +106,10 @@ type unpacker struct {
 	timesBuf *bufio.Writer
 }
 
-// unpack reads the whole of r into the directory dir, which is empty. scratch is the path
-// of a file to make and remove. It returns errLimit, errFull, the file system's errors as
-// they are, and others that say that the archive is bad. What was unpacked before an error
-// is left in dir.
+// unpack unpacks the archive r into the empty directory dir. scratch is the path of a
+// temporary file, which it creates and removes. The error is errLimit, errFull, or an
+// error of the file system; any other error means that the archive is invalid. After an
+// error, dir has the entries that were unpacked before.
 func unpack(ctx context.Context, dir, scratch string, r io.Reader, lim unpackLimits) (*unpacked, error) {
 	t, err := openTree(dir)
 	if err != nil {
@@ -193,9 +194,9 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return u.put(fd, join(dir, base), base, h, r)
 }
 
-// cost returns how many bytes of the disk an entry may take beside its content: an inode
-// and a part of a block, its name in the directory and in the list of times, the target of
-// a link, and attributes.
+// cost returns how many bytes of the disk an entry may take in addition to its content:
+// for an inode and a part of a block, for its name in the directory and in the list of
+// times, for the target of a link, and for attributes.
 func cost(h *tar.Header) int64 {
 	n := 1<<12 + 2*len(h.Name) + len(h.Linkname)
 	for name, value := range h.PAXRecords {
@@ -236,8 +237,8 @@ func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 func mode(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
 // findDir opens a directory of the layer, and returns its path with links resolved. The
-// descriptor belongs to the tree, like that of dir. If the directory is missing, the error is
-// ENOENT, and the path is that where it would be.
+// descriptor belongs to the tree, like that of dir. If the directory does not exist, the
+// error is ENOENT, and the result real is the path that it would have.
 func (u *unpacker) findDir(path string) (fd int, real string, err error) {
 	fd, err = u.dir(path)
 	// Only a link, or a file in the path, causes one of these.
@@ -251,9 +252,10 @@ func (u *unpacker) findDir(path string) (fd int, real string, err error) {
 	return fd, real, err
 }
 
-// follow resolves the symbolic links in a path, with the layer's root as root. It reads only this
-// layer, like other runtimes: a link in a lower layer is hidden by what this layer has in its
-// place. Elements that are missing or not links stay unchanged.
+// follow resolves the symbolic links in a path, with the layer's root as root. As in other
+// runtimes, it considers only links in this layer: a link in a lower layer is hidden by the
+// directory that this layer has in its place. Elements that are missing or not links stay
+// unchanged.
 func (u *unpacker) follow(path string) (string, error) {
 	const most = 40 // links in one path, as in the kernel: path_resolution(7)
 	links, text := 0, make([]byte, maxPath+1)
@@ -294,8 +296,8 @@ func (u *unpacker) follow(path string) (string, error) {
 	return strings.Join(done, "/"), nil
 }
 
-// linkText reads a symbolic link into buf; "" means that there is none. dir has no links; "" is
-// the root.
+// linkText returns the target of a symbolic link, which it reads into buf; "" means that the
+// entry is no link. dir is a path without links; "" is the root.
 func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
 	at := u.fd
 	if dir != "" {
@@ -392,8 +394,8 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 	return fd, nil
 }
 
-// hide creates a whiteout. An entry of this name in the layer itself stays. fd is the open
-// parent.
+// hide creates a whiteout. If the layer itself has an entry of this name, the entry stays,
+// and only the layers below are hidden. fd is the open parent.
 func (u *unpacker) hide(fd int, base string) error {
 	st, err := stat(fd, base)
 	switch {
@@ -559,8 +561,9 @@ func (u *unpacker) putFile(fd int, base string, h *tar.Header, r io.Reader) erro
 // zeroBlock is a block that is not written: the file has a hole in its place.
 var zeroBlock [4 << 10]byte
 
-// copy writes the content of r to an empty file, with holes for blocks of zeros. It returns the
-// number of bytes. The limit includes what the layer has already, with its holes.
+// copy writes the content of r to an empty file, with holes in place of blocks of zeros. It
+// returns the number of bytes. The limit also counts the files that the layer has already,
+// including their holes.
 func (u *unpacker) copy(f int, r io.Reader) (n int64, err error) {
 	end := int64(0) // of what was written
 	for {
@@ -648,8 +651,8 @@ func (u *unpacker) putNode(fd int, base string, h *tar.Header) error {
 	return unix.Mknodat(fd, base, kind|mode(h), dev)
 }
 
-// putLink creates a hard link. A missing target may follow in the archive or be in a lower layer,
-// which is known only at the end.
+// putLink creates a hard link. If the target does not exist yet, it may follow in the archive, or
+// be in a lower layer; this is known only at the end of the archive.
 func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	target, err := cleanName(h.Linkname)
 	if err != nil {
@@ -675,8 +678,8 @@ func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	return u.remembered.add(path, target)
 }
 
-// where returns the path of an entry with links in its parents resolved; the last element is not
-// followed.
+// where returns the path of an entry, in which links of its parents are resolved. The last
+// element is not followed.
 func (u *unpacker) where(path string) (string, error) {
 	dir, base := split(path)
 	_, real, err := u.findDir(dir)
@@ -757,8 +760,8 @@ func (u *unpacker) linkLate() error {
 	return nil
 }
 
-// own sets owner, mode and attributes of an open file. The mode comes after the owner, since
-// chown clears setuid; attributes come last, since chown removes file capabilities.
+// own sets the owner, mode and attributes of an open file. The mode comes after the owner,
+// since chown clears setuid; attributes come last, since chown removes file capabilities.
 func (u *unpacker) own(fd int, h *tar.Header) error {
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
 		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
@@ -832,9 +835,9 @@ func setTime(fd int, base string, t time.Time) error {
 	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// laterTime stores a directory's time, to be set at the end, since entries change it. Times are
-// stored in a file, since a layer may have a million directories: seconds, nanoseconds, length of
-// the path, path.
+// laterTime stores a directory's time, which is set at the end, since creating entries changes
+// the time. Times are stored in a file, since a layer may have a million directories: seconds,
+// nanoseconds, length of the path, path.
 func (u *unpacker) laterTime(path string, t time.Time) error {
 	var head [18]byte
 	binary.LittleEndian.PutUint64(head[0:], uint64(t.Unix()))

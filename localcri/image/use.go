@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Rootfs has what a container needs of its image.
+// Rootfs has the layers and settings of an image for a container.
 type Rootfs struct {
 	Image    string   // its ID
 	Tags     []string // the image's names with tags
@@ -60,9 +60,9 @@ func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 	return root, nil
 }
 
-// lease finds the image and enters the lease in the table. fresh reports whether it has
-// to be written. Look-up and entry are one step under s.mu, so that no layer is
-// collected in between.
+// lease finds an image and adds a lease of its layers to the table. fresh reports
+// whether the lease has to be written to the disk. Both happen while it holds s.mu, so
+// that no layer is collected in between.
 func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +123,9 @@ func fileMode(m uint32) fs.FileMode {
 	return out
 }
 
-// Release lets go of what an owner uses. One that uses nothing is no error. The caller
-// must have unmounted them. It blocks until the files are gone of layers that nobody needs
-// any more, at most 30 seconds.
+// Release ends the lease of an owner. The caller must have unmounted the layers. It is no
+// error if the owner has no lease. Layers that nobody needs any more are removed; Release
+// waits at most 30 seconds until their files are deleted.
 func (s *Store) Release(owner string) error {
 	const patience = 30 * time.Second // for a disk
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -151,7 +151,7 @@ func (s *Store) Release(owner string) error {
 	return nil
 }
 
-// Owners lists who uses layers, in order.
+// Owners returns the owners of all leases, sorted.
 func (s *Store) Owners(ctx context.Context) ([]string, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)

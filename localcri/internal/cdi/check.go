@@ -77,7 +77,7 @@ func check(s *specs.Spec) error {
 	return nil
 }
 
-// whole rejects lists with null elements.
+// whole returns an error if a list of the specification has a null element.
 func whole(s *specs.Spec) error {
 	all := []*specs.ContainerEdits{&s.ContainerEdits}
 	for i := range s.Devices {

@@ -29,8 +29,8 @@ type device struct {
 	rival    string // path of another file of the same priority that defines the same device
 }
 
-// add adds the devices of a specification. A device of a higher priority replaces one of the same
-// name.
+// add adds the devices of a specification. A device replaces one of the same name and a lower
+// priority.
 func (d *devices) add(path string, priority int, s *specs.Spec) {
 	for i := range s.Devices {
 		name, next := s.Kind+"="+s.Devices[i].Name, &device{path: path, priority: priority, file: s, edits: &s.Devices[i].ContainerEdits}
@@ -41,7 +41,8 @@ func (d *devices) add(path string, priority int, s *specs.Spec) {
 	}
 }
 
-// inject may change spec even if it returns an error.
+// inject applies the edits of the named devices to spec. It may change spec even if it
+// returns an error.
 func (d *devices) inject(spec *oci.Spec, names []string) error {
 	var done []string
 	seen := map[*specs.Spec]bool{}
@@ -75,8 +76,8 @@ func (d *devices) inject(spec *oci.Spec, names []string) error {
 	return nil
 }
 
-// apply applies copies of edits: the library completes edits in place, and the numbers of device
-// nodes may change.
+// apply applies a copy of edits to spec: the library completes edits in place, and the stored
+// ones must not have device numbers, which may change.
 func apply(spec *oci.Spec, edits *specs.ContainerEdits) error {
 	own, err := clone(edits)
 	if err != nil {

@@ -36,8 +36,8 @@ type file struct {
 	err      error // why the file is ignored
 }
 
-// settle is the age from which the times of a file show every later change: longer than the
-// coarsest timestamps of a file system, those of FAT.
+// settle is the age from which a later change of a file always changes its time. It is
+// longer than the coarsest timestamps of a file system, those of FAT.
 const settle = 2 * time.Second
 
 // devices reads the specifications of all directories.
@@ -89,7 +89,7 @@ func short(err error) string {
 }
 
 // list returns the sorted names of the specifications in a directory, and the directory's path
-// with links resolved. A directory that does not exist has none.
+// with links resolved. If the directory does not exist, it returns no names.
 func list(dir string) (names []string, resolved string, err error) {
 	resolved, err = filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +114,8 @@ func list(dir string) (names []string, resolved string, err error) {
 	return names, resolved, nil
 }
 
-// read reads a specification, unless known is still up to date. left is the number of bytes that
-// may still be read.
+// read reads a specification, or returns known if that is still up to date. It decrements *left,
+// the number of bytes that may still be read.
 func read(path string, known file, left *int64) file {
 	f, err := open(path)
 	if err != nil {

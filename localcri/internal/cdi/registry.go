@@ -78,8 +78,8 @@ func New(cfg Config) (*Registry, error) {
 func (r *Registry) Dirs() []string { return slices.Clone(r.cfg.Dirs) }
 
 // Inject applies the edits of the devices to spec. The names are qualified (vendor/class=name);
-// one that is given twice counts once. An error names the device and its file, and leaves spec
-// unchanged. A file system that does not answer for 10 s is an error.
+// duplicates are ignored. An error names the device and its file; spec is unchanged then. If a
+// file system does not answer within 10 s, this is an error.
 func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) error {
 	if len(names) == 0 {
 		return nil

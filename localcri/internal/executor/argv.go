@@ -16,8 +16,8 @@ type Creation struct {
 	// ConsoleSocket is the path of the unix socket over which the runtime sends the master of the
 	// terminal; "" without a terminal.
 	ConsoleSocket string
-	// Log is the path at which the runtime writes its errors, for [LastError]. The runtime's
-	// stderr is that of the container.
+	// Log is the path at which the runtime writes its errors, for [LastError]. It cannot
+	// write them to stderr, since its stderr becomes the container's.
 	Log string
 }
 

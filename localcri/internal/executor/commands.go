@@ -16,8 +16,8 @@ import (
 )
 
 // Kill sends a signal to the container's first process, or to all its processes. It returns
-// [ErrNotRunning] if that process has ended, and [ErrNotExist] if there is no such container. If
-// ctx ends, Kill returns, but the command continues until its own timeout.
+// [ErrNotRunning] if the first process has ended, and [ErrNotExist] if there is no such
+// container. If ctx ends, Kill returns, but the command continues until its own timeout.
 func (e *Executor) Kill(ctx context.Context, id string, signal int, all bool) error {
 	if signal < 1 || signal > 64 { // _NSIG of asm-generic/signal.h
 		return fmt.Errorf("signal %d: must be from 1 to 64", signal)
@@ -30,7 +30,7 @@ func (e *Executor) Kill(ctx context.Context, id string, signal int, all bool) er
 	})
 }
 
-// Update changes the resources of a container to those set in r; all others stay.
+// Update changes those resources of a container that are set in r.
 func (e *Executor) Update(ctx context.Context, id string, r *specs.LinuxResources) error {
 	stdin, err := json.Marshal(r)
 	if err != nil {
@@ -49,8 +49,8 @@ func (e *Executor) Delete(ctx context.Context, id string, force bool) error {
 	return err
 }
 
-// change runs a command after the earlier ones for the same container. cause may make an error
-// more specific.
+// change runs a command when the earlier commands for the same container have ended. The
+// function cause may convert the error to a more specific one.
 func (e *Executor) change(ctx context.Context, verb, id string, argv []string, stdin []byte, cause func(error) error) error {
 	if err := checkID(id); err != nil {
 		return err

@@ -48,8 +48,8 @@ func (e *Error) Unwrap() error { return e.Err }
 const maxMessage = 2 << 10
 
 // LastError finds the last error in the output of a runtime (its log or stderr, as JSON or text),
-// and returns it as one printable line. If no line is marked as an error it is the last line, and
-// "" if there is no line.
+// and returns it as one printable line. If no line is marked as an error, it returns the last
+// line; "" if there is no line.
 func LastError(output []byte) string {
 	output = output[max(0, len(output)-maxStderr):]
 	last, lastError := "", ""

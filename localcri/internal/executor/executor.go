@@ -29,8 +29,8 @@ type Config struct {
 	Log *zap.Logger
 }
 
-// DefaultTimeout is the default time limit for a command. It is that of containerd's cleanup; a
-// command that takes longer waits for a disk or a hook.
+// DefaultTimeout is the default time limit for a command. It is the limit that containerd has
+// for its cleanup. A command that takes longer waits for a disk or a hook.
 const DefaultTimeout = 10 * time.Second
 
 // Executor runs the commands of one runtime. Its methods may be called from any goroutine;

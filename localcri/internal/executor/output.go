@@ -2,8 +2,8 @@ package executor
 
 import "sync"
 
-// limited keeps the beginning of what is written, and calls full when there is more than it
-// keeps.
+// limited keeps the first bytes that are written to it, up to a limit, and calls full when
+// there are more.
 type limited struct {
 	limit int
 	full  func()
@@ -37,7 +37,8 @@ func (l *limited) overflowed() bool {
 	return l.over
 }
 
-// tail keeps the end of what is written. It holds up to twice its limit in memory.
+// tail keeps the last bytes that are written to it. It uses up to twice its limit in
+// memory.
 type tail struct {
 	limit int
 

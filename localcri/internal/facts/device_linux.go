@@ -22,8 +22,8 @@ const (
 	maxDepth = 8     // directories
 )
 
-// notNodes are entries of /dev that are not searched: directories without devices or private to
-// each container, and the console, which is a terminal of the container.
+// notNodes are entries of /dev that are not searched: directories without devices, directories
+// of which each container has its own, and the console, which is a terminal of the container.
 var notNodes = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev", "console"}
 
 // HostDevices returns all device nodes of the host, for privileged containers.
@@ -36,8 +36,9 @@ func (f *Facts) HostDevices(ctx context.Context) ([]ocispec.Device, error) {
 	return slices.Clone(found.devices), err
 }
 
-// Devices returns the device nodes for each device of a CRI request, by index: one node, all
-// nodes below a directory, or none if there is no node. Links are resolved on the host.
+// Devices returns the device nodes for each device of a CRI request, by index. If the host
+// path is a directory, these are all nodes below it; otherwise it is one node, or none.
+// Links are resolved on the host.
 func (f *Facts) Devices(ctx context.Context, devices []*runtimeapi.Device) ([][]ocispec.Device, error) {
 	out := make([][]ocispec.Device, len(devices))
 	for i, d := range devices {
@@ -102,8 +103,8 @@ func node(at string, st *unix.Stat_t) (ocispec.Device, bool) {
 
 type walk struct{ nodes []ocispec.Device }
 
-// dir collects the nodes below a directory. It follows no links, and ignores entries that
-// disappear meanwhile.
+// dir collects the nodes below a directory. as is the path of the directory in the
+// container. It follows no links, and ignores entries that disappear meanwhile.
 func (w *walk) dir(dir, as string, except []string, depth int) error {
 	if depth == 0 {
 		return nil

@@ -39,7 +39,7 @@ func ParseKernel(release string) (Kernel, error) {
 	return Kernel{int(a), int(b)}, nil
 }
 
-// Lacking is a feature that a newer kernel has.
+// Lacking is a feature that a kernel lacks, and newer kernels have.
 type Lacking struct {
 	Since Kernel
 	What  string // its name

@@ -130,8 +130,8 @@ var capabilityNames = strings.Fields(`
 	SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM
 	BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
 
-// capabilities returns the capabilities that the kernel knows and that this process may pass on:
-// if it runs in a container, its bounding set is smaller.
+// capabilities returns the capabilities that the kernel knows and that are in the bounding set
+// of this process. The bounding set is smaller if this process runs in a container.
 func (f *Facts) capabilities() []string {
 	last, err := strconv.Atoi(f.text(f.proc("sys/kernel/cap_last_cap")))
 	if err != nil {
@@ -161,7 +161,7 @@ func (f *Facts) status(field string) string {
 }
 
 // leastOOMScoreAdj returns the lowest oom_score_adj that this process may set. Without
-// CAP_SYS_RESOURCE it is its own (proc_oom_score_adj(5)).
+// CAP_SYS_RESOURCE, it is the value that the process has now (proc_oom_score_adj(5)).
 func (f *Facts) leastOOMScoreAdj() int64 {
 	const least, sysResource = -1000, 24
 	if effective, err := strconv.ParseUint(f.status("CapEff"), 16, 64); err == nil && effective&(1<<sysResource) != 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// found is what is at a host path.
+// found is the result of examining a host path.
 type found struct {
 	devices []ocispec.Device
 	source  ocispec.Source
@@ -29,9 +29,10 @@ func (f *Facts) detach(ctx context.Context, key string, look func() (found, erro
 	return f.hostile.Do(ctx, key, look)
 }
 
-// Sources returns, for each mount, what is at its host path, by index; a missing path is created
-// as a directory. The entry for an image mount stays empty, since the image store provides it.
-// The propagation is read only if the mount asks for one, since the mount table is long.
+// Sources returns, for each mount, the description of its host path, by index. It creates a
+// directory if the path does not exist. The entry for an image mount stays empty, since the
+// image store provides it. The propagation is read only if the mount asks for one, since the
+// mount table is long.
 func (f *Facts) Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error) {
 	out := make([]ocispec.Source, len(mounts))
 	for i, m := range mounts {

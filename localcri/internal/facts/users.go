@@ -11,8 +11,8 @@ import (
 )
 
 // Users returns the content of /etc/passwd and /etc/group of an image, up to [ocispec.MaxUsers]
-// bytes of each; nothing if the file is missing or not a regular file. Links are resolved within
-// rootfs.
+// bytes of each. For a file that is missing or not a regular file, it returns nil. Links are
+// resolved within rootfs.
 func Users(rootfs string) (passwd, group []byte, err error) {
 	if passwd, err = table(rootfs, "etc/passwd"); err != nil {
 		return nil, nil, err

@@ -46,9 +46,9 @@ type Container struct {
 // NewContainer returns a container that is being created.
 func NewContainer() Container { return Container{record: Record{State: Making}} }
 
-// LoadContainer returns a container whose record an earlier process left. How far a start got is
-// not known. If the record is a copy, it may be outdated: a container in phase Created may have
-// been started since.
+// LoadContainer returns a container whose record an earlier process left. It is not known yet
+// how far a start got. If the record is a copy, it may be outdated: a container in phase Created
+// may have been started after the copy was made.
 func LoadContainer(r Record, copied bool) Container {
 	if copied && r.State == Created {
 		r.State = Starting
@@ -170,7 +170,7 @@ func (c *Container) discarded() ([]Effect, bool) {
 	return nil, false
 }
 
-// undo removes a container that no caller has heard of.
+// undo removes a container whose ID no caller has received.
 func (c *Container) undo() []Effect {
 	c.record.State, c.want, c.going = Removing, Remove, true
 	return []Effect{Release{}, Undo{}}
@@ -304,8 +304,8 @@ func (c *Container) removeAsked() []Effect {
 	return c.leave()
 }
 
-// leave removes the container if that was requested and none of its processes runs or is about
-// to.
+// leave removes the container if that was requested and none of its processes runs or is being
+// started.
 func (c *Container) leave() []Effect {
 	switch {
 	case c.want != Remove:

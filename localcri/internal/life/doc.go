@@ -5,9 +5,9 @@
 // change. The package has no lock, no clock and no I/O. The same events always produce the same
 // effects.
 //
-// Requests only become stronger, see [Want]: after a request to stop, nothing is started; after a
+// Requests only become stronger; see [Want]. After a request to stop, nothing is started. After a
 // request to remove, the container or sandbox is removed as soon as none of its processes runs,
-// whoever asked first.
+// even if the caller has given up.
 //
 // The tables of all phases and events are in testdata.
 package life

@@ -67,8 +67,8 @@ type Event any
 type (
 	// Made says that all parts of it exist.
 	Made struct{}
-	// Discarded says that nobody will use it, since its creation failed or the caller that asked for it
-	// has gone.
+	// Discarded says that nobody will use it, since its creation failed or all callers have given
+	// up.
 	Discarded struct{}
 	// StopAsked says that a caller asks to stop it. Containers are killed at Until.
 	StopAsked struct{ Until time.Time }
@@ -93,7 +93,8 @@ type (
 	Reset struct{}
 	// Rejoined says that a monitor is working on the start.
 	Rejoined struct{}
-	// Began says that it has been running since At, in ns since 1970, or ran then.
+	// Began says that its process started at At, in ns since 1970. The process may have
+	// ended since.
 	Began struct {
 		Process Process
 		At      int64
@@ -141,10 +142,11 @@ type (
 	// End stops the container, or moves the deadline of a stop that is under way to Until. The
 	// zero time means at once.
 	End struct{ Until time.Time }
-	// Release wakes those who wait for the container's end.
+	// Release wakes the callers that wait for the container's end.
 	Release struct{}
-	// Clean writes the record, and then removes the remains of the processes: until the record is
-	// written, they are needed to find out how the container ended.
+	// Clean writes the record, and then removes the remains of the processes. In this order,
+	// because until the record is written, a recovery needs the remains to find out how the
+	// container ended.
 	Clean struct{}
 )
 
@@ -152,7 +154,7 @@ type (
 // keep.
 type TearDown struct{}
 
-// News is a kind of event that callers are told of.
+// News is a kind of event that is reported to callers.
 type News uint8
 
 // Values of News.

@@ -103,7 +103,8 @@ func (s *Sandbox) step(e Event) ([]Effect, bool) {
 	return nil, false
 }
 
-// made rejects a sandbox whose shared PID namespace has ended already.
+// made completes the creation of a sandbox. It refuses this if the sandbox's shared PID
+// namespace has ended already.
 func (s *Sandbox) made() ([]Effect, bool) {
 	if s.phase != Intent || s.infraDead {
 		return nil, false
@@ -120,7 +121,7 @@ func (s *Sandbox) discarded() ([]Effect, bool) {
 	return nil, false
 }
 
-// undo removes a sandbox that no caller has heard of.
+// undo removes a sandbox whose ID no caller has received.
 func (s *Sandbox) undo() []Effect {
 	s.phase, s.want, s.busy = Removing, Remove, true
 	return []Effect{Undo{}}

@@ -88,8 +88,8 @@ func newClient(ctx context.Context, cfg Config, sandbox string, l *link) (*Clien
 	return c, nil
 }
 
-// call sends a request and waits for its answer. took, if not nil, gets a successful answer
-// before any later message is handled, even if the caller no longer waits.
+// call sends a request and waits for its answer. took, if not nil, is called with a
+// successful answer before any later message is handled, even if the caller has given up.
 func (c *Client) call(ctx context.Context, m wire.Message, files []*os.File, took func(reply, bool)) (wire.Message, error) {
 	type result struct {
 		m   wire.Message
@@ -206,7 +206,7 @@ func (c *Client) follow() {
 	}
 }
 
-// handle owns the files of r.
+// handle handles a message of the monitor. It owns the files of r.
 func (c *Client) handle(r reply) {
 	switch m := r.m; m.Type {
 	case wire.Kept:
@@ -267,8 +267,8 @@ func (c *Client) isCall(seq uint32) bool {
 	return c.calls[seq] != nil
 }
 
-// tell queues an event. If the user of c does not read events, the connection ends: the queue is
-// limited.
+// tell queues an event. The queue is limited: if the user of c does not read the events, the
+// connection ends.
 func (c *Client) tell(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +301,7 @@ func (c *Client) feed() {
 	}
 }
 
-// end ends the connection. Files in escrow are kept.
+// end ends the connection. It keeps the files in escrow, for Escrow.
 func (c *Client) end() {
 	c.mu.Lock()
 	if c.over {
@@ -326,9 +326,9 @@ func (c *Client) end() {
 	close(c.done)
 }
 
-// Start starts a container. If ctx ends, Start returns, but the work continues: a second Start
-// with the same ID waits for it, or returns its result, and ignores the other fields. The error
-// is a *StartError if the container did not start.
+// Start starts a container. If ctx ends, Start returns, but the monitor goes on. A second Start
+// with the same ID waits for the first one and returns its result; it ignores the other fields.
+// The error is a *StartError if the container did not start.
 func (c *Client) Start(ctx context.Context, container Container) (Started, error) {
 	m, err := c.call(ctx, startMessage(container), nil, func(r reply, _ bool) { c.keepEscrow(container.ID, r.m.FIFODir, r) })
 	if err != nil {
@@ -337,10 +337,10 @@ func (c *Client) Start(ctx context.Context, container Container) (Started, error
 	return *startedOf(m), nil
 }
 
-// Adopt hands a container that a dead monitor had started to that monitor's successor. The files
-// of e still belong to the caller. e may be empty; then the terminal, standard input and, on
-// kernels before 6.15, the exit code are lost. If the log cannot be opened, that is logged and
-// not an error: ReopenLog can open it later.
+// Adopt makes this monitor take over a container that its dead predecessor had started. The
+// caller still has to close the files of e. e may be empty; then the terminal, standard input
+// and, on kernels before 6.15, the exit code are lost. If the log cannot be opened, this is
+// logged and not an error: ReopenLog can open it later.
 func (c *Client) Adopt(ctx context.Context, k Kept, e Escrow) error {
 	m := adoptMessage(k)
 	var files []*os.File
@@ -369,14 +369,15 @@ func (c *Client) Resize(ctx context.Context, id string, width, height uint16) er
 	return err
 }
 
-// ReopenLog continues the log in the file at path, which is created if it is missing. If that
-// fails the log continues in the old file.
+// ReopenLog continues the log in the file at path, which is created if it is missing. If the
+// file cannot be opened, the log continues in the old file.
 func (c *Client) ReopenLog(ctx context.Context, id, path string) error {
 	_, err := c.call(ctx, wire.Message{Type: wire.Reopen, ID: id, Log: path}, nil, nil)
 	return err
 }
 
-// Keep replaces the record that the monitor stores for the caller, at most 32 KiB.
+// Keep replaces the data that the monitor stores about a container for the caller, at
+// most 32 KiB.
 func (c *Client) Keep(ctx context.Context, id string, record []byte) error {
 	if len(record) > wire.MaxRecord {
 		return fmt.Errorf("record of %d bytes: 32 KiB are allowed", len(record))
@@ -386,8 +387,8 @@ func (c *Client) Keep(ctx context.Context, id string, record []byte) error {
 }
 
 // Forget makes the monitor drop a container that has ended or did not start, with its state. Its
-// exit record stays; later output of its remaining processes is not logged. The error is
-// ErrRunning while it runs.
+// exit record stays. Later output of its remaining processes is not logged. While the container
+// runs, the error is ErrRunning.
 func (c *Client) Forget(ctx context.Context, id string) error {
 	_, err := c.call(ctx, wire.Message{Type: wire.Forget, ID: id}, nil, nil)
 	if err == nil {

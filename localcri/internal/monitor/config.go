@@ -18,9 +18,9 @@ type Config struct {
 	// does not survive a reboot. Monitors have the directories mon/<sandbox> below it.
 	StateDir string
 
-	// Place moves a monitor into the cgroup in which it shall run, outside the caller's own and
-	// the pod's. It is called each time a monitor is started or connected to, so it must accept
-	// one that is already there. If Place is nil the monitor stays in the cgroup of its starter.
+	// Place moves a monitor to its cgroup, which should be neither the caller's nor the pod's.
+	// It is called each time a monitor is started or connected to, so the monitor may be in that
+	// cgroup already. If Place is nil the monitor stays in the cgroup of its starter.
 	Place func(pid int) error
 
 	// Log gets errors for which no caller waits. If it is nil nothing is logged.
@@ -43,11 +43,11 @@ var (
 	// ErrRunning says that containers still run.
 	ErrRunning = errors.New("containers are running")
 
-	// ErrCut says that the client of an attach did not read for so long that the
-	// monitor cut it off.
+	// ErrCut says that the monitor disconnected an attached client, because it did not
+	// read for too long.
 	ErrCut = errors.New("client did not read the output of the container")
 
-	// ErrTimeout says that a process was killed because its time was over.
+	// ErrTimeout says that a process was killed because its timeout had passed.
 	ErrTimeout = errors.New("time is over")
 
 	// ErrBusy says that a limit of the monitor is reached, or that the disk of a container's log

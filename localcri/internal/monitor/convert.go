@@ -100,8 +100,8 @@ func ReadExit(path string) (Exit, error) {
 	return *exitOf(m), nil
 }
 
-// executorMessage returns the message in the last line of an executor's log: of JSON or of logrus
-// text, else the whole line.
+// executorMessage returns the message in a line of an executor's log. The line is JSON or logrus
+// text; otherwise the result is the complete line.
 func executorMessage(line string) string {
 	if strings.HasPrefix(line, "{") {
 		var l struct{ Msg string }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Escrow returns duplicates of the files that the client holds of a running container, for a
-// successor of its monitor. It works after Done, until Close.
+// Escrow returns duplicates of the files of a running container that the client keeps for a
+// successor of its monitor. It may be called after Done, until Close.
 func (c *Client) Escrow(id string) Escrow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -21,7 +21,8 @@ func (e Escrow) duplicate() Escrow {
 	return Escrow{Pidfd: duplicate(e.Pidfd), Stdin: duplicate(e.Stdin), Master: duplicate(e.Master)}
 }
 
-// duplicate does not change the file's flags, since others may share them.
+// duplicate duplicates a file's descriptor. It does not change the file's flags, which
+// other processes may share.
 func duplicate(f *os.File) *os.File {
 	if f == nil {
 		return nil
@@ -58,9 +59,9 @@ func (c *Client) dropEscrow(id string) {
 	delete(c.dirs, id)
 }
 
-// holdPipes opens the output pipes of all containers that are known to run. Without it, output
-// that a container has written would be lost if it ended before a successor of the monitor runs.
-// The pipes stay open until Close. The caller holds mu.
+// holdPipes opens the output pipes of all containers that are known to run. Otherwise the output
+// in the pipes would be lost if a container ended before a successor of the monitor runs. The
+// pipes stay open until Close. The caller holds mu.
 func (c *Client) holdPipes() {
 	for _, dir := range c.dirs {
 		for _, name := range []string{"stdout", "stderr"} {

@@ -24,9 +24,9 @@ const PauseArgument = "pause"
 // lock.
 const launchRetry = 10 * time.Millisecond
 
-// Launch starts the monitor of a sandbox, or connects to the running one: Client.State tells
-// which containers it has. A monitor has a session of its own and inherits no descriptors, so it
-// continues when its starter ends.
+// Launch starts the monitor of a sandbox, or connects to the running one. Client.State returns
+// the containers that the monitor has. A monitor has a session of its own and inherits no
+// descriptors, so it continues when its starter ends.
 func Launch(ctx context.Context, cfg Config, sandbox string) (*Client, error) {
 	dir, err := makeDir(cfg, sandbox)
 	if err != nil {
@@ -105,7 +105,7 @@ func removeDir(cfg Config, sandbox string) error {
 	return nil
 }
 
-// lockDir takes the lock that a monitor holds during its whole life. The error is EWOULDBLOCK if
+// lockDir takes the lock that a monitor holds as long as it runs. The error is EWOULDBLOCK if
 // another process holds it.
 func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
@@ -127,8 +127,8 @@ func lockDir(dir string) (*os.File, error) {
 	}
 }
 
-// address names the socket through the directory's descriptor, since the path may be longer than
-// a socket address allows.
+// address returns the address of the socket. It names the directory by its descriptor, since the
+// path may be longer than a socket address allows.
 func address(dir int) *unix.SockaddrUnix {
 	return &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/socket"}
 }
@@ -247,9 +247,9 @@ func openFor(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// environment returns the environment of the monitor. It limits the Go runtime to one thread of
-// Go code, and disables the periodic garbage collection, which would wake an idle process. The
-// executor gets the other variables.
+// environment returns the environment of the monitor. Two variables limit the Go runtime to one
+// thread of Go code, and disable the periodic garbage collection, which would wake an idle
+// process. The monitor passes only the other variables to the executor.
 func environment() []string {
 	path := os.Getenv("PATH")
 	if path == "" {

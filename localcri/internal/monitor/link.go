@@ -24,7 +24,7 @@ type link struct {
 	sending sync.Mutex
 }
 
-// buffers are shared, so that an idle connection needs none.
+// buffers are shared by all links, so that an idle connection needs no buffer.
 var buffers = sync.Pool{New: func() any { b := make([]byte, wire.MaxMessage+1); return &b }}
 
 func newLink(fd int) (*link, error) {
@@ -125,8 +125,9 @@ func (l *link) receive() (wire.Message, []*os.File, error) {
 	return m, files, nil
 }
 
-// isSocket reports whether a descriptor is a socket. A monitor sends no sockets; one that it sent
-// could keep the other end of a connection open, so that its end would not be noticed.
+// isSocket reports whether a descriptor is a socket. Received sockets are refused: a monitor
+// sends none, and a socket could keep the other end of a connection open, so that the end of the
+// connection would not be noticed.
 func isSocket(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT == unix.S_IFSOCK

@@ -24,9 +24,9 @@ type Process struct {
 	err    error // written before done is closed
 }
 
-// Exec runs a process in a container. If ctx ends before the process is known to run, it is
-// killed. The error is a *StartError if the executor failed, ErrNotRunning if the container does
-// not run.
+// Exec runs a process in a container. If ctx ends before the monitor has reported that the
+// process runs, the process is killed. The error is a *StartError if the executor failed, and
+// ErrNotRunning if the container does not run.
 func (c *Client) Exec(ctx context.Context, e Exec) (*Process, error) {
 	m := wire.Message{
 		Type: wire.Exec, ID: e.ID, Create: e.Argv, Dir: e.Dir, PIDFile: e.PIDFile, ExecutorLog: e.ExecutorLog, ConsoleSocket: e.ConsoleSocket,
@@ -77,8 +77,8 @@ func (p *Process) finish(code int32, err error) {
 }
 
 // Wait waits for the end of the process and returns the exit status, or 128 plus the signal. The
-// error is ErrTimeout if the process was killed at its deadline, and ErrGone if the monitor is
-// gone and the status unknown.
+// error is ErrTimeout if the process was killed at its deadline, and ErrGone if the monitor has
+// ended, so that the status is unknown.
 func (p *Process) Wait(ctx context.Context) (code int32, err error) {
 	select {
 	case <-p.done:
@@ -133,10 +133,11 @@ func (p *Process) PID() int { return p.pid }
 // hangs up the terminal.
 func (p *Process) Master() *os.File { return p.master }
 
-// Attach copies between a container's streams and pipes or sockets until the container ends
-// (nil), ctx ends, or the monitor disconnects a client that does not read (ErrCut). The monitor
-// gets duplicates and makes them non-blocking; the caller may close its own files when Attach
-// returns, or before. Nil files are ignored.
+// Attach copies between a container's streams and the caller's pipes or sockets. It returns nil
+// when the container ends, the error of ctx when ctx ends, or ErrCut if the monitor disconnects
+// the client because it does not read. The monitor gets duplicates of the files and makes them
+// non-blocking; the caller may close its own files even before Attach returns. Nil files are
+// ignored.
 func (c *Client) Attach(ctx context.Context, id string, stdin, stdout, stderr *os.File) error {
 	m := wire.Message{Type: wire.Attach, ID: id}
 	var files []*os.File

@@ -12,17 +12,17 @@ type Container struct {
 	ID string // unique among the monitor's containers; at most 128 bytes
 
 	// Create and Start are the executor's commands, an absolute path first. Create writes the PID
-	// of the container's first process to PIDFile and exits. Its standard streams are those of
-	// the container; what Create itself writes to them is not logged. Start starts the
-	// container's command.
+	// of the container's first process to PIDFile and exits. Its standard streams become those of
+	// the container; the output of Create itself is not logged. Start starts the container's
+	// command.
 	Create, Start []string
 
 	Dir     string // working directory of the commands; "" means /
 	PIDFile string // written by Create
 
 	// ExecutorLog is the log file of the commands (runc's --log). Its last line is the message of
-	// a failed step. If it is empty, that is the last line that the command wrote to its standard
-	// error.
+	// a failed step. If the file is empty, the message is the last line that the command wrote to
+	// its standard error.
 	ExecutorLog string
 
 	ConsoleSocket string // path of the unix socket on which the monitor receives the terminal's master; "" without a terminal
@@ -69,17 +69,17 @@ type Exit struct {
 	Reason       string // "", ReasonMonitorLost or ReasonNotExecuted
 }
 
-// ReasonMonitorLost is the reason if the exit status is unknown: the monitor died, and the kernel
-// is too old to keep the status.
+// ReasonMonitorLost is the reason if the exit status is unknown, because the monitor died and the
+// kernel is too old to keep the status.
 const ReasonMonitorLost = "MonitorLost"
 
-// ReasonNotExecuted is the reason, with code 128, if no program was executed: the executor's
-// start succeeded, but the kernel refused the program, for example one of another architecture.
-// The log has the executor's message.
+// ReasonNotExecuted is the reason, with code 128, if the container's program was not executed.
+// The executor's start command succeeded, but the kernel refused the program, for example
+// because it is of another architecture. The log has the executor's message.
 const ReasonNotExecuted = "NotExecuted"
 
-// Kept is the state of a container in a monitor. Started, Exit and StartError are nil until they
-// happen.
+// Kept is the state of a container in a monitor. Started, Exit and StartError are nil until the
+// container has started, ended or failed to start.
 type Kept struct {
 	Container  Container
 	Started    *Started
@@ -118,20 +118,20 @@ type Exec struct {
 	ConsoleSocket string
 
 	// Stdin, Stdout and Stderr become the process's streams; nil means /dev/null. The monitor
-	// gets duplicates and closes them once the process has them. The caller must close its own
-	// files after Exec, or it never sees the end of a pipe.
+	// gets duplicates, and closes them once the process has them. The caller must close its
+	// own files after Exec; otherwise it never sees the end of a pipe.
 	Stdin, Stdout, Stderr *os.File
 
 	StartTimeout time.Duration // of the executor's command; 0 means a minute
 	Timeout      time.Duration // of the process, from its start; then it and its children are killed, and Wait returns ErrTimeout. 0 means none
 
-	// KillWithClient kills the process and its children when the connection of this client ends,
-	// for any reason.
+	// KillWithClient makes the monitor kill the process and its children when the connection of
+	// this client ends, for any reason.
 	KillWithClient bool
 }
 
-// Escrow has duplicates of the files that the client of a monitor holds of a container, for a
-// successor of the monitor. They belong to the caller. A file may be nil.
+// Escrow has duplicates of the files of a container that a monitor's client keeps for a
+// successor of the monitor. The caller has to close them. A file may be nil.
 type Escrow struct {
 	Pidfd  *os.File // of the container's first process
 	Stdin  *os.File // write end of standard input

@@ -35,10 +35,10 @@ func Compile(in *Input) (*specs.Spec, error) {
 	return c.spec, nil
 }
 
-// LeastVersion returns the oldest version of the specification with all fields that s uses.
-// Runtimes reject a version newer than their own; crun up to 1.8 rejects all but 1.0. ID-mapped
-// and recursively read-only mounts are new in 1.1, network devices and more of resctrl in 1.3;
-// they are only used with runtimes that support them.
+// LeastVersion returns the oldest version of the specification that has all fields which s
+// uses. Runtimes reject versions newer than their own; crun up to 1.8 rejects all versions
+// except 1.0. ID-mapped and recursively read-only mounts are new in 1.1, network devices and
+// more of resctrl in 1.3; Compile uses these only with runtimes that support them.
 func LeastVersion(s *specs.Spec) string {
 	if l := s.Linux; l != nil && (len(l.NetDevices) > 0 || l.IntelRdt != nil && (len(l.IntelRdt.Schemata) > 0 || l.IntelRdt.EnableMonitoring)) {
 		return "1.3.0"

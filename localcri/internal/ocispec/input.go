@@ -5,8 +5,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Input is everything that a container's configuration depends on. Compile does not change it. It
-// shares no memory with the result that either side may change.
+// Input is everything that a container's configuration depends on. Compile does not change it.
+// The result shares no memory with it that the caller may change.
 type Input struct {
 	// ID is the ID of the container, and the last element of its cgroup's path.
 	ID        string
@@ -20,10 +20,10 @@ type Input struct {
 	// Hostname is the host name of the sandbox, as in its UTS namespace and its hostname file.
 	Hostname string
 	// Namespaces are the paths of the sandbox's namespaces. If a path is "", the container uses
-	// the host's namespace or one of its own, depending on NamespaceOption.
+	// the host's namespace, or gets a namespace of its own; NamespaceOption decides.
 	Namespaces Namespaces
-	// Files are mounted into every container of the sandbox, unless one of its own mounts has the
-	// same path.
+	// Files are mounted into every container of the sandbox, unless one of the container's own
+	// mounts has the same path.
 	Files Files
 	// Sources are the host's sides of Container.Mounts, by index.
 	Sources []Source

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mounts adds the mounts of every container and the container's own. A directory comes before
-// those mounted below it.
+// mounts adds the mounts of every container and the container's own. The mount of a directory
+// comes before mounts below that directory.
 func (c *compiler) mounts() error {
 	in := c.in
 	var own []specs.Mount
@@ -153,9 +153,9 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 	return out, nil
 }
 
-// spread sets the propagation of the root to the widest that a mount of the container needs.
-// Otherwise OCI runtimes disable propagation before they bind any mount: runc from the container
-// to the host, crun in both directions.
+// spread sets the propagation of the root to the widest propagation that a mount of the
+// container needs. Without it, OCI runtimes disable propagation before they bind any mount: runc
+// disables it from the container to the host, and crun in both directions.
 func (c *compiler) spread(p runtimeapi.MountPropagation) {
 	l := c.spec.Linux
 	switch {

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// leastIDs is the minimum number of user IDs in a pod's namespace: all 16-bit IDs, which images
-// rely on.
+// leastIDs is the minimum number of user IDs in a pod's user namespace: images rely on all
+// 16-bit IDs.
 const leastIDs = 65536
 
 func (c *compiler) namespaces() error {

@@ -43,9 +43,9 @@ func firstOf(s ...string) string {
 	return ""
 }
 
-// args returns the arguments by the rules of the CRI: the container's command replaces the
-// image's entrypoint and arguments; the container's arguments alone replace the image's
-// arguments.
+// args returns the arguments of the process. By the rules of the CRI, a command of the
+// container replaces the image's entrypoint and arguments. If the container has only
+// arguments, these replace the image's arguments.
 func args(in *Input) ([]string, error) {
 	command, arguments := in.Container.GetCommand(), in.Container.GetArgs()
 	if len(command) == 0 {
@@ -70,9 +70,9 @@ func args(in *Input) ([]string, error) {
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment merges the variables of the image and of the container. A later value replaces an
-// earlier one of the same name, in its position. execve(2) cannot pass a NUL: a variable of the
-// container with a NUL is an error; one of the image is omitted, since the pod's author cannot
-// change it.
+// earlier one of the same name, and stands at the earlier one's position. execve(2) cannot pass
+// a NUL. So a NUL in a variable of the container is an error, and a variable of the image with
+// a NUL is omitted, since the pod's author cannot change it.
 func environment(in *Input) ([]string, error) {
 	env := []string{defaultPath}
 	if in.Container.GetTty() {

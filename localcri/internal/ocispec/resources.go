@@ -23,7 +23,7 @@ func (c *compiler) resources() error {
 }
 
 // Resources converts the CRI's resources to those of the OCI specification, without devices. A
-// value of 0 or "" is not set; an update does not change it.
+// value of 0 or "" is left out of the result, so that an update does not change it.
 func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.LinuxResources, error) {
 	r := &specs.LinuxResources{}
 	cpu := &specs.LinuxCPU{Cpus: asked.GetCpusetCpus(), Mems: asked.GetCpusetMems()}

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Paths that a container must not read, and must not write, unless the CRI says otherwise or the
-// container is privileged.
+// Default paths that a container must not read (masked) or must not write (read-only). They do
+// not apply to privileged containers, or if the CRI request has other paths.
 var (
 	maskedPaths = []string{
 		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
@@ -20,9 +20,10 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// paths hides the requested paths. The wire format has no difference between an empty list and
-// none. It means no hidden paths (procMount Unmasked) if the pod has a user namespace, the only
-// case in which Kubernetes allows that; otherwise the default paths are hidden.
+// paths hides the paths that the request lists. The wire format cannot distinguish an empty
+// list from a missing one. If the pod has a user namespace, an empty list means that no path is
+// hidden (procMount Unmasked), which Kubernetes allows only in this case. Otherwise it means
+// the default paths.
 func (c *compiler) paths() error {
 	if c.in.privileged() {
 		return nil

@@ -15,10 +15,11 @@ const drain = time.Second
 // halfCloser is a connection whose write side can be closed separately.
 type halfCloser interface{ CloseWrite() error }
 
-// relay copies in both directions until both have ended, and closes both connections. It passes
-// on the end of one direction if the other connection supports that; the other direction then
-// continues: from the pod without a limit, to the pod while the client sends. It returns an error
-// of the pod's side; a client that disconnects is no error.
+// relay copies in both directions until both have ended, and closes both connections. When one
+// direction has ended, it closes the write side of the other connection, if that is possible, and
+// the other direction continues: from the pod to the client without a limit, from the client to
+// the pod as long as the client sends. It returns an error of the pod's side; it is no error if
+// the client disconnects.
 func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteCloser) error {
 	defer func() {
 		_ = client.Close()
@@ -67,7 +68,7 @@ func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteClose
 	}
 }
 
-// counting counts the written bytes.
+// counting is a writer that counts the bytes written.
 type counting struct {
 	io.Writer
 	n *atomic.Uint64
@@ -79,7 +80,8 @@ func (c counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// remember stores the error with which reading ended, to distinguish it from one of writing.
+// remember is a reader that stores its error, so that it can be distinguished from an error
+// of writing.
 type remember struct {
 	io.Reader
 	err error // nil at the end of file

@@ -55,8 +55,8 @@ func (s *Spaces) Make(ctx context.Context, r Request) (Paths, error) {
 	})
 }
 
-// complete reports whether everything exists. The user namespace and the host name are not
-// compared: a sandbox's configuration does not change.
+// complete reports whether all namespaces and mounts of a sandbox exist. It does not
+// compare the mappings and the host name, since a sandbox's configuration does not change.
 func (s *Spaces) complete(p Paths) bool {
 	any := false
 	for _, k := range kinds {
@@ -122,7 +122,8 @@ func (s *Spaces) make(ctx context.Context, r Request, p Paths) error {
 	return err
 }
 
-// byThread creates namespaces that belong to the host's user namespace.
+// byThread creates namespaces that belong to the host's user namespace, on a thread of
+// its own.
 func byThread(p Paths, flags int) error {
 	const proc = "/proc/thread-self/ns/"
 	var err error
@@ -154,7 +155,8 @@ func byThread(p Paths, flags int) error {
 	return err
 }
 
-// byChild creates a user namespace and others that belong to it.
+// byChild creates a user namespace, and the other namespaces as its property, in a
+// child process.
 func byChild(ctx context.Context, m *Mappings, p Paths, flags int) error {
 	child, err := nspin.StartChild(ctx, nil, flags)
 	if err != nil {
@@ -221,7 +223,7 @@ func (s *Spaces) makeShm(r Request) error {
 	return nil
 }
 
-// hostID returns the host's ID for the pod's ID 0.
+// hostID returns the ID on the host to which the pod's ID 0 is mapped.
 func hostID(ids []*runtimeapi.IDMapping) uint32 {
 	for _, m := range ids {
 		if m.GetContainerId() == 0 {
@@ -232,9 +234,9 @@ func hostID(ids []*runtimeapi.IDMapping) uint32 {
 }
 
 // HoldSys mounts the sysfs of a sandbox's network namespace, writable, until Remove. A network
-// namespace has only one sysfs. It exists as long as it has a mount, and is read-only everywhere
-// if its first mount is. Without HoldSys a privileged container could not write to it if another
-// container of the sandbox had started before. network is the path of the namespace.
+// namespace has only one sysfs, which exists as long as it has a mount. If its first mount is
+// read-only, all mounts are. Without HoldSys, a privileged container could not write to /sys if
+// another container of the sandbox had started before. network is the path of the namespace.
 func (s *Spaces) HoldSys(ctx context.Context, id, network string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -369,7 +371,8 @@ func (s *Spaces) OpenUser(id string) (*os.File, error) {
 // mounts, the least that a mount namespace has room for.
 const maxEntries = 1 << 17
 
-// List returns the IDs of all sandboxes with any files, in no order, even if no record has them.
+// List returns the IDs of all sandboxes of which files exist, in no order. It does so even for
+// sandboxes without a record.
 func (s *Spaces) List() ([]string, error) {
 	found := map[string]bool{}
 	for _, dir := range []string{nsDir, shmDir, sysDir} {

@@ -44,7 +44,8 @@ func CheckSysctls(sysctls map[string]string, own Own) error {
 	return nil
 }
 
-// refuse returns why a sysctl does not belong to the sandbox, or "".
+// refuse returns the reason why a sysctl does not belong to the sandbox's own
+// namespaces; "" if it does.
 func (own Own) refuse(path string) string {
 	var has bool
 	var space string
@@ -89,8 +90,8 @@ func sysctlPath(name string) (string, bool) {
 }
 
 // DefaultSysctls are the defaults for a sandbox with its own network: every user may listen on
-// every port, and ping. They are containerd's. With a user namespace ping is not set, since the
-// group IDs of its range do not exist there.
+// every port, and ping. They are containerd's. With a user namespace, the sysctl for ping is
+// not set, since the group IDs of its range do not exist in that namespace.
 func DefaultSysctls(own Own) map[string]string {
 	if !own.Network {
 		return nil

@@ -61,9 +61,9 @@ func (s *Spaces) SetSysctls(ctx context.Context, id, network string, sysctls map
 	return err
 }
 
-// setSysctl sets a sysctl, on a thread that ends afterwards. Sysctls of an IPC namespace that
-// belongs to a user namespace can be written only by root of that namespace, whatever the
-// capabilities (ipc_permissions in ipc/ipc_sysctl.c of Linux).
+// setSysctl sets a sysctl, on a thread that ends afterwards. If an IPC namespace belongs to a
+// user namespace, only the root user of that user namespace can write its sysctls;
+// capabilities do not help (ipc_permissions in ipc/ipc_sysctl.c of Linux).
 func setSysctl(name, value string) error {
 	path, _ := sysctlPath(name)
 	path = "/proc/sys/" + path
@@ -79,8 +79,8 @@ func setSysctl(name, value string) error {
 	return errors.Join(err, asUser(0))
 }
 
-// asUser changes the effective user of this thread only; Go's functions would change it for the
-// whole program.
+// asUser changes the effective user of this thread only; Go's own functions change it for all
+// threads.
 func asUser(uid uint32) error {
 	const keep = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(sysSetresuid, keep, uintptr(uid), keep); errno != 0 {

@@ -18,8 +18,8 @@ const maxOpen = 1 << 16
 // opened counts the processes of a cgroup, their files and sockets.
 type opened struct{ processes, files, sockets uint64 }
 
-// open counts processes and their open files. Processes that end meanwhile are omitted; nil means
-// that the cgroup is gone.
+// open counts the processes of a cgroup and their open files. Processes that end meanwhile are
+// omitted. It returns nil if the cgroup does not exist any more.
 func (r *Reader) open(cgroup string) *opened {
 	pids, err := r.Processes(cgroup)
 	if err != nil {

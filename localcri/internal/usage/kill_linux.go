@@ -24,17 +24,17 @@ const (
 	killPause      = 2 * time.Millisecond   // between two reads
 )
 
-// maxBelow is the maximum number of descendants of a cgroup that are read, and maxDeep their
-// maximum depth.
+// maxBelow limits the number of descendants of a cgroup that are read; maxDeep limits their
+// depth.
 const (
 	maxBelow = 16384
 	maxDeep  = 64
 )
 
-// KillCgroup kills all processes of a cgroup and its descendants. It returns when each has been
-// sent the signal; a process in uninterruptible sleep may still exist then. New processes cannot
-// escape: the kernel kills all at once (cgroup.kill), or they are frozen first. It is no error if
-// the cgroup does not exist. Concurrent calls for one cgroup share the work.
+// KillCgroup kills all processes of a cgroup and its descendants. It returns when the signal was
+// sent to each of them; a process in uninterruptible sleep may still exist then. No new process
+// can escape: the kernel kills all at once (cgroup.kill), or the processes are frozen first. It
+// is no error if the cgroup does not exist. Concurrent calls for one cgroup share the work.
 func (r *Reader) KillCgroup(ctx context.Context, cgroup string) error {
 	if err := checkCgroup(cgroup); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *Reader) there(cgroup string) bool {
 }
 
 // freezer returns a function that freezes and thaws all processes of a cgroup. It does not wait
-// for a process that does not freeze in time: that cannot create others either.
+// for a process that does not freeze in time, since such a process cannot create others either.
 func (r *Reader) freezer(cgroup string) func(bool) error {
 	file, states, shown := "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}, "freezer.state"
 	if r.v2 {
@@ -128,7 +128,7 @@ func (r *Reader) killEach(cgroup string) error {
 }
 
 // killOne kills a process if it is still in the cgroup: its PID may have been reused since it was
-// listed. A pidfd stays with one process.
+// listed. It uses a pidfd, which always refers to the same process.
 func (r *Reader) killOne(pid int, cgroup string) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: it is a thread

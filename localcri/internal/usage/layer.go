@@ -13,7 +13,7 @@ import (
 )
 
 // Writable layers are measured on request, at most once per layerKept. A caller waits
-// layerPatience for the result.
+// at most layerPatience for the result; after that it gets the previous one.
 const (
 	layerKept     = 10 * time.Second
 	layerPatience = time.Second
@@ -29,7 +29,7 @@ type layers struct {
 	last map[string]diskusage.Usage
 }
 
-// measure returns the usage of a directory, nil if it is not known yet.
+// measure returns the usage of a directory; nil if no measurement has ended yet.
 func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeapi.FilesystemUsage {
 	now := time.Now()
 	l.mu.Lock()

@@ -179,7 +179,8 @@ func (g *given) disks() []kernel.DiskIO {
 	return slices.SortedFunc(slices.Values(g.fig().io), func(a, b kernel.DiskIO) int { return strings.Compare(a.Device, b.Device) })
 }
 
-// ofLayer adds a device label, empty since overlayfs is not on one device.
+// ofLayer returns a value with an empty device label, since an overlayfs has no device
+// of its own.
 func (g *given) ofLayer(n *runtimeapi.UInt64Value) []point {
 	if n == nil {
 		return nil
@@ -273,8 +274,8 @@ func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, 
 	return g.metrics(l), nil
 }
 
-// PodMetrics returns the metrics of a pod, from its cgroup and the network namespace at netns; ""
-// omits either.
+// PodMetrics returns the metrics of a pod, from its cgroup and from the network namespace at
+// netns. If one of them is "", its metrics are omitted.
 func (r *Reader) PodMetrics(ctx context.Context, cgroup, netns string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
 	g := &given{started: started, lastSeen: time.Now()}
 	if cgroup != "" && cgroup != "/" {

@@ -15,7 +15,8 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// Process is a process, not necessarily a child of this one. It needs no goroutine.
+// Process refers to a process, which need not be a child of this one. It has no
+// goroutine.
 type Process struct {
 	pid int
 	fd  *os.File // a pidfd, known to the poller
@@ -80,8 +81,8 @@ func (p *Process) control(f func(fd int) error) error {
 
 // Exit is how a process ended.
 type Exit struct {
-	// Known reports whether the exit code is known. Before Linux 6.15 it is unknown if another
-	// process reaped this one.
+	// Known reports whether the exit code is known. Before Linux 6.15, it is unknown if the
+	// process was reaped by another process than this one.
 	Known bool
 	// Code is the exit status, or 128 plus the signal that killed the process.
 	Code int32

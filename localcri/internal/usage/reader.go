@@ -93,8 +93,8 @@ func (r *Reader) OOMFile(cgroup string) string {
 	return filepath.Join(r.dir("memory", cgroup), "memory.oom_control")
 }
 
-// maxSamples is the maximum number of stored CPU samples, and sampleLife how long one is kept if
-// its cgroup is no longer read.
+// maxSamples is the maximum number of stored CPU samples. sampleLife is how long a sample is
+// kept if its cgroup is no longer read.
 const (
 	maxSamples = 8192
 	sampleLife = 10 * time.Minute
@@ -102,8 +102,8 @@ const (
 	window = time.Second
 )
 
-// rate returns the recent CPU usage of a cgroup, in nanoseconds per second; nil at the first
-// call.
+// rate returns the CPU usage of a cgroup between the last two samples, in nanoseconds per
+// second. It returns nil at the first call.
 func (r *Reader) rate(cgroup string, now time.Time, nanos uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

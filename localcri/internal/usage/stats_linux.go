@@ -12,10 +12,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Container returns the usage of a container, without its attributes: from its cgroup unless that
-// is "", and from the directory of its writable layer unless that is "". The error is
-// fs.ErrNotExist if the cgroup does not exist. A layer whose measurement takes long is measured
-// in the background; the result then has the previous value or none.
+// Container returns the usage of a container, without the attributes. It reads its cgroup and the
+// directory of its writable layer; it leaves out the values of one that is "". The error is
+// fs.ErrNotExist if the cgroup does not exist. If measuring the layer takes long, it goes on in
+// the background, and the result has the previous value or none.
 func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runtimeapi.ContainerStats, error) {
 	out := &runtimeapi.ContainerStats{}
 	if cgroup != "" {
@@ -32,8 +32,8 @@ func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runti
 }
 
 // Pod returns the usage of a pod, from its cgroup and the interfaces of the network namespace at
-// netns; "" omits either. If the pod has no cgroup of its own ("" or "/"), values of a cgroup are
-// omitted. The caller adds the containers.
+// netns. If netns is "", the network is left out. If the pod has no cgroup of its own ("" or
+// "/"), the values of a cgroup are left out. The caller adds the containers.
 func (r *Reader) Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error) {
 	out := &runtimeapi.LinuxPodSandboxStats{}
 	if cgroup != "" && cgroup != "/" {
