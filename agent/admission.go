@@ -22,8 +22,8 @@ import (
 // pods are never admitted for the same resources. Only reservations that have to wait for a plugin,
 // a disk or a server run in a goroutine of their own.
 
-// decide decides whether a pod may run. decided is false while its reservation is running: the loop
-// concludes when the reservation has ended.
+// decide decides whether a pod may run. The result decided is false if a reservation of the pod is
+// running; then the loop decides when the reservation has ended.
 //
 // A pod with running containers was admitted by an earlier process of the agent, and is admitted
 // again. Otherwise the node's own properties are checked first, then every Admitter, then every
@@ -89,7 +89,7 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	a.requestCleanup() // see takeBack
 }
 
-// wait makes a pod wait, if the answer says so and the time limit of the wait is not over. It
+// wait makes a pod wait, if the rejection r allows that and its time limit is not over. It
 // reports whether the pod waits.
 func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	if !r.Waits() {

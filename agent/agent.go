@@ -59,12 +59,12 @@ type Agent struct {
 	eventStore local.EventStore
 	node       *fit.Node
 	facts      facts
-	// book has the stage of each pod's admission; only the loop decides by it.
+	// book has the stage of each pod's admission. Only the loop uses it for decisions.
 	book *book.Book
 	keep *keep.Keeper
 	// admission decides whether pods may run.
 	admission *admit.Admission
-	// boots is nil without an API server; it never changes once the loop runs.
+	// boots is nil without an API server. The field does not change once the loop runs.
 	boots *boots.Record
 	run   running
 }
@@ -125,7 +125,7 @@ const endPatience = 30 * time.Second
 // leaves every container running, and returns nil. It returns an error if it cannot begin: the
 // directory cannot be used, another agent has the lock (node.ErrLocked), or Run was called before
 // ([ErrStarted]). It also returns the error of a block or a part that ends, which ends everything
-// else. Work that hangs half a minute after the end is abandoned, together with the lock.
+// else. Work that still hangs half a minute later is abandoned, and so is the lock.
 func (a *Agent) Run(ctx context.Context) error {
 	if !a.run.begun.CompareAndSwap(false, true) {
 		return ErrStarted
@@ -187,8 +187,8 @@ func (a *Agent) lock() (*node.DirLock, error) {
 	return node.LockRoot(a.cfg.Paths.Root)
 }
 
-// work is Run after its beginning; end ends it. It blocks until everything has ended: first the
-// loop and the workers, then the blocks that they use.
+// work is the part of Run after the lock was taken. The function end ends it. It blocks until
+// everything has ended: first the loop and the workers, then the blocks that they use.
 func (a *Agent) work(ctx context.Context, end func(error)) error {
 	// Statuses are written until the last worker has ended. Until then workers also need the
 	// runtime's state and the parts.
@@ -235,7 +235,8 @@ type failure struct {
 func (f *failure) Error() string { return f.name + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// failureOf returns the failure that ended ctx; nil if the caller ended it.
+// failureOf returns the error of the block or part that ended ctx; nil if the caller
+// ended it.
 func failureOf(ctx context.Context) error {
 	if f := (*failure)(nil); errors.As(context.Cause(ctx), &f) {
 		return f
@@ -261,7 +262,7 @@ func (a *Agent) lower() map[string]func(context.Context) error {
 	return all
 }
 
-// podsDir and podDir use the kubelet's layout, so that a machine can change between kubelet and
-// agent.
+// podsDir and podDir use the kubelet's layout, so that a kubelet and the agent can take over
+// from each other.
 func (a *Agent) podsDir() string             { return filepath.Join(a.cfg.Paths.Root, "pods") }
 func (a *Agent) podDir(uid types.UID) string { return filepath.Join(a.podsDir(), string(uid)) }

@@ -18,8 +18,9 @@ import (
 // ended.
 const reasonUnconfirmed = "AwaitingAPIServer"
 
-// awaits makes a pod wait if it cannot be decided on yet, and reports whether it waits. The event
-// that it waits for may come before the wait is recorded, so it is checked again afterwards.
+// awaits makes a pod wait if it cannot be decided on yet, and reports whether the pod waits. The
+// event that ends the wait may come before the wait is recorded, so awaits checks again
+// afterwards.
 func (a *Agent) awaits(pod *v1.Pod) bool {
 	for {
 		reason, message := a.lacks(pod)
@@ -49,7 +50,7 @@ func (a *Agent) awaits(pod *v1.Pod) bool {
 	}
 }
 
-// lacks returns why a pod cannot be decided on yet; "" if it can.
+// lacks returns why a pod cannot be decided on yet. reason is "" if it can.
 func (a *Agent) lacks(pod *v1.Pod) (reason, message string) {
 	switch w, works := a.workers.State(pod.UID); {
 	case works && w.Kind != podworker.Sync && !w.Finished:

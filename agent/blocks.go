@@ -35,8 +35,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Connects the blocks. A block that needs another one gets a function or a small interface of it,
-// so that it can be used alone. Only this file knows all blocks.
+// Connects the blocks. If a block needs another block, it gets a function or a small interface
+// instead, so that it can also be used alone. Only this file knows all blocks.
 
 // buildBlocks creates every block, in the order of their dependencies, and returns all errors.
 func (a *Agent) buildBlocks() error {
@@ -139,7 +139,8 @@ func (a *Agent) buildBlocks() error {
 }
 
 // mayRun reports whether containers of a rejected pod may be running. Before all sources have
-// delivered, workers do not know every pod; afterwards, a pod without a worker runs nothing.
+// delivered, the answer is uncertain, since some pods have no worker yet. Afterwards, a pod
+// without a worker has no running containers.
 func (a *Agent) mayRun(uid types.UID) observed.Answer {
 	if _, works := a.workers.State(uid); works && a.workers.CouldHaveRunningContainers(uid) {
 		return observed.Maybe

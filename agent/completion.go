@@ -23,14 +23,15 @@ import (
 // status: phase, exit codes, and the reason if it was rejected. If ctx ends first, the pod is
 // terminated within its grace period and removed, and the error is that of ctx.
 //
-// logs, if not nil, is called once for each container that has started, and returns the Writer for
-// its log; the log is dropped if it is nil. Writers of different containers are used concurrently,
-// and not after RunToCompletion has returned.
+// logs, if not nil, is called once for each container that has started. It returns the Writer for
+// the container's log; if the Writer is nil, the log is dropped. Writers of different containers
+// are used concurrently, but none is used after RunToCompletion has returned.
 //
-// The agent uses cfg. Its Sources may have objects that the pod refers to, and its Status.Sink gets
-// the pod's statuses too. The pod gets the API's defaults. Its restart policy is Never by default,
-// and must not be Always. Without a UID it gets [podmeta.HashUID], so that after a crash of the
-// process, another call continues the same pod. The container runtime has to outlast the call.
+// cfg is the configuration of the agent. Its Sources may have objects that the pod refers to, and
+// its Status.Sink gets the pod's statuses too. The pod gets the API's defaults. Its restart policy
+// is Never by default, and must not be Always. Without a UID it gets [podmeta.HashUID], so that
+// after a crash of the process, another call continues the same pod. The container runtime has to
+// outlast the call.
 func RunToCompletion(ctx context.Context, cfg Config, pod *v1.Pod, logs func(container string) io.Writer) (v1.PodStatus, error) {
 	pod = pod.DeepCopy()
 	switch pod.Spec.RestartPolicy {
@@ -210,7 +211,8 @@ func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 	return last, err
 }
 
-// errEndedEarly is joined with the agent's own error, which has the reason.
+// errEndedEarly means that the agent ended before the pod. It is joined with the
+// agent's own error, which has the reason.
 var errEndedEarly = errors.New("agent: the agent ended before the pod")
 
 // copied waits until the logs of all started containers have been copied, or ctx ends.

@@ -40,9 +40,9 @@ type Reaper interface {
 type Config struct {
 	Node  node.Machine // node.DetectMachine looks at this machine
 	Paths Paths
-	// Runtime runs the pods. A *cri.Client implements it and Images.Service. Processes that the
-	// runtime no longer tracks are killed in the machine's cgroups whose name has their container's
-	// ID, unless Runtime is a Reaper.
+	// Runtime runs the pods. A *cri.Client implements it and Images.Service. If the runtime no
+	// longer tracks the processes of a container, the agent kills them by the container's cgroup,
+	// whose name has the container's ID. If Runtime is a Reaper, the agent calls Reap instead.
 	Runtime criapi.RuntimeService
 	Images  Images
 	// Sources deliver the pods that should run.
@@ -60,7 +60,8 @@ type Config struct {
 	Status  Status
 	Cluster Cluster
 	// Events gets every event; by default events are stored for local readers. A recorder that
-	// implements local.NodeEventRecorder or local.AnnotatedEventRecorder gets more.
+	// implements local.NodeEventRecorder or local.AnnotatedEventRecorder also gets events of
+	// the node, or the annotations of events.
 	Events local.EventRecorder
 	// Lock is a lock of Paths.Root that the caller has taken before opening anything there. The
 	// caller releases it; Run holds it while it works. Default: Run takes its own lock.
@@ -89,8 +90,9 @@ type Images struct {
 	QPS                           float64
 	Burst                         int
 	Parallel, ParallelPerRegistry int
-	// Verify selects the images on the node for which a pod needs valid pull credentials
-	// (KEP-2535). Allowlist has exceptions. Default: images.NeverVerifyPreloadedImages.
+	// Verify selects the images on the node that a pod may use only with valid pull
+	// credentials (KEP-2535). Allowlist has the names of images that every pod may use.
+	// Default: images.NeverVerifyPreloadedImages.
 	Verify    images.Verify
 	Allowlist []string
 	// Keyrings have credentials for images, in addition to the pods' Secrets.
@@ -155,14 +157,14 @@ type Probes struct {
 	// Parallel limits the concurrent network probes, 256, and ParallelExec the concurrent exec
 	// probes, 32.
 	Parallel, ParallelExec int
-	// Fast checks containers that have not started or are not ready more often than once a period:
-	// 100 ms, 200 ms and so on after the first check.
+	// Fast makes the probes of containers that have not started or are not ready more frequent
+	// than once a period: they run again 100 ms, 200 ms and so on after the first check.
 	Fast bool
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool
-	// Network makes the probes that connect to a pod, and HTTPHook the requests of lifecycle hooks,
-	// for pods whose network this machine cannot reach. Default: they connect to the pod. They
-	// return when ctx ends.
+	// Network runs the probes that connect to a pod, and HTTPHook sends the requests of lifecycle
+	// hooks. They are for pods whose network this machine cannot reach. Both must return when ctx
+	// ends. Default: the agent connects to the pod.
 	Network  func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
 }
@@ -179,27 +181,28 @@ type DNS struct {
 
 // Status configures the destination of pod statuses.
 type Status struct {
-	// Sink gets every status; files below Paths.Root. At the start, the agent loads the stored
-	// statuses of a Sink that is a statusmgr.Loader. It passes the known pods to a statusmgr.Pruner
-	// from time to time. With a Sink that is not a Loader, the start times and ages of pods without
-	// an API server begin anew at each start of the agent: statusmgr.Remembering adds a store.
+	// Sink gets every status. Default: files below Paths.Root. If the Sink is a statusmgr.Loader,
+	// the agent loads its stored statuses at the start. If it is a statusmgr.Pruner, the agent
+	// passes it the known pods from time to time. If it is not a Loader, the start times and ages
+	// of pods without an API server begin anew at each start of the agent; statusmgr.Remembering
+	// adds a store to such a Sink.
 	Sink statusmgr.Sink
 	// MaxBackoff is the longest pause between two tries to write a status to the Sink; 1m.
 	MaxBackoff time.Duration
 }
 
-// Cluster has a cluster's state of the node. All functions except RuntimeClasses must only read
-// memory.
+// Cluster has what a cluster knows about the node. All functions except RuntimeClasses must
+// only read memory.
 type Cluster struct {
-	// NodeLabels returns the node's current labels, which override those of Node, or nil if they
-	// are not known; those of Node.
+	// NodeLabels returns the node's current labels, which override those of Config.Node; nil
+	// means that they are not known. Default: the labels of Config.Node.
 	NodeLabels func() map[string]string
 	// NodeTaints returns the node's current taints. A pod that is not static and does not tolerate
 	// a NoExecute taint is rejected. None.
 	NodeTaints func() []v1.Taint
-	// NodeResources returns the resources of the Node object, including those set by others.
-	// Extended resources that no plugin offers count from here for pods of the API server. Such a
-	// pod does not wait for a resource that is neither here nor offered by a plugin. None.
+	// NodeResources returns the resources of the Node object, including those that other programs
+	// set. If no plugin offers an extended resource, pods of the API server get it by the count
+	// here. If it is not here either, such a pod does not wait for it. Default: none.
 	NodeResources func() v1.ResourceList
 	// Features are the features that the node declares to schedulers (KEP-5328): a pod that needs
 	// another one is rejected. nil: features are not checked.

@@ -14,33 +14,33 @@
 //	}
 //	return a.Run(ctx)
 //
-// One loop decides: it hands changes of what is wanted, and of what runs, to
-// the pod workers, and never waits for any of them. What it uses can be
-// replaced in [Config]: the runtime, the sources, volumes, and where statuses and
-// events go.
+// One goroutine, the loop, decides. It passes changes of the wanted and of the running
+// pods on to the pod workers, and never waits for a worker. [Config] has everything
+// that can be replaced: the runtime, the sources, volumes, and the destinations of
+// statuses and events.
 //
 // # Parts
 //
-// What one node does and another does without is a part: package part has the
-// contract, and the packages beside it are the parts of this module (placement,
-// devices, claims, resize, eviction, collection, shutdown, mirrors and others).
-// Their order in Config.Parts is the order in which they are called; one that is
-// left out costs nothing. Package nodeagent knows the usual list.
+// A feature that not every node needs is a part. Package part has the contract, and the
+// packages beside it have the parts of this module (placement, devices, claims, resize,
+// eviction, collection, shutdown, mirrors and others). They are called in the order of
+// Config.Parts; a part that is not in this list costs nothing. Package nodeagent has
+// the list of parts that the kubelet's features need.
 //
 // # Ownership
 //
-// [New] has no side effects. [Agent.Run] holds a lock on the root directory,
-// owns every goroutine and timer, and returns when all have ended. It stops no
-// container: what runs when it ends is adopted by the next one.
+// [New] has no side effects. [Agent.Run] holds a lock on the root directory, owns every
+// goroutine and timer, and returns when all have ended. It stops no container: the next
+// agent adopts the containers that run when it ends.
 //
 // # Faults
 //
-// The agent starts whatever it finds: a runtime that is away, a damaged state
-// file, a broken manifest, a part whose disk hangs. Nothing is removed before
-// every source has spoken and the runtime has been listed. A pod that hangs or
-// fails holds up itself alone. A panic of a part, a source, the sink or the event
-// recorder is that call's error, logged with its stack and counted. An error with
-// which a block or a part ends is the error of Run.
+// The agent starts even if the runtime does not answer, a state file is damaged, a
+// manifest is invalid, or the disk of a part hangs. It removes nothing before every
+// source has delivered and the runtime has been listed. A pod that hangs or fails
+// delays no other pod. A panic of a part, a source, the sink or the event recorder is
+// that call's error, logged with its stack and counted. An error with which a block or
+// a part ends is the error of Run.
 //
 // Tier: beta.
 package agent

@@ -28,8 +28,8 @@ type shower interface{ ShowFit(*local.Fit) }
 // reserves nothing and changes no pod. It blocks until the parts have answered, and may be called
 // before Run.
 //
-// beside are additional pods that would exist too. A pod of the node with the name of pod or of one
-// in beside counts as gone: the new one would replace it.
+// The parameter beside has additional pods that would exist too. If the node has a pod with the
+// name of one of these pods, it counts as gone, since the new pod would replace it.
 func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	pod = pod.DeepCopy()
 	if pod.Namespace == "" {
@@ -72,7 +72,8 @@ func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	return out
 }
 
-// besides returns the pods that would hold resources beside pod.
+// besides returns the pods that would hold resources of the node at the same time as
+// pod.
 func (a *Agent) besides(pod *v1.Pod, beside []*v1.Pod) []*v1.Pod {
 	replaced := map[string]bool{podmeta.FullName(pod.Namespace, pod.Name): true}
 	for _, p := range beside {
@@ -107,8 +108,8 @@ func (a *Agent) lacksObjects(pod *v1.Pod) (out []local.FitMissing) {
 	return out
 }
 
-// lacksPorts returns the TCP host ports of a pod at which a process of the node listens. Ports of
-// other pods are excluded, since those are a reason to reject.
+// lacksPorts returns the TCP host ports of a pod at which a process of the node listens. It
+// leaves out ports of other pods, since these are a reason to reject the pod.
 func (a *Agent) lacksPorts(pod *v1.Pod) (out []local.FitMissing) {
 	declared := map[int32]bool{}
 	for _, p := range a.admission.Active("") {

@@ -71,13 +71,15 @@ func (h host) Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 	return h.a.pleg.GetNewerThan(ctx, uid, time.Now())
 }
 
-// Readmit sets the flag before it wakes the loop; the loop clears the flag before it decides.
+// Readmit sets the flag running.changed before it wakes the loop, and the loop clears the
+// flag before it decides. So no request is lost.
 func (h host) Readmit() {
 	h.a.run.changed.Store(true)
 	wake(h.a.run.readmit)
 }
 
-// Retry drops the back-off first: otherwise an early sync would still wait.
+// Retry ends the back-off before it requests the sync; otherwise the sync would still
+// wait.
 func (h host) Retry(uid types.UID) {
 	h.a.runtime.Retry(uid)
 	h.a.workers.Resync(uid)
@@ -87,8 +89,8 @@ func (h host) Event(pod *v1.Pod, annotations map[string]string, eventType, reaso
 	h.a.events.Annotated(pod, annotations, eventType, reason, message)
 }
 
-// Update passes a pod to its worker with its allocated resources: the requested ones may not be
-// granted yet.
+// Update passes a pod to its worker, with its allocated resources instead of the requested
+// ones, which may not be granted yet.
 func (h host) Update(pod *v1.Pod) {
 	h.a.update(podworker.ConfigUpdate, h.a.hooks.Allocated(h.a.guard, pod), nil)
 }
@@ -126,7 +128,8 @@ func (h host) PruneImages(ctx context.Context, present []string, since time.Time
 // ErrNotEnded means that the agent ends before a pod that End terminates.
 var ErrNotEnded = errors.New("the agent is ending and no longer waits for the pod")
 
-// End may be called for a terminating pod: the shorter grace period is used.
+// End may be called for a pod that is terminating already; then the shorter of the two
+// grace periods counts.
 func (h host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	done := make(chan struct{})
 	h.a.update(podworker.KillUpdate, pod, &podworker.KillOptions{Done: done, Why: why})

@@ -65,10 +65,10 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.keep.Retire(ctx, known, sweep)
 }
 
-// takeBack calls part.Stopper for pods that were rejected after a restart: they may hold devices or
-// CPUs from before, and have no worker that would call it. Their sources may want them for any
-// time. As in the kubelet, resources of inactive pods are given to others. After an error the next
-// sweep calls it again.
+// takeBack calls part.Stopper for pods that were rejected after a restart. They may hold devices or
+// CPUs from before the restart, and have no worker that would call it. As in the kubelet, the
+// resources of inactive pods are given to others, even if a source still wants the pod. After an
+// error the next sweep calls takeBack again.
 func (a *Agent) takeBack(ctx context.Context) {
 	if len(a.hooks.Stoppers) == 0 {
 		return
@@ -95,9 +95,9 @@ func (a *Agent) takeBack(ctx context.Context) {
 	}
 }
 
-// revive starts pods again that ended or were rejected, if the cause is over, for example evicted
-// static pods, which no controller replaces. Their resources were released and may be in use by
-// others, so they are admitted again.
+// revive starts pods again that ended or were rejected, if the cause is over. An example are
+// evicted static pods, which no controller replaces. Such pods are admitted like new ones, since
+// their resources were released and may be in use by others.
 func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 	for _, p := range desired {
 		if a.revives(p) != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// The lives of pods. The number of a life is not stored by itself: it is part of the statuses,
-// sandboxes and mirrors of that life, and the highest number counts.
+// The lives of pods. A pod that starts again under its UID has a new life with the next number
+// (podlife.Life). The number has no file of its own: it is stored in the statuses, sandboxes
+// and mirrors of the life, and the highest number counts.
 
 // life returns the current life of a pod.
 func (a *Agent) life(pod *v1.Pod) podlife.Life {
@@ -31,8 +32,8 @@ func (a *Agent) life(pod *v1.Pod) podlife.Life {
 	return l
 }
 
-// nextLife begins the next life of a pod that ended or was rejected: statuses of the earlier life
-// no longer apply. A status of the earlier life that is being computed is not shown; see show.
+// nextLife begins the next life of a pod that ended or was rejected. Statuses of the earlier life
+// no longer apply; if one is being computed, it is not shown (see show).
 func (a *Agent) nextLife(pod *v1.Pod) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()

@@ -31,8 +31,8 @@ const (
 	// The kubelet has a pass every 2 s, needed or not.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
-	// A pass visits all pods. The pause grows with the duration of the last pass, so that passes
-	// use at most a tenth of the loop's time; longestPause is its maximum.
+	// A pass visits all pods. The pause is pauseByPass times as long as the last pass, up to
+	// longestPause, so that passes use at most a tenth of the loop's time.
 	pauseByPass  = 10
 	longestPause = 2 * time.Second
 )
@@ -107,8 +107,8 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 }
 
-// restore restores the state of the parts. The channel is closed when all have finished, or after
-// their time limit.
+// restore restores the state of the parts. The returned channel is closed when all of them have
+// finished, or when their time limit has passed.
 func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	a.background(ctx, func(ctx context.Context) {
@@ -118,10 +118,9 @@ func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// mirrorsPatience is how long static pods wait at the start for a source that may deliver their
-// mirrors. It is longer than the source of a cluster needs to deliver its stored pods if the
-// cluster does not answer, see podsync.SourceConfig. The mirror may be the only trace of a pod that
-// has ended.
+// mirrorsPatience is how long static pods wait at the start for the source that delivers their
+// mirrors, since a mirror may be the only trace of a pod that has ended. If the API server does not
+// answer, that source delivers its stored pods earlier than this (podsync.SourceConfig).
 const mirrorsPatience = 2500 * time.Millisecond
 
 // mirrorsKnown returns a channel that is closed when static pods can be admitted. If statuses are
@@ -152,15 +151,16 @@ func (a *Agent) requestCleanup() {
 	wake(a.run.cleanup)
 }
 
-// turned records that the loop has made a turn; see LastTurn.
+// turned records the time at which the loop has handled an event or a timer; see
+// LastTurn.
 func (a *Agent) turned() {
 	now := time.Now()
 	a.run.beat.Store(&now)
 	a.admission.Turn()
 }
 
-// handleChange acts on one change of what the sources want. A change may have many
-// pods: all of those of a source that has just spoken.
+// handleChange acts on one change of the wanted pods. A change may have many pods, such
+// as all pods of a source that has delivered for the first time.
 func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	c.Pods = a.withoutMirrors(c)
 	switch c.Op {
@@ -207,7 +207,7 @@ func (a *Agent) withoutMirrors(c podmgr.Change) []*v1.Pod {
 	})
 }
 
-// adopt makes the parts adopt those of the pods that run, before resources are given to other pods.
+// adopt calls the parts for the pods that run already, before resources are given to other pods.
 func (a *Agent) adopt(pods []*v1.Pod) {
 	if len(a.hooks.Reservers) == 0 {
 		return
@@ -257,8 +257,8 @@ func (a *Agent) isOver(uid types.UID) bool {
 	return works && w.Finished && ok && podlife.Ended(last.Status.Phase, last.Why)
 }
 
-// settle applies the decision on a pod. It is called on the loop, at once or when a reservation has
-// ended.
+// settle applies the decision on a pod: r is nil if it is admitted. It is called on the loop, at
+// once or when a reservation has ended.
 func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	if r != nil {
 		a.reject(pod, *r)
@@ -333,8 +333,8 @@ func (a *Agent) warnOfFeatures(pod *v1.Pod) {
 	}
 }
 
-// remove handles a pod that its source no longer delivers. Its worker terminates it with the grace
-// period of its spec.
+// remove handles a pod that its source no longer delivers. The pod's worker terminates it with the
+// grace period of its spec.
 func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
 	a.abandon(ctx, pod.UID)
 	if a.pods.Want(pod.UID).By == podlife.Unheard && pod.DeletionTimestamp == nil {

@@ -33,8 +33,8 @@ func (a *Agent) preempt(ctx context.Context, pod *v1.Pod, v admit.Victim) {
 	})
 }
 
-// awaitEnd waits until a terminating pod has no containers. ErrNotEnded means that the workers
-// ended before the pod.
+// awaitEnd waits until a terminating pod has no running containers. ErrNotEnded means that the
+// workers ended before the pod did.
 func (a *Agent) awaitEnd(ctx context.Context, pod *v1.Pod, done <-chan struct{}) error {
 	select {
 	case <-ctx.Done():

@@ -31,8 +31,8 @@ func (a *Agent) probed(c probe.Change) {
 	}
 }
 
-// setStatus sets a status that was just computed, with the newest results of probes: a result that
-// came since would otherwise be overwritten.
+// setStatus sets a status that was just computed. It first updates the results of probes in it;
+// otherwise the status would overwrite a result that came in the meantime.
 func (a *Agent) setStatus(pod *v1.Pod, r statusmgr.Report) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()

@@ -21,7 +21,7 @@ var (
 	_ local.Streamer      = (*Agent)(nil)
 )
 
-// questions returns the interface of the agent for requests about pods.
+// questions returns the value that answers requests about the agent's pods.
 func (a *Agent) questions() *query.Query {
 	q := &query.Query{
 		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
@@ -51,9 +51,9 @@ func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
 // timestamp. They are sorted by namespace and name.
 func (a *Agent) Pods() []*v1.Pod { return a.query.Pods() }
 
-// RunningPods returns the pods that the runtime runs, wanted or not. Their specs
-// have no more than the runtime knows: the names and images of containers. The
-// error is always nil.
+// RunningPods returns the pods that the runtime runs, wanted or not. Their specs have
+// only the values that the runtime knows: the names and images of containers. The error
+// is always nil.
 func (a *Agent) RunningPods(ctx context.Context) ([]*v1.Pod, error) { return a.query.RunningPods(ctx) }
 
 // Why returns the agent's current work on a pod of [Agent.Pods], and the reason if
@@ -128,8 +128,8 @@ func (a *Agent) SandboxID(ctx context.Context, uid types.UID) (string, error) {
 	return a.query.SandboxID(ctx, uid)
 }
 
-// Resources returns the node's capacity and what of it pods can have: the values
-// of Config.Node, and the extended resources that parts offer now.
+// Resources returns the node's capacity and its allocatable resources: the values of
+// Config.Node, and the extended resources that parts offer now.
 func (a *Agent) Resources() (capacity, allocatable v1.ResourceList) { return a.query.Resources() }
 
 // Settled is closed once every source of pods has delivered: from then on, a pod that is not in
@@ -151,9 +151,10 @@ func (a *Agent) Parts() []local.Part { return a.query.Parts() }
 // are none.
 func (a *Agent) SourcesErr() error { return a.pods.Err() }
 
-// LastTurn returns the time of the loop's last turn; zero before the first one. The loop makes a
-// turn at least once a minute, whatever the runtime does. Durations since that time are not
-// affected by changes of the clock.
+// LastTurn returns the time at which the loop last handled an event or a timer; zero before the
+// first one. The loop does so at least once a minute, even if the runtime hangs, so an older
+// time means that the loop hangs. The time has a monotonic reading: changes of the clock do not
+// matter.
 func (a *Agent) LastTurn() time.Time {
 	if at := a.run.beat.Load(); at != nil {
 		return *at

@@ -16,14 +16,14 @@ import (
 )
 
 // Reservations of exclusive resources. A reservation that has to wait for a plugin, a disk or a
-// server is made beside the loop. Meanwhile the pod counts as admitted; the book has its stage, and
-// the loop concludes when the reservation has ended.
+// server is made in a goroutine of its own. Meanwhile the pod counts as admitted, and the book has
+// its stage. When the reservation has ended, the loop applies the result.
 
 // reservePause is the minimum time between a failed reservation and the next one for the same pod.
 const reservePause = time.Second
 
-// reserve makes the reservations of a pod: at once if no part has to wait, and otherwise beside the
-// loop.
+// reserve calls the Reservers of all parts for a pod: at once if no part has to wait, and otherwise
+// in a goroutine. In the second case decided is false.
 func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, decided bool) {
 	if len(a.hooks.Reservers) == 0 {
 		return nil, true
@@ -64,8 +64,8 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 	return nil, false
 }
 
-// waits reports whether a part would have to wait for the pod's reservation. Every part is called,
-// so that each knows of the pod.
+// waits reports whether a part would have to wait during the pod's reservation. It calls Waits of
+// every part, so that each part knows about the pod.
 func (a *Agent) waits(pod *v1.Pod) bool {
 	slow := false
 	for _, h := range a.hooks.Reservers {
@@ -74,9 +74,9 @@ func (a *Agent) waits(pod *v1.Pod) bool {
 	return slow
 }
 
-// abandon handles a pod that is removed before it was admitted: its reservations are released
-// beside the loop, since plugins and disks may be slow. The stage prevents its admission until
-// then.
+// abandon handles a pod that is removed before it was admitted. Its reservations are released
+// in a goroutine, since plugins and disks may be slow. Until then its stage prevents that it
+// is admitted.
 func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	var held []part.Reservation
 	done := false

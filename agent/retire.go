@@ -18,9 +18,9 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// keeper returns the Keeper that removes the state of pods that are gone. Every component with such
-// state is listed here, except the workers: housekeeping drops their pods, and determines by them
-// which pods are gone.
+// keeper returns the Keeper that removes the state of pods that are gone. Every component with
+// state of pods is listed here, except the workers: housekeeping drops their pods itself, since the
+// workers decide which pods are gone.
 func (a *Agent) keeper() *keep.Keeper {
 	type isKnown = func(types.UID) bool
 	// plain wraps a component that returns no error.
@@ -54,8 +54,8 @@ func (a *Agent) keeper() *keep.Keeper {
 	})
 }
 
-// finish calls the parts for pods of which nothing is left, and then drops the pods. After an error
-// of a part, the next sweep calls it again.
+// finish calls the Finishers for pods of which nothing is left, and then drops the pods. If a part
+// returns an error, the next sweep calls it again.
 func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) error {
 	var errs []error
 	for uid, e := range a.book.At(book.Unknown, book.Waiting, book.Admitted, book.Rejected) {
@@ -85,7 +85,8 @@ func (a *Agent) mayHaveDir(uid types.UID) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// pruneSink makes the sink drop the statuses of unknown pods. It does no harm if a status stays.
+// pruneSink makes the sink drop the statuses of unknown pods. It returns no error, since a
+// status that stays does no harm.
 func (a *Agent) pruneSink(context.Context, func(types.UID) bool) error {
 	p, ok := a.cfg.Status.Sink.(statusmgr.Pruner)
 	if !ok {

@@ -14,12 +14,12 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Readiness over a restart of the agent. A restart must not change the published readiness. The
-// journal of probes and the API server have it. But if the disk hung, the journal may be old or
-// empty, and if the server does not answer within a second, pods come from the same disk. Until the
-// server has answered, a status that would have to guess the readiness of an older container is
-// withheld. The server's answer ends that, and so does the first check of each such container,
-// which is made at once.
+// Readiness over a restart of the agent. A restart must not change the published readiness, which
+// the journal of probes and the API server have. But if the disk hung, the journal may be old or
+// empty; and if the server does not answer within a second, pods come from the same disk. In this
+// case the readiness of a container that is older than the agent would be a guess. A status with
+// such a guess is withheld until the server has answered, or until each such container has been
+// checked; the first check is made at once.
 
 // shown returns how the pod is published. It reads memory of other blocks, and does not block.
 func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
@@ -44,15 +44,16 @@ func (a *Agent) published(pod *v1.Pod) (st *v1.PodStatus, known bool) {
 	return &s.Object.Status, true
 }
 
-// show gives a status to those who see the pod, unless its next life has begun since. A
-// number that was learned meanwhile, as from a stored status that a disk gave late, is that of
-// the same life. a.run.results is held.
+// show publishes a status, unless the pod's next life has begun since the status was computed.
+// If only the number of the life was learned in between, for example from a stored status that
+// a slow disk delivered late, it is still the same life. The caller holds a.run.results.
 //
-// The mirror of a static pod is remembered from before a start, and the server may have taken
-// another status of it since: of the end that a shutdown of the machine gave it, for one. The
-// difference to the remembered one, sent there, would show containers that run in a pod that is
-// over. A status of another pod waits only if it is a guess: a failed readiness probe is news
-// that takes traffic away.
+// The mirror of a static pod may come from the stored state. The server may have a newer status
+// of this mirror, for example because a shutdown of the machine ended the pod. A patch against
+// the stored status would then show running containers in a pod that has ended. So the status
+// of a static pod waits for the server. The status of another pod waits only if it is a guess:
+// a failed readiness probe has to be published at once, since it takes traffic away from the
+// pod.
 func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 	if r.Life < a.book.Get(pod.UID).Life {
 		return
@@ -108,7 +109,8 @@ func (a *Agent) withheld(uid types.UID) bool {
 	return ok && works && last.Shown.By < podlife.Confirmed
 }
 
-// showAgain publishes a pod's withheld status, if it is no longer a guess. a.run.results is held.
+// showAgain publishes a pod's withheld status, if it is no longer a guess. The caller holds
+// a.run.results.
 func (a *Agent) showAgain(uid types.UID) {
 	if !a.withheld(uid) {
 		return

@@ -46,8 +46,9 @@ func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs 
 	return st
 }
 
-// asShown returns a copy of a pod with the current status in its source: conditions of others, for
-// which readiness gates wait, change without the spec. Pods are shared, so a copy is needed.
+// asShown returns a copy of a pod with the current status in its source. Conditions of other
+// writers, for which readiness gates wait, may change without a change of the spec. Pods are
+// shared, so a copy is needed.
 func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	shown, ok := a.pods.Pod(pod.UID)
 	if !ok || shown == pod {
@@ -58,8 +59,9 @@ func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	return &now
 }
 
-// othersWrote reports whether a pod's status in its source may have changes for its worker. Mostly
-// it is the status that this node has published, and a sync for each of these would be wasted.
+// othersWrote reports whether another writer may have changed a part of the pod's status on which
+// its worker has to act. Usually the status is the one that this node has published; a sync for
+// each of these would be wasted.
 func (a *Agent) othersWrote(pod *v1.Pod) bool {
 	if hasClaims(pod) || len(pod.Status.ResourceClaimStatuses) > 0 {
 		return true
@@ -72,8 +74,8 @@ func (a *Agent) othersWrote(pod *v1.Pod) bool {
 	return !ok || !equality.Semantic.DeepEqual(ofOthers(st.Conditions), ofOthers(pod.Status.Conditions))
 }
 
-// ofOthers returns the conditions that another writer than the node may have set, by type.
-// DisruptionTarget is one of them: taints set it too.
+// ofOthers returns, by type, the conditions that a writer other than the node may have
+// set. This includes DisruptionTarget, which the taint eviction controller sets too.
 func ofOthers(all []v1.PodCondition) map[v1.PodConditionType]v1.PodCondition {
 	var out map[v1.PodConditionType]v1.PodCondition
 	for _, c := range all {
@@ -90,8 +92,8 @@ func ofOthers(all []v1.PodCondition) map[v1.PodConditionType]v1.PodCondition {
 	return out
 }
 
-// pastDeadline reports whether spec.activeDeadlineSeconds has passed, and otherwise sets the pod's
-// timer.
+// pastDeadline reports whether spec.activeDeadlineSeconds has passed. If not, it sets a timer that
+// wakes the pod's worker then.
 func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 	limit := pod.Spec.ActiveDeadlineSeconds
 	if limit == nil {

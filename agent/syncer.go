@@ -24,16 +24,17 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// The steps of a pod's life, called by its worker. Each step is idempotent, and is repeated with
-// back-off after a failure. After a crash at any point, the same step is made again, with the state
-// that the runtime then has.
+// The functions that a pod's worker calls. Each is idempotent, and is called again with back-off
+// after a failure. After a crash at any point, the next process calls the same function again, with
+// the state that the runtime then has.
 
-// syncer has the calls of the pod workers, each a step of a pod's life. Calls for one pod do not
-// overlap; those for different pods are concurrent. Nothing of the pod is removed during a call
-// (see [part.Holder]).
+// syncer has the functions that pod workers call. Calls for one pod do not overlap; calls for
+// different pods are concurrent. During a call, nothing of the pod is garbage-collected (see
+// [part.Holder]).
 type syncer struct{ *Agent }
 
-// SyncPod makes one step towards the state that the pod's spec requests.
+// SyncPod creates, starts and ends containers as the pod's spec and its present state
+// require. The result says when it has to be called again.
 func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcome, error) {
 	newerThan, release, err := a.hooks.Hold(ctx, a.guard, w.Pod.UID, w.NewerThan)
 	if err != nil {
@@ -101,8 +102,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 }
 
 // prepare prepares everything that the pod's containers need, and returns the input of their
-// compilation: directories, volumes, the cgroup, then the parts in turn. Mostly everything exists
-// from the second sync on, and each step is cheap.
+// compilation: directories, volumes, the cgroup, then the parts in turn. From the second sync on,
+// everything usually exists already, and each step is cheap.
 func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod) (in podspec.Input, err error) {
 	if err := os.MkdirAll(a.podDir(pod.UID), 0o750); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
@@ -191,8 +192,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	return nil
 }
 
-// publish publishes the status of a terminating pod, changed by the cause: an eviction sets phase
-// and reason. A terminal phase is published when nothing runs.
+// publish publishes the status of a terminating pod. The cause changes the status; for example,
+// an eviction sets phase and reason. A terminal phase is published only when no container runs.
 func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, runs observed.Answer, final bool) {
 	r := statusmgr.Report{Life: w.Life.N, Status: a.status(ctx, w.Life, w.Pod, obs, final), Runs: runs}
 	for _, why := range w.Causes {
@@ -246,9 +247,9 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 }
 
 // SyncTerminatedPod cleans up a pod whose containers have ended. If the pod is still wanted, its
-// containers stay for their logs until it is removed. The order matters: parts release resources of
-// containers before volumes are unmounted, and the status counts as final only after the cgroup is
-// removed.
+// containers are kept until the pod is removed, so that their logs can be read. The order matters:
+// parts release resources of containers before volumes are unmounted, and the status counts as
+// final only after the cgroup is removed.
 func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	pod := w.Pod
 	_, release, err := a.hooks.Hold(ctx, a.guard, pod.UID, time.Time{})

@@ -42,8 +42,8 @@ func (a *Agent) refused(pod *v1.Pod, why string) {
 	a.events.Event(pod, v1.EventTypeWarning, reasonValidation, why)
 }
 
-// mistakes records the problems of a manifest as one event of the node, and later that they are
-// gone.
+// mistakes records the problems of a manifest as one event of the node. When there are no
+// problems any more, it records that too.
 func (a *Agent) mistakes(file string, problems []podmgr.Problem) {
 	if len(problems) == 0 {
 		a.events.Node(v1.EventTypeNormal, reasonManifestValid, file+" is in order again")
@@ -83,8 +83,8 @@ func (a *Agent) warnOfFamilies(pod *v1.Pod, before, now *v1.PodStatus) {
 		fmt.Sprintf("the node's first address is %s, the pod's is %s: they are of different IP families", now.HostIP, now.PodIP))
 }
 
-// checkResolv records an event if pods cannot get the whole resolver configuration, once for each
-// content.
+// checkResolv records an event if the node's resolver configuration exceeds the limits for pods,
+// once for each content.
 func (a *Agent) checkResolv(content string) {
 	if old := a.run.resolv.Swap(&content); old != nil && *old == content {
 		return

@@ -18,8 +18,8 @@ import (
 type Volumes interface {
 	// Mount mounts all volumes of pod. It returns the mounted ones, and the errors of the others.
 	Mount(ctx context.Context, pod *v1.Pod) (volumemgr.Mounts, error)
-	// Unmount unmounts everything of the pod with that UID, and removes its data, including the
-	// content of emptyDir volumes.
+	// Unmount unmounts all volumes of the pod with that UID, and removes their data, including
+	// the content of emptyDir volumes.
 	Unmount(ctx context.Context, uid types.UID) error
 	// Remove is Unmount, and also removes the pod's directory.
 	Remove(ctx context.Context, uid types.UID) error
@@ -58,9 +58,9 @@ func (a *Agent) runVolumes(ctx context.Context) error {
 	return nil
 }
 
-// wantedEvents passes on volume events only for pods that are wanted and have not ended. Objects of
-// other pods may be deleted before their volumes are unmounted, and errors about these are not
-// worth an event.
+// wantedEvents passes on volume events only for pods that are wanted and have not ended. The
+// objects of other pods may be deleted before their volumes are unmounted; errors about this are
+// not reported as events.
 type wantedEvents struct{ *Agent }
 
 func (w wantedEvents) Event(pod *v1.Pod, eventType, reason, message string) {

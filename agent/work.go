@@ -4,15 +4,16 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// Work returns how much of each kind of work is done at a time, and how much may be: all limits of
-// the agent over its pods. They follow from what the work costs:
+// Work returns, for each kind of work, how much is in progress, how much waits, and the limit. The
+// limits follow from the cost of the work:
 //
-//   - A start keeps about one CPU busy, so there are as many as CPUs; a few more on small machines, as
-//     it waits for the runtime half the time.
+//   - A start keeps about one CPU busy, so the limit is the number of CPUs. It is higher on small
+//     machines, since a start waits for the runtime half the time.
 //   - An inspection, a volume operation and a write of a status wait for a disk or another process:
-//     their limits keep a burst from overloading those, and are the same on all machines.
+//     their limits keep a burst from overloading the disk or the process, and are the same on all
+//     machines.
 //   - A command of a probe starts a process in the runtime, and costs far more than a connection.
-//   - Pulls are limited by the configuration alone, and ends not at all.
+//   - Only the configuration limits pulls. The ends of pods have no limit.
 func (a *Agent) Work() []local.NodeWork {
 	var out []local.NodeWork
 	add := func(kind string, running, limit, waiting int) {

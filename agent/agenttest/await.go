@@ -36,8 +36,8 @@ func Phase(want v1.PodPhase) Condition {
 	}
 }
 
-// Reason returns a Condition for pods with a reason, such as Evicted, or with a container that
-// waits or ended for it, such as CrashLoopBackOff or OOMKilled.
+// Reason returns a Condition that is met if the pod's status has the reason, such as Evicted,
+// or if a container waits or has ended with it, such as CrashLoopBackOff or OOMKilled.
 func Reason(want string) Condition {
 	return func(p *v1.Pod) error {
 		all := []string{p.Status.Reason}
@@ -60,8 +60,8 @@ func Reason(want string) Condition {
 	}
 }
 
-// Restarts returns a Condition for pods whose containers have restarted at least want times, all
-// together.
+// Restarts returns a Condition that is met if the restart counts of the pod's containers add up
+// to at least want.
 func Restarts(want int32) Condition {
 	return func(p *v1.Pod) error {
 		var n int32

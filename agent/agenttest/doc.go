@@ -11,14 +11,14 @@
 //		})
 //	}
 //
-// In a bubble of testing/synctest an hour of back-off takes no time; without one,
-// the same test runs by the machine's clock. What a container does is a script of the
-// runtime's: see package critest, which has faults, too.
+// In a bubble of testing/synctest an hour of back-off takes no time. Without a bubble,
+// the same test uses the machine's clock. The arguments of a container are the script
+// of its process; see package critest, whose runtime can also fail on demand.
 //
 // # A single part
 //
-// A [Host] is an agent for tests of one part: the test sets its pods and its runtime, and
-// it records what the part asks for. [RunPart] runs the part.
+// A [Host] takes the place of an agent in tests of one part. The test sets its pods and
+// its runtime, and it records the calls of the part. [RunPart] runs the part.
 //
 // Tier: kit.
 package agenttest

@@ -24,9 +24,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Host is a [part.Host] in memory. It has the interfaces that single parts
-// assert, too. All methods may be called from any goroutine; the zero value is
-// not usable, see [NewHost].
+// Host is a [part.Host] in memory. It also implements the interfaces of package part
+// for single parts, such as part.Mirrors. All methods may be called from any goroutine;
+// the zero value is not usable, see [NewHost].
 type Host struct {
 	listed, settled chan struct{}
 	dir             string
@@ -480,8 +480,8 @@ func (h *Host) KnownTerminated(uid types.UID) bool {
 	return ok && w.Kind == podworker.Terminated
 }
 
-// ContentRemovable implements part.Garbage: a pod's content may be removed if no source wants the
-// pod and it has no worker.
+// ContentRemovable implements part.Garbage. It returns true if no source wants the pod and the
+// pod has no worker.
 func (h *Host) ContentRemovable(uid types.UID) bool {
 	_, wanted := h.Pod(uid)
 	_, works := h.Worker(uid)
@@ -491,8 +491,8 @@ func (h *Host) ContentRemovable(uid types.UID) bool {
 // PruneImages implements part.Garbage.
 func (h *Host) PruneImages(ctx context.Context, _ []string, _ time.Time) error { return ctx.Err() }
 
-// HungStore is a [part.Store] on a disk that hangs: every call blocks until
-// Release, and then succeeds with nothing. It counts the calls that hang.
+// HungStore is a [part.Store] on a disk that hangs: every call blocks until Release,
+// and then behaves as if the store was empty. It counts the calls.
 type HungStore struct {
 	once sync.Once
 	free chan struct{}

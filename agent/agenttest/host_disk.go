@@ -23,15 +23,16 @@ func NewDisk() *Disk {
 	return &Disk{values: map[string]string{}, hang: map[string]<-chan struct{}{}, fail: map[string]error{}}
 }
 
-// Behave sets the behaviour of later calls for a key: they hang until hang is closed, unless it is
-// nil, and then return fail. The key "" stands for Keys.
+// Behave sets the behaviour of later calls for a key. If hang is not nil, the calls block until
+// hang is closed. If fail is not nil, they then return fail. The key "" stands for the method
+// Keys.
 func (d *Disk) Behave(key string, hang <-chan struct{}, fail error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hang[key], d.fail[key] = hang, fail
 }
 
-// Put sets a value, whatever faults the disk has.
+// Put sets a value. It works even if the key hangs or fails.
 func (d *Disk) Put(key, value string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

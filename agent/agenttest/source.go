@@ -32,7 +32,7 @@ func (s *Source) Name() string { return s.name }
 // Kind implements podmgr.Kinder.
 func (s *Source) Kind() podmgr.Kind { return s.kind }
 
-// Set sets everything that the source delivers. snap is copied.
+// Set sets the snapshot that the source delivers from now on. snap is copied.
 func (s *Source) Set(snap podmgr.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,8 @@ func (s *Sink) add(r Report) error {
 	return s.err
 }
 
-// Fail makes every call return err, until Fail(nil). Such calls are not recorded.
+// Fail makes every call return err until Fail(nil) is called. Failed calls are not
+// recorded.
 func (s *Sink) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

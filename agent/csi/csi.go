@@ -22,8 +22,8 @@ import (
 type Config struct {
 	// CSI configures the manager of drivers. The part sets Secrets, Changed and Exhausted.
 	CSI block.Config
-	// Claims, if not nil, records the progress of a volume's expansion on its claim. Without it,
-	// only volumes that are mounted by one pod are expanded.
+	// Claims, if not nil, writes the progress of a volume's expansion to the status of its
+	// claim. If it is nil, a volume is expanded only while one pod has it.
 	Claims block.Claims
 	Log    *zap.Logger // silent
 }
@@ -50,7 +50,7 @@ var (
 	_ part.Housekeeper = (*Part)(nil)
 )
 
-// New checks cfg and returns a Part, which an agent has to Join.
+// New checks cfg and returns a Part for agent.Config.Parts.
 func New(cfg Config) (*Part, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -137,7 +137,8 @@ func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]b
 	return nil, plugins.ErrNotFound
 }
 
-// exhausted ends a pod with a volume that exceeds the node's limit of volumes.
+// exhausted ends a pod with a volume that cannot be attached because the node has as
+// many volumes as it can have.
 func (p *Part) exhausted(pod *v1.Pod, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

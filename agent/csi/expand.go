@@ -14,7 +14,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Pauses between two tries to expand a volume, and the number of concurrent expansions.
+// The first and the longest pause between two tries to expand a volume, and the limit
+// of concurrent expansions.
 const (
 	firstExpand    = time.Second
 	lastExpand     = 2 * time.Minute
@@ -112,8 +113,8 @@ func (p *Part) try(ctx context.Context, x *expansions, t *try, e block.Expansion
 	p.Housekeep(nil)
 }
 
-// expand expands a volume, and sends an event. It reports false if the current claim needs no
-// expansion: the claim in memory may be older.
+// expand expands a volume, and sends an event. It returns false if the claim at the API
+// server needs no expansion: the claim in memory may be older.
 func (p *Part) expand(ctx context.Context, e block.Expansion) (bool, error) {
 	name := e.Spec.Name()
 	done, err := p.manager.Expand(ctx, e, p.cfg.Claims)

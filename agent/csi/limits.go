@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Admit implements part.Admitter: a driver may say how many of its volumes the node
-// can have. What is not known counts for nothing.
+// Admit implements part.Admitter. A driver may report how many of its volumes the node
+// can have. Volumes whose driver is not known do not count.
 func (p *Part) Admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	own := p.volumesOf(pod)
 	if len(own) == 0 {

@@ -49,13 +49,15 @@ type Admission struct {
 	turn []*v1.Pod // the result of Others; nil if it has to be listed again
 }
 
-// Turn begins a turn of the caller's loop, in which many pods may be decided on: results of Others
-// from before are outdated. Only that loop may call Turn, Others and Counts.
+// Turn drops the stored result of Others. The caller's loop calls it before each event that it
+// handles; during one event it may decide on many pods. Only that loop may call Turn, Others and
+// Counts.
 func (a *Admission) Turn() { a.turn = nil }
 
-// Others returns the result of Active at its first call in this turn, plus the pods added by
-// Counts: listing all pods again for each new pod would be expensive. Some of them may have ended
-// since, so a rejection has to be confirmed with a new list: see Decide.
+// Others returns the result that Active had at the first call of Others after Turn, plus the pods
+// that Counts has added since. Listing all pods again for each new pod would be expensive. Some
+// of the pods may have ended since, so a rejection has to be confirmed with a new list; see
+// Decide.
 func (a *Admission) Others(except types.UID) []*v1.Pod {
 	if a.turn == nil {
 		a.turn = a.Active("")
@@ -67,7 +69,7 @@ func (a *Admission) Others(except types.UID) []*v1.Pod {
 	return a.turn
 }
 
-// Counts adds a pod to Others, with its allocated resources.
+// Counts adds a pod, with its allocated resources, to the result of Others.
 func (a *Admission) Counts(pod *v1.Pod) {
 	switch {
 	case a.turn == nil:
@@ -80,11 +82,11 @@ func (a *Admission) Counts(pod *v1.Pod) {
 
 // Verdict is the answer for one pod.
 type Verdict struct {
-	// Why says why the pod may not run, now or ever; nil if it may run, provided that reservations
-	// succeed.
+	// Why says why the pod may not run now, or may never run. It is nil if the pod may run,
+	// provided that its reservations succeed.
 	Why *part.Rejection
-	// Victims are to be terminated for the pod, which fits without them. Why is then the reason of
-	// its wait.
+	// Victims are pods that the caller has to terminate, so that the pod fits. If there are any,
+	// the pod waits for their end, and Why is the reason of the wait.
 	Victims []Victim
 }
 
@@ -128,10 +130,10 @@ func (a *Admission) Ask(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// Active lists the pods that hold or will hold resources of the node, with their allocations,
-// except one pod. A pod whose containers have ended holds none, even while its volumes are
-// unmounted. Pods with running reservations are included, so that their resources are not given to
-// others, and so is a pod that was created again while its containers terminate.
+// Active lists the pods that hold or will hold resources of the node, with their allocations. It
+// leaves out the pod except. A pod whose containers have ended holds none, even while its volumes
+// are unmounted. Pods with running reservations are included, so that their resources are not
+// given to others, and so is a pod that was created again while its containers terminate.
 func (a *Admission) Active(except types.UID) []*v1.Pod {
 	counted := a.Book.Counted()
 	var active []*v1.Pod
@@ -150,9 +152,10 @@ func (a *Admission) Active(except types.UID) []*v1.Pod {
 	return active
 }
 
-// Later returns a wait instead of a rejection if the pod would fit without the terminating pods.
-// The kubelet rejects such a pod, and a controller creates another one; nothing would create a
-// static pod again. Terminating pods that are overdue may never end, so they are not waited for.
+// Later returns a wait instead of the rejection r if the pod would fit without the terminating
+// pods. The kubelet rejects such a pod, so that its controller creates another one, but a static
+// pod has no controller. Terminating pods that have exceeded their grace period by Margin may
+// never end, so pods do not wait for them.
 func (a *Admission) Later(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.Rejection {
 	if r == nil || r.Final || r.Waits() {
 		return r
@@ -167,8 +170,8 @@ func (a *Admission) Later(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *par
 	return &part.Rejection{Reason: r.Reason, RetryUntil: l.until, Message: waitsFor(r, l)}
 }
 
-// waitsFor returns the message of a wait. It stays the same for the same wait, so that the status
-// is not published again.
+// waitsFor returns the message of a wait. The text does not change during one wait, so that the
+// status is not published again.
 func waitsFor(r *part.Rejection, l leaving) string {
 	slices.Sort(l.names)
 	return r.Message + "; it waits for the end of " + strings.Join(l.names, ", ")
@@ -192,9 +195,9 @@ func (a *Admission) fitsWithout(pod *v1.Pod, others []*v1.Pod, l leaving) (fits 
 	return true, nil
 }
 
-// preempt asks parts for victims. Pods that terminate in time count as gone. A terminating pod that
-// is overdue counts neither as gone nor as a victim, so that others are chosen instead at the next
-// decision.
+// preempt asks the parts for victims. Pods that are terminating count as gone, unless they have
+// exceeded their grace period by Margin. Such a pod counts neither as gone nor as a victim, so that
+// the next decision chooses others instead.
 func (a *Admission) preempt(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) Verdict {
 	if len(a.Hooks.Preempters) == 0 {
 		return Verdict{Why: r}

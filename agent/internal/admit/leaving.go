@@ -35,7 +35,8 @@ func (l *leaving) without(others []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(others), func(o *v1.Pod) bool { return slices.Contains(l.uids, o.UID) })
 }
 
-// goneBy returns the time by which a terminating pod should have ended.
+// goneBy returns the time by which a terminating pod should have ended: the end of its
+// grace period plus Margin.
 func goneBy(w podworker.Status) time.Time {
 	by := w.EndsBy
 	if by.IsZero() {
@@ -47,8 +48,8 @@ func goneBy(w podworker.Status) time.Time {
 	return by.Add(Margin)
 }
 
-// ends lists the workers of terminating pods, except one pod. A worker that syncs an unwanted pod
-// is about to terminate it.
+// ends lists the workers of terminating pods, except that of the pod except. It includes workers
+// that still sync a pod which no source wants any more, since they will terminate it.
 func (a *Admission) ends(except types.UID) []podworker.Status {
 	return slices.DeleteFunc(a.Workers.List(), func(w podworker.Status) bool {
 		if w.Pod == nil || w.Finished || w.UID == except {

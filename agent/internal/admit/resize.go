@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// CheckResize returns why a pod may not have the resources that it requests; no reason means that
-// it may. The reasons are those of in-place resize (KEP-1287): Infeasible is final for this spec,
-// Deferred is tried again. detail is a label of metrics.
+// CheckResize returns why a pod with the resources of has may not get those of asks; no reason
+// means that it may. The reasons are those of in-place resize (KEP-1287): Infeasible is final for
+// this spec, Deferred is tried again. detail is the value of a metric's label.
 func (a *Admission) CheckResize(has, asks *v1.Pod) (reason, message, detail string) {
 	if err := podruntime.CheckResize(has, asks); err != nil {
 		return v1.PodReasonInfeasible, err.Error(), "not_resizable"

@@ -55,14 +55,14 @@ type Entry struct {
 	Ref   part.Ref
 	// Life is the number of the pod's life, if it began in this process.
 	Life uint32
-	// Why is the last decision on the pod, which its status shows; nil if the pod was
-	// admitted, or not decided on.
+	// Why is the reason of the last decision, which the pod's status shows. It is nil
+	// if the pod was admitted, or not decided on.
 	Why *part.Rejection
 	// Seen is how well the state of the pod was known when Why was decided.
 	Seen observed.Depth
-	// Quiet is the time from which a waiting pod may be reserved for again. Asked means that a
-	// decision was postponed: until Quiet for a waiting pod, until its grants are released for a
-	// rejected one.
+	// Quiet is the time before which no reservation is made again for a waiting pod. Asked means
+	// that a decision was postponed: for a waiting pod until Quiet, for a rejected pod until its
+	// grants are released.
 	Quiet time.Time
 	Asked bool
 	// Since is the start of the pod's reservation, and Cancel cancels it. Verdict is the decision
@@ -148,8 +148,8 @@ func (b *Book) Admit(ref part.Ref) {
 	b.Update(ref, func(e *Entry) { e.Stage, e.Why = Admitted, nil })
 }
 
-// NextAt returns the earliest time at which a waiting pod is rejected or may be reserved for again;
-// zero if there is none.
+// NextAt returns the earliest time at which a waiting pod has to be rejected, or a reservation may
+// be made for one again; zero if there is no such time.
 func (b *Book) NextAt() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,8 +168,8 @@ func (b *Book) NextAt() time.Time {
 	return next
 }
 
-// SetDeadline calls fn after a time, unless the deadline is set again or cleared before. After
-// Close, fn is not called.
+// SetDeadline calls fn when the time after has passed, unless the pod's deadline is set again
+// or cleared before. After Close, fn is not called.
 func (b *Book) SetDeadline(ref part.Ref, after time.Duration, fn func()) {
 	b.Update(ref, func(e *Entry) {
 		switch {
@@ -195,7 +195,8 @@ func (b *Book) ClearDeadline(uid types.UID) {
 // Forget drops the entry of a pod.
 func (b *Book) Forget(uid types.UID) { b.ForgetIf(uid, b.Get(uid).Changes) }
 
-// ForgetIf drops the entry of a pod if its number of changes is still that.
+// ForgetIf drops the entry of a pod, unless the entry has changed since it had that
+// number of changes.
 func (b *Book) ForgetIf(uid types.UID, changes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,7 +211,8 @@ func (b *Book) ForgetIf(uid types.UID, changes int) {
 	delete(b.at[e.Stage], uid)
 }
 
-// Counted returns the pods that hold or will hold resources of the node, according to the book.
+// Counted returns the pods that hold or will hold resources of the node, according to their
+// stages.
 func (b *Book) Counted() map[types.UID]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -58,7 +58,7 @@ func (e *explanation) each(do func(*container) bool) bool {
 }
 
 // containers explains a pod by its first container with a problem. Problems of other containers are
-// evidence.
+// added as evidence.
 func (e *explanation) containers() bool {
 	found := false
 	e.each(func(c *container) bool {
@@ -185,7 +185,8 @@ func (e *explanation) startFailure(c *container) *v1.Event {
 	})
 }
 
-// last returns the newest event of a container for which is returns true, or nil.
+// last returns the newest event of a container for which the function is returns true;
+// nil if there is none.
 func (e *explanation) last(c *container, is func(*v1.Event) bool) *v1.Event {
 	for i := len(e.Events) - 1; i >= 0; i-- {
 		if ev := &e.Events[i]; e.of(ev, c) && is(ev) {
@@ -200,7 +201,8 @@ func (e *explanation) of(ev *v1.Event, c *container) bool {
 	return ev.InvolvedObject.FieldPath == podmeta.FieldPath(e.Pod, c.spec.Name)
 }
 
-// tellEnd explains the end of a container, or of its previous instance if past is set.
+// tellEnd explains the end of a container. If past is set, the container runs again,
+// and the end is that of its previous instance.
 func (e *explanation) tellEnd(state string, c *container, t *v1.ContainerStateTerminated, past bool) {
 	n := c.st.RestartCount
 	if !past {
@@ -275,8 +277,8 @@ func (e *explanation) endedFor(t *v1.ContainerStateTerminated) podlife.Kind {
 	return e.EndedFor(podstatus.BareID(t.ContainerID))
 }
 
-// words adds the last log line of a container as evidence; that of the previous instance if
-// previous is set.
+// words adds the last log line of a container as evidence. If previous is set, it is the
+// last line of the previous instance.
 func (e *explanation) words(c *container, previous bool) {
 	if words := e.lastWords(c, previous); words != "" {
 		e.evidence("its last words: %s", words)

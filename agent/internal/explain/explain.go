@@ -37,10 +37,11 @@ type Facts struct {
 	// reservation; zero if none is running.
 	Answer    *part.Rejection
 	Reserving time.Time
-	// Shortages lists the resources that the node lacks for the pod, a line each.
+	// Shortages has a line for each resource of which the node has too little for the
+	// pod.
 	Shortages []string
-	// RuntimeError says why the container runtime does not answer. Hung is since when it does not
-	// answer about this pod.
+	// RuntimeError says why the container runtime does not answer at all. Hung is the time since
+	// which it has not answered about this pod.
 	RuntimeError error
 	Hung         time.Time
 	Pulls        []images.Pull
@@ -53,8 +54,8 @@ type Facts struct {
 	Problems []local.Problem
 	// Events are the events of the pod, oldest first.
 	Events []v1.Event
-	// EndedFor returns why the agent stopped a container, by its ID in the runtime; "" if it did
-	// not. Nil means that this is unknown.
+	// EndedFor returns why the agent stopped the container with that ID in the runtime; "" if it
+	// did not stop it. A nil function means that this is unknown.
 	EndedFor func(id string) podlife.Kind
 	// LastWords returns the last log line of a container's newest instance, or of the previous one;
 	// "" if there is none. Nil means that logs are unknown.
@@ -83,7 +84,8 @@ type explanation struct {
 	why local.Why
 }
 
-// Pod explains a pod. The first rule that finds a cause gives the result.
+// Pod explains a pod. The rules are tried in order, and the first one that finds a
+// cause gives the result.
 func Pod(f *Facts) local.Why {
 	p := f.Pod
 	e := &explanation{Facts: f, why: local.Why{
@@ -140,7 +142,8 @@ func (e *explanation) do(line string, args ...any) {
 	e.why.Do = append(e.why.Do, oneLine(fmt.Sprintf(line, args...)))
 }
 
-// edit adds the advice to change a field of the pod. or, if not "", is an alternative.
+// edit adds the advice to change a field of the pod. The parameter or, if not "", is an
+// alternative advice.
 func (e *explanation) edit(field, or string) {
 	if or != "" {
 		or = ", or " + or

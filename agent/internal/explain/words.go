@@ -105,8 +105,8 @@ func httpFailure(s string) (url, rest string, ok bool) {
 	return m[1], shortened(rest), true
 }
 
-// portsOf lists the ports that a container may mean when it reports a taken port; those in its last
-// log line come first.
+// portsOf lists the ports of which one may be taken, if a container reports a taken port. Ports in
+// its last log line (words) come first.
 func portsOf(c *v1.Container, words string) []int32 {
 	var out []int32
 	for _, m := range numbered.FindAllStringSubmatch(words, -1) {

@@ -20,8 +20,8 @@ type Lifecycle struct {
 	Hooks *Hooks
 }
 
-// Creating implements podruntime.Lifecycle. All parts that were called get the outcome, even if a
-// later part prevents the creation.
+// Creating implements podruntime.Lifecycle. It calls BeforeCreate of the parts. Each part that
+// was called gets the outcome, even if a later part prevents the creation.
 func (l Lifecycle) Creating(ctx context.Context, pod *v1.Pod, name string, conf *runtimeapi.ContainerConfig) (func(string, error), error) {
 	if len(l.Hooks.Creators) == 0 {
 		return nil, nil
@@ -84,7 +84,7 @@ func (h *Hooks) Hold(ctx context.Context, g *Guard, uid types.UID, newerThan tim
 }
 
 // KeepDead returns how many dead instances of a container a sync keeps: the largest number that a
-// part wants, or podruntime's default.
+// part returns, or podruntime's default.
 func (h *Hooks) KeepDead(g *Guard) (n int) {
 	Each(g, h.Holders, func(p part.Holder) {
 		if k := p.KeepDead(); n >= 0 && (k < 0 || k > n) {
@@ -94,7 +94,7 @@ func (h *Hooks) KeepDead(g *Guard) (n int) {
 	return n
 }
 
-// Images passes podruntime's requests to images, and reports them to the parts.
+// Images passes podruntime's requests for images on, and reports them to the parts.
 type Images struct {
 	Guard  *Guard
 	Hooks  *Hooks

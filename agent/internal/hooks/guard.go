@@ -15,8 +15,8 @@ type Guard struct {
 	Panics *prometheus.CounterVec // by name
 }
 
-// Expect creates the counters of panics with the value 0, so that an alert on an increase sees the
-// first panic.
+// Expect creates the counters of panics with the value 0, so that an alert on an increase fires at
+// the first panic.
 func (g *Guard) Expect(names ...string) {
 	for _, who := range names {
 		g.Panics.WithLabelValues(who)
@@ -61,7 +61,7 @@ func InTurn[T any](g *Guard, list []Of[T], fn func(T) error) error {
 	return nil
 }
 
-// Ask calls a hook with a result. After a panic the result is the zero value.
+// Ask calls a hook and returns its result. After a panic the result is the zero value.
 func Ask[T, A any](g *Guard, h Of[T], fn func(T) A) (answer A) {
 	_ = g.Call(h.Name, func() error { answer = fn(h.Hook); return nil })
 	return answer

@@ -53,7 +53,8 @@ type Hooks struct {
 	Mirrors     []Of[part.MirrorWatcher]
 }
 
-// Find determines the hooks of each part, and returns all errors of the list.
+// Find determines the hooks of each part. It returns the errors of all parts, such as
+// duplicate names.
 func Find(parts []part.Part) (*Hooks, error) {
 	h := &Hooks{Kinds: map[string][]string{}}
 	var errs []error

@@ -16,7 +16,8 @@ import (
 // A pod runs with the resources that a part has allocated to it. Without such a part it runs with
 // the requested resources.
 
-// Recall restores what was allocated to a pod before the agent started.
+// Recall makes the Allocator restore the resources that were allocated to a pod before
+// the agent started.
 func (h *Hooks) Recall(g *Guard, pod *v1.Pod, obs *observed.Pod) {
 	Each(g, h.Allocators, func(a part.Allocator) { a.Recall(pod, obs) })
 }
@@ -87,7 +88,8 @@ func (h *Hooks) Extended(g *Guard) map[v1.ResourceName]part.Count {
 	return out
 }
 
-// Explain returns why a pod waits, from the first part that knows a reason; "" if none does.
+// Explain returns the answer of the first part that says what a pod waits for; "" if none
+// does.
 func (h *Hooks) Explain(g *Guard, pod *v1.Pod) (line string) {
 	Each(g, h.Explainers, func(e part.Explainer) { line = cmp.Or(line, e.Explain(pod)) })
 	return line

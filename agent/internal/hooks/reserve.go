@@ -46,8 +46,8 @@ func (h *Hooks) tryReserve(ctx context.Context, g *Guard, pod *v1.Pod) ([]part.R
 	return held, nil
 }
 
-// Rehearse makes the reservations of a dry run. After a rejection it returns the reservations made
-// before.
+// Rehearse makes the reservations of a dry run. After a rejection it also returns the reservations
+// that were made before it.
 func (h *Hooks) Rehearse(ctx context.Context, g *Guard, pod *v1.Pod) ([]part.Reservation, *part.Rejection) {
 	return h.ask(ctx, g, pod, true)
 }
@@ -79,7 +79,8 @@ func Release(g *Guard, held []part.Reservation) {
 	}
 }
 
-// rejection converts the error of a reservation. An error without a reason gets the kubelet's.
+// rejection converts the error of a reservation to a rejection. An error without a reason gets
+// the kubelet's reason UnexpectedAdmissionError.
 func rejection(err error) *part.Rejection {
 	if r := (*part.Rejection)(nil); errors.As(err, &r) {
 		return r

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Restore restores the state of all parts, concurrently with learn. It returns when all have
-// finished, when ctx ends, or after [part.RestorePatience]: a disk that hangs delays only the part
-// that needs it.
+// Restore restores the state of all parts, and calls learn at the same time. It returns when all
+// have finished, when ctx ends, or after [part.RestorePatience]. So a disk that hangs delays only
+// the part that needs it.
 func (h *Hooks) Restore(ctx context.Context, g *Guard, learn func(context.Context) error) {
 	warn := func(message string, err error, fields ...zap.Field) {
 		if err != nil && !errors.Is(err, context.Canceled) {

@@ -19,8 +19,8 @@ type Config struct {
 	Every time.Duration
 	// Find returns the path of a program; exec.LookPath.
 	Find func(name string) (path string, err error)
-	// Call runs a program until it or ctx ends. It returns the exit code and the beginning of the
-	// output. err is not nil if the program could not be run. Default: [Exec].
+	// Call runs a program until it exits or ctx ends. It returns the exit code and the beginning
+	// of the output. err is not nil if the program could not be run. Default: [Exec].
 	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 
 	Log *zap.Logger // silent
@@ -89,7 +89,8 @@ func families() []family {
 	}
 }
 
-// Run maintains the chains until ctx ends, and returns nil. Without any program it returns at once.
+// Run maintains the chains until ctx ends, and returns nil. If neither program exists, it returns
+// at once.
 func (m *Manager) Run(ctx context.Context) error {
 	found := map[string]string{}
 	for _, f := range families() {
@@ -156,8 +157,8 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// keepTimeout limits a check of one family, beyond the timeouts of its calls: a program that cannot
-// be killed is abandoned.
+// keepTimeout limits a check of one family. It is longer than the timeouts of the calls, so it
+// matters only for a program that cannot be killed.
 const keepTimeout = 2 * time.Minute
 
 // keep creates missing chains and rules of one family, and returns their number.
@@ -175,8 +176,8 @@ func (m *Manager) keep(ctx context.Context, f family, path string) (made int, er
 	})
 }
 
-// absent is the exit code of iptables for a missing chain or rule. Other failures have the same
-// code.
+// absent is the exit code of iptables for a missing chain or rule. Some other failures have
+// this code too.
 const absent = 1
 
 // item creates a missing chain or rule.

@@ -20,8 +20,8 @@ const (
 	// the first sweep without a request.
 	retryAfter = time.Minute
 	// longest is the maximum time between two sweeps without a request: a sweep reads all
-	// directories. Some things that a sweep cannot remove are not errors; the next sweep tries
-	// again.
+	// directories. Some files that a sweep cannot remove, for example because they are in use,
+	// are no error; the next sweep tries again.
 	longest = 10 * time.Minute
 )
 
@@ -37,9 +37,9 @@ type Config struct {
 	// Memory are the stores that do not block, and Disk those that may block, in the order in which
 	// a sweep calls them.
 	Memory, Disk []Store
-	// Wanted reports whether a source wants a pod now.
+	// Wanted reports whether a source wants a pod at the time of the call.
 	Wanted func(types.UID) bool
-	// Again is called when a sweep has ended and another one was requested meanwhile.
+	// Again is called at the end of a sweep if another one was requested during it.
 	Again func()
 	// Beside calls a function in another goroutine.
 	Beside func(ctx context.Context, fn func(context.Context))
@@ -79,7 +79,7 @@ func (k *Keeper) Ask() {
 	k.ask()
 }
 
-// ask records a requested sweep. The lock is held.
+// ask records a requested sweep. The caller holds the lock.
 func (k *Keeper) ask() {
 	switch k.state {
 	case resting:
@@ -107,8 +107,8 @@ func (k *Keeper) Due(now time.Time) {
 	k.ask()
 }
 
-// Begin reports whether a sweep is due, for [Keeper.Retire]. Call it before listing the pods: a
-// later request causes another sweep.
+// Begin reports whether a sweep is due, for the argument of [Keeper.Retire]. Call it before
+// listing the pods, so that a request after the listing causes another sweep.
 func (k *Keeper) Begin() (sweep bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,8 +170,8 @@ func (k *Keeper) Took() time.Duration {
 	return k.took
 }
 
-// sweep removes unknown pods from every store on disk. A pod that a source wants by now is kept.
-// All stores are called, even after an error.
+// sweep removes unknown pods from every store on disk, except pods that a source wants in the
+// meantime. All stores are called, even after an error.
 func (k *Keeper) sweep(ctx context.Context, known map[types.UID]bool) error {
 	var errs []error
 	for _, s := range k.cfg.Disk {

@@ -53,7 +53,8 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 // Rejected counts a pod that was rejected.
 func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(rejectionLabel(reason)).Inc() }
 
-// rejectionLabel limits the values of the label: Admitters of an embedder could use any reason.
+// rejectionLabel returns the value of the label for a reason. It replaces unknown reasons,
+// since an embedder's Admitters could use any number of them.
 func rejectionLabel(reason string) string {
 	switch reason {
 	case "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "NodeName", "NodeAffinity", "NodePorts",

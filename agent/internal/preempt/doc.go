@@ -1,20 +1,21 @@
-// Package preempt chooses the pods that end for the sake of a critical one that does
-// not fit beside them. It is pure: no I/O, no clock, and of use to a scheduler.
+// Package preempt chooses the pods to terminate, so that a critical pod fits on a node.
+// It is pure: it has no I/O and no clock, so a scheduler can use it too.
 //
 //	victims, err := preempt.Choose(pod, others, missing, preempt.Critical)
 //
 // # Who may have to go
 //
-// Those that are less than the pod: any that is not critical, for a critical one, and
-// any of lower priority. Together they must come to all that is missing; else nobody
-// goes.
+// For a critical pod, any pod that is not critical may be terminated; and for every
+// pod, any pod of lower priority. If all of these together do not have the missing
+// resources, none is terminated.
 //
 // # Who goes
 //
-// Guaranteed pods only for what all Burstable and BestEffort pods together do not
-// have, Burstable ones for what is left without these and all BestEffort pods, and
-// BestEffort pods for the rest. Within a class it is the pod that comes nearest to
-// what is still missing, time and again: the distance is the sum over the resources of the square of the
-// part that would still be missing. Of two at one distance the pod that requests
-// less memory goes, then less CPU, then the first by namespace and name.
+// Guaranteed pods are chosen only for the amount that all Burstable and BestEffort pods together do
+// not have. Burstable pods are chosen only for the amount that the chosen Guaranteed pods and all
+// BestEffort pods do not have. BestEffort pods are chosen for the rest. Within a class, the pod
+// that comes nearest to the missing resources is chosen repeatedly. Its distance is the sum, over
+// the resources, of the square of the fraction that would still be missing. Of two pods with the
+// same distance, the pod that requests less memory is chosen, then the one that requests less CPU,
+// then the first one by namespace and name.
 package preempt

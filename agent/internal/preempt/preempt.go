@@ -17,13 +17,14 @@ import (
 // static pod, or has the priority of system pods.
 func Critical(pod *v1.Pod) bool { return podmeta.IsCritical(pod) }
 
-// SystemPriority replaces [Critical] on a node with static pods only: it considers only the
-// priority.
+// SystemPriority replaces [Critical] on a node where all pods are static. It considers only
+// the priority.
 func SystemPriority(pod *v1.Pod) bool {
 	return podmeta.IsCritical(&v1.Pod{Spec: v1.PodSpec{Priority: pod.Spec.Priority}})
 }
 
-// MayEnd reports whether victim may be terminated for pod.
+// MayEnd reports whether victim may be terminated for pod, by the rules of the package
+// documentation.
 func MayEnd(victim, pod *v1.Pod, critical func(*v1.Pod) bool) bool {
 	if critical(pod) && !critical(victim) {
 		return true
@@ -151,8 +152,8 @@ func newCandidate(pod *v1.Pod, need amounts) *candidate {
 	return c
 }
 
-// distance returns how far the pod is from covering all missing resources; 0 if it covers them.
-// names gives the order of the sum, since sums of floats depend on their order.
+// distance returns how much of the missing resources would still be missing without the pod; 0
+// if nothing. names gives the order of the sum, since sums of floats depend on the order.
 func (c *candidate) distance(need amounts, names []v1.ResourceName) (d float64) {
 	for _, name := range names {
 		if left := need[name] - c.has[name]; left > 0 {
@@ -169,8 +170,8 @@ func (c *candidate) before(o *candidate) bool {
 		cmp.Compare(c.pod.Namespace, o.pod.Namespace), cmp.Compare(c.pod.Name, o.pod.Name), cmp.Compare(c.pod.UID, o.pod.UID)) < 0
 }
 
-// nearest takes from a class what comes nearest to what is missing, until nothing
-// is. The class has to have as much.
+// nearest chooses pods of a class until nothing of need is missing, each time the pod
+// with the smallest distance. All pods of the class together must have enough.
 func nearest(class []*candidate, need amounts) (chosen []*candidate) {
 	left := slices.Clone(class)
 	for len(need) > 0 {

@@ -19,9 +19,9 @@ import (
 // Published returns the published status of a pod. known is false if it is not known yet.
 type Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
 
-// Apply sets the results of probes in a status. For a container without a result yet, because it is
-// older than the agent, the published status is used. If that is not known, the last status of this
-// process or the remembered one is used; Refresh reports this as a guess.
+// Apply sets the results of probes in a status. If a container is older than the agent and has no
+// result yet, the published status is used. If that is not known, the last status of this process
+// or a stored one is used; Refresh reports this as a guess.
 func Apply(probes *probe.Manager, before *statusmgr.Manager, published Published, uid types.UID, in *podstatus.Input) {
 	previous := func(id string) (ready, started bool) {
 		// The published status comes first: a status of this process may be a guess from a time

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// handlersLast is how long an answer about the handlers is used: the runtime may be upgraded while
-// the agent runs.
+// handlersLast is how long an answer about the handlers is used. It is limited, since the runtime
+// may be upgraded while the agent runs.
 const handlersLast = time.Minute
 
 // Handlers caches the runtime's handlers. It calls the runtime only for pods that need them.

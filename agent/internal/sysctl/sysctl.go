@@ -21,9 +21,9 @@ type Tunable struct {
 	Want int64
 }
 
-// Tunables returns the kubelet's parameters: memory is overcommitted, and the OOM killer frees
-// memory instead of a panic; the kernel reboots 10 s after a panic; root may have as many keys as
-// containers need, of 25 bytes each.
+// Tunables returns the kubelet's parameters. With them, memory is overcommitted, the kernel kills
+// a process instead of panicking when memory runs out, it reboots 10 s after a panic, and root
+// may have as many keys as containers need, of 25 bytes each.
 func Tunables() []Tunable {
 	return []Tunable{
 		{"vm/overcommit_memory", 1},
@@ -35,7 +35,7 @@ func Tunables() []Tunable {
 	}
 }
 
-// TunableError is a parameter that has, and keeps, a wrong value.
+// TunableError is the error for a parameter with a wrong value.
 type TunableError struct {
 	Tunable
 	Got string // the current value; "" if it could not be read

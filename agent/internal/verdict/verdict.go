@@ -24,9 +24,9 @@ func Why(r part.Rejection) podlife.Cause {
 	return podlife.Cause{Kind: kind, Reason: r.Reason, Message: r.Message}
 }
 
-// Waiting returns the status of a pod that waits to be admitted: Pending, or Running if
-// previous or seen show that it ran in an earlier process of the agent. previous may be nil.
-// Containers that have not been inspected keep their previous statuses.
+// Waiting returns the status of a pod that waits to be admitted. Its phase is Pending, or
+// Running if previous or seen show that the pod ran in an earlier process of the agent.
+// previous may be nil. Containers that have not been inspected keep their previous statuses.
 func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observed.View) v1.PodStatus {
 	in := podstatus.Input{Pod: pod, SandboxNotReady: podlife.SandboxOf(pod, nil).Lack, Now: time.Now(), Previous: previous}
 	if seen.Depth == observed.Whole {
@@ -49,8 +49,8 @@ func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observe
 	return st
 }
 
-// runtimeOf returns the runtime's name from the container IDs of a status, or "". It is for
-// the loop, which must not wait for a call to the runtime.
+// runtimeOf returns the runtime's name, as in the container IDs of a status, or "". The
+// loop uses it, since it must not wait for a call to the runtime.
 func runtimeOf(st *v1.PodStatus) string {
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if name, _, ok := strings.Cut(c.ContainerID, "://"); ok {

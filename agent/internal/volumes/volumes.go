@@ -47,7 +47,8 @@ type Config struct {
 	Node        func() volumemgr.Here
 	Allocatable v1.ResourceList
 	Events      volumemgr.Events
-	// Ready is called with a pod whose volumes became ready, or failed with another error.
+	// Ready is called with the UID of a pod when its volumes have become ready, or have
+	// failed with a new error.
 	Ready func(types.UID)
 
 	Log     *zap.Logger           // silent
@@ -101,7 +102,8 @@ func (o objects) Get(_ context.Context, kind, namespace, name string) (*plugins.
 	return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, plugins.ErrNotFound)
 }
 
-// bound provides the claims and volumes of the sources, which are bound if they name each other.
+// bound provides the claims and volumes of the sources. A claim and a volume that name each
+// other count as bound.
 type bound struct{ sources Sources }
 
 func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {

@@ -132,8 +132,8 @@ func find(table []byte, fields int, fits func([]string) bool) ([]string, bool) {
 	return nil, false
 }
 
-// number parses a user or group ID. It rejects negative numbers and numbers of more than 32
-// bits: a program that truncates them could get 0, the ID of root.
+// number parses a user or group ID. It rejects negative numbers and numbers above
+// 2147483647: a program that truncates them could get 0, the ID of root.
 func number(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
