@@ -138,9 +138,8 @@ func (a *Agent) buildBlocks() error {
 	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List, Work: a.Work})
 }
 
-// mayRun reports whether containers of a rejected pod may be running. Before all sources have
-// delivered, the answer is uncertain, since some pods have no worker yet. Afterwards, a pod
-// without a worker has no running containers.
+// mayRun reports whether containers of a rejected pod may be running. A pod without a worker
+// runs none, once all sources have delivered; before that, workers do not know every pod.
 func (a *Agent) mayRun(uid types.UID) observed.Answer {
 	if _, works := a.workers.State(uid); works && a.workers.CouldHaveRunningContainers(uid) {
 		return observed.Maybe

@@ -1,7 +1,7 @@
-// Package lifecycle has the parts of a node agent that belong to the life of pods and of the
-// machine: the order in which pods start, how long it takes, their mirrors in a cluster, the shutdown
-// of the machine, and its setup. Each part is a [part.Part] of its own: an agent without one has
-// neither its behavior nor its weight.
+// Package lifecycle has the parts of a node agent for the start and the end of pods and of the
+// machine: the order in which pods start, metrics of starts, mirror pods in a cluster, the shutdown
+// of the machine, and its setup. Each is a [part.Part] of its own: an agent that leaves one out
+// does not link its code.
 //
 //	order, err := lifecycle.NewStartOrder(lifecycle.StartOrderConfig{Log: log})
 //	shutdown, err := lifecycle.NewShutdown(lifecycle.ShutdownConfig{...})
@@ -12,8 +12,8 @@
 //   - [StartOrder]: pods that start after others
 //   - [PodStarts]: metrics of starts
 //   - [Mirrors]: mirrors of static pods in a cluster
-//   - [Tokens]: tokens of pods that are gone
-//   - [Shutdown]: pods that end in order when the machine goes down
+//   - [Tokens]: deletes the tokens of pods that are gone
+//   - [Shutdown]: ends pods in order when the machine shuts down
 //   - [HostSetup]: kernel parameters, the agent's OOM score, firewall chains
 //
 // Tier: beta.

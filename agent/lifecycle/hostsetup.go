@@ -37,14 +37,14 @@ type HostSetupConfig struct {
 	// OOMScore is the OOM score adjustment of the agent's own process, -1000 to 1000 (oomScoreAdj);
 	// nil: it is not changed. Programs that the agent starts inherit it.
 	OOMScore *int
-	// Chains maintains the iptables chains KUBE-IPTABLES-HINT and KUBE-FIREWALL, which other
-	// programs use (makeIPTablesUtilChains); false: they are not created.
+	// Chains says to maintain the iptables chains KUBE-IPTABLES-HINT and KUBE-FIREWALL,
+	// which other programs use (makeIPTablesUtilChains).
 	Chains bool
 
 	// Sys and OwnScore are the directory of the kernel's parameters and the file of the agent's
 	// score; /proc/sys and /proc/self/oom_score_adj.
 	Sys, OwnScore string
-	// HostPrograms configures how the chains are read and created.
+	// Programs configures how the chains are read and created.
 	Programs HostPrograms
 
 	Log *zap.Logger // silent
@@ -57,32 +57,32 @@ type HostPrograms struct {
 	Every time.Duration
 	// Find returns the path of iptables or ip6tables; exec.LookPath.
 	Find func(name string) (path string, err error)
-	// Call runs a program until it ends, or until ctx does, and returns its exit code
-	// and the beginning of its output. err is not nil if it could not be run; nil runs
-	// the program.
+	// Call runs a program until it exits or ctx ends, and returns its exit code and the
+	// beginning of its output. err is not nil if it could not be run. Default: it is
+	// run on this machine.
 	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 }
 
-// HostSetup is the part that sets up the machine below it, as
-// the kubelet does when it starts: parameters of the kernel, how late the agent itself
-// is killed when memory is short, and chains of the firewall that others look for.
+// HostSetup is the part that sets up the machine, as the kubelet does at its start:
+// kernel parameters, the OOM score of the agent itself, and iptables chains that other
+// programs use.
 //
 //	p, err := lifecycle.NewHostSetup(lifecycle.HostSetupConfig{Kernel: lifecycle.Set, OOMScore: &score, Chains: true, Log: log})
 //
-// With HostSetupConfig.Kernel [Check] New refuses a machine whose parameters differ, by name, and
-// changes none (protectKernelDefaults).
+// If HostSetupConfig.Kernel is [Check], NewHostSetup changes no parameter. It returns an error
+// that names the parameters with other values (protectKernelDefaults).
 //
 // # Hooks
 //
-// Run does it all, when the agent begins: it is the only hook. It looks after the
+// The only hook is Run. It sets up the machine when the agent starts, and maintains the
 // chains until the agent ends.
 //
 // # Faults
 //
-// NewHostSetup changes nothing. A parameter that cannot be set is an event of the node
-// (KubeletSetupFailed) and a line in the log; an agent that may not lower its own score
-// says so once. The agent runs nevertheless. Nothing is put back at the end: the
-// next agent wants the same.
+// NewHostSetup changes nothing. If a parameter cannot be set, the part records an event
+// of the node (KubeletSetupFailed) and logs it, and the agent runs nevertheless. The
+// same holds for the OOM score, which is logged once. Nothing is reset at the end,
+// since the next agent sets the same values.
 type HostSetup struct {
 	cfg    HostSetupConfig
 	chains *hostchains.Manager // nil: left alone

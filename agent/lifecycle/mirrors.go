@@ -19,8 +19,8 @@ import (
 
 // MirrorAPI creates and deletes mirror pods in a cluster. Calls for different pods are concurrent.
 type MirrorAPI interface {
-	// Ensure creates the mirror of a static pod. mirror is the existing one, or nil: a mirror of
-	// this version of the pod is kept, any other is replaced.
+	// Ensure creates the mirror of a static pod. mirror is the existing mirror, or nil. If it
+	// belongs to this version of the pod, it is kept; otherwise it is replaced.
 	Ensure(ctx context.Context, pod, mirror *v1.Pod) error
 	// Remove deletes a mirror whose pod is gone.
 	Remove(ctx context.Context, mirror *v1.Pod) error
@@ -34,43 +34,44 @@ type MirrorsConfig struct {
 	Log *zap.Logger
 }
 
-// Mirrors keeps a mirror in a cluster for each static pod of the node:
-// an object of the API that shows the pod and its status there.
+// Mirrors is the part that maintains a mirror pod for each static pod of the node: an
+// object of the API that shows the pod and its status.
 //
 //	p, err := lifecycle.NewMirrors(lifecycle.MirrorsConfig{API: client})
 //
-// A mirror that lacks is made when its pod is synced, when it disappears, and by
-// housekeeping, of pods that have ended or were rejected as well; one whose pod is gone,
-// and over, is removed by housekeeping. The statuses of static pods are published under
-// their mirrors.
+// A missing mirror is created when its pod is synced, when the mirror disappears, and by
+// housekeeping, which also creates those of pods that have ended or were rejected.
+// Housekeeping removes a mirror whose pod is gone and has ended. The statuses of static
+// pods are published under their mirrors.
 //
 // Its methods may be called from any goroutine, and only Run blocks.
 //
 // # Hooks
 //
-// part.Starter, part.Housekeeper and part.MirrorWatcher notice what is to be
-// done; part.Publisher says which object shows a status. The host has to have
-// part.Mirrors as well.
+// part.Starter, part.Housekeeper and part.MirrorWatcher notice missing and outdated
+// mirrors. part.Publisher says which object shows a status. The Host has to implement
+// part.Mirrors too.
 //
 // # Ownership
 //
-// Calls of the API are made by goroutines, at most one for each name of a pod.
-// They end with [Mirrors.Run], which waits for them. All that they act on is read
-// anew before each call, so that nothing of an old version is made.
+// Goroutines make the calls of the API, at most one for each pod name. They end with
+// [Mirrors.Run], which waits for them. They read the current pod and mirror again
+// before each call, so that no outdated mirror is created.
 //
 // # Faults
 //
-// A cluster that does not answer holds up no pod and no mirror of another pod: a
-// call gets 30 s, and is made again after 1 s, doubled each time up to 1 min, as
-// long as it is needed.
+// If the API server does not answer, no pod waits, and neither do the mirrors of other
+// pods. A call ends after 30 s. It is repeated after 1 s, doubled each time up to 1
+// min, as long as it is needed.
 type Mirrors struct {
 	cfg  MirrorsConfig
 	host host // set by Join
 
 	calls *calls
 
-	// orphaned are the mirrors, by UID, whose pods were gone and over: one that comes back
-	// under the same name begins anew, although the cluster may not have taken the deletion.
+	// orphaned has the UIDs of mirrors whose pods were gone and had ended. If a pod comes
+	// back under the same name, it does not continue the status of such a mirror, even if
+	// the cluster has not deleted the mirror yet.
 	mu       sync.Mutex
 	orphaned map[types.UID]bool
 }
@@ -222,9 +223,9 @@ func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
 	return p.orphaned[mirror.UID]
 }
 
-// outlived reports whether a mirror shows an earlier life of the pod: see [podlife.Outlived]. A
-// terminal mirror also does if the pod was removed and came back before the cluster had deleted the
-// mirror.
+// outlived reports whether a mirror shows an earlier life of the pod; see [podlife.Outlived]. This
+// also holds for a mirror with a terminal phase, if the pod was removed and came back before the
+// cluster had deleted the mirror.
 func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	if podmeta.IsTerminal(mirror.Status.Phase) && p.isOrphaned(mirror) {
 		return true

@@ -36,7 +36,7 @@ func newCalls(log *zap.Logger) *calls {
 	return c
 }
 
-// close cancels the running calls and waits for them. No other call begins.
+// close cancels the running calls and waits for them. Afterwards no call begins.
 func (c *calls) close() {
 	c.mu.Lock()
 	c.end()
@@ -45,7 +45,8 @@ func (c *calls) close() {
 }
 
 // until repeats a call until it succeeds or is no longer needed. If a call for that name is
-// running, it does nothing: the running one reads the current state itself.
+// running already, until does nothing, since the running call reads the current state
+// itself.
 func (c *calls) until(name string, call func(context.Context) (needed bool, err error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,30 +17,30 @@ import (
 // PodStartsConfig configures [PodStarts]. The zero value of each field means the default named
 // beside it.
 type PodStartsConfig struct {
-	// Echoed says that the sources deliver pods with their published statuses. A pod has then
-	// started when its source shows that. Default: false, and a pod has started when the agent
-	// knows.
+	// Echoed says that the sources deliver pods with their published statuses. Then a pod
+	// counts as started when the status from its source shows that. Default: false; then it
+	// counts as started when the agent has computed such a status.
 	Echoed  bool
 	Metrics prometheus.Registerer // not exported
 }
 
-// PodStarts is the part that measures how long pods take to start,
-// by the kubelet's metrics:
+// PodStarts is the part that measures how long pods take to start, with the kubelet's
+// metrics:
 //
 //	kubelet_pod_start_duration_seconds                    from the agent's first sight of a pod until it runs
 //	kubelet_pod_start_total_duration_seconds              from a pod's creation until its containers have started
 //	kubelet_pod_start_sli_duration_seconds                that, without pulls of images and init containers
 //	kubelet_first_network_pod_start_sli_duration_seconds  that of the first pod with a network of its own
 //
-// The last three are about pods of a cluster alone, which say when they were
-// created; where the source shows the statuses that are published
-// (PodStartsConfig.Echoed), a pod has started when the source shows that it has, as
-// Kubernetes' objective for pod starts defines it. Pods with volumes other than
-// Secrets, ConfigMaps, the downward API, empty and projected ones count in the total
-// alone. What ran before the agent did has no start.
+// The last three are only for pods of a cluster, since these have a creation time. With
+// PodStartsConfig.Echoed, a pod has started when the status from its source shows that,
+// as Kubernetes' service level objective for pod starts defines it. Pods with volumes
+// other than Secrets, ConfigMaps, the downward API, emptyDirs and projected volumes
+// count only in kubelet_pod_start_total_duration_seconds. Pods that ran before the
+// agent started do not count.
 //
-// Time in which an image is pulled while an init container runs is left out once.
-// The part keeps a hundred bytes or so of each pod while the sources want it.
+// If an image is pulled while an init container runs, this time is subtracted only
+// once. The part keeps about a hundred bytes for each pod while the sources want it.
 type PodStarts struct {
 	echoed bool
 	met    *metrics
@@ -102,7 +102,7 @@ func (p *PodStarts) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// see records a new pod. p.mu is held.
+// see records a new pod. The caller holds p.mu.
 func (p *PodStarts) see(pod *v1.Pod, now time.Time) *start {
 	s := p.starts[pod.UID]
 	if s == nil && pod.UID != "" {
@@ -167,7 +167,8 @@ func (p *PodStarts) Report(pod *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-// shown records the start of a pod, if its status shows that it has started. p.mu is held.
+// shown records the start of a pod, if its status shows that it has started. The caller
+// holds p.mu.
 func (p *PodStarts) shown(s *start, pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 	if s.over || !s.started || !hasStarted(pod, st) {
 		return

@@ -24,7 +24,7 @@ type start struct {
 	init   []span // what init containers took
 }
 
-// span is a time span that does not count.
+// span is a time span that is subtracted from the duration of a start.
 type span struct{ from, to time.Time }
 
 // maxSpans limits the time spans of a pod whose images cannot be pulled for hours.

@@ -23,15 +23,15 @@ const shutdownName = "shutdown"
 // required, unless there are neither times nor groups; the zero value of every other field means
 // the default named beside it.
 type ShutdownConfig struct {
-	// Requested is the time of all pods together, and Critical the part of it for pods of the
-	// system; 0: shutdowns are not handled.
+	// Requested is the time that all pods together get to end. Critical is the part of it for
+	// critical pods. 0: shutdowns are not handled.
 	Requested, Critical time.Duration
 	// Groups replace Requested and Critical; none.
 	Groups []shutdown.Group
 	// PassOn gives the unused time of a group to the next one; false.
 	PassOn bool
-	// Machine reports the machine's shutdown: the result of [logind.New] or of [shutdown.OnSignal].
-	// Its Release must not block.
+	// Machine reports the shutdown of the machine: use the result of [logind.New] or of
+	// [shutdown.OnSignal]. Its Release must not block.
 	Machine shutdown.Machine
 	// Changed is called when a shutdown begins and when it is cancelled. Calls do not overlap, and
 	// are not made on the loop. Nil: no call.
@@ -45,8 +45,7 @@ type ShutdownConfig struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// Shutdown is the part that ends pods in order when the
-// machine goes down.
+// Shutdown is the part that ends pods in order when the machine shuts down.
 //
 //	p, err := lifecycle.NewShutdown(lifecycle.ShutdownConfig{
 //		Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: logind.New(logind.Config{}),
@@ -55,37 +54,36 @@ type ShutdownConfig struct {
 //	parts := []part.Part{p, ...}
 //	err = p.ShuttingDown() // makes the node not ready
 //
-// Package node has the order, the groups and the machine; this one
-// connects it to an agent.
+// Package github.com/nodewright/nodewright/node/shutdown has the order, the groups and
+// the machine; this part connects it to an agent.
 //
 // Its methods may be called from any goroutine, once an agent has it.
 //
 // # Hooks
 //
-// Admit rejects every pod while the machine goes down. Over has static pods
-// begin that ended or were rejected for a shutdown that was called off, or that
-// is over because the machine has started again: nobody else would make another
-// one of them. Restore reads what an agent before this one has seen; Run watches
-// the machine.
+// Admit rejects every pod during a shutdown. Over makes static pods start again that
+// ended or were rejected because of a shutdown, if the shutdown was cancelled or the
+// machine has booted again; they have no controller that would replace them. Restore
+// reads the state that the previous agent has stored. Run watches the machine.
 //
 // # Ownership
 //
 // [NewShutdown] has no side effects. All goroutines end with [Shutdown.Run]. The store is read
-// and written off the loop alone; hooks on the loop read memory.
+// and written only off the loop; hooks on the loop read memory.
 //
 // # Faults
 //
-// The machine is watched whatever the disk and the runtime do: Run reads the
-// store itself, and waits for it no longer than two seconds. What is read later is
-// not used, and logged. While it is not known yet what an agent before saw, pods
-// are admitted if the agent does not wait for Restore. Machine.Release must not
-// block: hooks on the loop wait for it.
+// The machine is watched even if the disk or the runtime hangs: Run reads the store
+// itself, and waits at most two seconds for it. If the store answers later, this is
+// logged, and the state is not used. If the agent has given up waiting for Restore,
+// pods are admitted although the state of the previous agent is not known.
+// Machine.Release must not block, since hooks on the loop wait for it.
 type Shutdown struct {
 	cfg   ShutdownConfig
 	block *shutdown.Manager
 	host  part.Host
 	past  *past
-	// adopted makes the first shutdown wait until running pods are adopted.
+	// adopted makes the first shutdown wait until running pods have been adopted.
 	adopted sync.Once
 }
 

@@ -18,8 +18,9 @@ const readWithin = 2 * time.Second
 // errLate means that the store did not answer in time.
 var errLate = errors.New("the store did not answer in time")
 
-// past reads the stored state once. It is the store of package node/shutdown, whose Restore must
-// have no effect once the machine is watched: a read that returns later finds nothing.
+// past is the store that package node/shutdown gets. It reads the stored state once. Once the
+// machine is watched, Restore of package node/shutdown must have no effect, so a read that
+// returns later reports no state.
 type past struct {
 	store part.Store
 	done  chan struct{} // closed when the state is known, or the wait was given up
@@ -49,7 +50,7 @@ func (p *past) Read(key string) ([]byte, error) {
 	return raw, err
 }
 
-// restore calls read, which is the Restore of package node.
+// restore calls read, which is the Restore of package node/shutdown.
 func (p *past) restore(read func() error) { p.end(read(), true) }
 
 // giveUp ends the wait for restore, unless the state was passed on.

@@ -14,8 +14,8 @@ import (
 // pods provides the agent's pods for package node/shutdown.
 type pods struct{ *Shutdown }
 
-// adoptedWithin limits the wait at a shutdown for sources that have not delivered. Pods of other
-// sources are adopted within a tenth of a second.
+// adoptedWithin limits how long a shutdown waits for sources that have not delivered. Pods of
+// the other sources are adopted within a tenth of a second.
 const adoptedWithin = 2 * time.Second
 
 // Active implements block.Pods. If the agent has just started, it first waits until running pods
@@ -40,8 +40,8 @@ func (p pods) Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 // unmountedEvery is the time between two checks whether all volumes are unmounted.
 const unmountedEvery = 100 * time.Millisecond
 
-// WaitUnmounted implements block.Volumes: a pod's worker has finished when its volumes are
-// unmounted.
+// WaitUnmounted implements block.Volumes. It waits until the workers of the pods have
+// finished, since a worker finishes only when the pod's volumes are unmounted.
 func (p pods) WaitUnmounted(ctx context.Context, list []*v1.Pod) error {
 	tick := time.NewTicker(unmountedEvery)
 	defer tick.Stop()

@@ -34,8 +34,8 @@ const (
 	// turn. perLook is the number of pods that start after each check if the machine is not busy.
 	lookEvery = 200 * time.Millisecond
 	perLook   = 2
-	// waitUntil is the time limit of a wait for other pods, which has no limit of its own; no node
-	// runs that long.
+	// waitUntil is the time limit of a wait for other pods. Such a wait has no real limit, so this
+	// is longer than a node runs.
 	waitUntil = 365 * 24 * time.Hour
 )
 
@@ -50,13 +50,13 @@ type StartOrderConfig struct {
 	Log  *zap.Logger // silent
 }
 
-// StartOrder is the part that has pods begin in an order: after
-// others, and the important ones first while the machine is busy.
+// StartOrder is the part that starts pods in an order: a pod after those that its
+// annotation names, and important pods first while the machine is busy.
 //
 //	p, err := lifecycle.NewStartOrder(lifecycle.StartOrderConfig{Log: log})
 //	parts := []part.Part{p, ...}
 //
-// A pod says by annotations what it wants:
+// A pod sets its order by annotations:
 //
 //	nodewright.io/after: db,other-namespace/queue
 //	nodewright.io/start-priority: "100"
@@ -65,29 +65,30 @@ type StartOrderConfig struct {
 //
 // # After
 //
-// A pod begins when those that it names are ready, or have come to their end. A static
-// pod is named as in its manifest, with or without the node's name at its end. The order
-// is one of beginnings: who was ready once may fail later, and what runs when an agent
-// begins runs on. Nobody waits for a pod that the node does not have, one that is being
-// deleted, or one that waits for it in turn: such a name is left out, with a warning
-// (StartOrderIgnored) that says which and why.
+// A pod starts when the pods that it names are ready or have ended. A static pod is
+// named as in its manifest, with or without the suffix of the node's name. Only starts
+// are ordered: a pod that was ready once may fail later, and pods that run when an agent
+// starts keep running. A name is ignored if the node has no such pod, if that pod is
+// being deleted, or if it waits for this one. Then the event StartOrderIgnored says
+// which name is ignored, and why.
 //
 // # Priority
 //
-// Start priority, then the pod's own, say who is more important; a pod is as important
-// as those that wait for it. Lesser pods wait while more important ones begin and the
-// machine is busy: by the time that tasks have stalled for a CPU, the disk or memory
-// since the last look (/proc/pressure, Linux' PSI; without it by the time that CPUs were
-// idle). While it is not busy a few of them are let through at each look. None waits
-// for longer than StartOrderConfig.Patience. Where all are as important as each other nobody
-// waits, and nothing is measured.
+// Pods are compared by start priority, and then by the priority of the pod. A pod is at
+// least as important as the pods that wait for it. Less important pods wait while more
+// important ones start and the machine is busy. The machine is busy if tasks have stalled
+// for a CPU, the disk or memory for too much of the time since the last check
+// (/proc/pressure, PSI of Linux; without it, if the CPUs were hardly idle). At each check
+// when the machine is not busy, a few of the waiting pods start. No pod waits longer than
+// StartOrderConfig.Patience. If all pods are equally important, none waits, and nothing is
+// measured.
 //
 // # Hooks
 //
-// Admit has a pod wait, with the reason StartOrder; "why" shows for whom. Report sees
-// who is ready. Run measures while a pod waits for its turn, and at rest does nothing.
-// Sweep drops what is kept of pods that are gone. Explain says what was left out of a
-// pod's annotations.
+// Admit makes a pod wait, with the reason StartOrder; "agent why" shows for which pods.
+// Report notices pods that have become ready. Run measures the load while a pod waits
+// for its turn, and otherwise does nothing. Sweep drops the state of pods that are
+// gone. Explain says which names of a pod's annotation are ignored.
 type StartOrder struct {
 	cfg  StartOrderConfig
 	host part.Host
@@ -163,8 +164,8 @@ func (p *StartOrder) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return &part.Rejection{Reason: ReasonStartOrder, Message: message, RetryUntil: time.Now().Add(waitUntil), Outside: true, Final: true}
 }
 
-// admit returns what a pod waits for, "" for nothing, and which of its names are ignored. The
-// caller holds p.mu.
+// admit returns a message that says for what a pod waits; "" if it does not wait. left says
+// which of its names are ignored. The caller holds p.mu.
 func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	if _, begun := p.begun[pod.UID]; begun {
 		return "", p.told[pod.UID]
@@ -189,7 +190,8 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	return "waits for more important pods while the machine is busy: " + list(before), left
 }
 
-// comes returns the names of the nodes that have not been rejected, sorted.
+// comes returns the names of those pods that have not been rejected and so may still
+// start, sorted.
 func (p *StartOrder) comes(nodes []*orderNode) (names []string) {
 	for _, n := range nodes {
 		if phase, ok := p.host.Phase(n.pod.UID); !ok || !podmeta.IsTerminal(phase) {
@@ -270,8 +272,8 @@ func (p *StartOrder) Run(ctx context.Context) error {
 	}
 }
 
-// look waits for the next check, and lets a few pods start if the machine is not busy. It reports
-// whether pods are waiting.
+// look waits for the next check, and lets a few pods start if the machine is not busy then. It
+// reports whether pods are still waiting.
 func (p *StartOrder) look(ctx context.Context, tick <-chan time.Time) bool {
 	select {
 	case <-tick:

@@ -18,8 +18,8 @@ const (
 	// AnnotationAfter lists the pods that have to be ready before this pod starts: NAME or
 	// NAMESPACE/NAME, separated by commas.
 	AnnotationAfter = "nodewright.io/after"
-	// AnnotationStartPriority is a number from -1000000 to 1000000; 0. Pods with higher numbers
-	// start first.
+	// AnnotationStartPriority is a number from -1000000 to 1000000; the default is 0. Pods with
+	// higher numbers start first.
 	AnnotationStartPriority = "nodewright.io/start-priority"
 )
 
@@ -72,14 +72,15 @@ func wishOf(pod *v1.Pod) wish {
 	return w
 }
 
-// graph has the pods and which of them wait for which.
+// graph has the pods and their order: which pod waits for which.
 type graph struct {
 	pods  map[types.UID]*orderNode
 	all   []*orderNode
 	equal bool                    // all pods are equally important
 	names map[string][]*orderNode // by namespace/name; static pods also without the suffix of the node's name
-	// done reports whether no pod has to wait for a pod: it was ready, has ended, or is being
-	// deleted. at changes whenever the result may change.
+	// done reports whether other pods need not wait for a pod any more, since it was ready
+	// once, has ended, or is being deleted. at is incremented whenever a result of done may
+	// change.
 	done func(*v1.Pod) bool
 	at   int
 }
@@ -129,7 +130,8 @@ func newGraph(pods []*v1.Pod, done func(*v1.Pod) bool) *graph {
 	return g
 }
 
-// mark sets visit in n and in all nodes that can be reached from n by next.
+// mark sets visit in n and in all nodes that can be reached from n through the function
+// next.
 func (n *orderNode) mark(visit int, next func(*orderNode) []*orderNode) {
 	if n.visit == visit {
 		return

@@ -16,7 +16,8 @@ const (
 	busyWorking = 0.90
 )
 
-// gauge measures the machine's load between two checks. It must be used by one goroutine.
+// gauge measures the machine's load between two checks. It must be used by only one
+// goroutine.
 type gauge struct {
 	machine *kernel.Reader
 	last    reading
@@ -30,8 +31,8 @@ type reading struct {
 	all     float64
 }
 
-// busy reports whether the machine was busy since the last call, and why. The first call, and one
-// that can read nothing, return true.
+// busy reports whether the machine was busy since the last call, and why. It returns true at the
+// first call, and if no figures can be read.
 func (g *gauge) busy() (bool, string) {
 	now, before := read(g.machine), g.last
 	g.last = now

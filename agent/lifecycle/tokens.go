@@ -21,22 +21,22 @@ type TokensConfig struct {
 	Tokens TokenRetainer
 }
 
-// Tokens drops the service account tokens of pods that are gone.
+// Tokens is the part that deletes the service account tokens of pods that are gone.
 //
-// A token source that keeps tokens over a restart of the agent, in memory that
-// outlives it or on disk, would keep those of pods that went while there was no
-// agent. [Tokens] hands each sweep of the agent on to it.
+// A token source that stores tokens over a restart of the agent would otherwise keep
+// the tokens of pods that were removed while no agent ran. [Tokens] calls the source at
+// each sweep of the agent.
 //
 //	lifecycle.NewTokens(lifecycle.TokensConfig{Tokens: source})
 //
 // # Hooks
 //
-// [Tokens] is a part.Sweeper and nothing else. It has no goroutine and no state.
+// The only hook is part.Sweeper. The part has no goroutine and no state.
 //
 // # Faults
 //
-// Sweeps are made off the agent's loop and never overlap; a source that hangs
-// holds up the sweeps of other parts and no pod.
+// Sweeps run off the agent's loop and never overlap. A source that hangs delays the
+// sweeps of other parts, but no pod.
 type Tokens struct{ tokens TokenRetainer }
 
 var _ part.Sweeper = (*Tokens)(nil)

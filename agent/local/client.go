@@ -43,7 +43,7 @@ func (c *Client) Pods(ctx context.Context) (*v1.PodList, error) {
 	return &l, c.get(ctx, "/v1/pods", &l)
 }
 
-// Pod returns one pod. errors.Is(err, ErrNotFound) if there is none.
+// Pod returns one pod. If there is none, the error wraps ErrNotFound.
 func (c *Client) Pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	var p v1.Pod
 	return &p, c.get(ctx, podPath(namespace, name), &p)
@@ -141,8 +141,8 @@ func (c *Client) post(ctx context.Context, path string, send, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// Get reads a document of the socket, such as /api/v1/configmaps of an agent with the Kubernetes API.
-// errors.Is(err, ErrNotFound) if there is none.
+// Get reads a document at a path of the socket, such as /api/v1/configmaps of an agent that serves
+// the Kubernetes API. If there is none, the error wraps ErrNotFound.
 func (c *Client) Get(ctx context.Context, path string, into any) error { return c.get(ctx, path, into) }
 
 func podPath(namespace, name string) string {

@@ -1,7 +1,7 @@
 // Package local is a node agent's API for people at the same machine: HTTP over a unix
 // socket, in Kubernetes objects.
 //
-// [Handler] serves what an [Agent] reports; [Client] asks. The paths are
+// [Handler] serves the API of an [Agent], and [Client] is its client. The paths are
 //
 //	GET  /v1/pods                                  a v1.PodList with full status
 //	GET  /v1/pods/{namespace}/{name}               a v1.Pod
@@ -18,47 +18,51 @@
 //
 // An error is a status code of 400 or above and one line of text.
 //
-// The socket is the whole access control: whoever may open it may run
-// commands in any container. [Listen] makes it readable and writable by its
-// owner alone.
+// There is no other access control than the socket's mode: a program that can open the
+// socket may run commands in any container. [Listen] makes it accessible to its owner
+// only.
 //
 // # A page about the node
 //
-// [Page] is a page about a node: how it and its pods fare, and why; what was used in the last hour;
-// manifests with mistakes, events, the pods that would be evicted first, and the reasons why images
-// are kept. Each pod has a page of its own: what it is made of, what it uses of what it may, its life
-// with exit codes, and its logs.
+// [Page] is a web page about a node. It shows the states of the node and its pods, with the
+// reasons; the usage of the last hour; manifests with mistakes; events; the pods that would be
+// evicted first; and why images are kept. Each pod has a page of its own, with its spec, its usage
+// and limits, its history with exit codes, and its logs.
 //
 //	page, err := local.NewPage(local.PageConfig{Agent: local.NewClient(socket), Log: log})
 //	srv := &http.Server{Handler: local.WithToken(page, token)}
 //
-// It only looks: no request changes anything. It requests nothing from elsewhere, and is whole without
-// JavaScript, which renews it, filters while one types, and follows logs. When the agent does not answer,
-// it shows what the agent last said, and since when.
+// The page is read-only: no request changes anything. It loads nothing from other hosts. It is
+// complete without JavaScript; with JavaScript it updates itself, filters while the user types, and
+// follows logs. If the agent does not answer, the page shows the last answer, and since when there
+// was no other.
 //
 // # A page about the node: access
 //
-// Whoever may ask the handler sees logs and the environment of pods' containers. It asks
-// nobody who they are: [WithToken] lets in who knows a secret, and refuses requests that
-// name another host than the one asked for, so that no other page of a browser gets in.
-// Behind a server that authenticates its clients the handler may stand alone. All links
-// are relative, so that it may stand below any path, with http.StripPrefix.
+// The page shows the logs and the environment of containers, and its handler does not
+// authenticate clients. [WithToken] adds this: it admits clients that send a secret
+// token, and refuses requests with the name of another host, so that other pages in the
+// same browser have no access. A server that authenticates its clients itself can use
+// the handler without it. All links are relative, so the handler can be served below any
+// path, with http.StripPrefix.
 //
 // # A page about the node: bounds
 //
-// The agent is asked for each page; an answer that does not come within a few seconds is shown as such,
-// and the rest of the page with it. A page shows [MaxPagePods] pods, and the last part of a log. The last
-// answers are kept, once. All that comes from pods is text to the page, whatever it contains.
+// The handler asks the agent for each page. If an answer does not come within a few seconds, the
+// page says so and shows the rest. A page shows at most [MaxPagePods] pods, and the last part of a
+// log. Only the last set of answers is kept in memory. All values from pods are shown as text, so
+// they cannot contain HTML or scripts.
 //
 // # Usage of the last hour
 //
-// A [History] measures the node every 30 seconds, and remembers an hour of it and of each pod that runs:
-// some 2 KiB a pod. It is the agent's, so that every page has the same, from its first moment on.
+// A [History] measures the node and its running pods every 30 seconds, and keeps the values of one
+// hour, about 2 KiB for each pod. It belongs to the agent, so that every page shows the same
+// values, even just after the page was opened.
 //
 // # Events
 //
-// An [EventLog] remembers the newest events of every pod and of the node, and hands each on
-// to a recorder. Those of a pod that is gone are remembered for an hour. [EventLog.Keep] keeps
+// An [EventLog] keeps the newest events of every pod and of the node, and passes each event on
+// to a recorder. The events of a pod that is gone are kept for an hour. [EventLog.Keep] stores
 // events over a restart.
 //
 // Tier: beta.

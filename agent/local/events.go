@@ -41,9 +41,9 @@ type NodeEventRecorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// EventRecorders records each event with all of its recorders, in order. An
-// [AnnotatedEventRecorder] gets annotations, a [ContainerEventRecorder] the container, and a
-// [NodeEventRecorder] events of the node.
+// EventRecorders passes each event to all of its recorders, in order. An
+// [AnnotatedEventRecorder] also gets annotations, a [ContainerEventRecorder] gets the
+// container, and a [NodeEventRecorder] gets events of the node.
 type EventRecorders []EventRecorder
 
 var _ interface {
@@ -91,8 +91,8 @@ func (rs EventRecorders) NodeEvent(eventType, reason, message string) {
 	}
 }
 
-// perObject limits the stored events of a pod or of the node. Repeated events count once, so a
-// long-running pod does not reach the limit by repetitions.
+// perObject limits the stored events of a pod or of the node. Repetitions of an event count as
+// one, so a long-running pod does not reach the limit by repetitions.
 const perObject = 32
 
 // maxMessage limits the stored bytes of a message; an API server accepts 1 KiB. Together with
@@ -231,8 +231,8 @@ func (l *EventLog) remember(pod *v1.Pod, path, eventType, reason, message string
 	l.note(podPrefix+string(pod.UID), again)
 }
 
-// note schedules that the events of an object are stored. A repetition is stored with the next new
-// event, so that a probe that always fails does not wear out the disk. l.mu is held.
+// note marks the events of an object for storage. A repetition is stored only with the next new
+// event, so that a probe that always fails does not wear out the disk. The caller holds l.mu.
 func (l *EventLog) note(key string, repetition bool) {
 	l.changes[key] = true
 	if repetition {
@@ -244,8 +244,9 @@ func (l *EventLog) note(key string, repetition bool) {
 	}
 }
 
-// add adds an event to those of one object, oldest first, and may change evs. An equal event is
-// counted once more, and again is true. If there are too many, the oldest is dropped.
+// add adds an event to the events of one object, which are sorted, oldest first. It may change
+// evs. If an equal event exists, its count is increased, and again is true. If there are too
+// many events, the oldest one is dropped.
 func add(evs []v1.Event, ev v1.Event, now time.Time) (all []v1.Event, again bool) {
 	for i := range evs {
 		if was := evs[i]; sameEvent(&was, &ev) {
@@ -320,7 +321,7 @@ func (l *EventLog) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// last returns the time of a pod's last event. l.mu is held.
+// last returns the time of a pod's last event. The caller holds l.mu.
 func (l *EventLog) last(uid types.UID) time.Time {
 	events := l.pods[uid]
 	return events[len(events)-1].LastTimestamp.Time

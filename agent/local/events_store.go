@@ -41,9 +41,10 @@ type storedEvents struct {
 	Events  []v1.Event `json:"events"`
 }
 
-// Keep loads the events that an earlier process stored, and stores new ones until ctx ends, then a
-// last time. Events of ten seconds are stored together, and repetitions with the next new event: a
-// crash may lose them. Errors of the store are logged.
+// Keep loads the events that an earlier process stored. Then it stores new events until ctx ends,
+// and once more at the end. It collects events for ten seconds before it writes, and writes
+// repetitions only with the next new event; a crash may lose these. Errors of the store are
+// logged.
 func (l *EventLog) Keep(ctx context.Context, store EventStore) error {
 	l.restore(store)
 	for {
@@ -105,7 +106,8 @@ func readEvents(store EventStore, key string) ([]v1.Event, error) {
 	return first(s.Events, perObject), nil
 }
 
-// mergeEvents adds newer events of an object to older ones.
+// mergeEvents returns the events of old with those of newer added; both are of one
+// object.
 func mergeEvents(old, newer []v1.Event) []v1.Event {
 	for _, ev := range newer {
 		if i := slices.IndexFunc(old, func(was v1.Event) bool { return sameEvent(&was, &ev) }); i >= 0 {

@@ -16,9 +16,10 @@ import (
 
 // Fitter is an [Agent] that can check whether a pod would fit.
 type Fitter interface {
-	// Fit reports whether the node would admit a pod now, beside its own pods and those in beside:
-	// the shortages, and where its containers would run. A pod of the node with the name of one of
-	// these counts as gone. It reserves nothing and changes no pod.
+	// Fit reports whether the node would admit a pod now, in addition to its own pods and those in
+	// the parameter beside. The result has the shortages, or where the pod's containers would run.
+	// If the node has a pod with the name of one of the given pods, it counts as gone. Fit
+	// reserves nothing and changes no pod.
 	Fit(pod *v1.Pod, beside ...*v1.Pod) Fit
 }
 
@@ -57,7 +58,8 @@ type FitMissing struct {
 	Name string `json:"name"` // with its namespace, if it has one
 	// Message describes it in one line.
 	Message string `json:"message"`
-	// Comes reports that the agent gets it when the pod starts: an image that its registry has.
+	// Comes reports that the agent will get the object itself when the pod starts, such as an
+	// image that its registry has.
 	Comes bool `json:"comes,omitempty"`
 }
 
@@ -66,7 +68,7 @@ type FitMissing struct {
 type FitContainer struct {
 	Name string `json:"name"`
 	CPUs string `json:"cpus,omitempty"`
-	// Own reports that the container would have these CPUs exclusively.
+	// Own reports that the container would have its CPUs exclusively.
 	Own         bool   `json:"own,omitempty"`
 	MemoryNodes string `json:"memoryNodes,omitempty"`
 	// Memory is the memory on these nodes, in bytes by resource.

@@ -70,7 +70,8 @@ func served(path string) bool {
 	return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// Handler serves a over HTTP. metrics may be nil.
+// Handler returns a handler that serves the agent a. metrics, if not nil, serves
+// /metrics.
 func Handler(a Agent, metrics http.Handler) http.Handler {
 	h := &handler{agent: a, imageSlots: make(chan struct{}, maxImageWork)}
 	mux := http.NewServeMux()
@@ -104,8 +105,9 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	})
 }
 
-// readerPatience is how long a client may read nothing of an answer, such as a person who reads a
-// log in a pager. Then the connection is closed. The time begins anew with each piece of a log.
+// readerPatience is how long a client may read nothing of an answer before its connection is
+// closed. It is long for people who read a log in a pager. The time begins anew with each piece
+// of a log.
 const readerPatience = 10 * time.Minute
 
 // extend restarts the client's time limit.
@@ -131,8 +133,8 @@ func withKind(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// withPod finds the pod in the path. While a pod of the same name is being deleted, it is the newer
-// one.
+// withPod calls next with the pod that the path names. While an older pod of the same name is being
+// deleted, it is the newer one.
 func (h *handler) withPod(next func(http.ResponseWriter, *http.Request, *v1.Pod)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")
@@ -213,9 +215,9 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 }
 
 // CopyLog writes the log of a container's newest instance, or of the previous one, to w. With
-// o.Follow it continues until the instance has ended and everything is written, or ctx ends.
-// CopyLog sets o.Ended and o.Root. The error is an [ErrNotFound] if there is no such instance, or
-// the runtime has no log file of it.
+// o.Follow it continues until the instance has ended and its log has been copied, or until ctx
+// ends. CopyLog sets o.Ended and o.Root itself. The error is an [ErrNotFound] if there is no such
+// instance, or the runtime has no log file of it.
 func CopyLog(ctx context.Context, a Agent, pod *v1.Pod, container string, previous bool, w io.Writer, o crilog.Options) error {
 	path, err := a.LogPath(pod, container, previous)
 	if err != nil {
@@ -231,7 +233,8 @@ func CopyLog(ctx context.Context, a Agent, pod *v1.Pod, container string, previo
 	return crilog.Copy(ctx, w, path, o)
 }
 
-// counted records whether a response has begun, and restarts the time limit with each piece.
+// counted is a ResponseWriter that records whether the response has begun, and restarts the
+// client's time limit at each write.
 type counted struct {
 	w     io.Writer
 	rc    *http.ResponseController

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// historyEvery is the time between two measurements, and historyLength the number that is kept:
-	// an hour.
+	// historyEvery is the time between two measurements. historyLength is the number of
+	// measurements that are kept; together they cover an hour.
 	historyEvery  = 30 * time.Second
 	historyLength = int(time.Hour / historyEvery)
 	// historyPods limits the pods with a history.
@@ -149,8 +149,8 @@ func (h *History) measure(ctx context.Context, agent Measurer) {
 	u.addPods(sum.Pods, podsErr, full)
 }
 
-// addPods adds a measurement of the pods. Pods that are gone are dropped, unless err says that some
-// could not be read.
+// addPods adds a measurement of the pods. It drops pods that are not in the measurement, unless err
+// says that some pods could not be read.
 func (u *Usage) addPods(pods []statsapi.PodStats, err error, full bool) {
 	next := make(map[string]PodUsage, len(pods))
 	add := func(uid string, cpu, memory int64) {

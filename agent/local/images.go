@@ -24,8 +24,8 @@ type Images struct {
 	Low  int `json:"low"`
 	// Wanted is the number of bytes that garbage collection would free now.
 	Wanted int64 `json:"wanted,omitempty"`
-	// Summary describes in one line how full the disk is and why images stay. Problem is an error
-	// that makes the answer incomplete.
+	// Summary says in one line how full the disk is and why images are kept. Problem is an error
+	// because of which the answer is incomplete.
 	Summary string `json:"summary"`
 	Problem string `json:"problem,omitempty"`
 	// Images are sorted: first those to be removed, in that order, then the others, largest first.
@@ -44,8 +44,8 @@ type Image struct {
 	Name string `json:"name"` // the ID, if it has none
 	ID   string `json:"id"`
 	Size int64  `json:"size"` // bytes, as the runtime says so
-	// Verdict says whether the image would be removed, or why it stays. Why has the details: the
-	// user, or the pin.
+	// Verdict says whether the image would be removed, or why it is kept. Why has details, such
+	// as the pod that uses it, or by what it is pinned.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why,omitempty"`
 	// Goes reports that the image would be removed now.

@@ -37,7 +37,8 @@ const maxImageWork = 8
 // (OCI distribution specification).
 const longestImageName = 1 << 10
 
-// imageWork calls do with the agent's ImageKeeper, if it has one and a slot is free.
+// imageWork returns a handler that calls do with the agent as an ImageKeeper, if the
+// agent is one and a slot is free.
 func (h *handler) imageWork(do func(k ImageKeeper, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		k, ok := h.agent.(ImageKeeper)

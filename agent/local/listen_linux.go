@@ -2,8 +2,8 @@ package local
 
 import "syscall"
 
-// ownerOnly sets the mode of the socket before its file exists: between bind and chmod, any process
-// could connect.
+// ownerOnly sets the mode of the socket before bind creates its file. If chmod set the mode
+// afterwards, any process could connect in between.
 func ownerOnly(_, _ string, c syscall.RawConn) error {
 	var err error
 	if e := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); e != nil {

@@ -21,7 +21,7 @@ type NodeExplainer interface {
 type NodeWhy struct {
 	Name string `json:"name"`
 	// Runtime is the container runtime's endpoint. Network describes the pod network and why it was
-	// chosen. "" is not known.
+	// chosen. "" means not known.
 	Runtime string `json:"runtime,omitempty"`
 	Network string `json:"network,omitempty"`
 	// Advice has sentences about settings of the machine that disturb pods, and how to change them.
@@ -57,10 +57,10 @@ type NodeFigure struct {
 	MinReclaim string `json:"minReclaim,omitempty"`
 	Available  string `json:"available,omitempty"`
 	Capacity   string `json:"capacity,omitempty"`
-	// Stale is the age of the value, if it could not be read again.
+	// Stale is the age of the value, if the last reads failed.
 	Stale string `json:"stale,omitempty"`
-	// Met reports that the threshold is met, since Since. Acting reports that the agent is acting
-	// on it.
+	// Met reports that the threshold is crossed; Since is the time since when. Acting reports
+	// that the agent is acting on it.
 	Met    bool      `json:"met,omitempty"`
 	Acting bool      `json:"acting,omitempty"`
 	Since  time.Time `json:"since,omitzero"`

@@ -80,10 +80,10 @@ func (o overview) Title() string {
 	}
 }
 
-// Live returns the part of a page that is renewed.
+// Live returns the data with which a script updates the page.
 func (o overview) Live() live { return live{o.Title(), o.Stale != nil} }
 
-// live has the data for the script that renews a part of the page.
+// live has the data for the script that updates a part of the page.
 type live struct {
 	Title string
 	Stale bool
@@ -119,7 +119,7 @@ func (filter) Sorts() []option {
 
 type option struct{ Value, Text string }
 
-// On reports whether the filter excludes anything.
+// On reports whether the filter excludes any pods.
 func (f filter) On() bool { return f.Text != "" || f.Namespace != "" || f.State != "" }
 
 func (f filter) matches(r *podRow) bool {

@@ -50,7 +50,8 @@ type plot struct {
 	lines []series
 	// top is the value at the upper edge; 0 means one that fits all values.
 	top int64
-	// limit is the value at which something happens, 0 for none; limitText says what.
+	// limit is the value at which the kernel or the agent acts; 0 means none. limitText
+	// says what happens there.
 	limit     int64
 	limitText string
 	show      func(int64) string
@@ -213,8 +214,8 @@ func (a *answers) capacity() (cpus, memory int64) {
 	return a.node.Status.Capacity.Cpu().MilliValue(), a.node.Status.Capacity.Memory().Value()
 }
 
-// limit returns the usage at which pods are evicted for a signal of the available amount; 0 is
-// unknown.
+// limit returns the usage of a resource at which pods are evicted, by the threshold of a
+// signal; 0 if it is not known.
 func (a *answers) limit(signal string, capacity int64) int64 {
 	if a.why == nil {
 		return 0

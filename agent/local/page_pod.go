@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// tailLines and maxLog limit what is shown of a log, and maxLogBytes what is shown of all logs
-	// of a pod.
+	// tailLines and maxLog limit the lines and bytes of one log that a pod's page shows, and
+	// maxLogBytes the bytes of all its logs.
 	tailLines   = 500
 	maxLog      = 1 << 20
 	maxLogBytes = 4 << 20
@@ -47,7 +47,7 @@ type podPage struct {
 	Logs        []podLog // nil in what is renewed
 }
 
-// Live is the part of a page that is renewed.
+// Live returns the data with which a script updates the page.
 func (o podPage) Live() live { return live{Title: o.Pod.Name + ": " + o.Row.State} }
 
 // container is a container of a pod.
@@ -145,8 +145,8 @@ func plainNames(names ...string) bool {
 	})
 }
 
-// allContainers returns the containers of a pod, those that start last first, since these are
-// mostly the ones of interest.
+// allContainers returns the containers of a pod. Those that start last come first, since
+// people usually look for these.
 func allContainers(p *v1.Pod) []v1.Container {
 	all := slices.Concat(p.Spec.Containers, p.Spec.InitContainers)
 	for i := range p.Spec.EphemeralContainers {

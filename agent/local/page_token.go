@@ -10,10 +10,10 @@ import (
 
 const cookieName = "nodewright-ui"
 
-// WithToken admits clients that send a token: as ?token=TOKEN, which is answered with a cookie and
-// a redirect to the page without the token, or as that cookie. Requests whose Host is neither
-// localhost, nor an IP address, nor one of hosts are refused, so that a foreign name that resolves
-// to this machine cannot be used (DNS rebinding).
+// WithToken admits clients that send a token. A request with ?token=TOKEN is answered with a
+// cookie that has the token, and a redirect to the page without it. Later requests send the
+// cookie. Requests whose Host is neither localhost, nor an IP address, nor one of hosts are
+// refused, so that a foreign name that resolves to this machine cannot be used (DNS rebinding).
 func WithToken(next http.Handler, token string, hosts ...string) http.Handler {
 	known := func(got string) bool {
 		a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(token))

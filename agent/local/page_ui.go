@@ -42,7 +42,8 @@ const (
 	maxLogs  = 32
 	// followTime limits how long a log is followed.
 	followTime = 8 * time.Hour
-	// pageReaderPatience is how long a browser may leave an answer unread.
+	// pageReaderPatience is how long a browser may read nothing of an answer before its
+	// connection is closed.
 	pageReaderPatience = time.Minute
 	// pagePolicy allows a page to load only its own styles, scripts and data.
 	pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -103,7 +104,8 @@ type failed struct {
 
 func (f failed) Live() live { return live{Title: f.Text} }
 
-// page answers with a whole page, or with ?part with the part of it that changes.
+// page returns a handler that answers with a complete page; with ?part, it answers only
+// with the part that changes.
 func (p *Page) page(kind, root string, make func(context.Context, *http.Request) (content, error)) http.HandlerFunc {
 	version := assetVersion()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -192,8 +194,8 @@ func logOptions(r *http.Request) (LogOptions, error) {
 	return o, nil
 }
 
-// log answers with the last part of a container's log; with ?follow it continues. With ?download it
-// is a file.
+// log answers with the last part of a container's log. With ?follow it continues with new lines.
+// With ?download the browser saves the answer as a file.
 func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	select {
 	case p.logs <- struct{}{}:

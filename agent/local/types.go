@@ -54,8 +54,8 @@ type Why struct {
 	UID       string `json:"uid"`
 	// Phase is the pod's phase as last computed.
 	Phase string `json:"phase"`
-	// Stage is sync, terminating, terminated, or waiting for a pod that
-	// has no worker (a rejected one, or one that no worker has begun with yet).
+	// Stage is sync, terminating or terminated. It is waiting if the pod has no worker:
+	// it was rejected, or its worker has not been created yet.
 	Stage string `json:"stage"`
 	// Doing is the current work of the pod's worker; "" if it does nothing.
 	Doing string    `json:"doing,omitempty"`
@@ -68,8 +68,8 @@ type Why struct {
 	NextReason string    `json:"nextReason,omitempty"`
 	LastError  string    `json:"lastError,omitempty"`
 	Failures   int       `json:"failures,omitempty"`
-	// Good reports that the pod is in the wanted state. Otherwise State and Cause, which continues
-	// the sentence of State, such as "does not run", describe the problem, and Evidence has its
+	// Good reports that the pod is in the wanted state. Otherwise State describes the problem,
+	// such as "does not run"; Cause continues the sentence of State, and Evidence has lines of
 	// evidence.
 	Good     bool     `json:"good"`
 	State    string   `json:"state"`
@@ -134,8 +134,9 @@ type ExecRequest struct {
 
 // Streamer is an [Agent] that connects clients to the processes and ports of its pods.
 type Streamer interface {
-	// Attach returns the URL of the streams of a running container's first process, and whether it
-	// has a terminal and standard input: these depend on the container, not on the request.
+	// Attach returns the URL of the streams of a running container's first process. The reply also
+	// says whether the process has a terminal and standard input, which depend on the container,
+	// not on the request.
 	Attach(ctx context.Context, pod *v1.Pod, r AttachRequest) (AttachReply, error)
 	// PortForward returns the URL where the runtime forwards connections to ports of a running pod.
 	PortForward(ctx context.Context, pod *v1.Pod) (url string, err error)

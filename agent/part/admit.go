@@ -17,12 +17,12 @@ type Rejection = fit.Rejection
 
 // Admitter is a Part that decides whether a pod may run on this node.
 type Admitter interface {
-	// Admit returns nil, or why pod may not run beside others, which are the
-	// running and the admitted pods. It must not block. A part that needs data from
-	// elsewhere keeps it in memory, returns a Rejection that lets the pod wait until
-	// the data is there, and calls Host.Readmit when the answer changes. Admit may be
-	// called several times for a pod, with different others, and from any goroutine.
-	// A pod may be admitted and never start.
+	// Admit returns nil, or why pod may not run beside others, which are the running
+	// and the admitted pods. It must not block. A part that needs other data keeps it
+	// in memory. While the data is missing, it returns a Rejection that makes the pod
+	// wait; it calls Host.Readmit when its answer changes. Admit may be called several
+	// times for a pod, with different others, and from any goroutine. A pod may be
+	// admitted and never start.
 	Admit(pod *v1.Pod, others []*v1.Pod) *Rejection
 }
 
@@ -46,15 +46,15 @@ func (f admitFunc) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection { return f.ad
 // released in reverse order.
 type Reserver interface {
 	// Adopt is called for a pod that runs already, before any other pod of the same
-	// change is admitted. The pod keeps its resources. It is called on the loop and
-	// must not block.
+	// change is admitted. The pod must keep its resources. Adopt is called on the loop
+	// and must not block.
 	Adopt(pod *v1.Pod)
 	// Waits reports whether Reserve or Commit would have to wait for a plugin, a disk
 	// or a server. If no part waits, pods are admitted on the loop, in their order.
 	// Otherwise reservations are made off the loop, concurrently, and the pods count as
-	// admitted meanwhile. Waits is called before each Reserve that is no dry run: on
-	// the loop, or in the worker of a pod that came back while it was terminated. It
-	// must not block.
+	// admitted meanwhile. Waits is called before each Reserve that is not a dry run: on
+	// the loop, or in the worker of a pod that was created again while it was
+	// terminating. It must not block.
 	Waits(pod *v1.Pod) bool
 	// Reserve reserves the resources that the pod requests. It returns a nil
 	// Reservation if the pod requests none. If Waits returned false it must not block;
@@ -91,10 +91,11 @@ var ErrChanged = errors.New("the reserved resources were allocated to another po
 // nodes includes it in its decision.
 type Aligned interface {
 	Reservation
-	// Provider returns the resource for the topology decision, without what the pod
-	// takes.
+	// Provider returns the resource for the topology decision, in its state before the
+	// pod takes any of it.
 	Provider() topology.Provider
-	// Align is called with the provider after the decision: it has what the pod takes.
+	// Align is called after the decision with the new provider, in its state after the
+	// pod has taken its units.
 	Align(chosen topology.Provider)
 }
 

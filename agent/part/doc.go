@@ -23,7 +23,7 @@
 //
 // # The life of a pod
 //
-// The hooks are called in this order; see the Example for a run of it.
+// The hooks are called in this order; the package's Example shows one run of them.
 //
 //	New     Join
 //	start   Restore          the runtime has been listed

@@ -22,8 +22,8 @@ type Host interface {
 	Runtime
 	// Resync requests a sync of the pod. It reports whether the pod has a worker.
 	Resync(uid types.UID) bool
-	// Retry is Resync, and ends the back-offs of failed creations and starts, whose
-	// cause may be gone. Crash-loop back-offs stay.
+	// Retry is Resync, but first ends the back-offs of failed creations and starts of
+	// the pod: their cause may be gone. Crash-loop back-offs continue.
 	Retry(uid types.UID)
 	// Readmit repeats the admission of all waiting pods at once.
 	Readmit()
@@ -53,8 +53,8 @@ type Pods interface {
 	Phase(uid types.UID) (v1.PodPhase, bool)
 	// Worker returns the status of a pod's worker.
 	Worker(uid types.UID) (podworker.Status, bool)
-	// AllReady reports whether every source has delivered its pods. Settled is
-	// closed when the loop has seen that.
+	// AllReady reports whether every source has delivered its pods. The channel of
+	// Settled is closed when the loop has noticed this.
 	AllReady() bool
 	Settled() <-chan struct{}
 	// Want returns whether the sources want a pod, and how certain that is.
@@ -80,9 +80,9 @@ type Runtime interface {
 type (
 	// Resizes is for a part that changes the allocated resources of running pods.
 	Resizes interface {
-		// CheckResize returns why a resize is not possible: a reason and message of
-		// the condition PodResizePending, "" if it is. detail is the label for
-		// metrics if the resize will never be possible.
+		// CheckResize returns the reason and message of the condition PodResizePending
+		// if a resize is not possible now. The reason is "" if it is possible. detail
+		// is the value of a metric's label if the resize will never be possible.
 		CheckResize(has, asks *v1.Pod) (reason, message, detail string)
 		// Update passes the pod with its newly allocated resources to its worker.
 		Update(pod *v1.Pod)
@@ -98,7 +98,8 @@ type (
 		// Reconcile publishes it if another writer changed the mirror's status.
 		Republish(uid types.UID)
 		Reconcile(pod *v1.Pod)
-		// Life returns the life in which a pod is. Its mirror has the number.
+		// Life returns the current life of a pod (podlife.Life). Its mirror has the
+		// number of the life.
 		Life(pod *v1.Pod) podlife.Life
 	}
 	// Claims is for a part that prepares the ResourceClaims of the sources.
@@ -119,8 +120,8 @@ type (
 		Secrets(namespace string) map[string]*v1.Secret
 		Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool)
 		Volume(name string) (*v1.PersistentVolume, bool)
-		// VolumesChanged retries volumes that wait for the object, and updates those
-		// that have its content.
+		// VolumesChanged retries the volumes that wait for the object r, and updates
+		// volumes with its content.
 		VolumesChanged(r volumemgr.Ref)
 	}
 	// Garbage is for a part that removes images and dead containers.
@@ -130,8 +131,8 @@ type (
 		// be removed.
 		KnownTerminated(uid types.UID) bool
 		ContentRemovable(uid types.UID) bool
-		// PruneImages drops the records of images that are not in present and were not
-		// seen after since.
+		// PruneImages drops the pull records of images that are not in present and were
+		// not seen after the time since.
 		PruneImages(ctx context.Context, present []string, since time.Time) error
 	}
 )

@@ -9,11 +9,11 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Insist calls read until it succeeds or ctx ends, and returns its last error. It is for
+// Insist calls read until it succeeds or ctx ends, and returns the last error. Use it for
 // records that Restore requires: a [Store] returns an error if a disk hangs for half a minute,
-// and a part without its records would assign resources of running pods to others, and
-// would not release those of removed pods. Meanwhile pods that need the part wait, others do
-// not (see [RestorePatience]). Each error is logged once.
+// but a part without its records would assign resources of running pods to others, and would
+// not release those of removed pods. Meanwhile only pods that need the part wait (see
+// [RestorePatience]). The same error is logged only once.
 func Insist(ctx context.Context, log *zap.Logger, read func() error) error {
 	wait := retry.Backoff{First: time.Second, Max: time.Minute}
 	said := ""

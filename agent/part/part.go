@@ -37,16 +37,15 @@ type Runner interface {
 
 // Restorer is a Part that restores its state after a restart of the agent.
 type Restorer interface {
-	// Restore is called once, off the loop, when the runtime has been listed.
-	// Parts are restored concurrently. No pod is admitted before all calls have
-	// returned, or [RestorePatience] has passed. An error is logged and does not
-	// keep the agent from starting.
+	// Restore is called once, off the loop, when the runtime has been listed. Parts are
+	// restored concurrently. No pod is admitted before all calls have returned, or
+	// [RestorePatience] has passed. An error is logged; the agent starts nevertheless.
 	Restore(ctx context.Context) error
 }
 
-// RestorePatience is how long admission waits for Restore. A part whose Restore
-// takes longer (as when a disk hangs) gets calls about pods nevertheless; it lets
-// pods wait that it cannot decide on yet.
+// RestorePatience is how long admission waits for Restore. If the Restore of a part
+// takes longer, as when a disk hangs, the part gets calls about pods nevertheless. It
+// must make pods wait that it cannot decide on yet.
 const RestorePatience = 30 * time.Second
 
 // Housekeeper is a Part that compares the wanted pods with its own state.
@@ -124,13 +123,12 @@ type Claimer interface {
 
 // Stopper is a Part that releases the resources of a pod whose containers have stopped.
 type Stopper interface {
-	// Stopped is called in the pod's worker when all containers of the pod are
-	// proven to have stopped, before its final status is shown. It must be
-	// idempotent: it is called again after an error, and may be called again after
-	// a restart of the agent. It is called, too, for pods that only the runtime
-	// knows, and for rejected pods, which may hold resources from before a restart.
-	// Rejected pods have no worker: for them it is called off the loop, after their
-	// status is shown.
+	// Stopped is called in the pod's worker when all containers of the pod are proven
+	// to have stopped, before its final status is shown. It must be idempotent: it is
+	// called again after an error, and may be called again after a restart of the
+	// agent. It is also called for pods that only the runtime knows, and for rejected
+	// pods, which may hold resources from before a restart. Rejected pods have no
+	// worker: for them it is called off the loop, after their status is shown.
 	Stopped(ctx context.Context, pod Ref) error
 }
 

@@ -10,16 +10,16 @@ import (
 type Preempter interface {
 	// Victims returns the pods of others to terminate so that pod gets the missing
 	// resources, or none. missing has the amount by resource; a pod counts as 1 of the
-	// resource "pods". Victims is called on the loop, for a pod that is kept from
-	// running only by resources of others, and must not block. others lists the
-	// running and admitted pods that are not terminating. All pods are shared and
-	// read-only.
+	// resource "pods". Victims is called on the loop and must not block. It is called
+	// only for a pod whose sole obstacle is that other pods have the resources. others
+	// lists the running and admitted pods that are not terminating. All pods are shared
+	// and read-only.
 	Victims(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList) []*v1.Pod
 	// Preempt returns the cause of a victim's termination. It is called on the loop for
 	// each victim, after it is certain that pod would be admitted without the victims,
 	// and must not block. The agent then terminates the victim at once, and pod waits
-	// for that. ended, if not nil, is called off the loop when the victim's containers
-	// have stopped, or with the error if they could not be stopped. missing is the
-	// same as for Victims.
+	// for the victim's end. ended, if not nil, is called off the loop when the victim's
+	// containers have stopped. If they could not be stopped, it is called with the
+	// error. missing is the same as for Victims.
 	Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (why podlife.Cause, ended func(error))
 }

@@ -27,17 +27,18 @@ type Container struct {
 
 // Creator is a Part that acts around the creation of containers.
 type Creator interface {
-	// BeforeCreate is called in the pod's worker right before CreateContainer. It may
-	// change conf, and may block until ctx ends. An error keeps the container from
-	// being created in this sync. created, if not nil, is called with the container's
-	// ID, or with the error of CreateContainer.
+	// BeforeCreate is called in the pod's worker directly before CreateContainer. It
+	// may change conf, and may block until ctx ends. After an error, the container is
+	// not created in this sync. created, if not nil, is called with the container's ID,
+	// or with the error of CreateContainer.
 	BeforeCreate(ctx context.Context, c Container, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error)
 }
 
 // ContainerWatcher is a Part that follows the containers of pods.
 type ContainerWatcher interface {
 	// ContainerStarted is called in the pod's worker after the runtime has started a
-	// container, ContainerRemoved after it has removed one. They must not block.
+	// container. ContainerRemoved is called after it has removed one. They must not
+	// block.
 	ContainerStarted(c Container, id string)
 	ContainerRemoved(id string)
 }
@@ -58,15 +59,16 @@ type Reporter interface {
 
 // Holder is a Part that removes dead containers and images.
 type Holder interface {
-	// Hold waits for removals of the pod's containers under way, and prevents further
-	// ones until release is called. It is called before every call of a pod's worker,
-	// and release after it. Observations of the pod before since are out of date.
+	// Hold waits for running removals of the pod's containers, and prevents further
+	// ones until release is called. The agent calls Hold before every call of a pod's
+	// worker, and release after it. Observations of the pod from before since are out
+	// of date.
 	Hold(ctx context.Context, uid types.UID) (since time.Time, release func(), err error)
 	// HoldImage calls ensure, which provides an image and returns its ID, and protects
 	// the image from removal until the pod's release. It calls ensure again if the
 	// image was removed before it was protected.
 	HoldImage(ctx context.Context, uid types.UID, image string, ensure func(context.Context) (id string, err error)) error
-	// KeepDead returns how many dead instances of each container a sync keeps for this
-	// part; below 0, all. It is called once, by agent.New.
+	// KeepDead returns how many dead instances of each container a sync must keep for
+	// this part; a negative number means all. It is called once, by agent.New.
 	KeepDead() int
 }
