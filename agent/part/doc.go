@@ -23,28 +23,30 @@
 //
 // # The life of a pod
 //
-// The hooks are called in this order; the package's Example shows one run of them.
+// The hooks are called in this order; the package's Example shows one run of them. The
+// first column says where: on the agent's loop, in a goroutine beside it, in the pod's
+// worker, or in a sweep.
 //
 //	New     Join
-//	start   Restore          the runtime has been listed
+//	start   Restore          after the runtime has been listed
 //	loop    Adopt            a pod that runs already; or else:
 //	loop    Admit            every Admitter
-//	loop    Victims, Preempt if others have to end for it
-//	loop    Waits            every Reserver: has anybody to be waited for?
-//	beside  Reserve, Commit  on the loop if nobody has
+//	loop    Victims, Preempt if other pods have to be terminated
+//	loop    Waits            every Reserver: would Reserve have to wait?
+//	beside  Reserve, Commit  on the loop if no part has to wait
 //	worker  Hold             around each call of the pod's worker
 //	worker  Report           whenever the pod's status is computed
 //	worker  Syncing
-//	worker  Prepare          its volumes and its cgroup are there
+//	worker  Prepare          after its volumes and its cgroup exist
 //	worker  Compile
 //	worker  HoldImage        for each container
 //	worker  BeforeCreate     for each container, then created
 //	worker  ContainerStarted for each container
 //	worker  Synced
-//	worker  Stopped          its containers have stopped
+//	worker  Stopped          after its containers have stopped
 //	worker  ContainerRemoved for each container
-//	sweep   Sweep            for all that a part may still know
-//	sweep   Gone             nothing of the pod is left
+//	sweep   Sweep            removes the state of pods that are gone
+//	sweep   Gone             after nothing of the pod is left
 //
 // # Rules
 //

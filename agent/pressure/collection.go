@@ -64,8 +64,8 @@ type CollectionConfig struct {
 type LogRotation struct {
 	// Off disables rotation.
 	Off bool
-	// MaxSize is the size in bytes from which a log is rotated. MaxFiles limits the files of a
-	// container. 10 MiB and 5.
+	// MaxSize is the size in bytes from which a log is rotated; 10 MiB. MaxFiles limits the
+	// files of a container; 5.
 	MaxSize  int64
 	MaxFiles int
 	// PodBudget limits the bytes of all logs of a pod; 0 means no limit.
@@ -74,7 +74,8 @@ type LogRotation struct {
 	Workers int
 	// Longest is the longest time between two checks of a growing log; 10s.
 	Longest time.Duration
-	// Poll checks logs that do not grow at that interval too, instead of watching them.
+	// Poll disables the watches of logs: then logs that do not grow are also checked at
+	// the interval Longest.
 	Poll bool
 }
 
@@ -119,31 +120,30 @@ func (c *CollectionConfig) validate() error {
 //
 // # Hooks
 //
-// Hold and HoldImage keep everything of a pod, and the images it is being made
-// of, from being removed while its worker works on it. Happened follows the
-// runtime: a dead container is looked at a second later, and the log of one that
-// runs is watched. Sweep removes log directories of pods that are gone. Join needs
-// an agent that is a [part.Garbage].
+// Hold and HoldImage prevent that the containers of a pod, and the images that it
+// needs, are removed while its worker is running. Happened follows the runtime: one
+// second after a container has died, the collector checks it, and the log of a running
+// container is watched. Sweep removes the log directories of pods that are gone. Join
+// needs a Host that implements [part.Garbage].
 //
 // # When
 //
-// Dead containers are removed and logs rotated from when the runtime has been
-// listed; images only when every source has spoken, unless somebody reclaims.
+// Dead containers are removed and logs are rotated as soon as the runtime has been
+// listed. Images are removed only when every source has delivered, unless eviction
+// reclaims space.
 //
 // # Ownership
 //
-// [NewCollection] has no side effects; every goroutine ends with [Collection.Run]. Happened hands
-// changes of logs over to one of them, through a queue that is bounded and holds
-// each pod and container once: watching a log may wait for its disk. When the
-// queue is full, changes are dropped, and are made up for within five minutes by
-// a look at everything that runs.
+// [NewCollection] has no side effects; every goroutine ends with [Collection.Run]. Watching a log
+// may wait for its disk. So Happened passes changes to a goroutine, through a bounded queue that
+// has each pod and container at most once. When the queue is full, changes are dropped; a check
+// of all running containers finds them within five minutes.
 //
 // # Faults
 //
-// A store that fails costs the memory of when images were used last; one that
-// hangs holds up the collection of images and nothing else. A runtime that hangs
-// costs its call's deadline, and holds up the one pod whose container it is
-// removing.
+// If the store fails, a restart forgets when images were last used. If it hangs, it
+// delays only the collection of images. If the runtime hangs, a call ends at its
+// deadline; until then it delays only the pod whose container is being removed.
 type Collection struct {
 	cfg        CollectionConfig
 	images     *gc.ImageCollector
@@ -266,7 +266,7 @@ func (p *Collection) Run(ctx context.Context) error {
 	return all.Wait()
 }
 
-// closed waits until c is closed. It returns false if ctx ends before.
+// closed waits until c is closed. It returns false if ctx ends first.
 func closed(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():

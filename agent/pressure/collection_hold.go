@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// staleFor is how long the removal of an object of a pod is remembered. By then the runtime has
-// been listed again.
+// staleFor is how long the removal of a sandbox or container is remembered. By then the runtime
+// has been listed again.
 const staleFor = 10 * time.Minute
 
 // Hold implements part.Holder. Until release, neither the pod's containers nor the images of its

@@ -1,7 +1,6 @@
-// Package pressure has the parts of a node agent that deal with a machine that fills up: what
-// is used, what is removed as garbage, and which pods end when memory, disk or room for a critical
-// pod is short. Each part is a [part.Part] of its own: an agent without one has neither its behavior
-// nor its weight.
+// Package pressure has the parts of a node agent for a machine whose resources run out: usage
+// statistics, garbage collection, evictions, OOM kills, and preemption for critical pods. Each is a
+// [part.Part] of its own: an agent that leaves one out does not link its code.
 //
 //	stats, err := pressure.NewStats(pressure.StatsConfig{...})
 //	collection, err := pressure.NewCollection(pressure.CollectionConfig{...})
@@ -9,11 +8,11 @@
 //
 // The parts:
 //
-//   - [Stats]: what the node and its pods use
-//   - [Collection]: images, dead containers and logs that are removed
-//   - [Eviction]: pods that end under node pressure
-//   - [OOMKills]: events of the kernel's OOM kills
-//   - [Preemption]: pods that end for a critical one
+//   - [Stats]: usage of the node and its pods
+//   - [Collection]: garbage collection of images and dead containers; rotation of logs
+//   - [Eviction]: evicts pods under node pressure
+//   - [OOMKills]: reports the kernel's OOM kills as events
+//   - [Preemption]: terminates pods so that a critical one fits
 //
 // The collectors work without an agent, too: see packages gc and gc/crigc.
 //

@@ -43,8 +43,8 @@ type EvictionConfig struct {
 	// starts again when the node is under no pressure, and a pod that is not admitted under
 	// pressure waits for its end.
 	Standalone bool
-	// Hold reports whether evicted pods must not start again now, for example during a shutdown. It
-	// is called on the loop and must not block. Nil: never.
+	// Hold reports whether evicted pods must not start again now, for example because of a
+	// shutdown. It is called on the loop and must not block. Nil: it is never so.
 	Hold func() bool
 
 	// Changed is called, from any goroutine, when the result of Pressure has changed. It must not
@@ -73,9 +73,8 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 	return c
 }
 
-// Eviction is the part that ends pods when the node runs
-// short of memory, disk or processes, or when they exceed a limit of local
-// storage.
+// Eviction is the part that evicts pods when the node runs short of memory, disk space
+// or process IDs, or when they exceed a limit of local storage.
 //
 //	p, err := pressure.NewEviction(pressure.EvictionConfig{
 //		Thresholds: thresholds, Stats: stats.ForEviction(), Reclaim: pressure.Reclaimer(),
@@ -85,32 +84,32 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 //	parts := []part.Part{stats, collection, shutdown, p}
 //	conditions := p.Pressure() // for the node's status
 //
-// Package github.com/nodewright/nodewright/eviction decides; this one connects it
-// to an agent.
+// Package github.com/nodewright/nodewright/eviction decides; this part connects it to
+// an agent.
 //
 // Its methods may be called from any goroutine, once an agent has it.
 //
 // # Hooks
 //
-// Admit rejects pods while the node is under pressure; where all pods are static
-// (EvictionConfig.Standalone) they wait for its end instead. Over has a static pod that
-// was evicted there begin again: when the node is under no pressure, and after a
-// back-off of 10 s that doubles up to 5 min with each eviction and starts anew
-// after 10 min without one, as for containers that crash. Explain says which of
-// the two the pod waits for, ExplainNode how far the node is from its thresholds. Housekeep forgets pods that are gone. Run watches.
+// Admit rejects pods while the node is under pressure. If all pods are static
+// (EvictionConfig.Standalone), they wait for the end of the pressure instead, and Over makes an
+// evicted pod start again: when the node is under no pressure, and its back-off is over. The
+// back-off is 10 s, doubles with each eviction up to 5 min, and begins anew after 10 min without an
+// eviction, as for crashing containers. Explain says for which of the two the pod waits.
+// ExplainNode says how far the node is from its thresholds. Housekeep drops the state of pods that
+// are gone. Run measures the usage and evicts pods.
 //
 // # Ownership
 //
-// [NewEviction] has no side effects. All goroutines and timers end with [Eviction.Run], and
-// evictions under way are given up then. Hooks on the loop read memory alone:
-// whatever hangs (figures, reclaiming, the end of a pod) holds up the goroutine
-// that watches that resource and nobody else.
+// [NewEviction] has no side effects. All goroutines and timers end with [Eviction.Run],
+// which abandons running evictions. Hooks on the loop read only memory. If a measurement, a
+// reclaim or the end of a pod hangs, only the goroutine for that resource waits.
 //
 // # Faults
 //
-// Nothing is kept over a restart. A pod that was evicted by an agent before this
-// one begins again after the first back-off. The back-off counts from when
-// Over was asked about the pod first.
+// The part stores nothing over a restart of the agent. A pod that an earlier agent has
+// evicted starts again after the first back-off, which begins with the first call of
+// Over for the pod.
 type Eviction struct {
 	cfg      EvictionConfig
 	block    *block.Manager
@@ -182,8 +181,8 @@ func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) err
 	return p.host.End(ctx, pod, why)
 }
 
-// freed reports whether nothing of an evicted pod is mounted or left in a directory: its worker has
-// unmounted its volumes, or is gone.
+// freed reports whether the disk space of an evicted pod is free: its worker has unmounted its
+// volumes and removed its directory, or does not exist any more.
 func (p *Eviction) freed(uid types.UID) bool {
 	w, ok := p.host.Worker(uid)
 	return !ok || w.Finished

@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// An evicted pod starts again after firstBackoff at the earliest, which doubles each time up to
-// maxBackoff. After the pod has run for recovers, the back-off starts from the beginning. The
-// values are the kubelet's for crashing containers.
+// An evicted pod starts again after firstBackoff at the earliest. The back-off doubles with
+// each eviction, up to maxBackoff. When the pod has run for the time recovers, the back-off
+// begins anew. The values are the kubelet's for crashing containers.
 const (
 	firstBackoff = 10 * time.Second
 	maxBackoff   = 5 * time.Minute
@@ -92,7 +92,8 @@ func (b *backoffs) retain(keep func(types.UID) bool) {
 	}
 }
 
-// next returns the first end of a back-off after then; zero if there is none.
+// next returns the earliest end of a back-off that is after the time then; zero if
+// there is none.
 func (b *backoffs) next(then time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

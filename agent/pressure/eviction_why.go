@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// ExplainNode implements part.NodeExplainer: it adds Conditions, Figures and Decisions: how far the
-// node is from its thresholds, and the actions after crossed ones.
+// ExplainNode implements part.NodeExplainer. It adds Conditions, Figures and Decisions to the
+// answer: how far the node is from its thresholds, and what was done when a threshold was crossed.
 func (p *Eviction) ExplainNode(why *local.NodeWhy) {
 	why.Conditions = p.Pressure()
 	for _, f := range p.block.Figures() {

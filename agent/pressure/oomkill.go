@@ -33,25 +33,26 @@ type OOMKillsConfig struct {
 //		Fallback: oom.NewCounters("/sys/fs/cgroup", "/kubepods"), // cgroup v2
 //	})
 //
-// Package node finds the kills, in the kernel's log or by the counters of
-// cgroup v2; this one finds the pod and the container to a kill.
+// Package github.com/nodewright/nodewright/node/oom finds the kills, in the kernel's
+// log or by the counters of cgroup v2. This part finds the pod and the container of a
+// kill.
 //
 // # Hooks
 //
-// [OOMKills] is a part.Runner. A kill becomes the event OOMKilling of its pod (the
-// reason that node-problem-detector uses), the kubelet's SystemOOM of the node,
-// a line in the log, and a look at the pod by its worker.
+// The only hook is part.Runner. A kill causes the event OOMKilling of its pod (the
+// reason that node-problem-detector uses), the kubelet's event SystemOOM if the node
+// was out of memory, a log line, and a sync of the pod.
 //
 // # Ownership
 //
-// [OOMKills.Run] owns every goroutine. Kills are taken one after the other, while
-// later ones wait in the kernel's log.
+// [OOMKills.Run] owns every goroutine. Kills are handled one after the other; later
+// ones wait in the kernel's log.
 //
 // # Faults
 //
-// The kernel may kill a container before anybody has seen it. The runtime is
-// asked about it once, for at most 2 s; after that the event names the pod
-// alone. For logs that fail see [oom.Watcher].
+// The kernel may kill a container before the agent has observed it. Then the part asks
+// the runtime once, for at most 2 s. If that fails, the event names only the pod. For
+// failures of the kernel's log, see [oom.Watcher].
 type OOMKills struct {
 	log   *zap.Logger
 	kills *oom.Watcher

@@ -14,7 +14,7 @@ import (
 )
 
 // lookTimeout limits the search for a container that was killed before it was observed. Reports of
-// later kills wait for it.
+// later kills wait meanwhile.
 const lookTimeout = 2 * time.Second
 
 // victim is the pod and the container of a killed process.
@@ -40,7 +40,8 @@ func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	return victim{pod, name}
 }
 
-// pod returns a pod, also one that is terminating and no longer wanted.
+// pod returns a pod, even if it is terminating and no longer wanted; nil if it is not
+// known.
 func (p *OOMKills) pod(uid types.UID) *v1.Pod {
 	if uid == "" {
 		return nil
@@ -64,7 +65,8 @@ func containerName(obs *observed.Pod, id string) string {
 	return ""
 }
 
-// message has no process ID, so that repeated kills of a container are counted as one event.
+// message returns the message of the event. It has no process ID, so that repeated kills of
+// a container are counted as one event.
 func (v victim) message(k *oom.Kill) string {
 	who := "A process"
 	if k.Process != "" {

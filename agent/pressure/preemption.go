@@ -38,33 +38,33 @@ type PreemptionConfig struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// Preemption is the part that ends lesser pods for a critical
-// one that does not fit beside them.
+// Preemption is the part that terminates less important pods, so that a critical pod
+// fits.
 //
 //	p, err := pressure.NewPreemption(pressure.PreemptionConfig{Standalone: alone, Log: log, Metrics: registry})
 //
-// A pod is critical if it is static or has the priority of system pods; where all
-// pods are static (PreemptionConfig.Standalone), by its priority alone. The
-// least by class go first, and no more of them than is needed.
+// A pod is critical if it is static or has the priority of system pods. If all pods are
+// static (PreemptionConfig.Standalone), only the priority counts. Pods of the lowest
+// QoS class are terminated first, and no more of them than necessary.
 //
 // Its methods may be called from any goroutine.
 //
 // # Hooks
 //
-// Victims chooses, once nothing but what others request keeps the pod from running,
-// and Preempt says how a victim ends: in its own time, with status Failed, reason
-// Preempting, condition DisruptionTarget and an event. The agent ends nobody in vain:
-// it asks all parts first whether the pod would be admitted then. Until all victims
-// have ended the pod waits; in place of one that does not end within its grace period
-// and half a minute others are chosen. Over has a static victim begin again when
-// the pod that it ended for is wanted no more, since nobody else makes another one;
-// Explain says so.
+// Victims chooses pods if the requests of other pods are the only obstacle for the
+// critical pod. Preempt returns the cause of their end: they get their own grace
+// period, the phase Failed, the reason Preempting, the condition DisruptionTarget and
+// an event. Before it terminates victims, the agent asks all parts whether the pod
+// would be admitted without them. The pod waits until all victims have ended. If a
+// victim exceeds its grace period by half a minute, others are chosen instead. Over
+// makes a static victim start again when the critical pod is no longer wanted, since
+// the victim has no controller; Explain says that it waits for this.
 //
 // # Ownership and faults
 //
-// There is no goroutine and no state but which static pods ended for which. After a
-// restart of the agent these are tried once, when all pods that run are known, and admitted
-// if they fit.
+// The part has no goroutine. Its only state is which static pods were terminated for which
+// pod. After a restart of the agent this is not known: such victims are tried once, when
+// all running pods are known, and admitted if they fit.
 type Preemption struct {
 	cfg      PreemptionConfig
 	critical func(*v1.Pod) bool
@@ -165,8 +165,8 @@ func (p *Preemption) ended(victim *v1.Pod, resource string, err error) {
 	}
 }
 
-// firstOf returns the first resource, in the kubelet's order. Victims are only chosen for resources
-// that the node has, which are few.
+// firstOf returns the first resource, in the kubelet's order. There are few candidates, since
+// victims are chosen only for resources that the node has.
 func firstOf(missing v1.ResourceList) string {
 	for _, name := range []v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
 		if _, is := missing[name]; is {
@@ -198,8 +198,8 @@ func (p *Preemption) Begins(pod *v1.Pod, _ podlife.Cause) {
 	p.cfg.Log.Info("pod begins again after its preemption", zap.String("pod", pod.Namespace+"/"+pod.Name))
 }
 
-// settled reports whether all running pods are known. Before that, a pod that was preempted
-// before a restart of the agent could take resources that are in use.
+// settled reports whether all running pods are known. Before that, a victim that started
+// again could take resources that are in use.
 func (p *Preemption) settled() bool {
 	select {
 	case <-p.host.Settled():

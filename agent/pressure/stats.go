@@ -53,9 +53,9 @@ type StatsConfig struct {
 	// PodsCgroup is the cgroup of all pods, below the mount points of cgroup hierarchies; NoCgroup
 	// if there is none. Default: /kubepods.
 	PodsCgroup string
-	// SystemCgroups returns, at each measurement, the other cgroups to report, by the names of the
-	// summary API: kubelet, runtime, misc. Missing cgroups are left out. It may be called from
-	// several goroutines. Nil: none.
+	// SystemCgroups is called at each measurement. It returns other cgroups to report, by their
+	// names in the summary API: kubelet, runtime, misc. Missing cgroups are left out. It may be
+	// called from several goroutines. Nil: none.
 	SystemCgroups func() map[string]string
 	// RootDir is the agent's directory, whose file system is reported as that of the node;
 	// /var/lib/kubelet.
@@ -67,8 +67,8 @@ type StatsConfig struct {
 	// their pods, which may have limits.
 	NoVolumes bool
 
-	// Metrics is the registry for the collectors of /metrics/resource, of volumes and of logs,
-	// which are registered when an agent joins; not exported.
+	// Metrics is the registry for the collectors of /metrics/resource, of volumes and of logs.
+	// Join registers them. Default: they are not exported.
 	Metrics prometheus.Registerer
 }
 
@@ -85,8 +85,8 @@ func (c *StatsConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Stats is the part that reports what its node, pods,
-// containers and volumes use.
+// Stats is the part that reports the usage of the node, its pods, containers and
+// volumes.
 //
 //	p, err := pressure.NewStats(pressure.StatsConfig{
 //		NodeName: name, Runtime: runtime, Images: runtime, Volumes: volumes,
@@ -97,31 +97,30 @@ func (c *StatsConfig) validate() error {
 //	details, err := p.Details()     // for /metrics/cadvisor
 //	figures := p.ForEviction()      // for package eviction
 //
-// It puts package node, which reads cgroups, /proc and file systems,
-// together with a CRI runtime, with what the agent has observed of its pods, and
-// with the volumes.
+// It connects package github.com/nodewright/nodewright/node/stats, which reads cgroups,
+// /proc and file systems, with a CRI runtime, the observations of the agent's pods, and
+// the volumes.
 //
 // Its methods may be called from any goroutine, once an agent has it.
 //
 // # Hooks
 //
-// Join keeps the agent and registers the metrics /metrics/resource is made of, and
-// those of volumes; Run owns the measurements of volumes with a limit.
+// Join registers the metrics of /metrics/resource and of volumes. Run owns the
+// measurements of volumes with a limit.
 //
 // # Ownership
 //
-// [NewStats] has no side effects. Figures are read when somebody asks, in the asker's
-// goroutine and within the asker's context; a [Stats.Summary] not older than a
-// second is shared by all who ask. The exception are emptyDir volumes that have
-// a limit: for [Stats.ForEviction] they are walked in goroutines that [Stats.Run]
-// owns, and only while it runs, so that a disk that hangs holds up neither the
-// asker beyond its context nor the other volumes.
+// [NewStats] has no side effects. Values are read on request, in the caller's goroutine
+// and within its context; callers within a second share one [Stats.Summary]. emptyDir
+// volumes with a limit are an exception: for [Stats.ForEviction] their directories are
+// walked in goroutines of [Stats.Run], only while it runs. So a disk that hangs delays
+// neither the caller beyond its context nor other volumes.
 //
 // # Faults
 //
-// What could be read is returned beside the error of what could not. A runtime
-// that does not measure containers (no ListContainerStats) leaves the figures of
-// cgroups. Pods of which the agent knows that nothing runs use no memory.
+// If some values cannot be read, the others are returned together with the error. If
+// the runtime does not measure containers (no ListContainerStats), the values come from
+// cgroups. A pod without running containers counts as using no memory.
 type Stats struct {
 	cfg   StatsConfig
 	block *stats.Collector
@@ -198,6 +197,6 @@ func (p *Stats) Node(ctx context.Context) (*statsapi.NodeStats, error) { return 
 // Devices returns the node's block devices that had I/O.
 func (p *Stats) Devices() []stats.Device { return p.block.Devices() }
 
-// Groups returns the cgroups that are not of single pods: that of all pods, those of the QoS
-// classes, and the known ones of the system.
+// Groups returns the cgroups that do not belong to a single pod: that of all pods, those of
+// the QoS classes, and those of SystemCgroups.
 func (p *Stats) Groups() ([]stats.Detail, error) { return p.block.Groups() }

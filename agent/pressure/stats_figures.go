@@ -18,9 +18,9 @@ import (
 
 var errNoThreads = errors.New("the number of the node's threads is unknown")
 
-// ForEviction returns the measurements for package eviction. Each method reads only what it needs;
-// those of memory and threads read only files. While Run runs, volumes with a limit are measured
-// again.
+// ForEviction returns the measurements for package eviction. Each method reads only the values
+// that it returns; those of memory and processes read only files of the kernel. Volumes with a
+// limit are measured only while Run runs.
 func (p *Stats) ForEviction() eviction.Stats { return figures{p} }
 
 // figures implements eviction.Stats for Stats.
@@ -32,7 +32,8 @@ func (f figures) Memory(context.Context) (eviction.Memory, error) {
 	return eviction.Memory{Node: memoryFigure(node), Pods: memoryFigure(pods)}, err
 }
 
-// memoryFigure returns nil if there is no limit, since the figure could not be compared.
+// memoryFigure converts the usage of memory. It returns nil if there is no limit with
+// which the usage could be compared.
 func memoryFigure(u *stats.Usage) *eviction.MemoryFigure {
 	if u == nil || u.Memory == nil || u.WorkingSet == nil {
 		return nil
@@ -56,7 +57,8 @@ func (f figures) Disks(ctx context.Context) (eviction.Disks, error) {
 	return eviction.Disks{Node: filesystem(d.Node), Image: filesystem(d.Images), Container: filesystem(d.Containers)}, err
 }
 
-// filesystem leaves out inodes if the file system allocates them dynamically.
+// filesystem converts the usage of a file system. It leaves out inodes if the file
+// system allocates them dynamically.
 func filesystem(d *stats.FilesystemDisk) eviction.Filesystem {
 	if d == nil {
 		return eviction.Filesystem{}

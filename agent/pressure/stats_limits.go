@@ -14,9 +14,9 @@ import (
 	"github.com/nodewright/nodewright/node/stats"
 )
 
-// The usage of a volume that the kernel does not count is at most a minute old, as in the kubelet.
-// A volume with a limit is measured again unless that was done within freshVolume. Cheap
-// measurements are made more often (see usage.Meter).
+// If the kernel does not count the usage of a volume, the reported usage is at most a minute old,
+// as in the kubelet. A volume with a limit is measured again if the last measurement is older than
+// freshVolume. Cheap measurements are made more often (see diskusage.Meter).
 const (
 	freshVolume = 5 * time.Second
 	// walkTime limits one measurement, and walksAtATime the concurrent ones.
@@ -24,7 +24,8 @@ const (
 	walksAtATime = 4
 )
 
-// limitMeters measures the volumes with limits, while run runs.
+// limitMeters measures volumes with limits. It does so only while its method run is
+// running.
 type limitMeters struct {
 	walks sync.WaitGroup
 
@@ -167,7 +168,7 @@ func walk(ctx context.Context, slots chan struct{}, m *diskusage.Meter, dir stri
 	return now
 }
 
-// plus adds removed files that are still open to the measured usage.
+// plus returns the usage u plus a, the amount of removed files that are still open.
 func plus(u diskusage.Usage, a stats.Amount) diskusage.Usage {
 	if u.Used >= 0 {
 		u.Used += clamp(a.Bytes)
@@ -178,8 +179,8 @@ func plus(u diskusage.Usage, a stats.Amount) diskusage.Usage {
 	return u
 }
 
-// noteVolume adds the new usage of a volume to that of its pod. A lower bound never reduces the
-// usage.
+// noteVolume replaces the usage of a volume in the usage of its pod. If the new value is only a
+// lower bound, it never reduces the usage.
 func noteVolume(u *rank.Usage, volume int, now diskusage.Usage) {
 	v := &u.Volumes[volume]
 	if !now.At.After(v.Time) || now.AtLeast && now.Used < v.Used.Bytes {

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/node/stats"
 )
 
-// runtime is a CRI runtime as package node asks for it. Lists of the
-// runtime lack start times and the kind of network; the agent has observed them.
+// runtime adapts a CRI runtime to package node/stats. It adds start times and the kind
+// of network from the agent's observations, since the runtime's lists lack these.
 type runtime struct{ *Stats }
 
 // Sandboxes implements block.Runtime. Sandboxes without a pod are left out.

@@ -17,7 +17,8 @@ import (
 // Restore and the methods with a ctx may wait for a driver or a disk.
 type ClaimManager interface {
 	ClaimNode
-	// Prepare prepares a pod's claims. Unprepare undoes that when its containers have ended.
+	// Prepare prepares a pod's claims. Unprepare undoes this when the pod's containers have
+	// ended.
 	Prepare(ctx context.Context, pod *v1.Pod) error
 	Unprepare(ctx context.Context, uid types.UID) error
 	// Attachment returns the names of the CDI devices of a container.
@@ -46,7 +47,7 @@ var _ ClaimManager = (*dra.Manager)(nil)
 
 // ClaimsConfig configures [Claims]. Manager is required.
 type ClaimsConfig struct {
-	// Manager has not been restored and does not run yet: the part restores and runs it.
+	// Manager must not be restored or running yet: the part restores and runs it.
 	Manager ClaimManager
 	// Lookup is the manager's Config.Claims, if that is a ClaimLookup. Join completes it.
 	Lookup *ClaimLookup
@@ -67,26 +68,25 @@ type ClaimsConfig struct {
 //
 // # Hooks
 //
-// Restore hands the manager the containers that run, and Run runs it from then on
-// and has pods synced whose driver came or whose devices changed their health.
-// Prepare has drivers make the claims of a pod ready; what it waits for, or what
-// failed, is an event of the pod. Compile adds the CDI devices to containers, and
-// Report their health (KEP-4680) to the status. Stopped has drivers undo it,
-// before the final status is shown: a pod that has come to its end holds no
-// claim. Sweep has that done for pods that are gone, in the background.
+// Restore passes the running containers to the manager. Run runs the manager
+// afterwards, and requests a sync of pods whose driver has registered or whose devices
+// have changed their health. Prepare makes the drivers prepare a pod's claims; waits
+// and failures are events of the pod. Compile adds the CDI devices to containers.
+// Report adds the health of devices (KEP-4680) to the status. Stopped makes the drivers
+// unprepare the claims before the final status is shown, so a pod that has ended holds
+// no claim. Sweep does the same for pods that are gone, in the background.
 //
 // # Ownership
 //
-// The manager is the part's from Join on: nobody else calls Restore, Run or
-// Retain. Run owns every goroutine, and returns when no call of a driver is under
-// way.
+// From Join on, the part owns the manager: no other code may call Restore, Run or
+// Retain. Run owns every goroutine, and returns when no call of a driver is running.
 //
 // # Faults
 //
-// Compile and Report read memory only; the part has no hook on the loop. A driver
-// that hangs holds up the pods that use its claims. So does a disk that hangs,
-// since what was prepared is stored; pods without claims never wait for either,
-// not even before Restore is done.
+// Compile and Report read only memory; the part has no hook on the loop. A driver that
+// hangs delays the pods that use its claims. A disk that hangs delays all pods with
+// claims, since prepared claims are stored. Pods without claims never wait, even before
+// Restore has finished.
 type Claims struct {
 	cfg      ClaimsConfig
 	host     part.Host
@@ -138,7 +138,7 @@ func (p *Claims) Join(h part.Host) error {
 }
 
 // Restore implements part.Restorer: claims that are prepared for running pods stay prepared. It
-// returns when these are known, or ctx ends. Pods with claims wait for that.
+// returns when these claims are known, or ctx ends. Pods with claims wait for it.
 func (p *Claims) Restore(ctx context.Context) error {
 	defer close(p.restored)
 	return part.Insist(ctx, p.cfg.Log, func() error {

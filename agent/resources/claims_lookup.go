@@ -15,14 +15,14 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// ClaimLookup finds the ResourceClaims that the sources of an agent know, for a
-// dra.Manager: those that stand in manifests, and those of the API server that
-// pods of this node use. The zero value is ready to be given to both; the part
-// that has it in its Config fills it when it joins an agent.
+// ClaimLookup provides a dra.Manager with the ResourceClaims of the agent's sources:
+// those in manifests, and those of the API server that pods of this node use. Pass the
+// same zero value to dra.Config and to ClaimsConfig; Join of the part connects it to
+// the agent.
 //
-// A claim that is reserved for nobody is so for every pod of its namespace that
-// names it in a manifest: there is no scheduler that would say so. Pods of the API
-// server have one.
+// A claim that is not reserved counts as reserved for every pod of its namespace that
+// refers to it in a manifest, since such pods have no scheduler that would reserve it.
+// This does not hold for pods of the API server.
 type ClaimLookup struct {
 	from atomic.Pointer[sources]
 }

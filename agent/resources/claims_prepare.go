@@ -47,8 +47,8 @@ func (p *Claims) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) erro
 	return podlife.WithReason(reasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err))
 }
 
-// Stopped implements part.Stopper. Pods without claims in their spec do not wait for Restore; if
-// they have claims nevertheless, Sweep unprepares them.
+// Stopped implements part.Stopper. Pods without claims in their spec do not wait for Restore. If
+// such a pod has prepared claims nevertheless, Sweep unprepares them.
 func (p *Claims) Stopped(ctx context.Context, pod part.Ref) error {
 	if (pod.Pod == nil || !hasClaims(pod.Pod)) && !p.isReady() {
 		return nil

@@ -21,8 +21,8 @@ type DeviceManager interface {
 	DeviceNode
 	// Begin begins the admission of a pod. The Admission uses ctx for all calls to plugins.
 	Begin(ctx context.Context, pod *v1.Pod) (*devicemgr.Admission, error)
-	// Attachment returns what a container gets with its devices. It returns an error if devices
-	// that the container requests are not allocated.
+	// Attachment returns what the plugins add to a container, such as device nodes and mounts.
+	// It returns an error if devices that the container requests are not allocated.
 	Attachment(pod *v1.Pod, container string) (devicemgr.Attachment, error)
 	// PreStart prepares the devices of a container for its start.
 	PreStart(ctx context.Context, pod *v1.Pod, container string) error
@@ -64,38 +64,37 @@ type DevicesConfig struct {
 //	...
 //	agent.New(agent.Config{Parts: []part.Part{p, placement}})
 //
-// It stands before the part that places CPUs and memory, whose decision its
-// reservations take part in ([part.Aligned]). Without such a part they decide by
-// themselves.
+// In Config.Parts it must come before the part that places CPUs and memory: its
+// reservations take part in the decision of that part ([part.Aligned]). Without such a
+// part, devices are chosen on any NUMA nodes.
 //
 // Its methods may be called from any goroutine.
 //
 // # Hooks
 //
-// Restore hands the manager the containers that run: they keep what they have.
-// Run runs the manager from then on, has pods synced whose devices changed their
-// health, and pods admitted or started that waited for a plugin. Reserve looks at
-// what a pod asks for; its Commit has the plugins allocate, when everything else
-// has been reserved. Compile adds to containers what the plugins said, and
-// BeforeCreate has plugins make devices ready, for which the start of a
-// container waits a second at most: it is tried again when they are. Report adds
-// the health of devices (KEP-4680). Stopped gives devices back, and Sweep those of
-// pods that are gone.
+// Restore passes the running containers to the manager, so that they keep their
+// devices. Run runs the manager afterwards. It requests syncs of pods whose devices
+// have changed their health, and admissions or starts of pods that waited for a plugin.
+// Reserve checks the devices that a pod requests; the Commit of its reservation makes
+// the plugins allocate them, when everything else has been reserved. Compile adds the
+// plugins' answers to containers. BeforeCreate makes plugins prepare devices; the start
+// of a container waits at most a second for this, and is tried again when they are
+// prepared. Report adds the health of devices (KEP-4680). Stopped releases devices, and
+// Sweep releases those of pods that are gone.
 //
 // # Ownership
 //
-// The manager is the part's from Join on: nobody else calls Restore, Run, Release
-// or Retain. Run owns every goroutine, and returns when no call of a plugin or of
-// the manager's store is under way any more.
+// From Join on, the part owns the manager: no other code may call Restore, Run, Release
+// or Retain. Run owns every goroutine, and returns when no call of a plugin or of the
+// manager's store is running.
 //
 // # Faults
 //
-// Hooks on the loop read memory only. A plugin that hangs holds up the pods that
-// ask for its resource, and a disk that hangs those that are being given devices.
-// Until Restore is done, pods that ask for extended resources wait, with the
-// reason DevicesNotReady, and nothing of pods that run is touched. Pods whose
-// plugin is away wait with the same reason, until the manager gives the plugin
-// up.
+// Hooks on the loop read only memory. A plugin that hangs delays the pods that request
+// its resource. A disk that hangs delays the pods to which devices are being allocated.
+// Until Restore has finished, pods that request extended resources wait, with the
+// reason DevicesNotReady, and running pods are not changed. Pods whose plugin is
+// disconnected wait with the same reason, until the manager gives up on the plugin.
 type Devices struct {
 	cfg  DevicesConfig
 	bare fit.Placement // for agents without a part for placement; it places nothing

@@ -31,7 +31,8 @@ func (p *Devices) Compile(pod *v1.Pod, in *podspec.Input) error {
 	return nil
 }
 
-// attach adds the plugins' attachment to another one, which is shared and not changed.
+// attach returns the attachment to with the plugins' attachment added. It does not
+// change to, which is shared.
 func attach(to podspec.Attachment, a devicemgr.Attachment) podspec.Attachment {
 	out := podspec.Attachment{
 		Env: slices.Concat(to.Env, a.Env), CDI: slices.Concat(to.CDI, a.CDI), Annotations: maps.Clone(a.Annotations),

@@ -51,7 +51,7 @@ func (d provider) Allocate(container int, hint numa.Hint) (topology.Provider, er
 	return nil, rejectionOf(err)
 }
 
-// choose chooses devices on any NUMA nodes, unless another part has decided on the NUMA nodes.
+// choose chooses devices on any NUMA nodes, unless another part has called Align.
 func (r *deviceReservation) choose() error {
 	if r.chosen != nil {
 		return nil
@@ -64,8 +64,8 @@ func (r *deviceReservation) choose() error {
 	return nil
 }
 
-// Commit implements part.Reservation: the plugins allocate the devices. It returns when they have,
-// and the record is on disk.
+// Commit implements part.Reservation: the plugins allocate the devices. It returns when they have
+// done so and the record is on disk.
 func (r *deviceReservation) Commit(context.Context) error {
 	defer r.p.decided(r.pod)
 	err := r.choose()

@@ -75,8 +75,8 @@ func (p *Devices) reserved(pod *v1.Pod) bool {
 	return d != nil
 }
 
-// decided records that the reservation has ended. The entry is kept: a pod may be decided on
-// several times after one call of Waits.
+// decided records that the reservation has ended. It keeps the entry, since Reserve may be
+// called several times after one call of Waits.
 func (p *Devices) decided(pod *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

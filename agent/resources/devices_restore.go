@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
-// earlyDevices records calls for pods that come before the manager is restored, while a disk hangs.
-// They are made afterwards.
+// earlyDevices records calls for pods that come before the manager is restored, for example while a
+// disk hangs. catchUp makes them afterwards.
 type earlyDevices struct {
 	adopted map[types.UID]*v1.Pod
 	stopped map[types.UID]bool
@@ -25,7 +25,7 @@ func newEarly() earlyDevices {
 }
 
 // Restore implements part.Restorer: running containers keep their devices. It returns when these
-// are known, or ctx ends. Pods that request devices wait for that.
+// devices are known, or ctx ends. Pods that request devices wait for it.
 func (p *Devices) Restore(ctx context.Context) error {
 	err := part.Insist(ctx, p.cfg.Log, func() error {
 		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
@@ -69,7 +69,8 @@ func (p *Devices) catchUp() {
 	}
 }
 
-// before calls note and returns true if the manager has not been restored yet.
+// before returns true if the manager has not been restored yet; then it has called
+// note.
 func (p *Devices) before(note func(*earlyDevices)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

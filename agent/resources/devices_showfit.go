@@ -8,8 +8,8 @@ import (
 )
 
 // ShowFit adds the devices of a dry run to its answer; missing containers are appended in the order
-// of fit.Pod. Without a part that decides on NUMA nodes, devices are chosen now, and the answer
-// changes if that fails. Plugins may be asked for their preference. If the pod does not fit, the
+// of fit.Pod. If no part decides on NUMA nodes, ShowFit chooses the devices itself, and changes the
+// answer if that fails. Plugins may be asked for their preference. If the pod does not fit, the
 // answer is not changed.
 func (r *deviceReservation) ShowFit(f *local.Fit) {
 	if !f.Fits {

@@ -14,8 +14,8 @@ import (
 )
 
 // startPatience is how long the start of a container waits for plugins to prepare its devices.
-// After that the pod is synced again when they are prepared: few pods start at a time, and others
-// should not wait.
+// After that, the start ends, and the pod is synced again when the devices are prepared. The
+// number of pods that start at a time is limited, so a start must not wait long.
 const startPatience = time.Second
 
 var (
@@ -50,8 +50,8 @@ func newStarts() *starts {
 	return s
 }
 
-// do makes a call, or joins a running one, and waits for it for startPatience. If the call is still
-// running then, later is called at its end.
+// do makes a call, or joins a running one, and waits at most startPatience for its end. If the call
+// takes longer, later is called at its end.
 func (s *starts) do(ctx context.Context, uid types.UID, container string, call func(context.Context) error, later func()) error {
 	c, err := s.begin(uid, container, call, later)
 	if err != nil {

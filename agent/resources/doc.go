@@ -1,6 +1,6 @@
-// Package resources has the parts of a node agent that give pods what the machine has:
-// CPUs and memory of their own, devices, claims, swap, user IDs. Each part is a [part.Part] of
-// its own: an agent without one has neither its behavior nor its weight.
+// Package resources has the parts of a node agent that give pods resources of the machine:
+// exclusive CPUs and memory, devices, claims, swap and user IDs. Each is a [part.Part] of its
+// own: an agent that leaves one out does not link its code.
 //
 //	devices, err := resources.NewDevices(resources.DevicesConfig{Manager: manager, Log: log})
 //	placement, err := resources.NewPlacement(resources.PlacementConfig{...})
@@ -8,11 +8,11 @@
 //
 // The parts:
 //
-//   - [Placement]: CPUs and memory of containers' own
+//   - [Placement]: exclusive CPUs and memory of containers
 //   - [Devices]: devices of device plugins
 //   - [Claims]: devices of ResourceClaims
-//   - [Resize]: other resources for pods that run
-//   - [Swap]: the node's swap
+//   - [Resize]: changes the resources of running pods in place
+//   - [Swap]: limits of swap for containers
 //   - [UserNamespaces]: user IDs of pods with a user namespace
 //   - [Plugins]: the sockets of plugins
 //   - [PodResources]: the podresources API

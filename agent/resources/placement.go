@@ -38,24 +38,24 @@ type PlacementConfig struct {
 	// a restart relies on the state of the runtime. If it has a method Dir() string, like a
 	// *checkpoint.Lazy, a missing directory means that no earlier process has placed anything.
 	Store part.Store
-	// KubeletDir is the root directory of a kubelet that had this node or may get it. Its
-	// cpu_manager_state and memory_manager_state are read if the kubelet wrote them last. Existing
-	// files are kept up to date. The file of a policy that places something is created, since node
-	// tools read it. Default: none.
+	// KubeletDir is the root directory of a kubelet that ran this node before, or may run it
+	// later. Its cpu_manager_state and memory_manager_state are read if the kubelet wrote them
+	// last. Existing files are kept up to date. The file of a policy that places something is
+	// created, since node tools read it. Default: none.
 	KubeletDir string
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// Placement gives containers CPUs and memory of their own, and keeps
-// all other containers off them. It is a [part.Part] of a node agent.
+// Placement is the part that gives containers exclusive CPUs and memory, and keeps all
+// other containers off these CPUs.
 //
-// Package fit decides; this package carries the decision out, in this order: the
-// decision itself (Reserve), its checkpoint and the departure of other containers
-// from the CPUs (Prepare), the start of the owner. A container is created on the
-// CPUs that are its own at that moment (BeforeCreate), since others may have been
-// given some of the shared ones after its configuration was compiled.
+// Package fit decides, and this part carries the decision out. First Reserve makes the
+// decision. Then Prepare writes its checkpoint, and moves other containers off the
+// CPUs. Only then the owner starts. A container is created on the CPUs that it has at
+// that moment (BeforeCreate): some shared CPUs may have been given to another container
+// after its configuration was compiled.
 //
 //	p, err := resources.NewPlacement(resources.PlacementConfig{
 //		Fit:     fit.Config{Machine: machine, CPUPolicy: fit.CPUStatic, ...},
@@ -63,44 +63,45 @@ type PlacementConfig struct {
 //		Store:   part.OpenStore(dir, log),
 //	})
 //
-// Reservations of earlier parts that are [part.Aligned] take part in the decision
-// on NUMA nodes, so the part belongs after those of devices. What containers have
-// is shown by [Placement.CPUs], [Placement.Memory] and [Placement.OwnCPUs].
+// Reservations of earlier parts that are [part.Aligned] take part in the decision on
+// NUMA nodes, so in Config.Parts the part must come after the parts for devices.
+// [Placement.CPUs], [Placement.Memory] and [Placement.OwnCPUs] return the resources of
+// containers.
 //
 // Its methods may be called from any goroutine.
 //
 // # Restarts
 //
-// Restore learns who has what from the checkpoints; where these do not say, the
-// containers that run are authoritative. A container that runs keeps its CPUs
-// whatever the checkpoints and the policy say, and none is touched that no source
-// has named yet. Until Restore is done no pod is admitted: pods wait, with the
-// reason PlacementNotRestored.
+// Restore reads the allocations from the checkpoints. For a pod without a checkpoint,
+// the running containers are authoritative. A running container keeps its CPUs, even if
+// a checkpoint or the policy says something else, and containers of pods that no source
+// has delivered yet are not changed. Until Restore has finished, no pod is admitted:
+// pods wait, with the reason PlacementNotRestored.
 //
-// A kubelet's cpu_manager_state and memory_manager_state are newer than the checkpoints
-// if the kubelet wrote them last. Containers that do not run have what they say; Run
-// keeps them up to date.
+// If a kubelet wrote its cpu_manager_state or memory_manager_state after this agent's
+// last write, these files are newer than the checkpoints: then containers that are not
+// running have the allocations in these files. Run keeps the files up to date.
 //
 // # Ownership
 //
-// NewPlacement has no side effects, and the part has no goroutine but that of Run. Decisions are in
-// memory, under a lock that is never held for the store, the runtime or another
-// part. Checkpoints are written in Prepare, and removed in Stopped and Sweep.
+// NewPlacement has no side effects, and the part has no goroutine except that of Run. Decisions are
+// in memory, guarded by a lock that is never held during a call of the store, the runtime or
+// another part. Checkpoints are written in Prepare, and removed in Stopped and Sweep.
 //
 // # Faults
 //
-// A cpuset that the runtime does not change is tried again by each later call of
-// Prepare, Stopped or Sweep; the owner of CPUs does not start while others are on
-// them. A checkpoint that cannot be written keeps its pod from starting. A store
-// that hangs holds up the pods that need a checkpoint, and Restore.
+// If the runtime fails to change a cpuset, each later call of Prepare, Stopped or Sweep
+// tries again; until then, the owner of the CPUs does not start. If a checkpoint cannot
+// be written, its pod does not start. A store that hangs delays Restore and the pods
+// that need a checkpoint.
 type Placement struct {
 	cfg  PlacementConfig
 	idle bool
 	met  *placementMetrics
 	host part.Host // set by Join
 
-	// creating is acquired once by each creation of a container, and completely for a change of all
-	// cpusets, so that no container is missed in between.
+	// creating is a semaphore. Each creation of a container acquires 1 of it, and a change of all
+	// cpusets acquires all of it, so that no container is created in between.
 	creating *semaphore.Weighted
 
 	mu       sync.Mutex
@@ -167,8 +168,8 @@ func NewPlacement(cfg PlacementConfig) (*Placement, error) {
 	}, nil
 }
 
-// leftovers reports whether an earlier process may have bound containers to CPUs. They have to be
-// released even if nothing is placed any more.
+// leftovers reports whether an earlier process may have bound containers to CPUs. Such containers
+// have to be released from their CPUs even if nothing is placed any more.
 func leftovers(s part.Store) bool {
 	if s == nil {
 		return false
@@ -211,7 +212,7 @@ func (p *Placement) FitsWithout(pod *v1.Pod, gone []types.UID) bool {
 	return err == nil
 }
 
-// now returns the node with all decisions, and the version of its state.
+// now returns the node with all decisions so far, and the version of its state.
 func (p *Placement) now() (node fit.Placement, version uint64, restored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,8 @@ func (e *earlyPlacement) drop(uid types.UID) {
 	e.adopted = slices.DeleteFunc(e.adopted, func(pod *v1.Pod) bool { return pod.UID == uid })
 }
 
-// stopEarly records that a pod has stopped before Restore is done, so that Restore skips it.
+// stopEarly records that a pod has stopped before Restore has finished, so that Restore
+// skips it.
 func (p *Placement) stopEarly(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +54,8 @@ func (p *Placement) Adopt(pod *v1.Pod) {
 	}
 }
 
-// adopt returns an error for each resource that cannot be kept. p.mu is held.
+// adopt makes a running pod keep its CPUs and memory. It returns an error for each
+// resource that the pod cannot keep. The caller holds p.mu.
 func (p *Placement) adopt(pod *v1.Pod) []error {
 	n := fit.Pod(pod)
 	if e := p.pods[pod.UID]; e != nil && e.from != fromContainers {

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// placementRecord is the checkpoint of a pod: what the pod had. Whether it can have that again is
-// decided anew.
+// placementRecord is the checkpoint of a pod: its allocation. After a restart, a new decision is
+// made on whether the pod can keep it.
 type placementRecord struct {
 	Version int             `json:"version"`
 	Pod     numa.Pod        `json:"pod"`
@@ -92,7 +92,8 @@ func (p *Placement) use(uid types.UID) *file {
 	return f
 }
 
-// unuse drops a file that does not exist and that no call writes.
+// unuse drops the entry of a file that does not exist in the store and that no call is
+// writing.
 func (p *Placement) unuse(uid types.UID, f *file) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,12 +29,13 @@ type container struct {
 	cpus numa.CPUSet
 	// unknown is true if its cpuset could not be read.
 	unknown bool
-	// also has CPUs of failed updates: the runtime may have set them nevertheless.
+	// also has the CPUs of updates that failed: the runtime may have set them
+	// nevertheless.
 	also numa.CPUSet
 	// bound is true if it was created with a cpuset. mems are the NUMA nodes of its memory.
 	bound bool
 	mems  numa.NodeSet
-	// asks are the resources with which it was created, if they were recorded.
+	// asks are the resources with which it was created; nil if they were not recorded.
 	asks *numa.Resources
 }
 
@@ -60,12 +61,12 @@ func (p *Placement) Compile(pod *v1.Pod, in *podspec.Input) error {
 	return nil
 }
 
-// compile adds a container. p.mu is held.
+// compile sets the CPUs and memory nodes of one container in in. The caller holds p.mu.
 func (p *Placement) compile(pod *v1.Pod, name string, in *podspec.Input) {
 	in.Pinned[name] = p.pinning(pod.UID, name)
 }
 
-// pinning returns the CPUs and memory nodes of a container. p.mu is held.
+// pinning returns the CPUs and memory nodes of a container. The caller holds p.mu.
 func (p *Placement) pinning(uid types.UID, name string) podspec.Pinning {
 	s := p.node.State
 	out := podspec.Pinning{
@@ -82,7 +83,7 @@ func (p *Placement) pinning(uid types.UID, name string) podspec.Pinning {
 var errNotRestored = errors.New("the CPUs of running pods are not known yet")
 
 // BeforeCreate implements part.Creator: the container is created on its current CPUs. No cpuset
-// changes until created was called.
+// is changed until the returned function created is called.
 func (p *Placement) BeforeCreate(ctx context.Context, c part.Container, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error) {
 	if p.idle {
 		return nil, nil
@@ -119,8 +120,8 @@ func (p *Placement) created(c *container, id string, err error) {
 	p.live[id] = c
 }
 
-// ContainerStarted implements part.ContainerWatcher: memory that earlier init containers had is
-// free for the pod's other containers.
+// ContainerStarted implements part.ContainerWatcher: the memory of init containers that have
+// completed becomes free for the pod's other containers.
 func (p *Placement) ContainerStarted(c part.Container, _ string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +154,8 @@ func (p *Placement) seen(obs *observed.Pod) {
 	}
 }
 
-// cpusOf parses a cpuset; an empty one means the whole machine.
+// cpusOf parses a cpuset. An empty one means all CPUs of the machine; then bound is
+// false.
 func (p *Placement) cpusOf(s string) (cpus numa.CPUSet, bound bool) {
 	cpus, err := numa.ParseCPUs(s)
 	if err != nil || cpus.Empty() {
@@ -162,7 +164,7 @@ func (p *Placement) cpusOf(s string) (cpus numa.CPUSet, bound bool) {
 	return cpus, true
 }
 
-// liveOf returns the running containers of a pod. p.mu is held.
+// liveOf returns the running containers of a pod. The caller holds p.mu.
 func (p *Placement) liveOf(uid types.UID) fit.Running {
 	var r fit.Running
 	for _, c := range p.live {
@@ -177,7 +179,7 @@ func (p *Placement) liveOf(uid types.UID) fit.Running {
 	return r
 }
 
-// anyLive reports whether containers of a pod may run. p.mu is held.
+// anyLive reports whether containers of a pod may run. The caller holds p.mu.
 func (p *Placement) anyLive(uid types.UID) bool {
 	for _, c := range p.live {
 		if c.uid == uid {
@@ -187,7 +189,7 @@ func (p *Placement) anyLive(uid types.UID) bool {
 	return false
 }
 
-// dropLive drops the containers of a pod. p.mu is held.
+// dropLive drops the containers of a pod. The caller holds p.mu.
 func (p *Placement) dropLive(uid types.UID) {
 	for id, c := range p.live {
 		if c.uid == uid {

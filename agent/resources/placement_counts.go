@@ -40,14 +40,15 @@ const (
 	podShared     = "pod_shared"
 )
 
-// pooled reports whether a pod gets its resources as a whole, to be divided among its containers:
-// it has pod-level resources, and the topology manager's scope is the pod.
+// pooled reports whether resources are allocated to the pod and then divided among its
+// containers. This is so if it has pod-level resources and the topology manager's scope is the
+// pod.
 func (m *placementMetrics) pooled(pod numa.Pod) bool {
 	return m.cfg.PodLevel && pod.Resources != nil && m.scope() == topology.PodScope
 }
 
-// given counts the allocations of a pod. In a pod that has its resources as a whole, each container
-// counts as an allocation, and containers without requests share the rest, as in the kubelet.
+// given counts the allocations of a pod. In a pooled pod, each container counts as an allocation,
+// and containers without requests share the rest, as in the kubelet.
 func (m managerCounts) given(pod numa.Pod, r fit.Result, pooled bool) {
 	has, _ := r.State.CPU.Pod(pod.UID)
 	for i, c := range r.Containers {

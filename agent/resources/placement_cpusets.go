@@ -54,7 +54,7 @@ func (p *Placement) steps() []step {
 }
 
 // wants returns the cpuset that a live container should have. It returns false if that is not
-// known. p.mu is held.
+// known. The caller holds p.mu.
 func (p *Placement) wants(c *container) (numa.CPUSet, bool) {
 	if p.pods[c.uid] == nil {
 		return numa.CPUSet{}, false // no source has delivered its pod yet
@@ -71,12 +71,13 @@ func (p *Placement) wants(c *container) (numa.CPUSet, bool) {
 	}
 }
 
-// errCreating means that containers were being created all the time, so that their cpusets are
-// unknown.
+// errCreating means that there was no moment without a running creation of a container, so the
+// CPUs in use are unknown.
 var errCreating = errors.New("the CPUs in use are unknown: containers are being created all the time")
 
-// apply sets the cpusets of live containers, after running creations have ended. With barrier it
-// waits for these even if there is nothing to set. The next caller repeats what fails.
+// apply sets the cpusets of live containers. Before that, it waits for the end of running
+// creations; if barrier is true, it waits even if there is nothing to set. The next call repeats
+// changes that fail.
 func (p *Placement) apply(ctx context.Context, barrier bool) error {
 	if !barrier && len(p.steps()) == 0 {
 		return nil

@@ -32,7 +32,7 @@ const (
 	placementKubeletKey = "kubelet"
 )
 
-// kubelet is the state about a kubelet that had this node or may get it.
+// kubelet is the state about a kubelet that ran this node before, or may run it later.
 type kubelet struct {
 	told         chan struct{} // has a value while its files may be outdated
 	kubeletFiles               // Placement.mu guards it
@@ -42,8 +42,8 @@ type kubelet struct {
 type kubeletFiles struct {
 	hasCPUs, hasMemory bool // the file was there
 	sums               kubeletSums
-	// cpus and memory are the allocations of pods of which nothing else is known yet; nil if this
-	// agent wrote the file last.
+	// cpus and memory are the kubelet's allocations of pods of which nothing else is known yet;
+	// nil if this agent wrote the file last.
 	cpus   map[types.UID]map[string]numa.CPUSet
 	memory map[types.UID]map[string][]memmgr.Block
 }
@@ -52,7 +52,7 @@ type kubeletFiles struct {
 // that it did not write.
 type kubeletSums struct{ cpus, memory string }
 
-// noSum stands for "" in the store.
+// noSum is stored in place of the checksum "".
 const noSum = "-"
 
 // encode encodes the checksums as words, CPUs first.
@@ -172,7 +172,7 @@ func (p *Placement) policy() string {
 	return p.cfg.Fit.CPUPolicy
 }
 
-// tell requests a write of the kubelet's files. It never blocks.
+// tell requests that Run writes the kubelet's files. It never blocks.
 func (p *Placement) tell() {
 	select {
 	case p.kubelet.told <- struct{}{}:
@@ -230,7 +230,8 @@ func (p *Placement) tellKubelet() error {
 	return errors.Join(errs...)
 }
 
-// writeKubelet replaces one file, and passes its checksum to has after a success.
+// writeKubelet replaces one file. After a success, it stores the file's checksum in
+// *has.
 func (p *Placement) writeKubelet(name string, b []byte, err error, has *string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

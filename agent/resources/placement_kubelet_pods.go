@@ -11,15 +11,15 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// forget drops a kubelet's allocations of a pod, when more is known about the pod. Placement.mu is
-// held.
+// forget drops a kubelet's allocations of a pod. It is called when the pod's own allocation is
+// known. The caller holds Placement.mu.
 func (k *kubeletFiles) forget(uid types.UID) {
 	delete(k.cpus, uid)
 	delete(k.memory, uid)
 }
 
-// withKubelet adds a kubelet's allocations of those containers of a pod that do not run; live has
-// the running ones. p.mu is held.
+// withKubelet returns live, the running containers of a pod, with a kubelet's allocations of the
+// other containers added. The caller holds p.mu.
 func (p *Placement) withKubelet(uid types.UID, live fit.Running) fit.Running {
 	return fit.Running{
 		CPUs:  withTheirs(live.CPUs, p.kubelet.cpus[uid]),
@@ -48,7 +48,7 @@ func kubeletNodes(uid types.UID, blocks map[string][]memmgr.Block) map[string]nu
 
 // kubeletPods returns pods with a kubelet's allocations and without a checkpoint. Their specs may
 // come much later, and until then no other pod may get their CPUs and memory. Running pods come
-// first. p.mu is held.
+// first. The caller holds p.mu.
 func (p *Placement) kubeletPods() []numa.Pod {
 	uids := slices.Collect(maps.Keys(p.kubelet.cpus))
 	for uid := range p.kubelet.memory {

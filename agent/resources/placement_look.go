@@ -23,8 +23,8 @@ import (
 const (
 	// looksAtATime limits the concurrent calls of the runtime about containers.
 	looksAtATime = 8
-	// lookAgain is the pause between two tries to call the runtime. lookTries limits the tries for
-	// one container.
+	// lookAgain is the pause between two calls of the runtime. lookTries limits the tries for one
+	// container.
 	lookAgain = time.Second
 	lookTries = 3
 )
@@ -46,8 +46,8 @@ func (p *Placement) look(ctx context.Context) {
 	_ = g.Wait()
 }
 
-// list calls the runtime until it answers: while the running containers are unknown, no new one may
-// start.
+// list calls the runtime until it answers. It does not give up, since no container may start while
+// the running containers are unknown.
 func (p *Placement) list(ctx context.Context) []*runtimeapi.Container {
 	for ctx.Err() == nil {
 		lctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -81,7 +81,7 @@ func buildMetrics() *placementMetrics {
 	}
 }
 
-// gauges sets the gauges to a state.
+// gauges sets the gauges to the values of a state.
 func (m *placementMetrics) gauges(s cpumgr.State) {
 	if m.static == nil {
 		return

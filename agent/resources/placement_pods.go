@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// origin says where the requests of a pod are known from.
+// origin says from where the requests of a pod are known.
 type origin int
 
 const (
@@ -30,7 +30,7 @@ type placed struct {
 	clear bool // other containers have left its exclusive CPUs
 }
 
-// decide replaces the state. p.mu is held.
+// decide replaces the state. The caller holds p.mu.
 func (p *Placement) decide(s fit.State) {
 	p.node.State = s
 	p.version++
@@ -38,14 +38,14 @@ func (p *Placement) decide(s fit.State) {
 	p.tell()
 }
 
-// know records the requests of a pod. p.mu is held.
+// know records the requests of a pod. The caller holds p.mu.
 func (p *Placement) know(n numa.Pod) {
 	p.pods[types.UID(n.UID)] = &placed{pod: n, from: fromSpec}
 	p.kubelet.forget(types.UID(n.UID))
 }
 
-// release releases the resources of pods in memory; their checkpoints are then outdated. It reports
-// whether there was anything to release.
+// release releases the resources of pods in memory, so that their checkpoints are outdated. It
+// reports whether a pod had any.
 func (p *Placement) release(uids ...types.UID) bool {
 	p.mu.Lock()
 	found := false
@@ -69,8 +69,8 @@ func (p *Placement) release(uids ...types.UID) bool {
 	return found
 }
 
-// releaseEnded releases the resources of pods that ended while no agent ran: a checkpoint exists,
-// but no container runs. It reports whether there were any.
+// releaseEnded releases the resources of pods that ended while no agent ran: they have a
+// checkpoint, but no running container. It reports whether there were any.
 func (p *Placement) releaseEnded() bool {
 	var ended []types.UID
 	for _, uid := range p.unclaimed() {
@@ -81,8 +81,8 @@ func (p *Placement) releaseEnded() bool {
 	return p.release(ended...)
 }
 
-// unclaimed returns the pods that were restored but neither admitted nor adopted since, and have no
-// running container.
+// unclaimed returns the pods that were restored, have neither been admitted nor adopted since, and
+// have no running container.
 func (p *Placement) unclaimed() []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -68,8 +68,9 @@ func (p *Placement) contested(uid types.UID) numa.CPUSet {
 	return own
 }
 
-// clear records that no other container runs on a pod's exclusive CPUs, or returns an error that
-// names one. No container returns to them later, since each is created with its current CPUs.
+// clear records that no other container runs on a pod's exclusive CPUs; otherwise it returns an
+// error that names one. No other container gets these CPUs later, since each container is
+// created with the CPUs that it has at that moment.
 func (p *Placement) clear(uid types.UID, own numa.CPUSet, cause error) error {
 	if errors.Is(cause, errCreating) {
 		return fmt.Errorf("others may still run on CPUs %s: %w", own, cause)

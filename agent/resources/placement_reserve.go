@@ -16,8 +16,8 @@ import (
 const (
 	// reasonNotRestored is the reason of pods that wait until the allocations are known.
 	reasonNotRestored = "PlacementNotRestored"
-	// patience is how long a pod waits before the next decision. The agent decides again every
-	// minute, and each decision starts the time anew.
+	// patience is the time limit of a wait. Since the agent decides on the pod again every
+	// minute, and each decision starts the time anew, the pod waits without a limit.
 	patience = 5 * time.Minute
 	// placeAttempts limits how often a pod is placed again because the state changed meanwhile.
 	placeAttempts = 16
@@ -27,8 +27,8 @@ const (
 func (*Placement) Waits(*v1.Pod) bool { return false }
 
 // Reserve implements part.Reserver. Reservations of earlier parts that are part.Aligned take part
-// in the decision. Their providers may block, which delays only this pod. A pod with resources
-// keeps them.
+// in the decision. Their providers may block, which delays only this pod. A pod that has an
+// allocation already keeps it.
 func (p *Placement) Reserve(_ context.Context, r part.Request) (part.Reservation, *part.Rejection) {
 	with := alignedOf(r.Before)
 	if p.idle && len(with) == 0 {
@@ -95,8 +95,8 @@ func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
 	}
 }
 
-// takeAt applies a result that was computed for a version of the state. It returns false if the
-// state has changed since.
+// takeAt applies a result that was computed for a version of the state. It does nothing and
+// returns false if the state has changed since.
 func (p *Placement) takeAt(version uint64, n numa.Pod, result fit.Result) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *Placement) takeAt(version uint64, n numa.Pod, result fit.Result) bool {
 	return true
 }
 
-// take applies a result. p.mu is held.
+// take applies a result to the state. The caller holds p.mu.
 func (p *Placement) take(n numa.Pod, result fit.Result) {
 	if p.idle {
 		return
@@ -122,7 +122,8 @@ type reservation struct {
 	uid types.UID
 }
 
-// Commit implements part.Reservation. Prepare does the rest.
+// Commit implements part.Reservation. It does nothing: Reserve has made the decision,
+// and Prepare carries it out.
 func (reservation) Commit(context.Context) error { return nil }
 
 // Release implements part.Reservation. It does not block.

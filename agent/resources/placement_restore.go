@@ -17,9 +17,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Restore implements part.Restorer: it reads the allocations from the checkpoints, and otherwise
-// from the running containers. Waiting pods are admitted after it. Containers with unknown
-// allocations are not changed.
+// Restore implements part.Restorer: it reads the allocations from the checkpoints, or for pods
+// without one from the running containers. Afterwards waiting pods are admitted. Containers with
+// unknown allocations are not changed.
 func (p *Placement) Restore(ctx context.Context) error {
 	if p.idle {
 		return nil
@@ -82,9 +82,9 @@ func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
 	return found, err
 }
 
-// lookAgain writes checkpoints again that could not be read at the start, or removes those of pods
-// that are gone: their content is older than the decisions since, and the next process would use
-// it. Checkpoints of pods that wait for their placement are kept.
+// lookAgain handles checkpoints that could not be read at the start: it writes them again, or
+// removes those of pods that are gone. Otherwise the next process would use their content, which
+// is older than the decisions since. Checkpoints of pods that wait for their placement are kept.
 func (p *Placement) lookAgain(known func(types.UID) bool) error {
 	p.mu.Lock()
 	unlisted := p.unlisted
@@ -167,7 +167,7 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 	return r
 }
 
-// fromCheckpoints records the pods with a checkpoint. p.mu is held.
+// fromCheckpoints records the pods with a checkpoint. The caller holds p.mu.
 func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, running map[string]fit.Running, problems []error) {
 	running = map[string]fit.Running{}
 	for _, c := range found {
@@ -200,8 +200,9 @@ func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, r
 	return pods, running, problems
 }
 
-// had returns the CPUs that a pod had: those in its checkpoint, except for containers that run on
-// other CPUs of the same number. The checkpoint of another policy is ignored.
+// had returns the CPUs that a pod had: those in its checkpoint. If a container runs on other
+// CPUs, but as many as in the checkpoint, it has those on which it runs. The checkpoint of
+// another policy is ignored.
 func (p *Placement) had(c placementRecord, live map[string]numa.CPUSet) (map[string]numa.CPUSet, []error) {
 	if c.CPUs == nil || c.Policy != p.cfg.Fit.CPUPolicy {
 		return live, nil
@@ -230,7 +231,7 @@ func (p *Placement) had(c placementRecord, live map[string]numa.CPUSet) (map[str
 
 // guesses returns the running pods without a checkpoint, with the resources with which their
 // containers were created. Their specs may come much later, and until then no other pod may get
-// their CPUs. p.mu is held.
+// their CPUs. The caller holds p.mu.
 func (p *Placement) guesses() []numa.Pod {
 	byUID := map[types.UID]*numa.Pod{}
 	for _, id := range slices.Sorted(maps.Keys(p.live)) {
@@ -253,7 +254,7 @@ func (p *Placement) guesses() []numa.Pod {
 	return out
 }
 
-// firstPlacement orders true before false.
+// firstPlacement compares two values for a sort in which true comes before false.
 func firstPlacement(x, y bool) int {
 	switch {
 	case x == y:

@@ -10,7 +10,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// preview is the reservation of a dry run: the placement of the pod, or the steps before it failed.
+// preview is the reservation of a dry run. It has the placement of the pod or, if the pod does not
+// fit, the steps of the decision.
 type preview struct {
 	pod    numa.Pod
 	result fit.Result
@@ -27,8 +28,9 @@ func (preview) Commit(context.Context) error { return nil }
 // Release implements part.Reservation.
 func (preview) Release() {}
 
-// ShowFit adds the placement of the containers and its steps to f; for a pod that does not fit only
-// the steps. Entries of containers that exist in f are completed.
+// ShowFit adds the placement of the containers, and the steps of the decision, to f. If the pod
+// does not fit, it adds only the steps. If f has an entry of a container already, ShowFit completes
+// it.
 func (v preview) ShowFit(f *local.Fit) {
 	for _, s := range v.result.Steps {
 		f.Steps = append(f.Steps, subject(v.pod, s.Container)+": "+s.Explain())
@@ -60,7 +62,7 @@ func show(f *local.FitContainer, c fit.Container) {
 	}
 }
 
-// nodeList returns "" for any nodes.
+// nodeList formats NUMA nodes; "" means any nodes.
 func nodeList(s numa.NodeSet) string {
 	if s == 0 {
 		return ""
@@ -68,7 +70,7 @@ func nodeList(s numa.NodeSet) string {
 	return s.String()
 }
 
-// subject returns the container or pod of a step.
+// subject returns the name of the container or pod that a step is about.
 func subject(pod numa.Pod, container int) string {
 	if container < 0 {
 		return "the pod"

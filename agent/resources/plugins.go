@@ -21,16 +21,16 @@ type PluginsConfig struct {
 	Dir string
 	// Handlers has the handlers of each type of plugins, in the order in which they are called.
 	Handlers map[string][]pluginmgr.Handler
-	// After are channels that are closed when the handlers accept plugins; none.
+	// After are channels; the part looks for plugins when all of them are closed. Each
+	// is closed when its handler accepts plugins. Default: none.
 	After []<-chan struct{}
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// Plugins is the part that finds plugins by their sockets
-// (plugin registration, v1) and brings them to whoever uses them: device plugins,
-// DRA drivers, CSI drivers.
+// Plugins is the part that finds plugins by their sockets (plugin registration, v1) and
+// registers them with their handlers: device plugins, DRA drivers and CSI drivers.
 //
 //	p, err := resources.NewPlugins(resources.PluginsConfig{
 //		Dir: "/var/lib/kubelet/plugins_registry",
@@ -45,16 +45,16 @@ type PluginsConfig struct {
 //
 // # Hooks
 //
-// Run looks for plugins until its context ends, once the parts that use them are
-// ready: until then no plugin is told that it could not be registered. It owns
-// every goroutine.
+// The only hook is Run. It waits until the parts that use plugins are ready, so that no
+// registration fails because it comes too early. Then it looks for plugins until its
+// context ends. It owns every goroutine.
 //
 // # Faults
 //
-// Those of package pluginmgr: a plugin that hangs holds up itself alone, and one
-// that fails is tried again for as long as its socket is there. If one of After is
-// never closed, as with a disk that hangs, no plugin is looked for, and nothing
-// else waits for that.
+// The behaviour is that of package pluginmgr: a plugin that hangs delays no other
+// plugin, and a plugin that fails is tried again as long as its socket exists. If a
+// channel of After is never closed, for example because a disk hangs, plugins are not
+// registered; nothing else waits for this.
 type Plugins struct {
 	after   []<-chan struct{}
 	plugins *pluginmgr.Manager

@@ -34,9 +34,9 @@ type PodResourcesConfig struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// PodResources serves the kubelet's podresources API for a node agent:
-// which pods have which devices, CPUs and memory. It is a [part.Part] around the
-// server of package devicemgr, and adds which pods there are.
+// PodResources serves the kubelet's podresources API for a node agent: which pods have
+// which devices, CPUs and memory. It is a [part.Part] that runs the server of package
+// devicemgr, and provides it with the node's pods.
 //
 //	p, err := resources.NewPodResources(resources.PodResourcesConfig{
 //		Socket:  "/var/lib/kubelet/pod-resources/kubelet.sock",
@@ -49,16 +49,16 @@ type PodResourcesConfig struct {
 //
 // # Which pods
 //
-// Those that were admitted and have not come to their end, and those that run and
-// have not been adopted yet. Clients take a pod that is not listed for one that
-// has nothing, so calls wait until every source has spoken; after a minute they are
-// answered with what is known. The socket is there from the beginning.
+// The API lists pods that were admitted and have not ended, and running pods that have
+// not been adopted yet. If a pod is missing, clients conclude that it has no devices.
+// So calls wait until every source has delivered, but at most a minute; then they are
+// answered with the known pods. The socket exists from the start.
 //
 // # Ownership and faults
 //
-// NewPodResources has no side effects. Run owns the socket, and returns when no call is under
-// way. A socket that cannot be made is tried again for as long as Run runs.
-// Answers are made of what is in memory.
+// NewPodResources has no side effects. Run owns the socket, and returns when no call is
+// running. If the socket cannot be created, Run tries again until ctx ends. Answers are
+// computed from memory.
 type PodResources struct {
 	server *devicemgr.PodResources
 	ready  chan struct{} // closed when the pods are known

@@ -18,60 +18,62 @@ type ResizeConfig struct {
 	// Store stores the allocation records over a restart of the agent. Required: otherwise a
 	// restart would undo resizes.
 	Store part.Store
-	// KubeletDir is the root directory of a kubelet that had this node or may get it. Its
-	// allocated_pods_state is read, and kept up to date if it exists. "": none.
+	// KubeletDir is the root directory of a kubelet that ran this node before, or may run
+	// it later. Its allocated_pods_state is read, and kept up to date if it exists. "":
+	// none.
 	KubeletDir string
-	// Log gets records that cannot be read, written or removed, if the error is not returned. Nil:
-	// nothing is logged.
+	// Log gets errors about records that cannot be read, written or removed, unless the error is
+	// returned. Nil: nothing is logged.
 	Log *zap.Logger
 	// Metrics is the registry for the kubelet's metrics of resizes. Nil: none.
 	Metrics prometheus.Registerer
 }
 
-// Resize changes the resources of pods that run (KEP-1287): it decides
-// which of what they ask for they are allocated, and when.
+// Resize is the part that changes the resources of running pods (KEP-1287): it decides
+// which requested resources are allocated, and when.
 //
 //	p, err := resources.NewResize(resources.ResizeConfig{Store: part.OpenStore(dir, log)})
 //
-// A pod that asks for other resources than it has been allocated gets them at
-// once if the node has room, waits if it has not now (Deferred), or until it asks
-// for something else if it never has (Infeasible). Waiting pods are decided on
-// again whenever something was given back: first those that take no more than
-// they have, then by priority, then Guaranteed pods, then in the order in which
-// they began to wait.
+// If a pod requests other resources than it has been allocated, it gets them at once if
+// the node has enough. If the node does not have enough now, the pod waits (Deferred).
+// If the node can never have enough, the pod keeps its allocation until its request
+// changes (Infeasible). Whenever resources were released, the part decides again on
+// waiting pods, in this order: first pods that request no more than they have, then by
+// priority, then Guaranteed pods, then by the time at which they began to wait.
 //
 // # Hooks
 //
-// part.Allocator answers which version of a pod runs, part.Housekeeper decides
-// again, part.Preparer writes a pod's allocation record before its containers are
-// changed, part.SyncWatcher and part.Stopper follow a resize to its end,
-// part.Restorer and part.Sweeper keep the records, part.Explainer says why a pod
-// waits. The host has to have part.Resizes as well.
+// part.Allocator returns the version of a pod that runs. part.Housekeeper decides again
+// on waiting pods. part.Preparer writes a pod's allocation record before its containers
+// are changed. part.SyncWatcher and part.Stopper follow a resize to its end.
+// part.Restorer and part.Sweeper read and remove records. part.Explainer says why a pod
+// waits. The Host has to implement part.Resizes too.
 //
 // # Allocation records
 //
-// The store has a record, under its UID, for each pod that was resized or waited
-// for it. Of other pods what their containers were made with is known from the
-// containers. A record is written after the decision, and before a container is
-// changed: an agent that is killed between the two decides anew.
+// The store has a record, under its UID, for each pod that was resized or that waits
+// for a resize. For other pods, the containers have the resources with which they were
+// created. A record is written after the decision and before a container is changed. If
+// the agent is killed after the decision, but before the record is written, the next
+// agent decides again.
 //
-// A kubelet's allocated_pods_state is newer than the records if the kubelet wrote it
-// last; [Resize.Run] keeps it up to date.
+// If a kubelet wrote its allocated_pods_state after this agent's last write, this file
+// is newer than the records. [Resize.Run] keeps it up to date.
 //
 // # Ownership
 //
-// Decisions are made in memory on the agent's loop. Calls of the store are made
-// by Restore, by Sweep, and by goroutines that [Resize.Run] waits for, at most one
-// for each pod, and under no lock.
+// Decisions are made in memory on the agent's loop. The store is called by Restore, by
+// Sweep, and by goroutines for which [Resize.Run] waits, at most one for each pod. No
+// lock is held during these calls.
 //
 // # Faults
 //
-// Until the records have been read nothing is decided, and pods have what their
-// containers were made with; one that asks for something else is not synced,
-// since its containers may have been resized already. Reading goes on until the disk
-// answers. A single record that is damaged or cannot be read counts as missing. One that cannot be written fails the sync of a pod that
-// is to be resized, with the reason ResizeError and a condition; its containers
-// keep what they have. A pod that only waits is not held up by its record.
+// Until the records have been read, nothing is decided, and pods have the resources with which
+// their containers were created. A pod that requests other resources is not synced before that,
+// since its containers may have been resized already. Reading continues until the disk answers. A
+// record that is damaged counts as missing. If the record of a pod that is to be resized cannot be
+// written, the pod's sync fails, with the reason ResizeError and a condition, and its containers
+// keep their resources. A pod that only waits for a resize does not wait for its record.
 type Resize struct {
 	cfg  ResizeConfig
 	met  *metrics
@@ -80,7 +82,7 @@ type Resize struct {
 	restored chan struct{} // closed when the records have been read
 	calls    sync.WaitGroup
 
-	// The loop locks mu, so it is not held during calls of the store or the host.
+	// The loop locks mu, so mu is not held during calls of the store or the Host.
 	mu    sync.Mutex
 	ended bool
 	pods  map[types.UID]*state

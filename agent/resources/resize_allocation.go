@@ -24,8 +24,9 @@ func allocationOf(pod *v1.Pod) *allocation {
 	return a
 }
 
-// madeWith returns the resources with which a pod's running containers were created; for others,
-// the requested ones. known reports whether any container was observed.
+// madeWith returns the resources with which a pod's running containers were created. For its
+// other containers, it returns the requested ones. known reports whether any container was
+// observed.
 func madeWith(pod *v1.Pod, obs *observed.Pod) (a *allocation, known bool) {
 	a = allocationOf(pod)
 	for name := range a.Containers {
@@ -41,7 +42,7 @@ func madeWith(pod *v1.Pod, obs *observed.Pod) (a *allocation, known bool) {
 }
 
 // apply returns pod with this allocation, or pod itself if it requests the same. A container that
-// is missing in the allocation is new, and gets its request.
+// is missing in the allocation is new, and gets the requested resources.
 func (a *allocation) apply(pod *v1.Pod) *v1.Pod {
 	out := pod
 	copied := func() *v1.Pod {
@@ -81,7 +82,8 @@ func samePodLevel(a, b *v1.ResourceRequirements) bool {
 	return same(*a, *b)
 }
 
-// same compares requests and limits; claims cannot be resized.
+// same reports whether requests and limits are equal. It ignores claims, which cannot
+// be resized.
 func same(a, b v1.ResourceRequirements) bool {
 	return sameList(a.Requests, b.Requests) && sameList(a.Limits, b.Limits)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Recall implements part.Allocator. A pod has the allocation of its record, or else the resources
-// with which its containers were created. Without either, it is allocated its request.
+// Recall implements part.Allocator. A pod has the allocation of its record; without a record, the
+// resources with which its containers were created; without containers, the requested resources.
 func (p *Resize) Recall(pod *v1.Pod, obs *observed.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +79,8 @@ func (p *Resize) changed(pod *v1.Pod, trigger string) *v1.Pod {
 }
 
 // ask records a pod's newest version. It returns the version with the allocated resources, and
-// whether to decide on the request. Decisions begin when the running pods and their resources are
-// known (ready).
+// whether to decide on the request. ready means that the running pods and their resources are
+// known; before that, nothing is decided.
 func (p *Resize) ask(pod *v1.Pod, ready bool) (has *v1.Pod, decide bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,10 +131,10 @@ func (p *Resize) allocate(pod *v1.Pod, trigger string) {
 	p.proceed(s, pod, nil)
 }
 
-// endWait ends a pod's wait, if there is one. p.mu is held.
+// endWait ends a pod's wait, if there is one. The caller holds p.mu.
 func (p *Resize) endWait(s *state) { p.setPending(s, nil) }
 
-// setPending sets the condition of a wait; nil removes it. p.mu is held.
+// setPending sets the condition of a wait; nil removes it. The caller holds p.mu.
 func (p *Resize) setPending(s *state, c *v1.PodCondition) {
 	p.met.countPending(s.pending, c)
 	s.pending, s.queued = c, false

@@ -127,8 +127,9 @@ func sealKubelet(data string) kubeletFormat {
 }
 
 // fromKubelet reads a kubelet's allocations, if the kubelet wrote its file after this agent last
-// saw it. An existing file is kept up to date from then on, so that a kubelet can take over. A disk
-// that hangs is an error: the kubelet's file may be older than the records.
+// saw it. An existing file is kept up to date from then on, so that a kubelet can take over. If the
+// disk hangs, fromKubelet returns an error, since it cannot tell whether the file is newer than the
+// records.
 func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	if p.cfg.KubeletDir == "" {
 		return nil, nil
@@ -160,7 +161,7 @@ func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	return theirs, nil
 }
 
-// tell requests a write of the kubelet's file. It never blocks.
+// tell requests that Run writes the kubelet's file. It never blocks.
 func (p *Resize) tell() {
 	select {
 	case p.told <- struct{}{}:

@@ -37,7 +37,7 @@ func (p *Resize) unsure(uid types.UID) bool {
 	return s != nil && s.resized
 }
 
-// confirm waits until the records have been read, if the pod's containers may have been resized. A
+// confirm waits until the records have been read, if the pod's containers may have been resized: a
 // sync with the resources of their creation would undo the resize.
 func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
 	if !p.unsure(pod.UID) {
@@ -51,7 +51,7 @@ func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
 	}
 }
 
-// errAnew causes another sync.
+// errAnew ends a sync whose input is outdated, and causes another one.
 var errAnew = errors.New("the pod's allocation changed during the sync")
 
 // confirmed returns errAnew unless the sync uses the allocation of the records.

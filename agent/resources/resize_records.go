@@ -15,8 +15,8 @@ type resizeOp struct {
 	err  error
 }
 
-// record returns when the pod's record is up to date. The record of a pod that only waits is
-// written beside its syncs.
+// record returns when the pod's record is up to date. For a pod that only waits for a
+// resize, it does not wait for the write.
 func (p *Resize) record(ctx context.Context, uid types.UID) error {
 	for {
 		o, mine := p.next(uid)
@@ -34,8 +34,8 @@ func (p *Resize) record(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// next returns the operation to wait for until the pod's record is up to date; nil if it is. mine
-// reports that it writes the newest allocation.
+// next returns the operation for which the caller has to wait, until the pod's record is up to
+// date; nil if it is. mine reports that the operation writes the newest allocation.
 func (p *Resize) next(uid types.UID) (o *resizeOp, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +53,8 @@ func (p *Resize) next(uid types.UID) (o *resizeOp, mine bool) {
 	return o, mine
 }
 
-// write starts to write a record. Unless awaited is set, an error is logged. p.mu is held.
+// write starts to write a record. If awaited is false, no caller waits for the result, and
+// an error is logged. The caller holds p.mu.
 func (p *Resize) write(uid types.UID, a *allocation, awaited bool) *resizeOp {
 	return p.begin(uid, func() error {
 		value, err := json.Marshal(a)
@@ -74,9 +75,9 @@ func (p *Resize) write(uid types.UID, a *allocation, awaited bool) *resizeOp {
 // errEnded is the error of calls after Run has ended.
 var errEnded = errors.New("the agent has stopped")
 
-// begin starts a call of the store for a pod's record, of which there is at most one. succeeded is
-// called afterwards with the pod's state, if it still exists. The caller holds p.mu, and p.mu is
-// held during succeeded.
+// begin starts a call of the store for a pod's record. There is at most one such call for a pod at
+// a time. After a success, succeeded is called with the pod's state, if that still exists, while
+// p.mu is held. The caller of begin holds p.mu.
 func (p *Resize) begin(uid types.UID, call func() error, succeeded func(*state)) *resizeOp {
 	o := &resizeOp{done: make(chan struct{})}
 	if p.ended {

@@ -68,7 +68,7 @@ func hangs(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// inherit uses a kubelet's allocation.
+// inherit applies a kubelet's allocation to a pod.
 func (p *Resize) inherit(uid types.UID, a *allocation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *Resize) remember(uid types.UID, a *allocation) {
 	s.queued = a.differs(s.asks)
 }
 
-// endRestore enables decisions. Housekeeping makes those that are due.
+// endRestore enables decisions. The next housekeeping makes those that are due.
 func (p *Resize) endRestore() {
 	close(p.restored)
 	if len(p.undecided()) > 0 {

@@ -40,8 +40,9 @@ func (p *Resize) ending(uid types.UID) bool {
 	return ok && !w.TerminatingAt.IsZero()
 }
 
-// waiting returns the waiting resizes in the order of their decision: first those that need no more
-// than they have, then by priority, then those of Guaranteed pods, then by the time of the wait.
+// waiting returns the waiting resizes in the order of their decision: first pods that request no
+// more than they have, then by priority, then Guaranteed pods, then by the time at which they began
+// to wait.
 func (p *Resize) waiting() []waiting {
 	list := p.undecided()
 	slices.SortFunc(list, func(x, y waiting) int {
@@ -71,7 +72,7 @@ func (p *Resize) undecided() []waiting {
 	return out
 }
 
-// first orders true before false.
+// first compares two values for a sort in which true comes before false.
 func first(x, y bool) int {
 	switch {
 	case x == y:

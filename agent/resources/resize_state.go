@@ -13,20 +13,21 @@ import (
 type state struct {
 	asks      *v1.Pod // the newest version
 	allocated *allocation
-	// known means that allocated is what the pod has. Until then it is the pod's first request.
+	// known means that allocated is the actual allocation of the pod. Before that, allocated is
+	// the pod's first request.
 	known bool
-	// queued means that the request has not been decided on.
+	// queued means that no decision has been made on the request yet.
 	queued bool
 	// resized means that containers may have been resized since their creation, according to a
-	// record that was read after the pod was recalled. It ends with the first sync that uses the
-	// records.
+	// record that was read after the pod was recalled. It is false again after the first sync
+	// that uses the records.
 	resized bool
 
 	pending, progress *v1.PodCondition
 	waitsSince        time.Time // pending was set
 
-	// record means that the store needs a record of allocated. recorded is the stored one, or nil.
-	// urgent means that no container may be changed before both are equal.
+	// record means that the store needs a record of allocated. recorded is the stored allocation,
+	// or nil. urgent means that no container may be changed before allocated is stored.
 	record, urgent bool
 	recorded       *allocation
 }
@@ -37,8 +38,7 @@ func (s *state) remember(a *allocation) {
 	s.known, s.record = true, true
 }
 
-// inherit uses a kubelet's allocation, which is recorded if the pod requests other resources by
-// now.
+// inherit uses a kubelet's allocation. It is recorded if the pod requests other resources now.
 func (s *state) inherit(a *allocation) {
 	if !a.differs(s.asks) {
 		return
@@ -80,8 +80,8 @@ func onlyListed(obs *observed.Pod) bool {
 // unrecorded reports whether the record has to be written.
 func (s *state) unrecorded() bool { return s.record && s.recorded != s.allocated }
 
-// undecided reports whether a decision is needed: the first one, or another one, since resources
-// may be free now.
+// undecided reports whether a decision on the request is needed: the first one, or another one
+// for a waiting pod, since resources may be free now.
 func (s *state) undecided() bool {
 	return s.known && s.queued || s.pending != nil && s.pending.Reason == v1.PodReasonDeferred
 }
@@ -99,8 +99,8 @@ func (s *state) wait(reason, message string) (c *v1.PodCondition, news bool) {
 	return c, old.ObservedGeneration != c.ObservedGeneration
 }
 
-// proceed records that a resize is in progress, and err that delays it. It reports whether the
-// condition changed.
+// proceed records that a resize is in progress; err is the error that delays it, or nil. It
+// reports whether the condition changed.
 func (s *state) proceed(pod *v1.Pod, err error) (news bool) {
 	c, old := condition(pod, v1.PodResizeInProgress, "", ""), s.progress
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Synced implements part.SyncWatcher: it follows a resize until it is complete. The result of a
-// sync of an older version of the pod is ignored if a resize came since.
+// Synced implements part.SyncWatcher: it follows a resize until it is complete. If the sync
+// used an older version of the pod and another resize has come since, the result is ignored.
 func (p *Resize) Synced(pod *v1.Pod, res *podruntime.Result, needsResize func() bool) (news bool) {
 	if p.Allocated(pod) != pod {
 		return false
@@ -42,7 +42,8 @@ func errorOf(res *podruntime.Result) error {
 	return nil
 }
 
-// failed reports that a resize failed; it is tried again.
+// failed records that a resize failed, in an event and the condition. The resize is
+// tried again.
 func (p *Resize) failed(pod *v1.Pod, err error) (news bool) {
 	if news = p.progress(pod, err); news {
 		p.host.Event(pod, nil, v1.EventTypeWarning, podruntime.ReasonResize, err.Error())
@@ -65,7 +66,7 @@ func (p *Resize) progress(pod *v1.Pod, err error) (news bool) {
 	return s != nil && p.proceed(s, pod, err)
 }
 
-// proceed is state.proceed with metrics. p.mu is held.
+// proceed is state.proceed with metrics. The caller holds p.mu.
 func (p *Resize) proceed(s *state, pod *v1.Pod, err error) (news bool) {
 	if s.progress == nil {
 		p.met.inProgress.Inc()
@@ -81,7 +82,7 @@ func (p *Resize) endProgress(uid types.UID) bool {
 	return s != nil && p.finish(s)
 }
 
-// finish ends a resize, if one is in progress. p.mu is held.
+// finish ends a resize, if one is in progress. The caller holds p.mu.
 func (p *Resize) finish(s *state) (ended bool) {
 	if s.progress == nil {
 		return false

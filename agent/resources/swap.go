@@ -27,8 +27,8 @@ type SwapConfig struct {
 	// Allowed permits a machine with swap; otherwise NewSwap returns an error for it (the opposite
 	// of failSwapOn).
 	Allowed bool
-	// Limited gives containers of Burstable pods a share of the swap; otherwise no container has
-	// swap (memorySwap.swapBehavior: LimitedSwap, else NoSwap). It requires cgroup v2.
+	// Limited lets containers of Burstable pods use a share of the swap; otherwise no container
+	// may use swap (memorySwap.swapBehavior: LimitedSwap, else NoSwap). It requires cgroup v2.
 	Limited bool
 
 	// Files is the root of the machine's file system; this one's.
@@ -40,31 +40,32 @@ type SwapConfig struct {
 	Log *zap.Logger // silent
 }
 
-// Swap is the part that decides what containers may have of
-// the node's swap (KEP-2400).
+// Swap is the part that decides how much of the node's swap containers may use
+// (KEP-2400).
 //
 //	p, err := resources.NewSwap(resources.SwapConfig{Allowed: true, Limited: true, Log: log})
 //
-// [NewSwap] refuses a machine with swap, by the names of its devices and files, unless
-// SwapConfig.Allowed says that it may have some. Where there may be swap, containers
-// have none of it (memory.swap.max is 0), or, if SwapConfig.Limited says so, those of
-// Burstable pods a share: as large a part of the node's swap as the container
-// requests of the node's memory. Package podspec has the formula.
+// On a machine with swap, [NewSwap] returns an error that names the swap devices and
+// files, unless SwapConfig.Allowed is set. On a machine that may have swap, containers
+// cannot use it (memory.swap.max is 0), unless SwapConfig.Limited is set. Then
+// containers of Burstable pods may use a share of the swap: the same fraction of the
+// node's swap as the container requests of the node's memory. Package podspec has the
+// formula.
 //
 // Its methods may be called from any goroutine.
 //
 // # Hooks
 //
-// Prepare finds out whether this machine's cgroups limit swap, until they are known
-// to; where they do not, nothing is asked of the runtime, which would fail. Compile
-// sets the node's swap for package podspec. Run reports once, by an event of the
-// node, if volumes in memory may come to lie on a disk.
+// Prepare checks whether this machine's cgroups can limit swap, until a check has shown
+// that they can. If they cannot, no limit is requested from the runtime, which would
+// fail. Compile sets the node's swap for package podspec. Run reports once, by an event
+// of the node, if volumes in memory may be swapped to a disk.
 //
 // # Ownership and faults
 //
 // NewSwap reads /proc/swaps and /proc/meminfo and nothing else. Swap that is switched on later is
-// not refused, but limited as the rest. Where cgroups are those of v1, nobody has
-// swap, whatever SwapConfig.Limited says, with a line in the log.
+// not refused, but is limited in the same way. With cgroup v1, no container may use swap, even if
+// SwapConfig.Limited is set; this is logged.
 type Swap struct {
 	cfg     SwapConfig
 	machine *kernel.Reader
@@ -135,7 +136,8 @@ func (p *Swap) Run(ctx context.Context) error {
 	return nil
 }
 
-// Prepare implements part.Preparer: by then the pod's cgroup exists, even if it is the only one.
+// Prepare implements part.Preparer. It checks the cgroups here, since the pod's cgroup exists by
+// then, even if it is the only one.
 func (p *Swap) Prepare(ctx context.Context, _ *v1.Pod, _ *observed.Pod) error {
 	if !p.limits.Load() {
 		// With an error it is asked again for the next pod.

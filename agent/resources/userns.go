@@ -24,49 +24,50 @@ type UserNamespacesConfig struct {
 	// IDsPerPod is the length of a range, a multiple of 65536; 65536 (userNamespaces.idsPerPod).
 	// Existing pods keep their ranges.
 	IDsPerPod uint32
-	// First and Count are the IDs for ranges, both multiples of IDsPerPod, and First not 0;
-	// default: all except the first IDsPerPod. [SubIDs] returns those that the machine reserves for
-	// a user.
+	// First and Count select the IDs for ranges. Both are multiples of IDsPerPod, and First is not
+	// 0. Default: all IDs except the first IDsPerPod. [SubIDs] returns those that the machine
+	// reserves for a user.
 	First, Count uint32
 	// MaxPods is the number of pods for which ranges are needed; NewUserNamespaces returns an error
 	// if there are fewer ranges. 0: not checked.
 	MaxPods int
-	// Log gets damaged records and those that cannot be removed. Nil: nothing is logged.
+	// Log gets errors about records that are damaged or cannot be removed. Nil: nothing
+	// is logged.
 	Log *zap.Logger
 }
 
-// UserNamespaces sets a range of the node's user and group IDs aside for each
-// pod with a user namespace of its own (hostUsers: false, KEP-127).
+// UserNamespaces is the part that allocates a range of the node's user and group IDs to
+// each pod with its own user namespace (hostUsers: false, KEP-127).
 //
 //	p, err := resources.NewUserNamespaces(resources.UserNamespacesConfig{Store: part.OpenStore(dir, log)})
 //
-// A range has UserNamespacesConfig.IDsPerPod IDs, 65536 of them by default. The first 65536 are the node's; a pod
-// gets the lowest range that is free, and keeps it over restarts of the agent until the
-// pod is gone, whatever the configuration has become: its files belong to these IDs.
-// [SubIDs] are those that the machine sets aside for pods.
+// A range has UserNamespacesConfig.IDsPerPod IDs, 65536 of them by default. The first 65536 IDs
+// belong to the node. A pod gets the lowest free range. It keeps the range until the pod is gone,
+// over restarts of the agent and changes of the configuration, since its files belong to these IDs.
+// [SubIDs] returns the IDs that the machine reserves for pods.
 //
 // # Hooks
 //
-// part.Preparer takes a range before the pod's sandbox is made, part.Compiler
-// informs the runtime of it, from memory, and part.Sweeper gives back those of
+// part.Preparer allocates a range before the pod's sandbox is created. part.Compiler
+// passes it to the runtime; it reads only memory. part.Sweeper releases the ranges of
 // pods that are gone.
 //
 // # Ownership
 //
-// The store has a value for each pod that has a range, under its UID and the place
-// of the range, so that a damaged value is made up for by its key. It is read
-// when the first such pod comes or at the first sweep. Calls of the store are
-// made by goroutines that [UserNamespaces.Run] waits for, at most one for each pod, and
-// under no lock.
+// The store has a record for each pod that has a range. Its key contains the pod's UID
+// and the range, so that a damaged record can be restored from its key. The store is
+// read when the first such pod comes, or at the first sweep. It is called by goroutines
+// for which [UserNamespaces.Run] waits, at most one for each pod. No lock is held
+// during these calls.
 //
 // # Faults
 //
-// A write that hangs holds up its own pod, until that pod's sync is ended. Its
-// range stays the pod's; the next sync waits for the same write. A write that
-// fails fails the sync. Nobody has a range before what is kept has been read. A
-// damaged value is written anew, from its key. Of one that another version has
-// kept under the pod's UID alone, the range is lost: until that pod is gone, new
-// pods get the highest ranges, since the lost one is among the lowest.
+// A write that hangs delays only its own pod. If the pod's sync ends first, the pod
+// keeps its range, and the next sync waits for the same write. If a write fails, the
+// sync fails. No pod gets a range before the stored ranges have been read. A damaged
+// record is written again, from its key. Records of an earlier version have only the
+// pod's UID as their key: if one is damaged, its range is unknown. Until that pod is
+// gone, new pods get the highest ranges, since the unknown range is among the lowest.
 type UserNamespaces struct {
 	cfg   UserNamespacesConfig
 	space space

@@ -59,7 +59,7 @@ type ranges struct {
 	space space
 	taken map[uint32]types.UID // by first ID of a block
 	of    map[types.UID]*idRange
-	// lost has pods that have an unknown range.
+	// lost has the pods whose range is unknown, since their record is damaged.
 	lost map[types.UID]bool
 }
 
@@ -84,8 +84,8 @@ func (r *ranges) free(first uint32) bool {
 	return free
 }
 
-// take allocates the lowest free range; while a range is lost, the highest, since a lost range is
-// among the lowest.
+// take allocates the lowest free range. While the range of a pod is unknown (lost), it allocates
+// the highest one, since an unknown range is among the lowest.
 func (r *ranges) take(uid types.UID) (*idRange, error) {
 	count := r.space.count()
 	for n := range count {
@@ -117,8 +117,8 @@ func (r *ranges) drop(uid types.UID) {
 // inKey separates a pod's UID and the number of its range in a key.
 const inKey = ".ids-"
 
-// keyOf returns the key of a pod's record. It contains the range in blocks, for a damaged record:
-// the first block, and the number of blocks if it is not one.
+// keyOf returns the key of a pod's record. It contains the range, so that a damaged record can be
+// restored: the number of the first block, and the number of blocks if that is not 1.
 func keyOf(uid types.UID, first, length uint32) string {
 	key := string(uid) + inKey + strconv.FormatUint(uint64(first/block), 10)
 	if length != block {
@@ -144,7 +144,8 @@ func parseKey(key string) (uid types.UID, first, length uint32) {
 	return types.UID(key), 0, 0
 }
 
-// whole reports whether a pod may have had a range.
+// whole reports whether a range is possible: it consists of complete blocks, and is not
+// in the node's first block.
 func whole(first, length uint32) bool {
 	return first != 0 && length != 0 && first%block == 0 && length%block == 0 && uint64(first)+uint64(length) <= 1<<32
 }

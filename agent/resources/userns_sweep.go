@@ -57,8 +57,8 @@ func (p *UserNamespaces) held(ctx context.Context) ([]types.UID, error) {
 }
 
 // release starts to release a range, or writes its record again if the pod is known and the write
-// failed. It returns nil if there is nothing to do or a call is running. A pod that comes back
-// waits for the release, and gets another range.
+// failed. It returns nil if there is nothing to do or a call is running already. If the pod comes
+// back during the release, it waits for the end of the release, and gets another range.
 func (p *UserNamespaces) release(uid types.UID, known func(types.UID) bool) (*userIDsOp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

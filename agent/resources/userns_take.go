@@ -39,8 +39,9 @@ func (o *userIDsOp) wait(ctx context.Context) error {
 	}
 }
 
-// next returns the call to wait for until a pod's range is stored; nil if it is. The range belongs
-// to the pod from the start of the write: no other pod gets it, and a failed write is repeated.
+// next returns the call for which the caller has to wait until a pod's range is stored; nil if it
+// is stored. The range belongs to the pod from the start of the write on: no other pod gets it,
+// and a failed write is repeated.
 func (p *UserNamespaces) next(uid types.UID) (*userIDsOp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +61,7 @@ func (p *UserNamespaces) next(uid types.UID) (*userIDsOp, error) {
 	return p.write(r)
 }
 
-// write starts to store a range. p.mu is held.
+// write starts to store a range. The caller holds p.mu.
 func (p *UserNamespaces) write(r *idRange) (*userIDsOp, error) {
 	key, value := r.key, encode(r.first, r.length)
 	o, err := p.begin(func() error { return p.cfg.Store.Write(key, value) }, func(err error) {
@@ -70,8 +71,8 @@ func (p *UserNamespaces) write(r *idRange) (*userIDsOp, error) {
 	return o, err
 }
 
-// begin starts a call of the store, and calls ended with its error. p.mu is held by the caller, and
-// during ended.
+// begin starts a call of the store, and calls ended with its error, while p.mu is held. The caller
+// of begin holds p.mu too.
 func (p *UserNamespaces) begin(call func() error, ended func(error)) (*userIDsOp, error) {
 	if p.ended {
 		return nil, errUserIDsEnded
@@ -87,7 +88,7 @@ func (p *UserNamespaces) begin(call func() error, ended func(error)) (*userIDsOp
 	return o, nil
 }
 
-// load starts to read the records, unless that is running. p.mu is held.
+// load starts to read the records, or returns the running call. The caller holds p.mu.
 func (p *UserNamespaces) load() (*userIDsOp, error) {
 	if p.loading != nil {
 		return p.loading, nil
