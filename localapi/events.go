@@ -91,8 +91,8 @@ func (s *Server) trimEvents() {
 // eventTime is how long events are kept, as the API server's --event-ttl.
 const eventTime = time.Hour
 
-// bound calls trim if there are too many events, or if no timer runs for the oldest. s.mu is
-// held.
+// bound calls trim if there are too many events, or if no timer runs for the oldest one. The
+// caller holds s.mu.
 func (s *Server) bound() {
 	if s.expiry == nil || s.set.Len(s.events) > s.cfg.MaxEvents {
 		s.trim()

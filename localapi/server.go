@@ -43,8 +43,8 @@ type Config struct {
 
 	MaxObjects int // limit of stored objects; 10,000
 	MaxEvents  int // limit of events; the oldest are removed; 2,000
-	// MaxWatches is the limit of concurrent watches; 500. A user may have a quarter, and all users
-	// outside of GroupAdmin together three quarters. A part is reserved for root (see Root).
+	// MaxWatches is the limit of concurrent watches; 500. One user may take at most a quarter, and
+	// all users outside of GroupAdmin together three quarters. A part is reserved for root (see Root).
 	MaxWatches int
 
 	Timeout        time.Duration // of a request that is neither a watch nor a stream; 60s
