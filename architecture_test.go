@@ -45,7 +45,7 @@ var parts = []string{"csi", "lifecycle", "pressure", "resources"}
 
 // insides are packages below agent/internal that parts may import: they are
 // blocks that nobody else needs. The others are the core's.
-var insides = []string{"hostchains", "kernel", "preempt"}
+var insides = []string{"hostchains", "sysctl", "preempt"}
 
 // kits are for the tests of those who use this module, and for ours: no package that
 // is none of them imports them.
