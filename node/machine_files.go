@@ -20,10 +20,10 @@ const (
 )
 
 // MachineFiles returns the content of the node's files that pods inherit. A file is
-// read again only when it has changed. A file that cannot be read, has more than 8
-// MiB, or is no regular file counts as empty: a pod without the node's resolver is
-// better than none. If the disk does not answer within 5 seconds, the last content
-// is returned.
+// read again only when it has changed. A file that cannot be read, has more than 8 MiB,
+// or is no regular file counts as empty, because a pod without the node's resolver is
+// better than a pod that does not start. If the disk does not answer within 5 seconds,
+// the last content is returned.
 type MachineFiles struct {
 	// ResolvConf is the path of the resolver's configuration; "-" means none.
 	ResolvConf string

@@ -35,11 +35,11 @@ type DirLock struct {
 // lock, the error is [ErrLocked].
 func LockRoot(dir string) (*DirLock, error) { return LockDirs(dir) }
 
-// LockDirs locks all directories, which must exist, or none: the directories to
-// which an agent or its companions write. Call it before any file in them is
-// opened, and Release after all users have ended. A directory may be named twice.
-// It does not wait: if another agent has a lock, the error is [ErrLocked] with the
-// directory and the process.
+// LockDirs locks the directories to which an agent and its helper programs write. They
+// must exist. Either all of them are locked or none. Call it before any file in them is
+// opened, and call Release after the last use. A directory may be named twice. It does
+// not wait: if another agent has a lock, the error is [ErrLocked] with the directory
+// and the process.
 func LockDirs(dirs ...string) (*DirLock, error) {
 	l := &DirLock{holders: 1}
 	var seen []fs.FileInfo

@@ -14,16 +14,16 @@ import (
 // lockFilePause is the pause between two tries to lock a file.
 const lockFilePause = 100 * time.Millisecond
 
-// FileLock is a lock on a file, with which a node is handed over between programs:
-// its owner is notified when another program opens the file. Its methods may be
-// called from any goroutine.
+// FileLock is a lock on a file that is shared by programs that may run the node, only
+// one at a time. The owner of the lock is notified when another program opens the file,
+// and can then stop and release the lock. Its methods may be called from any goroutine.
 type FileLock struct {
 	file, events *os.File
 }
 
-// LockFile locks (flock(2)) the file at path, which is created if it does not
-// exist. It waits until ctx ends. Release releases the lock, or the kernel at the
-// end of the process.
+// LockFile locks (flock(2)) the file at path, which is created if it does not exist. If
+// another process has the lock, LockFile waits for it until ctx ends. The lock is
+// released by Release, or by the kernel when the process ends.
 func LockFile(ctx context.Context, path string) (*FileLock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0o600) //nolint:forbidigo // the operator named it
 	if err != nil {
@@ -40,7 +40,8 @@ func LockFile(ctx context.Context, path string) (*FileLock, error) {
 	return l, nil
 }
 
-// await tries repeatedly: a thread that waits in flock(2) could not be canceled.
+// await tries to lock f every lockFilePause until ctx ends. It does not wait in
+// flock(2), because that wait cannot be canceled.
 func await(ctx context.Context, f *os.File) error {
 	again := time.NewTicker(lockFilePause)
 	defer again.Stop()
@@ -70,8 +71,8 @@ func openings(path string) (*os.File, error) {
 	return events, nil
 }
 
-// Wanted waits until another program opens the file, or ctx ends, whose error it
-// returns then. It must be called once.
+// Wanted waits until another program opens the file, and returns nil. If ctx ends
+// before, it returns ctx's error. It may be called once.
 func (l *FileLock) Wanted(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = l.events.SetReadDeadline(time.Unix(1, 0)) })()
 	var event [unix.SizeofInotifyEvent + unix.NAME_MAX + 1]byte

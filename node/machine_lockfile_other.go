@@ -7,14 +7,16 @@ import (
 	"errors"
 )
 
-// FileLock is the lock of a file by which programs pass a node to each other.
+// FileLock is a lock on a file that is shared by programs that may run the node. It
+// does not work on this system.
 type FileLock struct{}
 
 // LockFile returns errors.ErrUnsupported: only Linux reports when other programs open a file.
 func LockFile(context.Context, string) (*FileLock, error) { return nil, errors.ErrUnsupported }
 
-// Wanted is never called.
+// Wanted returns errors.ErrUnsupported. It is never called, since LockFile returns no
+// lock.
 func (*FileLock) Wanted(context.Context) error { return errors.ErrUnsupported }
 
-// Release is never called.
+// Release does nothing.
 func (*FileLock) Release() {}

@@ -31,9 +31,10 @@ type Machine struct {
 	Capacity, Allocatable v1.ResourceList
 }
 
-// DetectMachine reads this machine's name, addresses, CPUs, memory, huge pages and
-// the disk under dir. maxPods is copied. The error names the parts that cannot be
-// read, and that are missing in the returned Machine, which is usable.
+// DetectMachine reads this machine's name, addresses, CPUs, memory, huge pages and the
+// disk under dir. maxPods becomes the capacity of pods. If the hostname cannot be read,
+// the returned Machine is empty. If memory or huge pages cannot be read, the error
+// names them, and the returned Machine has all other values.
 func DetectMachine(dir string, maxPods int64) (Machine, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -92,7 +93,8 @@ func outwardIP() string {
 	return ""
 }
 
-// WithDefaults adds the labels of every node, and allocatable.
+// WithDefaults returns a copy with the well-known labels, and with Allocatable if it
+// was nil.
 func (n Machine) WithDefaults() Machine {
 	all := map[string]string{
 		v1.LabelHostname:   n.Name,

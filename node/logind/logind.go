@@ -114,7 +114,7 @@ func (l *Machine) watch(ctx context.Context, b *bus, want time.Duration, on func
 
 const messageLocked = "shutdowns of the machine wait for pods"
 
-// take takes a new lock, then releases the old one.
+// take takes a new delay lock, and then releases the old one.
 func (l *Machine) take(ctx context.Context, b *bus) error {
 	fd, err := b.inhibit(ctx, l.cfg.Who)
 	if err != nil {

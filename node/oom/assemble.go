@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Assembler builds kills from the messages of the kernel's log. The kernel holds a
-// lock while it writes about a kill, so that the lines of two kills are never
-// mixed, though other lines may be in between. The zero value is ready; it is not
-// for concurrent use.
+// Assembler builds kills from the messages of the kernel's log. The kernel holds a lock
+// while it writes about a kill, so that the lines of two kills are never mixed.
+// Unrelated lines may be between the lines of one kill. The zero value is ready. It
+// must not be used concurrently.
 type Assembler struct {
 	// The cgroup of the victims of the current report, which may have several
 	// (memory.oom.group).
@@ -43,8 +43,8 @@ func (a *Assembler) Add(message string) (Kill, bool) {
 	return Kill{}, false
 }
 
-// where reads the line of fields. Their values may hold commas, as cgroup
-// paths and process names do, so each ends where the next one begins.
+// where reads the line of fields. Values such as cgroup paths and process names may
+// contain commas, so that the end of a value is found by the name of the next field.
 func (a *Assembler) where(message string) {
 	*a = Assembler{known: true}
 	_, rest, _ := strings.Cut(message, ",mems_allowed=")

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// tree remembers the oom_kill counters of the cgroups below the pods' root.
+// tree stores the oom_kill counters of the cgroups below the cgroup of all pods.
 type tree struct {
 	files fs.FS  // a cgroup v2 hierarchy
 	root  string // the pods' cgroup in it, as io/fs has paths

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counters detects kills by the counters of cgroup v2. The kernel reports changes
-// below the pods' root in one file; only then the tree is read, along the counters
-// that have grown. Watch may be called repeatedly: kills in between are reported
-// then.
+// Counters detects kills by the counters of cgroup v2. The kernel reports changes below
+// the pods' root in one file; only after such a change are the counters of the cgroups
+// below it read. Watch may be called repeatedly: kills between two calls are reported
+// by the later one.
 type Counters struct {
 	mount, root string
 

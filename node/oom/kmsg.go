@@ -11,8 +11,8 @@ import (
 
 // kmsgRecord is one record of the kernel's log.
 type kmsgRecord struct {
-	// Priority is facility * 8 + level, as in syslog (RFC 5424); the kernel's
-	// own messages have facility 0.
+	// Priority is facility * 8 + level, as in syslog (RFC 5424). Messages of the kernel
+	// itself have facility 0.
 	Priority int
 	// Seq is the record's number since boot.
 	Seq uint64
@@ -27,9 +27,10 @@ type kmsgRecord struct {
 // other record.
 func (r *kmsgRecord) FromKernel() bool { return r.Priority>>3 == 0 }
 
-// parseRecord reads one record as /dev/kmsg gives it (Documentation/ABI/
-// testing/dev-kmsg): "priority,number,microseconds,flags[,...];text", lines
-// of a dictionary below it, bytes that are not printable as \xNN.
+// parseRecord parses one record in the format of /dev/kmsg
+// (Documentation/ABI/testing/dev-kmsg):
+// "priority,number,microseconds,flags[,...];text", then the lines of a dictionary. A
+// byte that is not printable is written as \xNN.
 func parseRecord(b []byte) (kmsgRecord, error) {
 	head, text, ok := bytes.Cut(b, []byte{';'})
 	if !ok {

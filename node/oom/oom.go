@@ -41,8 +41,9 @@ type Config struct {
 	// Open opens the kernel's log: at its end the first time, and later at its
 	// oldest record, so that nothing is missed; openKmsg.
 	Open func(fromEnd bool) (Log, error)
-	// Fallback is used until Open succeeds for the first time. Afterwards the log
-	// misses nothing, even when it has to be opened again; none.
+	// Fallback is used until Open succeeds for the first time; none. Afterwards it is
+	// not needed: a log that is opened again still has the records that were written
+	// meanwhile.
 	Fallback Fallback
 	// Retry is the first wait before a log that failed is opened again; it
 	// doubles up to sixty times that. 1s
@@ -52,7 +53,8 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// longest wait before the next try, in Config.Retry.
+// longest is the longest wait before the log is opened again, in multiples of
+// Config.Retry.
 const longest = 60
 
 // Watcher reports OOM kills to Config.OnKill, while Run runs.
@@ -112,7 +114,7 @@ func (m *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// failed logs a failure, once while it repeats.
+// failed logs a failure. While the same failure repeats, it is logged only once.
 func (m *Watcher) failed(err error) {
 	if why := err.Error(); why != m.told {
 		m.told = why
@@ -175,7 +177,8 @@ func (m *Watcher) record(raw []byte) {
 	}
 }
 
-// without waits for the given time without the log, and watches Config.Fallback meanwhile.
+// without waits for the given time before the log is opened again. Meanwhile it reports
+// the kills of Config.Fallback.
 func (m *Watcher) without(ctx context.Context, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

@@ -25,9 +25,9 @@ type Group struct {
 }
 
 // splitPeriods returns the groups for the kubelet's shutdownGracePeriod and
-// shutdownGracePeriodCriticalPods: pods of the system have critical, all others
-// requested minus critical. It returns none, which disables the handling of
-// shutdowns, if requested is 0 or less than critical.
+// shutdownGracePeriodCriticalPods: pods of the system get the time critical, and all
+// others the time requested minus critical. If requested is 0 or less than critical it
+// returns no groups, which disables the handling of shutdowns.
 func splitPeriods(requested, critical time.Duration) []Group {
 	if requested <= 0 || critical < 0 || requested < critical {
 		return nil
@@ -92,7 +92,8 @@ func groupOf(groups []Group, pod *v1.Pod) int {
 	return 0
 }
 
-// grace returns a pod's grace period in seconds: its own, but at most within.
+// grace returns the time in seconds that a pod gets to end: its own grace period, but
+// at most the time within.
 func grace(pod *v1.Pod, within time.Duration) int64 {
 	return min(podlife.GraceSeconds(pod, podlife.Cause{}), int64(within/time.Second))
 }

@@ -26,8 +26,9 @@ type Pods interface {
 
 // Killer terminates pods.
 type Killer interface {
-	// Kill terminates a pod within the time that why gives, and applies why to the
-	// pod's status. It returns when no container of the pod runs, or ctx ends.
+	// Kill terminates a pod within the grace period of why, and writes the reason and
+	// message of why into the pod's status. It returns when no container of the pod
+	// runs, or ctx ends.
 	Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 }
 
@@ -55,8 +56,8 @@ type Config struct {
 	Requested, Critical time.Duration
 	// Groups replace Requested and Critical; their order does not matter.
 	Groups []Group
-	// PassOn gives the unused time of a group to the next one. The sum stays the
-	// same. The kubelet does not do that; false.
+	// PassOn gives the unused time of a group to the next one; false. The sum of all
+	// times stays the same. The kubelet has no such setting.
 	PassOn bool
 
 	Machine Machine
@@ -193,8 +194,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// doubt cancels a restored shutdown that the machine does not confirm within the
-// time of all groups: an agent without information must not refuse pods forever.
+// doubt cancels a shutdown that Restore has read if the machine does not confirm it
+// within the time of all groups. Otherwise an agent whose machine reports nothing would
+// reject all pods without end.
 func (m *Manager) doubt(ctx context.Context) (stop func()) {
 	t := time.AfterFunc(total(m.groups)+killSlack, func() {
 		if m.Err() != nil && ctx.Err() == nil {
@@ -239,8 +241,8 @@ func (m *Manager) set(ctx context.Context, down bool) {
 	}
 }
 
-// tell reports that a shutdown begins or is cancelled. Reports are in order, since the caller
-// holds m.setting.
+// tell sends an event and calls Config.Changed, on a goroutine of its own, when a shutdown
+// begins or is cancelled. The calls are in order, since the caller holds m.setting.
 func (m *Manager) tell(down bool) {
 	message := messageOff
 	if down {
@@ -258,8 +260,8 @@ func (m *Manager) tell(down bool) {
 	})
 }
 
-// end terminates the groups in order. Kills continue until ctx ends; no new ones
-// begin after running has ended.
+// end terminates the groups in order. Terminations that have begun continue until ctx
+// ends. No new one begins after the context running has ended.
 func (m *Manager) end(ctx, running context.Context) {
 	begun := map[types.UID]bool{}
 	var spare time.Duration // that earlier groups did not need

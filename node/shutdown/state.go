@@ -25,16 +25,16 @@ type state struct {
 	Boot string `json:"boot"`
 }
 
-// AsideStore is a [Store] that can set a value aside that its reader cannot decode.
-// *checkpoint.Store implements it.
+// AsideStore is a [Store] that can rename a stored value that cannot be decoded, so
+// that it is kept for inspection. *checkpoint.Store implements it.
 type AsideStore interface {
 	SetAside(key string, cause error) error
 }
 
-// Restore reads the state that an earlier process stored. If the machine was
-// shutting down then and has not been booted since, no pods are admitted until Run
-// knows the state. Call it before Run and before Admit. An error means that nothing
-// could be read; everything else works.
+// Restore reads the state that an earlier process stored. If the machine was shutting
+// down at that time and has not been booted since, no pods are admitted until Run has
+// read the machine's current state. Call it before Run and before Admit. An error means
+// that nothing could be read; everything else works.
 func (m *Manager) Restore() error {
 	if m.cfg.State == nil || len(m.groups) == 0 {
 		return nil
@@ -65,8 +65,8 @@ func (m *Manager) Restore() error {
 	return nil
 }
 
-// keepFor is the longest wait for the write of the state: a hung disk must not prevent an
-// orderly end of the pods.
+// keepFor is the longest wait until the state is written. After it the pods are
+// terminated although the disk hangs.
 const keepFor = 2 * time.Second
 
 // keep updates the metrics and writes the current state.

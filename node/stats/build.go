@@ -52,8 +52,8 @@ func memoryStats(u *Usage) *statsapi.MemoryStats {
 	return out
 }
 
-// swapStats returns the swap's part, nil where swap is not counted: on a node
-// without it the field is left out.
+// swapStats returns the statistics of swap; nil where the kernel does not count swap,
+// so that the summary has no such field.
 func swapStats(u *Usage) *statsapi.SwapStats {
 	if u.Swap == nil {
 		return nil
@@ -123,10 +123,10 @@ func sum(pod *statsapi.PodStats) {
 	}
 }
 
-// ephemeral returns a pod's usage of the node's file system: writable layers, logs,
-// its own volumes, and files that the agent stores for it. The time is the newest
-// one. node has the available space; nil if that is not known. own is the usage of
-// other files that the pod can write.
+// ephemeral returns a pod's usage of the node's file system: writable layers, logs, its
+// own volumes, and files that the agent stores for it. The time of the result is the
+// newest of all parts. node has the available space of the file system; it is nil if
+// the space is not known. own is the usage of other files that the pod can write.
 func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats, own []*statsapi.FsStats) *statsapi.FsStats {
 	out := &statsapi.FsStats{}
 	if node != nil {
@@ -160,8 +160,8 @@ func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats,
 	return out
 }
 
-// fsStats combines the usage of f with the capacity of its file system; disk is nil
-// if that is not known.
+// fsStats combines the usage of f with the capacity of its file system. disk is nil if
+// the capacity is not known.
 func fsStats(f *Filesystem, disk *Disk) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: metav1.NewTime(f.At), UsedBytes: f.Used, InodesUsed: f.InodesUsed}
 	if disk != nil {

@@ -34,8 +34,8 @@ func (m *Collector) smallSummary(ctx context.Context) (*statsapi.Summary, error)
 	return m.collect(ctx, false)
 }
 
-// collect reads the node and all pods. all includes disks and volumes. It blocks on
-// these, and returns nil only if ctx ends.
+// collect reads the node and all pods. With all set, disks and volumes are included. It
+// blocks while they do not answer, and returns nil only if ctx ends.
 func (m *Collector) collect(ctx context.Context, all bool) (*statsapi.Summary, error) {
 	node, nodeErr := m.readNode(ctx, all)
 	pods, podsErr := m.readPods(ctx, all, node.Fs, nil)
@@ -145,9 +145,10 @@ func (m *Collector) rate(dir string, u *Usage) *uint64 {
 }
 
 // runtimeFs returns the file systems of images and containers, which are the same
-// unless the runtime reports another device for containers. Like in the kubelet the
-// first ones that the runtime reports are used. If a disk does not answer, its
-// capacity is not known, but the usage of images is.
+// unless the runtime reports another device for containers. Of several file systems
+// that the runtime reports, the first one is used, as in the kubelet. If a disk does
+// not answer, its capacity is missing; the usage of images comes from the runtime, and
+// is returned.
 func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, error) {
 	images, containers, err := m.cfg.Runtime.Filesystems(ctx)
 	if err != nil {
@@ -187,9 +188,9 @@ type pass struct {
 	errs   failures
 }
 
-// readPods reads the pods in want, all if it is nil. It needs two lists from the
-// runtime, however many pods there are. If the runtime does not answer, the result
-// has no pods: cgroups do not have their names.
+// readPods reads the pods for which want returns true; all pods if want is nil. It
+// needs two lists from the runtime, however many pods there are. If the runtime does
+// not answer, the result has no pods, because cgroups do not have the names of pods.
 func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	p := &pass{m: m, all: all, cgroups: m.cgroups(), node: node, layers: map[string]*Disk{}}
 	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
@@ -241,8 +242,8 @@ func (p *pass) anyWithout(live map[types.UID]*Sandbox, containers map[string][]*
 	return false
 }
 
-// pod reads one pod: its containers, its own cgroup, and with all its storage and
-// network.
+// pod reads one pod: its containers, its own cgroup and, if p.all is set, its storage
+// and network.
 func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) statsapi.PodStats {
 	pod := statsapi.PodStats{
 		PodRef:     statsapi.PodReference{Name: s.Name, Namespace: s.Namespace, UID: string(s.UID)},
@@ -300,7 +301,8 @@ func (c cgroups) podInterfaces(dir podCgroup, sandbox string) []kernel.Interface
 	return nil
 }
 
-// interfaces returns those of the first process; nil if there is none or it has ended.
+// interfaces returns the network interfaces of the first process in pids; nil if pids
+// is empty or the process has ended.
 func (c cgroups) interfaces(pids []int) []kernel.Interface {
 	if len(pids) == 0 {
 		return nil
@@ -334,8 +336,9 @@ func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, 
 	pod.EphemeralStorage = ephemeral(pod, volumes, p.node, own)
 }
 
-// container reads one container. dir is its cgroup, "" if it was not found. Usage
-// of the runtime stands in for files, and zeros for both.
+// container reads one container. dir is its cgroup, "" if it was not found. If the
+// cgroup cannot be read, the usage that the runtime measured is used; if the runtime
+// measured none, the usage is 0.
 func (p *pass) container(ctx context.Context, c *Container, dir, logs string) statsapi.ContainerStats {
 	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartedAt)}
 	if c.StartedAt.IsZero() {
@@ -367,9 +370,9 @@ func (p *pass) container(ctx context.Context, c *Container, dir, logs string) st
 	return out
 }
 
-// layer returns the file system of containers, read once in a pass; nil if it is
-// not known. A failure is stored too: a hanging file system costs one timeout for
-// each pass and not for each container.
+// layer returns the file system of the writable layers at mountpoint. It is read once
+// in a pass; nil if it cannot be read. A failure is stored too: a hanging file system
+// costs one timeout for each pass and not for each container.
 func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 	d, ok := p.layers[mountpoint]
 	if !ok && mountpoint != "" {
@@ -387,7 +390,8 @@ func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 // create any number.
 const maxLogFiles = 10_000
 
-// entries lists a directory, at most maxLogFiles of it; nil if it is not there.
+// entries returns the entries of a directory, at most maxLogFiles; nil if the directory
+// does not exist.
 func (p *pass) entries(dir string) []fs.DirEntry {
 	d, err := p.m.cfg.Root.Open(dir)
 	if err != nil {

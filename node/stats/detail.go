@@ -26,14 +26,15 @@ type Cgroup struct {
 	MaxUsage                                    *uint64 // highest memory usage, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // OOM kills of processes
-	// HighEvents and MaxEvents count how often memory.high throttled and the limit
-	// was hit: on cgroup v1 nil, and FailedCharges.
+	// HighEvents counts how often the cgroup was throttled by memory.high, and
+	// MaxEvents how often its memory limit was hit. Both are nil on cgroup v1, which
+	// has FailedCharges instead.
 	HighEvents, MaxEvents *uint64
 	// Dirty and Writeback are bytes of the page cache that are not on the disk yet.
 	Dirty, Writeback *uint64
-	// Scanned and Reclaimed are pages of reclaim, RefaultedFile and RefaultedAnon
-	// pages that were needed again after reclaim. On v1 the first two are not
-	// known.
+	// Scanned and Reclaimed count the pages that reclaim scanned and freed.
+	// RefaultedFile and RefaultedAnon count the pages that were read again after they
+	// had been reclaimed. On v1, Scanned and Reclaimed are nil.
 	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64
 
 	Processes, Threads, MaxThreads     *uint64
@@ -43,8 +44,9 @@ type Cgroup struct {
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
 	Bursts, BurstNanos                 *uint64 // number of periods with bursts, and the time used beyond the quota
 
-	// The limits: the weight of cgroup v1, microseconds, and bytes, where 0 is no
-	// limit. SwapLimit is for swap alone on v2, for memory and swap on v1.
+	// CPUShares is the weight in the scale of cgroup v1. CPUPeriod and CPUQuota are in
+	// microseconds. The limits of memory and swap are in bytes, where 0 means no limit.
+	// SwapLimit limits swap alone on v2, and the sum of memory and swap on v1.
 	CPUShares, CPUPeriod, CPUQuota            *uint64
 	MemoryLimit, MemoryReservation, SwapLimit *uint64
 }
@@ -84,7 +86,7 @@ func (m *Collector) Devices() (out []Device) {
 }
 
 // Interface has the counts of a network interface that a Summary lacks, since the
-// interface was created. The receiving side is the container's.
+// interface was created. Rx counts the packets that the container receives.
 type Interface struct {
 	Name                                       string
 	RxPackets, TxPackets, RxDropped, TxDropped *uint64
@@ -186,7 +188,7 @@ func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []i
 	return out.Detail, out.pids, err == nil && (out.Processes != nil || out.UserNanos != nil)
 }
 
-// read reads the files of a cgroup. What an older kernel lacks stays nil.
+// read reads the files of a cgroup. Values that an older kernel does not have stay nil.
 func (d *Detail) read(g *kernel.Group, names map[string]string) {
 	cpu, cpuLimits, memory, events := g.CPU(), g.CPULimits(), g.Memory(), g.MemoryEvents()
 	d.UserNanos, d.SystemNanos = limit(cpu.User), limit(cpu.System)
@@ -238,7 +240,7 @@ func (c cgroups) procs(dir string) (pids []int, ok bool) {
 	return pids, err == nil
 }
 
-// maxCgroupDepth is how deep the cgroups that a container made of its own are followed.
+// maxCgroupDepth limits the depth to which cgroups created by a container are read.
 const maxCgroupDepth = 8
 
 // below returns the processes in a cgroup and its descendants.
@@ -257,9 +259,10 @@ func (c cgroups) below(dir string, depth int) []int {
 // maxFiles limits the open files of a container that are counted, since counting costs time.
 const maxFiles = 1 << 16
 
-// readFiles counts the open files of processes. A process that ends meanwhile has
-// none. pids are those of one container, the oldest first. Only root can see them;
-// a process that the agent may not see counts as one without files.
+// readFiles counts the open files of processes. A process that ends meanwhile has none.
+// pids are those of one container, the oldest first. Only root can list the open files
+// of all processes. A process whose files the agent cannot list counts as a process
+// without open files.
 func (d *Detail) readFiles(c cgroups, proc fs.FS, pids []int) {
 	if len(pids) == 0 {
 		return

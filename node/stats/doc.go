@@ -13,11 +13,11 @@
 //	node, err := m.Node(ctx)       // what eviction decides by: a handful of files
 //	registry.MustRegister(m.ResourceMetrics(), m.VolumeMetrics(), m.LogMetrics())
 //
-// Values are measured only when they are requested, without goroutines and without
-// walks over directories. CPU, memory, swap and pressure come from the files of
-// cgroup v1 or v2, with one read for each file and request; the runtime lists the
-// containers and the sizes of their writable layers. Concurrent requests share one
-// answer, which is reused for Config.MaxAge.
+// Values are measured only when they are requested. No goroutine measures in the
+// background, and no directory tree is walked. CPU, memory, swap and pressure come from
+// the files of cgroup v1 or v2, with one read for each file and request; the runtime
+// lists the containers and the sizes of their writable layers. Concurrent requests
+// share one answer, which is reused for Config.MaxAge.
 //
 // # Faults
 //

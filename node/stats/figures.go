@@ -10,8 +10,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Single values for eviction and metrics: each is read at the call, since a
-// decision by an old value may kill the wrong pod.
+// Single values for eviction and metrics: each is read during the call, because
+// eviction might end the wrong pod if it decided by an old value.
 
 // Memory reads the memory of the node and of the cgroup of all pods now, only from
 // files, so that no hanging runtime or disk delays it. A nil value
@@ -29,7 +29,7 @@ func (m *Collector) Memory() (node, pods *Usage, err error) {
 }
 
 // Threads returns the limit and the number of the node's threads. The limit is the
-// smaller one of two of the kernel's; nil fields are not known.
+// smaller of two limits of the kernel. A nil field means that the value is not known.
 func (m *Collector) Threads() (*statsapi.RlimitStats, error) { return m.cgroups().rlimit() }
 
 // FilesystemDisk is a file system of the node at one time. At is the time of the
@@ -39,14 +39,14 @@ type FilesystemDisk struct {
 	At time.Time
 }
 
-// FilesystemDisks are the file systems of pods' files, of images, and of
-// containers' writable layers. Nil means not known; for the last two it may also
-// mean the same as the one before.
+// FilesystemDisks are the file systems of pods' files, of images, and of containers'
+// writable layers. Nil means not known. If Images or Containers is nil, it may also be
+// the same file system as that of the preceding field.
 type FilesystemDisks struct{ Node, Images, Containers *FilesystemDisk }
 
-// Disks reads the node's file systems now, each with a deadline of its own. Values
-// that could be read are returned with the errors of others. A hanging file system
-// costs Config.Timeout.
+// Disks reads the node's file systems now, each with a deadline of its own. It returns
+// the values that could be read, together with the errors of the others. If a file
+// system hangs, the call takes Config.Timeout.
 func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()

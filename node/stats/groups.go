@@ -14,8 +14,9 @@ import (
 )
 
 // Groups reads the usage of the other cgroups from files: the cgroup of all pods, those of the
-// QoS classes, and Config.SystemCgroups. The root and missing cgroups are left out, and so is
-// the rate of CPU use. The error joins all failures; values that could be read are returned too.
+// QoS classes, and Config.SystemCgroups. The root cgroup and missing cgroups are left out. The
+// results have no rate of CPU use. The error joins all failures; values that could be read are
+// returned too.
 func (m *Collector) Groups() ([]Detail, error) {
 	c := m.cgroups()
 	dirs := map[string]bool{}

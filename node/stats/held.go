@@ -16,22 +16,23 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// Files that were removed while a process has them open take as much of the disk as
-// others, and no walk finds them. They are looked for among the descriptors and mappings
-// of a pod's processes, at most maxFiles of them, and not before heldKept and heldRest
-// times the duration of the last look have passed.
+// A file that was removed while a process has it open still uses disk space, but no walk
+// over directories finds it. Such files are searched among the open files and memory
+// mappings of a pod's processes, at most maxFiles of them. The result is used for
+// heldKept, and for heldRest times the duration of the search if that is longer; only
+// then is the pod searched again.
 const (
 	heldKept   = 10 * time.Second
 	heldRest   = 200
 	heldForgot = 10 * time.Minute // figures of pods that nobody asks for
 )
 
-// Amount is what takes room on a file system.
+// Amount is the number of bytes and of files that are used on a file system.
 type Amount struct{ Bytes, Files uint64 }
 
 func (a Amount) plus(bytes int64) Amount { return Amount{a.Bytes + uint64(max(bytes, 0)), a.Files + 1} }
 
-// held is what the processes of a pod hold of removed files.
+// held is the disk usage of removed files that the processes of a pod have open.
 type held struct {
 	at      time.Time
 	took    time.Duration
@@ -40,7 +41,8 @@ type held struct {
 	other   Amount            // of other files that the agent keeps for the pod
 }
 
-// heldFiles keeps the last look at each pod. The zero value needs find and device.
+// heldFiles stores the result of the last search for each pod. find and device must be
+// set before use.
 type heldFiles struct {
 	find   func(most int) func(pids []string) []diskusage.HeldFile
 	device func() uint64 // of the agent's directory; 0 if not known
@@ -50,8 +52,9 @@ type heldFiles struct {
 	last map[types.UID]*held
 }
 
-// of returns what a pod's processes hold. processes returns them by container. If a look
-// takes longer than ctx, the result is that of the last one.
+// of returns the usage of removed files that a pod's processes have open. processes
+// returns the process IDs by container. If a search takes longer than ctx, of returns
+// the result of the previous search.
 func (h *heldFiles) of(ctx context.Context, uid types.UID, processes func() map[string][]string) *held {
 	h.mu.Lock()
 	last := h.last[uid]
@@ -77,8 +80,9 @@ func (h *heldFiles) of(ctx context.Context, uid types.UID, processes func() map[
 	}
 }
 
-// look finds out what each file belongs to by the directory that is mounted where it was
-// opened. What is in no directory of the pod, such as a host path, is not the pod's.
+// look searches the removed files of a pod. It determines the volume or the layer of
+// each file by the directory that is mounted where the file was opened. A file outside
+// of the pod's directories, such as in a hostPath volume, is not counted.
 func (h *heldFiles) look(uid types.UID, processes map[string][]string) *held {
 	out := &held{layers: map[string]Amount{}, volumes: map[string]Amount{}}
 	find, device := h.find(maxFiles), h.device()
@@ -113,8 +117,8 @@ func (h *heldFiles) keep(uid types.UID, l *held) {
 	h.last[uid] = l
 }
 
-// HeldIn returns what was last found of removed files that a pod's processes hold in one
-// of its emptyDir volumes. The figures of volumes in a Summary include it.
+// HeldIn returns the usage, by the last search, of removed files in an emptyDir volume
+// that the pod's processes have open. The usage of volumes in a Summary includes it.
 func (m *Collector) HeldIn(uid types.UID, volume string) Amount {
 	m.held.mu.Lock()
 	defer m.held.mu.Unlock()
@@ -124,8 +128,8 @@ func (m *Collector) HeldIn(uid types.UID, volume string) Amount {
 	return Amount{}
 }
 
-// held looks at the processes in a pod's cgroups. A pod without one has none that can be
-// found.
+// held searches the processes in a pod's cgroups. The processes of a pod without a
+// cgroup cannot be found.
 func (p *pass) held(ctx context.Context, uid types.UID, dir podCgroup) *held {
 	if len(dir.containers) == 0 {
 		return &held{}
@@ -143,7 +147,7 @@ func (p *pass) held(ctx context.Context, uid types.UID, dir podCgroup) *held {
 	})
 }
 
-// hold adds an amount to a figure, if there is one.
+// hold adds a to the usage in f. It does nothing if f is nil or has no usage.
 func hold(f *statsapi.FsStats, a Amount) {
 	if f == nil || f.UsedBytes == nil || a.Files == 0 {
 		return
@@ -154,9 +158,9 @@ func hold(f *statsapi.FsStats, a Amount) {
 	}
 }
 
-// own returns the usage of all that a pod can write on the node's disk beside its volumes
-// and its containers' layers and logs: files in its log directory, and what the agent
-// keeps for it, etc-hosts and termination messages.
+// own returns the usage of the other files of a pod on the node's disk, besides its
+// volumes and its containers' layers and logs: files in its log directory, and the files
+// that the agent stores for the pod, which are etc-hosts and termination messages.
 func (p *pass) own(uid types.UID, logs string) []*statsapi.FsStats {
 	dir := path.Join(rel(p.m.cfg.RootDir), "pods", string(uid))
 	out := []*statsapi.FsStats{p.files(logs), p.files(dir)}

@@ -8,9 +8,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Collectors for Prometheus. They have no state: each scrape takes the summary of
-// that moment, and a series ends with its container. Names and labels are the
-// kubelet's.
+// Collectors for Prometheus. They have no state: each scrape reads a summary, so that a
+// series ends when its container is removed. Names and labels are the kubelet's.
 
 // ResourceMetrics returns a collector of the kubelet's /metrics/resource, each
 // value with its time, and container_pressure_*. A scrape shares its answer with
@@ -112,8 +111,9 @@ func (r *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// replaced reports whether a newer pod has the same name: for a while both exist.
-// Two series with the same labels would make the whole scrape fail.
+// replaced reports whether all has a newer pod with the namespace and name of p. Both
+// exist for a while when a pod is replaced. Two series with the same labels would make
+// the whole scrape fail.
 func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 	for i := range all {
 		o := &all[i]
@@ -128,8 +128,8 @@ func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 // emitter sends metrics to one scrape.
 type emitter chan<- prometheus.Metric
 
-// one sends a number with its time, multiplied to the metric's unit. A number that
-// is not known is not sent.
+// one sends the value v with its time, multiplied by the factor that converts it to the
+// metric's unit. A nil value is not sent.
 func (e emitter) one(d *prometheus.Desc, kind prometheus.ValueType, at metav1.Time, v *uint64, unit float64, labels ...string) {
 	if v != nil {
 		e <- prometheus.NewMetricWithTimestamp(at.Time, prometheus.MustNewConstMetric(d, kind, float64(*v)*unit, labels...))

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// cpuSample is a cumulative count of processor time, in nanoseconds, and when it
-// was read. Two samples of one cgroup make a rate.
+// cpuSample is the CPU time of a cgroup since its creation, in nanoseconds, and the
+// time of the reading. The rate is computed from two samples of one cgroup.
 type cpuSample struct {
 	At    time.Time
 	Total uint64
 }
 
-// errCounterReset means that a counter is less than it was. A cgroup of the same
-// path has been made anew, as when a container restarts.
+// errCounterReset means that a counter is less than in the sample before: the cgroup
+// was removed, and another one was created at its path.
 var errCounterReset = errors.New("the counter was reset")
 
 // cpuRate returns the use between two samples, in nanocores: 1e9 is one fully busy
@@ -36,8 +36,8 @@ func cpuRate(before, now cpuSample) (uint64, error) {
 	return uint64(rate), nil
 }
 
-// Limits of the time between two samples: below minWindow the rate would be noise,
-// and after maxWindow it is outdated (the kubelet drops its samples then too).
+// Limits of the time between two samples: below minWindow the rate would be noise. A
+// sample older than maxWindow is not used any more, as in the kubelet.
 const (
 	minWindow = time.Second
 	maxWindow = 10 * time.Minute
@@ -55,9 +55,9 @@ type lastRate struct {
 	rate *uint64 // nil after the first sample
 }
 
-// next stores a sample and returns the rate, nil if it is not known yet. A sample
-// that comes too soon returns the last rate: readers within minWindow get the same
-// rate and do not move the window for each other.
+// next stores a sample and returns the rate, nil if it is not known yet. If the last
+// sample is more recent than minWindow, next returns the last rate and does not store
+// the new sample. Frequent readers therefore do not shorten the window of each other.
 func (r *rates) next(key string, now cpuSample) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +79,8 @@ func (r *rates) next(key string, now cpuSample) *uint64 {
 	return next.rate
 }
 
-// forget drops samples that are too old to be used. Without it every container that
-// ever ran would be remembered.
+// forget drops samples that are too old to be used. Otherwise the samples of removed
+// containers would stay in memory.
 func (r *rates) forget(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

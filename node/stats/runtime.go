@@ -15,8 +15,8 @@ import (
 type Runtime interface {
 	// Sandboxes lists all pod sandboxes, dead ones included.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
-	// Containers returns all containers. Measured usage is only needed if measured
-	// is true.
+	// Containers returns all containers. Their Usage has to be set only if measured is
+	// true.
 	Containers(ctx context.Context, measured bool) ([]Container, error)
 	// Filesystems returns the file systems of images and containers, like the CRI's
 	// ImageFsInfo.
@@ -59,8 +59,9 @@ type Filesystem struct {
 	At               time.Time
 }
 
-// Volumes measures pods' volumes. Measured volumes are returned with the errors of
-// others; calls must end with ctx. It is called for one pod after the other.
+// Volumes measures pods' volumes. An error does not prevent the result: the volumes
+// that could be measured are returned with it. A call must return when ctx ends. Calls
+// do not overlap.
 type Volumes interface {
 	Stats(ctx context.Context, pod types.UID) ([]Volume, error)
 }
@@ -97,9 +98,9 @@ func (c *Container) instance() observed.Instance {
 	return observed.Instance{Attempt: c.Attempt, Running: c.Running, CreatedAt: c.CreatedAt, ID: c.ID}
 }
 
-// running returns the running containers by sandbox; the newest of those with the
-// same name, since two may run for a moment during a replacement. The pointers are
-// into all.
+// running returns the running containers by sandbox. If two of one name run, as for a
+// moment during a replacement, only the newer one is returned. The pointers refer to
+// elements of all.
 func running(all []Container) map[string][]*Container {
 	out := map[string][]*Container{}
 next:

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// shared gives concurrent callers one answer. The first caller makes it, on its own
-// goroutine and with its own ctx; if that ends, one of the waiting callers starts
-// again. An error is an answer too, and kept as long: callers must not queue up
-// behind a hanging runtime. The zero value is ready.
+// shared gives concurrent callers one answer. The first caller computes it, on its own
+// goroutine and with its own ctx. If this ctx ends, one of the waiting callers starts
+// again. An error is stored like any other answer, so that callers do not wait one
+// after the other for a hanging runtime. The zero value is ready.
 type shared[T any] struct {
 	mu     sync.Mutex
 	began  time.Time // start time of the stored answer; zero: none
@@ -18,8 +18,9 @@ type shared[T any] struct {
 	flight chan struct{} // closed when the running call has ended; nil if there is none
 }
 
-// get returns an answer that was started at oldest or later. make is called without
-// the lock. All callers share the value.
+// get returns an answer whose computation began at the time oldest or later. The
+// parameter make computes an answer, and is called without the lock. All callers share
+// the value.
 func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context.Context) (T, error)) (T, error) {
 	for {
 		s.mu.Lock()
@@ -50,7 +51,8 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 // newFlight is a separate function, since get has a parameter named make.
 func newFlight() chan struct{} { return make(chan struct{}) }
 
-// fly makes the answer and wakes the waiting callers, even if make panics.
+// fly computes the answer and wakes the waiting callers, even if its parameter make
+// panics.
 func (s *shared[T]) fly(ctx context.Context, done chan struct{}, make func(context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	finished := false

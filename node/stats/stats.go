@@ -49,8 +49,8 @@ type Config struct {
 // default.
 const noCgroup = "-"
 
-// withDefaults returns the configuration with every optional field set, but for
-// Volumes and SystemCgroups, whose nil has a meaning.
+// withDefaults returns the configuration with every optional field set, except Volumes
+// and SystemCgroups, which may be nil.
 func (c Config) withDefaults() Config {
 	for _, s := range []struct {
 		field *string
@@ -120,9 +120,10 @@ func New(cfg Config) (*Collector, error) {
 
 func (m *Collector) cgroups() cgroups { return cgroups{m.kernel} }
 
-// Summary returns all statistics, at most MaxAge old. With an error, which joins
-// all failures, it has the values that could be read; it is nil only if ctx ended.
-// It blocks on files, the runtime and volumes, or on a running call.
+// Summary returns all statistics, at most MaxAge old. The error joins all failures; the
+// result then has the values that could be read. The result is nil only if ctx ended.
+// Summary blocks on files, the runtime and volumes, or on a call of another goroutine
+// whose answer it shares.
 func (m *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return m.full.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.summary)
 }

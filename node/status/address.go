@@ -15,9 +15,9 @@ import (
 // (k8s.io/cloud-provider/api).
 const AnnotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 
-// setAddresses writes the addresses and the annotation for the provider. With an
-// error the addresses are as they were. An address that is not the machine's is an
-// error, because pods and probes would be sent elsewhere.
+// setAddresses writes the addresses and the annotation for the provider. After an error
+// the node keeps its earlier addresses. An address that the machine does not have is an
+// error, because clients would send requests for this node to another machine.
 func setAddresses(node *v1.Node, in Addressing) error {
 	given := in.NodeIPs
 	anyOf := len(given) == 1 && given[0].IsUnspecified() // 0.0.0.0 or ::

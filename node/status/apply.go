@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Apply writes the status in in, and the annotation of its addresses, into node.
-// Parts with an error are kept as they were, and all others are written. Send the
-// events once the node's new state is published. It reads no clock and stores only
-// seen; node may share slices and maps of in afterwards. Calls with the same seen
+// Apply writes the status in in, and the annotation of its addresses, into node. A part
+// of the status whose input has an error keeps its value; all other parts are written.
+// Send the events once the node's new state is published. It reads no clock and stores
+// only seen; node may share slices and maps of in afterwards. Calls with the same seen
 // must not overlap.
 func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error) {
 	s, at := &node.Status, metav1.NewTime(now)
@@ -57,8 +57,9 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	return events, errors.Join(errs...)
 }
 
-// setVersions writes the versions of the node. Facts that cannot be read keep the
-// earlier versions, except the proxy's.
+// setVersions writes the versions of the kernel, the OS, the runtime and the agent into
+// node. If in.FactsErr is set it returns an error, and these fields keep their values.
+// The deprecated KubeProxyVersion is cleared in either case.
 func setVersions(node *v1.Node, in *Inputs) error {
 	info := &node.Status.NodeInfo
 	info.KubeProxyVersion = "" //nolint:staticcheck // it is deprecated, which is why it is cleared

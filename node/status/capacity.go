@@ -10,9 +10,9 @@ import (
 )
 
 // capacityOf returns the node's capacity: the machine's resources, pods, and devices. Entries that
-// the agent does not write are kept: others set them as opaque resources. The result is a new list;
-// quantities are those of the inputs. If the machine cannot be read, its resources are zero, so
-// that nothing more is scheduled to it, while the number of pods is kept.
+// the agent does not write are kept, because other programs set them as opaque resources. The
+// result is a new list, which shares the quantities of the inputs. If the machine cannot be read,
+// its resources are zero, so that no more pods are scheduled to it; the number of pods is kept.
 func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	maps.Copy(out, before)

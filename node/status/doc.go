@@ -19,9 +19,9 @@
 //
 // The Manager collects the inputs. [Manager.Changes] reports when one of them has
 // changed: at once after [Manager.Changed], [Manager.RuntimeChanged] and
-// [Manager.ImagesChanged], and within 10 s for inputs that it polls. The reporter
-// to the API server calls [Manager.Fill] then, and from time to time for the
-// heartbeat.
+// [Manager.ImagesChanged], and within 10 s for inputs that it polls. The component that
+// writes the Node to the API server then calls [Manager.Fill]; it also calls it from
+// time to time for the heartbeat.
 //
 // # Faults
 //

@@ -53,7 +53,7 @@ func (Host) Default(six bool) netip.Addr {
 	return ip
 }
 
-// Lookup calls the system's resolver. It blocks until ctx ends at most.
+// Lookup calls the system's resolver. It returns when ctx ends, if not before.
 func (Host) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }

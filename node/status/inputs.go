@@ -15,19 +15,20 @@ type Facts struct {
 	Capacity v1.ResourceList
 	Swap     int64 // bytes; 0 if there is none
 
-	// MachineID is that of machine-id(5), SystemUUID the firmware's, BootID the
-	// kernel's. Each is "" if unknown.
+	// MachineID is the content of machine-id(5). SystemUUID comes from the firmware,
+	// and BootID from the kernel. Each is "" if unknown.
 	MachineID, SystemUUID, BootID string
 	Kernel, OSImage               string
-	// OS and Arch are Go's names; those of this process if empty.
+	// OS and Arch are the names of GOOS and GOARCH; if empty, the values of this
+	// process are used.
 	OS, Arch string
 }
 
 // Devices are the totals of device plugins. Package devicemgr counts them.
 type Devices struct {
 	Capacity, Allocatable v1.ResourceList
-	// Gone are resources whose plugin is permanently gone: they stay visible with
-	// 0.
+	// Gone are resources whose plugin is permanently gone. The status shows them with a
+	// quantity of 0.
 	Gone []v1.ResourceName
 }
 
@@ -79,8 +80,8 @@ type Inputs struct {
 
 	// MaxPods limits the number of pods. PodsPerCore limits it too, unless it is 0.
 	MaxPods, PodsPerCore int64
-	// Reserved is the amount that pods cannot have: the shares of the system and
-	// the agent and the hard eviction thresholds.
+	// Reserved is the amount that pods cannot have: the resources reserved for the
+	// system and the agent, and the hard eviction thresholds.
 	Reserved v1.ResourceList
 	// LocalStorage reports that ephemeral-storage is counted, so that a node
 	// without it is not ready.
@@ -112,15 +113,15 @@ type Inputs struct {
 	// Warnings are soft requirements that are not met.
 	Warnings []string
 
-	// VolumesInUse are sorted; they are used if VolumesSynced is true.
+	// VolumesInUse are sorted. They are written only if VolumesSynced is true.
 	VolumesInUse  []v1.UniqueVolumeName
 	VolumesSynced bool
 	// Declared lists the declared features (KEP-5328); nil keeps those of the node.
 	Declared []string
 }
 
-// Event is an event of a node. Type is Normal or Warning of the core API; the other
-// two are the kubelet's words.
+// Event is an event of a node. Type is Normal or Warning of the core API; Reason and
+// Message are the kubelet's texts.
 type Event struct{ Type, Reason, Message string }
 
 // Seen is Apply's state between calls. The zero value is that of an agent that has
@@ -129,6 +130,6 @@ type Seen struct {
 	// rebooted prevents a second event of a reboot while the API server still has
 	// the old boot ID.
 	rebooted bool
-	// unschedulable is the spec's value of the last call, false at the start.
+	// unschedulable is spec.unschedulable of the last call; false at the start.
 	unschedulable bool
 }

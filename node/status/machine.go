@@ -119,8 +119,8 @@ func (s System) osImage(name string) string {
 	return ""
 }
 
-// hugePages is the memory that is set aside, by the size of a page. A size without any is
-// there.
+// hugePages returns the amount of memory reserved in huge pages of each size. A size
+// without pages has 0.
 func hugePages(ctx context.Context, machine *kernel.Reader) (v1.ResourceList, error) {
 	all, err := machine.HugePages(ctx)
 	if err != nil {

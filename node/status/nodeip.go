@@ -67,9 +67,10 @@ func sloppyAddr(s string) (netip.Addr, bool) {
 	return ip.Unmap(), true
 }
 
-// checkNodeIP returns an error unless an address can be a node's: it must be one of
-// its interfaces' (host), and valid beyond the machine and the link. ip has to be
-// unmapped. Without host every address is refused.
+// checkNodeIP returns an error unless an address can be a node's: it must be an address
+// of one of the node's interfaces (host), and no loopback, link-local, multicast or
+// unspecified address. ip must not be an IPv4-mapped IPv6 address. If host is empty,
+// every address is refused.
 func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 	var why string
 	switch {

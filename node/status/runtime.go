@@ -9,8 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Intervals of calls to the runtime: the kubelet's 5 s, and shorter ones while an answer is
-// awaited. pollTimeout limits one call. defaultRuntimeGrace is the kubelet's.
+// Intervals of calls to the runtime: 5 s, as in the kubelet, and shorter ones until the
+// runtime answers. pollTimeout limits one call. defaultRuntimeGrace has the kubelet's
+// value.
 const (
 	pollEvery           = 5 * time.Second
 	pollLost            = time.Second
@@ -20,11 +21,11 @@ const (
 	defaultRuntimeGrace = 30 * time.Second
 )
 
-// pollWait returns the time to the next call of the runtime. At boot the runtime
-// often starts shortly after the agent: a call every 250 ms lets pods start at
-// once, and ends after startPatience to save CPU if the runtime is missing. toGrace
-// is the time until the runtime counts as down; 0 or less if it does already, or
-// never answered.
+// pollWait returns the time to the next call of the runtime. At boot the runtime often
+// starts shortly after the agent: with a call every 250 ms, pods start soon after it.
+// After startPatience calls are less frequent, to save CPU on a machine without a
+// runtime. toGrace is the time until the runtime counts as down; it is 0 or less if the
+// runtime counts as down already, or has never answered.
 func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Duration {
 	wait := pollEvery
 	switch {
@@ -82,9 +83,9 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 	}
 }
 
-// askRuntime handles one answer. Without an answer only the age of the last good
-// one grows. It blocks for pollTimeout at most, and for Config.Checks, which read
-// only memory.
+// askRuntime calls the runtime once, and stores the answer. If there is no answer, the
+// stored state stays, and runtimeErr computes the runtime's problem from its age. It
+// blocks for pollTimeout at most, and for Config.Checks, which read only memory.
 func (m *Manager) askRuntime(ctx context.Context) error {
 	state, err := m.ask(ctx)
 	var unwell []string
@@ -162,7 +163,8 @@ func (m *Manager) watchImages(ctx context.Context) {
 	}
 }
 
-// listImages lists the images of the status; others need not stay in memory.
+// listImages returns those images that the status shows, so that the other ones do not
+// stay in memory.
 func (m *Manager) listImages(ctx context.Context) ([]v1.ContainerImage, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()

@@ -22,8 +22,8 @@ func Same(a, b *v1.NodeStatus) bool {
 	return equality.Semantic.DeepEqual(&left, &right)
 }
 
-// withoutHeartbeats returns a copy sorted by type, without the times that move by
-// themselves. Transition times count.
+// withoutHeartbeats returns a copy of conditions, sorted by type, with zero heartbeat
+// times. Transition times are kept.
 func withoutHeartbeats(all []v1.NodeCondition) []v1.NodeCondition {
 	out := slices.Clone(all)
 	slices.SortStableFunc(out, func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })

@@ -26,8 +26,8 @@ type Runtime interface {
 	State(ctx context.Context) (RuntimeState, error)
 }
 
-// Images lists the node's images; *cristatus.Source implements it. Names are
-// digests followed by tags. An error empties the status' list; it is called again
+// Images lists the node's images; *cristatus.Source implements it. Names are digests
+// followed by tags. After an error the status has no images, and Images is called again
 // after 10 s.
 type Images interface {
 	Images(ctx context.Context) ([]v1.ContainerImage, error)
@@ -47,7 +47,7 @@ type Network interface {
 	// Default returns the source address of a family's default route; the zero Addr
 	// if there is none.
 	Default(six bool) netip.Addr
-	// Lookup calls DNS.
+	// Lookup returns the addresses of a name in DNS.
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
@@ -89,9 +89,9 @@ type Config struct {
 	Warnings func() []string                      // none
 	Checks   []Check                              // none
 
-	// RuntimeGrace is how long a runtime may be silent before the node is not
-	// ready; 30s, the kubelet's. It must be longer than a restart of the runtime:
-	// the pods of a node that is not ready are not ready.
+	// RuntimeGrace is how long a runtime may give no answer before the node is not
+	// ready; 30s, as in the kubelet. It must be longer than a restart of the runtime,
+	// since all pods of a node count as not ready while the node is not ready.
 	RuntimeGrace time.Duration
 
 	Log *zap.Logger // silent
@@ -188,10 +188,9 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Changes returns a channel that gets a value when the result of Fill may have
-// Changes returns a channel that gets a value when the result of Fill may have changed, first when
-// the machine and the runtime have been read. It is one channel for one reader. Several changes may
-// be one value.
+// Changes returns a channel that gets a value when the result of Fill may have changed. The first
+// value comes when the machine and the runtime have been read. Every call returns the same channel,
+// so that only one goroutine may read it. One value may stand for several changes.
 func (m *Manager) Changes() <-chan struct{} { return m.changes }
 
 // Changed reports that the results of Config's functions may have changed:
@@ -221,10 +220,10 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// Fill writes the status into node, which the caller owns, and returns the events
-// to send once the new state is published; then call Reported. Parts with an error
-// are kept as they were in node. It does not block: it uses the values that Run's
-// goroutines have read.
+// Fill writes the status into node, which the caller owns. The caller publishes node,
+// then sends the returned events, then calls Reported. A part of the status whose input
+// has an error keeps its value in node. It does not block: it uses the values that
+// Run's goroutines have read.
 func (m *Manager) Fill(node *v1.Node) ([]Event, error) {
 	in := m.inputs()
 	m.mu.Lock()
@@ -234,7 +233,7 @@ func (m *Manager) Fill(node *v1.Node) ([]Event, error) {
 	return Apply(node, &in, &m.pending, time.Now())
 }
 
-// Reported says that the result of the last Fill is published and its events are
+// Reported records that the result of the last Fill is published and its events are
 // sent. Calls of Fill and Reported must alternate.
 func (m *Manager) Reported() {
 	m.mu.Lock()
@@ -242,8 +241,8 @@ func (m *Manager) Reported() {
 	m.seen = m.pending
 }
 
-// NetworkErr returns why pods without host network cannot start, or nil. It is an
-// error until the runtime's first answer.
+// NetworkErr returns why pods without host network cannot start, or nil. Until the
+// runtime's first answer it returns an error.
 func (m *Manager) NetworkErr() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,8 +302,8 @@ func (m *Manager) inputs() Inputs {
 	return in
 }
 
-// notice sends a change if the inputs differ from those of the last Fill. It is
-// called after each reading.
+// notice sends a value on changes if the inputs differ from those of the last Fill. It
+// is called each time inputs have been read.
 func (m *Manager) notice() {
 	in := m.inputs()
 	m.mu.Lock()
@@ -318,8 +317,8 @@ func (m *Manager) notice() {
 }
 
 // Run polls the machine, the runtime and the images until ctx ends, and returns nil
-// when every goroutine has ended. It may be called once. Before it, Fill writes a
-// node that is not ready.
+// when every goroutine has ended. It may be called once. Before Run is called, Fill
+// writes a node that is not ready.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	first := make(chan struct{})
@@ -336,8 +335,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchMachine reads the machine and its addresses. The first change is sent when
-// the runtime was called, too. If the runtime does not answer within refreshEvery,
+// watchMachine reads the machine and its addresses. The first value of Changes is sent
+// when the runtime was called, too. If the runtime does not answer within refreshEvery,
 // the node is reported without it.
 func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{}) {
 	tick := time.NewTicker(refreshEvery)
@@ -364,9 +363,9 @@ func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{})
 	}
 }
 
-// look reads the machine if it is due, the interfaces and, if needed, the name's
-// addresses. It blocks for lookTimeout at most for each of the machine and the
-// name. Only watchMachine calls it.
+// look reads the facts of the machine if they are due, its interfaces and, if needed,
+// the addresses of the node's name. It blocks for lookTimeout at most for the machine,
+// and as long again for the name. Only watchMachine calls it.
 func (m *Manager) look(ctx context.Context) {
 	m.mu.Lock()
 	due, addr, nameDue := m.machined.IsZero() || m.factsErr != nil || time.Since(m.machined) >= machineEvery, m.addr, time.Now().After(m.named)

@@ -4,8 +4,9 @@
 //	source := cristatus.New(client) // a *cri.Client
 //	m, err := status.New(status.Config{Runtime: source, Images: source, ...})
 //
-// The version is read once, and again after a failed call and each minute: a
-// replaced runtime was unavailable meanwhile. Deadlines are the caller's.
+// The version is read at the first call, after a failed call, and each minute: a
+// runtime that was replaced has failed to answer in between. The caller sets the
+// deadlines.
 //
 // Tier: beta.
 package cristatus
