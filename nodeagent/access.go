@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// admitsAlone returns why no client could use the HTTPS API of a node without an
-// API server; nil if one can. The error names every field that prevents it; NodeAPI
-// logs it and serves no HTTPS.
+// admitsAlone returns an error if no client could use the HTTPS API of a node without
+// an API server. The error names every field that has to be changed. NodeAPI logs it
+// and serves no HTTPS.
 func admitsAlone(c *kubeletconfig.Config) error {
 	var errs []error
 	if m := c.Authorization.Mode; m == v1beta1.KubeletAuthorizationModeWebhook {
@@ -27,9 +27,9 @@ func admitsAlone(c *kubeletconfig.Config) error {
 	return errors.Join(errs...)
 }
 
-// access returns the authentication and authorization of the HTTPS API. Without a
-// reviewer, which is nil without a cluster, tokens are not accepted, and the
-// configuration has passed admitsAlone.
+// access returns the authentication and authorization of the HTTPS API. reviewer is nil
+// on a node without a cluster: tokens are then not accepted, and c must have passed
+// admitsAlone.
 func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
 	// Certificates come first: they need no call to a server.
 	who := []auth.Authenticator{auth.ClientCerts(certs.ClientCAs)}

@@ -20,9 +20,9 @@ var (
 	_ local.Historian     = (*Node)(nil)
 )
 
-// WhyNode returns how far the node is from its thresholds, and the actions after
-// crossed ones. Parts that implement part.NodeExplainer add their share. It reads only
-// memory.
+// WhyNode returns how far the node is from its thresholds, and what the agent does
+// about thresholds that are crossed. Parts that implement part.NodeExplainer add their
+// share. It reads only memory.
 func (n *Node) WhyNode() local.NodeWhy {
 	why := n.Agent.WhyNode()
 	why.Runtime, why.ShuttingDown = n.endpoint, n.builder.Facts.ShuttingDown() != nil
@@ -39,7 +39,7 @@ func (n *Node) WhyNode() local.NodeWhy {
 }
 
 // Images returns the images on the node, and what garbage collection would do with
-// them. Without a part that knows, the error is errors.ErrUnsupported.
+// each. On a node without a part for images, the error is errors.ErrUnsupported.
 func (n *Node) Images(ctx context.Context) (local.Images, error) {
 	return n.builder.Facts.ListImages(ctx)
 }

@@ -57,9 +57,9 @@ type details struct {
 	pauses map[string]string // images of running sandboxes, by id
 }
 
-// Details implements usagemetrics.Details. Keys have the pod's UID and the
-// container's name; the name is "" for the pod itself. With an error the values
-// that could be read are returned.
+// Details implements usagemetrics.Details. Keys have the pod's UID and the container's
+// name; the name is "" for the pod itself. After an error, the values that could be
+// read are returned with it.
 func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetrics.Detail, error) {
 	pods, err := d.usage.Details()
 	pauses := d.images(ctx, pods)

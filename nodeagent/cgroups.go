@@ -65,13 +65,13 @@ func withPIDs(ctx context.Context, capacity v1.ResourceList, machine *kernel.Rea
 	return capacity
 }
 
-// runtimeConfigTimeout is short: a runtime that is not there yet must not keep
-// the agent from starting.
+// runtimeConfigTimeout is short, because the agent must start even if the runtime has
+// not started yet.
 const runtimeConfigTimeout = 2 * time.Second
 
-// cgroupDriver is the runtime's, or that of the configuration if the runtime does
-// not report it (KEP-4033). The runtime decides: if agent and runtime disagree,
-// pods' containers are not below their pods' cgroups.
+// cgroupDriver returns the driver that the runtime reports (KEP-4033), or the
+// configured one if the runtime reports none. The runtime's driver has priority: with
+// different drivers, containers would not be below the cgroups of their pods.
 func cgroupDriver(ctx context.Context, c *kubeletconfig.Config, rt runtimeConfig, log *zap.Logger) cgroups.Driver {
 	ctx, cancel := context.WithTimeout(ctx, runtimeConfigTimeout)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 const NoClaims = "none"
 
 // Claim adds a resource of the machine that only one agent may use: Run fails if
-// another agent uses it. It is for makers of parts and services that use resources
-// outside of the node's root directory.
+// another agent uses it. Makers of parts and services call it for resources outside of
+// the node's root directory.
 func (b *Builder) Claim(c node.Claim) { b.claims = append(b.claims, c) }
 
 // claimPort claims a port at which a service of the node listens; 0 means any port, which is not

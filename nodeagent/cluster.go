@@ -44,15 +44,16 @@ type Cluster struct {
 	// volumes were expanded. Neither is called before a CSI driver has registered.
 	Storage plugins.StorageCluster
 	Claims  ClaimStatuses
-	// Runtime and Images replace the Builder's.
+	// Runtime and Images, if not nil, replace those of the Builder.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
 
-	// Reviewer returns the reviewer of users of the node's API; without it HTTPS
-	// works as without a cluster, see [NodeAPI].
+	// Reviewer returns the component that authenticates and authorizes users of the
+	// node's API. If it is nil, HTTPS works as on a node without a cluster; see
+	// [NodeAPI].
 	Reviewer func() (Reviewer, error)
-	// Certificate returns the serving certificate of the node's API; the configured
-	// one, or a self-signed one.
+	// Certificate returns the serving certificate of the node's API. If it is nil, the
+	// configured certificate or a self-signed one is used.
 	Certificate func() *tls.Certificate
 }
 
@@ -70,8 +71,8 @@ type Reviewer interface {
 	auth.AccessReviewer
 }
 
-// into sets the agent's configuration for this cluster. Fields that are nil here stay nil there,
-// where they have defaults.
+// into copies the fields of cl into the configuration of the agent. For a field that is nil, the
+// agent uses its default.
 func (cl *Cluster) into(cfg *agent.Config) {
 	if cl.Source != nil {
 		cfg.Sources = append(cfg.Sources, cl.Source)

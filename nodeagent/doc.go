@@ -20,9 +20,9 @@
 // # Choosing
 //
 // Parts and services are listed by their constructors, which are functions of this package.
-// A program links only those that it names: a node with [Stats] and [OOM] alone contains no
-// code for device plugins. [Standard] and [StandardServices] return all of them,
-// [StandardWithout] all but some. [With] adds a part of your own:
+// A program links only those that it names: the program of a node that has only [Stats] and
+// [OOM] contains no code for device plugins. [Standard] and [StandardServices] return all
+// of them, [StandardWithout] all but some. [With] adds a part of your own:
 //
 //	Parts: append(nodeagent.StandardWithout("mirrors", "tokens"), nodeagent.With(licence))
 //
@@ -84,8 +84,8 @@
 //
 // # Faults
 //
-// A failed service is logged, and everything else continues: the pods matter more. If the
-// agent or a part returns an error, so does Run.
+// If a service fails, the error is logged and everything else continues, since the pods
+// are more important. If the agent or a part returns an error, so does Run.
 //
 // # Logs
 //

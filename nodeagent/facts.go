@@ -19,10 +19,11 @@ import (
 )
 
 // Facts are values that the parts of a node share with its cluster, its services, and each
-// other. A maker replaces the functions that its part implements, in any order: they are
-// called when all parts are made. No function is nil: the defaults return safe values of an
-// unknown node. They may be called from any goroutine once [New] has returned, and a
-// function without ctx does not block. What a maker needs of an earlier one is a [Fact].
+// other. A maker replaces the functions that its part implements. The order of makers does
+// not matter for functions, since they are called only when all parts are made. No function
+// is nil: until it is replaced, it returns a safe value for a node of which nothing is
+// known. The functions may be called from any goroutine once [New] has returned; those
+// without ctx do not block. A value that a maker needs while it makes its part is a [Fact].
 type Facts struct {
 	// OwnCPUs reports whether a container of the pod has exclusive CPUs.
 	OwnCPUs func(*v1.Pod) bool
@@ -36,13 +37,14 @@ type Facts struct {
 	// them.
 	ListImages func(context.Context) (local.Images, error)
 
-	// The agent implements these: its runtime's health, the volumes in use, and the
-	// node's resources; see the methods of agent.Agent.
+	// These three are methods of agent.Agent: the health of the runtime, the volumes in
+	// use, and the node's resources.
 	Healthy      func() error
 	VolumesInUse func() (volumes []v1.UniqueVolumeName, known bool)
 	Resources    func() (capacity, allocatable v1.ResourceList)
 
-	// Usage is nil if no part measures it. It is read when all parts are made.
+	// Usage is nil if no part measures it. Its readers use it only after all parts are
+	// made.
 	Usage Usage
 
 	// Components that makers need to make their parts: see Fact.
@@ -58,16 +60,16 @@ type Facts struct {
 	// Drivers returns the names of the connected DRA drivers; nil if no part has
 	// any. It reads only memory.
 	Drivers func() []string
-	// OfferDevices adds a device plugin and OfferDriver a DRA driver of this
-	// process, like the methods Offer of devicemgr.Manager and dra.Manager: once
-	// the agent is ready. Nil if no part has them.
+	// OfferDevices adds a device plugin that runs in this process, and OfferDriver a
+	// DRA driver. They are the methods Offer of devicemgr.Manager and dra.Manager. Call
+	// them once the agent is ready. Each is nil if no part provides it.
 	OfferDevices func(ctx context.Context, resource string, p devicemgr.Plugin) error
 	OfferDriver  func(name, instance string, d dra.Driver) error
 
 	// VolumePlugins are additional kinds of volumes.
 	VolumePlugins []volumemgr.Plugin
-	// StorageReady returns why the node is not ready for CSI volumes, else nil;
-	// Attached returns the volumes attached by a controller that pods use or wait
+	// StorageReady returns why the node is not ready for CSI volumes, else nil.
+	// Attached returns those volumes attached by a controller that pods use or wait
 	// for.
 	StorageReady func() error
 	Attached     func() []v1.UniqueVolumeName
@@ -103,7 +105,7 @@ type Fact[T any] struct {
 	needed []string // makers that needed the value of before
 }
 
-// order records which makers provide and need the shared values.
+// order records which makers have provided a shared value, and which have read one.
 type order struct {
 	maker string // the maker that runs now; "" if none
 	errs  []error
@@ -133,7 +135,8 @@ func fact[T any](o *order, name string) Fact[T] { return Fact[T]{name: name, ord
 type PluginKind struct {
 	Type    string // as the plugins name it: pluginmgr.CSIPlugin, ...
 	Handler pluginmgr.Handler
-	// After is closed when plugins may be searched, of any kind; nil if at once.
+	// After is closed when plugins of this kind can be registered. Until then no
+	// plugins of any kind are searched. Nil means at once.
 	After <-chan struct{}
 }
 

@@ -34,13 +34,14 @@ type Hardware struct {
 	// NUMA has its CPUs for placement policies: as many as Machine has. Required
 	// for policies other than none.
 	NUMA numa.Machine
-	// Booted is when it was booted; not known.
+	// Booted is the time of its boot. The zero value means that the time is not known.
 	Booted time.Time
-	// Notices trigger evictions early when it runs low on memory; none. The kernel
-	// of the machine below does not know this one's memory.
+	// Notices start evictions at once when it runs low on memory; none. The
+	// notifications of this process's own kernel are not used, since that kernel does
+	// not manage the memory described here.
 	Notices []eviction.Notifier
-	// KernelLog opens the log of its kernel, for OOM kills, like oom.openKmsg; OOM
-	// kills are not recorded.
+	// KernelLog opens the log of its kernel, to detect OOM kills; see oom.Config.Open.
+	// If it is nil, OOM kills are not recorded.
 	KernelLog func(fromEnd bool) (oom.Log, error)
 }
 
@@ -116,8 +117,8 @@ func (h *Hardware) Default(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Lookup implements status.Network. It returns the IPs: this machine's resolver
-// does not know the name.
+// Lookup implements status.Network. It returns h.IPs, since the resolver of this
+// process does not know the node's name.
 func (h *Hardware) Lookup(context.Context, string) ([]netip.Addr, error) { return h.IPs, nil }
 
 // Describer returns the reader of the node's machine.
@@ -136,8 +137,8 @@ func (b *Builder) numa() (numa.Machine, error) {
 	return numa.ReadSysfs(os.DirFS("/"))
 }
 
-// boot returns the ID of the boot of the node's machine. State with another ID is of an earlier
-// boot. It returns an error if the ID is not known.
+// boot returns the ID of the boot of the node's machine. Stored state that has another ID was
+// written before the last boot. It returns an error if the ID is not known.
 func (b *Builder) boot() (string, error) {
 	if b.Hardware != nil {
 		return b.Hardware.Machine.BootID, nil

@@ -17,9 +17,10 @@ func (n *Node) checks() []server.Check {
 	return checksOf(n, n.builder.Config, n.builder.Facts.Checks)
 }
 
-// checksOf returns the check of the agent's loop, and more. A failed runtime is not
-// among them: a restart of the agent would not help. a is the agent; an interface,
-// for tests.
+// checksOf returns the checks in more and a check that the agent's main loop still
+// runs. There is no check of the runtime, because a restart of the agent would not
+// repair the runtime. The parameter a is the agent; it is an interface so that tests
+// need no agent.
 func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more []Check) []server.Check {
 	checks := []server.Check{server.SyncLoop(a.LastTurn, c.SyncFrequency.Duration)}
 	for _, m := range more {
@@ -28,9 +29,9 @@ func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more
 	return checks
 }
 
-// healthChecks returns checks, and one check for every source of pods. The watchdog does not use
-// the checks of sources, since failed sources are restarted anyway: they are for people and
-// monitoring.
+// healthChecks returns checks, and one check for every source of pods. The checks of sources are
+// for people and monitoring. The watchdog does not use them, since failed sources are restarted
+// without it.
 func (n *Node) healthChecks() []server.Check {
 	return append(n.checks(), sourcesCheck(n.SourcesErr))
 }
@@ -53,8 +54,8 @@ func Healthz(n *Node) (name string, run func(context.Context) error, err error) 
 	return "healthz", s.Run, nil
 }
 
-// newHealthServer makes a server of /healthz alone, over HTTP and without any
-// authentication, as the kubelet's.
+// newHealthServer makes a server of /healthz alone, over HTTP and without
+// authentication, as in the kubelet.
 func newHealthServer(c *kubeletconfig.Config, pods server.Pods, node string, checks []server.Check, log *zap.Logger) (*server.Server, error) {
 	return server.New(server.Config{
 		Node: node, Pods: pods, HealthzPort: int(*c.HealthzPort), HealthzAddress: c.HealthzBindAddress,

@@ -31,12 +31,12 @@ type hostCgroups struct {
 	looked time.Time
 }
 
-// lookAgain is the pause after an incomplete search. A search costs a connection to
-// the runtime's socket, and scrapes are frequent.
+// lookAgain is the pause before a search that found not all cgroups is repeated. Each
+// search opens a connection to the runtime's socket, and scrapes are frequent.
 const lookAgain = 10 * time.Second
 
-// newHostCgroups does not search yet. endpoint is that of the runtime, or "". An empty name in
-// wanted means the current cgroup of the process.
+// newHostCgroups returns hostCgroups that have not searched yet. endpoint is the endpoint of
+// the runtime, or "". An empty name in wanted means the current cgroup of the process.
 func newHostCgroups(c *kubeletconfig.Config, endpoint string) *hostCgroups {
 	h := &hostCgroups{endpoint: endpoint, wanted: map[string]string{
 		statsapi.SystemContainerKubelet: c.KubeletCgroups, statsapi.SystemContainerRuntime: c.RuntimeCgroup,
@@ -47,9 +47,9 @@ func newHostCgroups(c *kubeletconfig.Config, endpoint string) *hostCgroups {
 	return h
 }
 
-// move moves the agent and other system processes into the configured cgroups.
-// Failures are only logged: pods are more important. Run calls it once, not New: an
-// embedder that never runs its node must not find its processes moved.
+// move moves the agent and other system processes into the configured cgroups. Failures
+// are only logged: pods are more important. It is called once by Run, and not by New,
+// so that a node that is created and never run moves no process.
 func (h *hostCgroups) move(ctx context.Context, c *kubeletconfig.Config, log *zap.Logger) {
 	if c.KubeletCgroups != "" {
 		if err := h.host.Join(ctx, c.KubeletCgroups, os.Getpid()); err != nil {

@@ -24,10 +24,10 @@ import (
 var _ local.ImageKeeper = (*Node)(nil)
 
 // PullImage pulls an image and returns its ID. It tries the node's credentials one
-// after the other, and no credentials last. For pods the image counts as preloaded:
-// see imagePullCredentialsVerificationPolicy. It blocks until the image is pulled
-// or ctx ends. The error joins those of all attempts, and is local.ErrNotFound if a
-// registry returned that.
+// after the other, and no credentials last. For pods the image counts as preloaded: see
+// imagePullCredentialsVerificationPolicy. It blocks until the image is pulled or ctx
+// ends. The error joins the errors of all attempts. It is local.ErrNotFound if a
+// registry does not have the image.
 func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	auths, errs := n.credentials(ctx, image)
 	for _, auth := range auths {
@@ -48,7 +48,7 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 }
 
 // Fit returns the agent's answer, with the images of the pod that are missing on this node. It asks
-// the images' registries, as far as the runtime can without a pull.
+// the images' registries if the runtime can do that without a pull.
 func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	out := n.Agent.Fit(pod, beside...)
 	ctx, cancel := context.WithTimeout(context.Background(), offerPatience)
@@ -142,9 +142,9 @@ func (n *Node) credentials(ctx context.Context, image string) (auths []*runtimea
 	return append(auths, nil), errs
 }
 
-// LoadImages installs the images of an archive and returns their IDs; if the
-// runtime does not support archives, the error is errors.ErrUnsupported. name is
-// for an image without a name in the archive.
+// LoadImages installs the images of an archive and returns their IDs. An image that has
+// no name in the archive gets name. If the runtime does not support archives, the error
+// is errors.ErrUnsupported.
 func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	if n.local == nil || n.local.Import == nil {
 		return nil, unsupported("the container runtime takes no archives of images over the CRI; use its own program, such as \"ctr -n k8s.io images import\"")
@@ -165,10 +165,10 @@ func (n *Node) wakeForImages() {
 	}
 }
 
-// RemoveImage removes an image with all its names. Unless force is set, an image in
-// use by a container is refused. If there is no such image the error is
-// local.ErrNotFound. The runtime has to refuse an image of a container that is
-// created meanwhile.
+// RemoveImage removes an image with all its names. Unless force is set, it returns an
+// error for an image that a container uses. If there is no such image, the error is
+// local.ErrNotFound. A container may be created after this check: the runtime has to
+// refuse the removal of its image.
 func (n *Node) RemoveImage(ctx context.Context, image string, force bool) error {
 	spec := &runtimeapi.ImageSpec{Image: image}
 	found, err := n.builder.Images.ImageStatus(ctx, spec, false)

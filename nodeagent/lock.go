@@ -11,10 +11,11 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// lockDirs creates the directories to which a node writes, and locks those of its
-// state and, if it has any, of its certificates. The directory of pod logs is not
-// locked: containers that collect logs could hold a lock there. If another agent
-// has one of them, the error is node.ErrLocked. The locks end with the process.
+// lockDirs creates the directories to which a node writes, and locks those of its state
+// and, if it has any, of its certificates. The directory of pod logs is not locked:
+// containers that collect logs could hold a lock there. If another agent has locked one
+// of them, the error is node.ErrLocked. The kernel releases the locks when the process
+// ends.
 func lockDirs(c *kubeletconfig.Config) (*node.DirLock, error) {
 	type dir struct {
 		path string

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// node returns the description of the node's machine with the configuration's
-// values. With an error it has the values that could be read.
+// node returns the description of the node's machine with the configuration's values.
+// After an error, the description has the values that could be read.
 func (b *Builder) node() (node.Machine, error) {
 	if b.Hardware == nil {
 		return nodeOf(b.Config)
@@ -56,8 +56,9 @@ func configured(node *node.Machine, c *kubeletconfig.Config) {
 }
 
 // nodeIPs returns the node's addresses: the configured ones, or for a single 0.0.0.0 or :: an
-// address of that family. If the machine has none of that family, the detected addresses stay.
-// Detected addresses come first, since they belong to the default route.
+// address of that family. If the machine has no address of that family, the detected addresses
+// are returned. Detected addresses are preferred to all others, since they belong to the
+// default route.
 func nodeIPs(asked, detected, all []string) []string {
 	want := net.ParseIP(asked[0])
 	if !want.IsUnspecified() {
@@ -83,9 +84,9 @@ func interfaceIPs() (ips []string) {
 	return ips
 }
 
-// containerLogs returns the directory of links to container logs: Settings.ContainerLogs or its
-// default; "" for no links. It is also "" if the directory is that of the pods' logs, where links
-// would be read as logs.
+// containerLogs returns the directory for the links to container logs: Settings.ContainerLogs or
+// its default. It returns "" if there shall be no links, and also if the directory is that of the
+// pods' logs, because links there would be read as logs.
 func (b *Builder) containerLogs() string {
 	pods := filepath.Clean(b.Config.PodLogsDir)
 	dir := cmp.Or(b.Settings.ContainerLogs, filepath.Join(filepath.Dir(pods), "containers"))

@@ -36,8 +36,8 @@ type staticPods struct {
 	runtime criapi.RuntimeService
 	dir     string // the directory with a directory for each pod
 	log     *zap.Logger
-	// looked is set after the first successful listing; pods and made do not change
-	// afterwards.
+	// looked is set after the first successful listing. Afterwards pods and made do not
+	// change.
 	looked bool
 	pods   []*runtimeapi.PodSandbox
 	made   map[string][]*runtimeapi.Container // running ones, by sandbox
@@ -79,9 +79,10 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 	return found, nil
 }
 
-// mayBeLeft reports whether the directory of another static pod than own exists and that of own
-// does not: a pod with the directory of own was started by this agent. If a directory cannot be
-// read, the result is true: waiting is safer than starting a pod twice.
+// mayBeLeft reports whether a kubelet may have left static pods. That is so if the pod with the
+// UID own has no directory, and another static pod has one. If the pod with the UID own has a
+// directory, this agent started it. If a directory cannot be read, the result is true: waiting
+// is safer than starting a pod twice.
 func (s *staticPods) mayBeLeft(own types.UID) bool {
 	dir, err := safefile.OpenDir(s.dir, ".")
 	if err != nil {
@@ -126,9 +127,9 @@ func (s *staticPods) look(ctx context.Context) error {
 	return nil
 }
 
-// couldMake reports whether each of the containers has the name and image of a container of pod.
-// After a change of the manifest while no agent ran, the answer is false: the old pod then ends,
-// and its UID is not used again.
+// couldMake reports whether each of the containers has the name and image of a container in the
+// spec of pod. It returns false if the manifest was changed while no agent ran: then the running
+// pod is terminated, and the new one gets another UID.
 func couldMake(pod *v1.Pod, containers []*runtimeapi.Container) bool {
 	hashes := map[string]string{}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

@@ -43,11 +43,12 @@ type Node struct {
 	begun atomic.Bool
 }
 
-// New returns a Node, which Run starts. The package documentation has the order and
-// the side effects. ctx limits only New. The node's directories are locked until
-// the end of Run, or until Close: if another agent has one of them, the error is
-// node.ErrLocked, and nothing in them was changed. A lock file is locked before,
-// and waited for until ctx ends.
+// New returns a Node, which Run starts. The package documentation has the order and the
+// side effects. ctx limits only New. The node's directories are locked until the end of
+// Run, or until Close: if another agent has locked one of them, the error is
+// node.ErrLocked, and nothing in them was changed. If a lock file is configured, New
+// locks it first. If another process has locked the file, New waits for it until ctx
+// ends.
 func New(ctx context.Context, o Options) (*Node, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -83,12 +84,12 @@ func (n *Node) Builder() *Builder { return n.builder }
 // if configured, is open.
 func (n *Node) Up() <-chan struct{} { return n.up }
 
-// Run runs the node until ctx ends, and returns when everything has ended: the
-// agent first, its services after it. It returns the result of agent.Agent's Run.
-// If another agent of the machine uses the same resources, the error is
-// node.ErrClaimed, and nothing was started: see Settings.ClaimsDir. It may be
-// called once; a second call returns agent.ErrStarted. Services that hang half a
-// minute after the agent's end are abandoned, together with the lock.
+// Run runs the node until ctx ends, and returns when everything has ended: the agent
+// first, its services after it. It returns the result of agent.Agent's Run. If another
+// agent of the machine uses the same resources, the error is node.ErrClaimed, and
+// nothing was started: see Settings.ClaimsDir. It may be called once; a second call
+// returns agent.ErrStarted. Run does not wait for services that have not ended half a
+// minute after the agent. The directories stay locked until these services have ended.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.begun.CompareAndSwap(false, true) {
 		return agent.ErrStarted
@@ -153,7 +154,8 @@ func (n *Node) Run(ctx context.Context) error {
 // does not answer, and the node must end anyway.
 const endPatience = 30 * time.Second
 
-// last closes the node after its services have ended.
+// last waits for the services, and then closes the node. It returns after endPatience
+// in any case.
 func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	ended := make(chan struct{})
 	// A goroutine, as it may hang with the services; it ends with them.
@@ -171,7 +173,8 @@ func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	}
 }
 
-// rise closes Up when the agent and the socket are ready; never if ctx ends before.
+// rise closes the channel of Up when the agent and the socket are ready. If ctx ends
+// before that, the channel stays open.
 func (n *Node) rise(ctx context.Context) {
 	for _, c := range append([]<-chan struct{}{n.Ready()}, n.opening...) {
 		select {

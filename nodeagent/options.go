@@ -28,21 +28,22 @@ type Options struct {
 	Parts []Maker
 	// Services run beside the agent; none. [StandardServices] returns all.
 	Services []Service
-	// Join connects the node to the cluster of Config.Kubeconfig, and is required
-	// with one: use that of package nodeagent/cluster. Without a kubeconfig it is
-	// not called.
+	// Join connects the node to the cluster of Config.Kubeconfig, and is required with
+	// one: use that of package nodeagent/cluster. Join is not called if
+	// Config.Kubeconfig is empty.
 	Join func(*Builder) (*Cluster, error)
 
 	// Runtime and Images are both set, or neither. Nil: a client of
 	// Config.ContainerRuntimeEndpoint, or of the first of the usual sockets that
-	// exists. Run closes only its own client.
+	// exists. Run closes only the client that New created.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// LocalRuntime makes a runtime in this process. It is used if Runtime is nil
-	// and Config.ContainerRuntimeEndpoint is [InProcess], or if that is empty, none
-	// of the usual sockets exists, and the node's pods do not run on another
-	// runtime; none. The node's runtime is recorded in its root directory, and does
-	// not change by itself.
+	// LocalRuntime makes a runtime in this process. Nil means that there is none. If
+	// Runtime is nil, LocalRuntime is used in two cases:
+	// Config.ContainerRuntimeEndpoint is [InProcess]; or it is empty, none of the usual
+	// sockets exists, and the node has not used another runtime before. The node's
+	// runtime is recorded in its root directory, so that a later start uses the same
+	// one.
 	LocalRuntime LocalMaker
 	// Sources are additional sources of pods; none.
 	Sources []podmgr.Source
@@ -97,28 +98,31 @@ type Settings struct {
 	FastProbes bool
 	// PodLogBudget limits the bytes of all logs of a pod; no limit.
 	PodLogBudget int64
-	// LeaveHost does not change the machine, whatever the configuration: kernel
-	// parameters, the agent's own OOM score, the firewall. It is for agents on a
-	// shared or personal machine.
+	// LeaveHost means that the agent changes no kernel parameters, no firewall rules,
+	// and not its own OOM score, even if the configuration asks for it. It is for
+	// agents on a shared or personal machine.
 	LeaveHost bool
 	// ClaimsDir is the directory in which the agents of the machine record the
-	// resources that they use outside of their root directories: the directory of
-	// pod logs, the cgroup of pods, the container runtime, ports, the node's name
-	// in a cluster. Run returns an error for resources of another agent
-	// (node.TakeClaims); node.ClaimsDir. [NoClaims] disables it, for a program that
-	// does so itself; nodes of Options.Hardware have none.
+	// resources that they use outside of their root directories: the directory of pod
+	// logs, the cgroup of pods, the container runtime, ports, the node's name in a
+	// cluster. If another agent has recorded one of them, Run returns an error (see
+	// node.TakeClaims). The default is node.ClaimsDir. [NoClaims] disables the records,
+	// for a program that writes them itself. Nodes with Options.Hardware write no
+	// records.
 	ClaimsDir string
 	// ContainerLogs is the directory of links to container logs, for log collectors: they
-	// look in /var/log/containers. Agents may share it: each creates and removes links to
-	// its own logs only. The default is "containers" beside podLogsDir; "-" is none.
+	// look in /var/log/containers. Agents may share it: each creates and removes only the
+	// links to its own logs. The default is the directory "containers" next to
+	// podLogsDir; "-" means no links.
 	ContainerLogs string
 	// PollFiles polls manifests and logs (fileCheckFrequency,
 	// containerLogMonitorInterval) instead of watching them: for file systems
 	// without events, and for many nodes on a machine, whose watches are limited.
 	PollFiles bool
-	// NoPluginSockets neither opens nor searches the sockets of plugins and of the
-	// podresources API below the root directory: device plugins and DRA drivers are
-	// those that the program adds with Facts.OfferDevices and Facts.OfferDriver.
+	// NoPluginSockets disables the sockets below the root directory: the agent searches
+	// no sockets of plugins, and does not serve device plugin registration and the
+	// podresources API. The only device plugins and DRA drivers are those that the
+	// program adds with Facts.OfferDevices and Facts.OfferDriver.
 	NoPluginSockets bool
 	// PinnedImages are names of images that are never removed; see
 	// pressure.CollectionConfig. None.

@@ -60,14 +60,15 @@ func StandardWithout(names ...string) []Maker {
 	return list
 }
 
-// With returns a Maker of an existing part. Use it for one node: a part belongs to
-// one agent.
+// With returns a Maker of an existing part. Use the Maker for one node only, since a
+// part belongs to one agent.
 func With(p part.Part) Maker {
 	return func(*Builder) (part.Part, error) { return p, nil }
 }
 
-// make calls the makers in order, and returns all errors, including those of the order. A maker is
-// called even if an earlier one failed; Facts then lack the values of the failed one.
+// make calls the makers in list, in order. It returns the errors of all makers, and an error for
+// each [Fact] that was provided too late. A maker is called even if an earlier one failed; Facts
+// then lack the values of the failed one.
 func (b *Builder) make(list []Maker) ([]part.Part, error) {
 	var parts []part.Part
 	var errs []error

@@ -46,9 +46,9 @@ func (b *Builder) placement() (fit.PlacementConfig, error) {
 }
 
 // placementOf returns the configuration of placement. The machine is read only if
-// placement is configured or was before, which the directory of records shows:
-// after policies are turned off, running containers keep their CPUs. The error
-// names the policies, or the field that does not fit the machine.
+// placement is configured, or if the directory of records exists: then placement was
+// configured earlier, and running containers keep their CPUs after the policies are
+// turned off. The error names the policies, or the field that does not fit the machine.
 func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.PlacementConfig, error) {
 	if c.PlacesNothing() && !exists(dir) {
 		return fit.PlacementConfig{}, nil
@@ -78,7 +78,8 @@ func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, 
 	return cfg, nil
 }
 
-// exists reports whether something is at path; an error counts as nothing.
+// exists reports whether a file or directory exists at path. After an error it returns
+// false.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -93,8 +93,8 @@ func HostSetup(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// Swap makes the part that limits swap of containers: see [resources.Swap]. It
-// fails on a machine with swap that must have none.
+// Swap makes the part that limits swap of containers: see [resources.Swap]. It returns
+// an error if the machine has swap and failSwapOn is set.
 func Swap(b *Builder) (part.Part, error) {
 	p, err := resources.NewSwap(resources.SwapConfig{Allowed: !*b.Config.FailSwapOn, Limited: b.Config.LimitedSwap(), Log: b.Log.Named("swap")})
 	if err != nil {

@@ -59,7 +59,8 @@ func (b *Builder) collection() pressure.CollectionConfig {
 }
 
 // Eviction makes the part that evicts pods when a resource is short: see
-// [pressure.Eviction]. It needs [Stats], or others in Facts.EvictionStats.
+// [pressure.Eviction]. It needs [Stats], or another maker that sets
+// Facts.EvictionStats.
 func Eviction(b *Builder) (part.Part, error) {
 	cfg, err := b.eviction()
 	if err != nil {

@@ -29,8 +29,8 @@ type LocalRuntime struct {
 	// Run recovers the runtime's state and serves calls until its context ends. It starts before
 	// the agent and ends after it. Required.
 	Run func(context.Context) error
-	// Import installs the images of an archive, and returns their IDs; name is for
-	// an image without one. Nil: archives are refused.
+	// Import installs the images of an archive, and returns their IDs. An image without
+	// a name in the archive gets name. If Import is nil, the node accepts no archives.
 	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
 	// Offered asks the registry of an image whether it has the image. Nil: registries are not
 	// asked.
@@ -55,7 +55,7 @@ const endpointKey = "endpoint"
 
 // wellKnownSockets returns the sockets that are tried in order if no runtime is
 // configured: of containerd, CRI-O, cri-dockerd and k3s. The first that answers is
-// used, so that a machine with several runtimes has to configure one.
+// used. On a machine with several runtimes the endpoint should be configured.
 func wellKnownSockets() []string {
 	return []string{
 		"/run/containerd/containerd.sock",
@@ -68,10 +68,11 @@ func wellKnownSockets() []string {
 // choice is the runtime of a node. why is the reason, for the log.
 type choice struct{ endpoint, why string }
 
-// choose decides the runtime of a node. named is the configured endpoint, last the recorded one; ""
-// means none. local reports whether a runtime in this process is available. find returns a socket
-// that answers. there reports whether one of the usual sockets exists: a runtime that is only late
-// must not be replaced, or its pods would run twice.
+// choose decides the runtime of a node. The parameter named is the configured endpoint, and last
+// the recorded one; "" means none. The parameter local tells whether a runtime in this process is
+// available. The function find returns a socket that answers. The function there returns one of the
+// usual sockets that exists, or "": a runtime that has only not started yet must not be replaced by
+// another one, since the node's pods would then run twice.
 func choose(named, last string, local bool, find func() (string, error), there func() string) (choice, error) {
 	switch {
 	case named == InProcess && !local:
@@ -99,7 +100,7 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	return choice{InProcess, "no other one is on this machine"}, nil
 }
 
-// runtime gives the builder the node's runtime and images. The endpoint is "" for
+// runtime sets the runtime and the image service of the builder. The endpoint is "" for
 // the runtime in the process. A record that cannot be read counts as none, with a
 // warning.
 func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {

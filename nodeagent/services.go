@@ -87,8 +87,8 @@ func LocalSocket(n *Node) (name string, run func(context.Context) error, err err
 const maxSocketConnections = 1024
 
 // answer serves the socket and measures usage, until ctx ends. A failure is only logged: pods are
-// more important. It closes opened in either case: Up must not wait for a socket that cannot be
-// opened.
+// more important. It closes the channel opened also after a failure, since Up must not wait for a
+// socket that cannot be opened.
 func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	path := n.options.socket()
 	l, err := local.Listen(path)

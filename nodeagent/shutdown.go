@@ -24,8 +24,9 @@ func Shutdown(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// shutdown converts the configuration. logind waits for the node by itself. With another Machine
-// the agent may end by a signal from systemd, so systemd is asked for more time.
+// shutdown converts the configuration. logind delays the shutdown until the pods have ended.
+// With another Machine systemd may stop the agent by a signal, so systemd is asked for more
+// time.
 func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	said := b.Config.Shutdown()
 	cfg := lifecycle.ShutdownConfig{
