@@ -47,11 +47,12 @@ type CertsConfig struct {
 // Certs has the serving certificate of a node's HTTPS API, and the authorities for its clients'
 // certificates.
 //
-// The certificate is one of these, in this order: the result of a function at each handshake (for
-// example a certificate manager's); a pair of files; kubelet.crt and kubelet.key in CertDir,
-// which are created and self-signed if they cannot be read. Files are read again when they
-// change, even if they or their directory are renamed (as in mounted Secrets). An invalid file is
-// logged, and the former content is used.
+// The certificate comes from the first of these that is configured: a function that is called at
+// each handshake (for example of a certificate manager); a pair of files; the files kubelet.crt
+// and kubelet.key in CertDir. If the pair in CertDir cannot be read, a self-signed pair is
+// created there. Files are read again when they change, also if they or their directory are
+// replaced by a rename, as in mounted Secrets. If a file has become invalid, an error is logged,
+// and the former content stays in use.
 //
 //	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: "node-1"})
 //	...
@@ -75,8 +76,8 @@ type Certs struct {
 }
 
 // NewCerts reads the files, and creates a pair in CertDir if there is none that can be read. It
-// returns an error if a pair or a file of authorities cannot be read; Run only logs that. It
-// starts no goroutine.
+// returns an error if a pair or a file of authorities cannot be read. If that happens later,
+// Run only logs it. It starts no goroutine.
 func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -260,11 +261,11 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 }
 
-// concerns reports whether an event may have changed the content of files. It may if a name is
-// created or removed in the directory of a file or of its link target, or if that directory
-// itself is. In Kubernetes' mounts, any name counts, since they replace a link in the directory
-// (..data). Writes count only if they are to the files or their targets: the directory may also
-// contain a log that is written all the time.
+// concerns reports whether the content of files may have changed with an event. The event
+// counts if a name was created or removed in the directory of a file or of its link target, or
+// if that directory itself was created or removed. Any name counts, since Kubernetes' mounts
+// replace a link in the directory (..data). A write counts only if it is to one of the files or
+// their targets, because the directory may also contain a log that is written all the time.
 func concerns(ev fsnotify.Event, files, names []string) bool {
 	if !ev.Has(fsnotify.Create) && !ev.Has(fsnotify.Remove) && !ev.Has(fsnotify.Rename) {
 		return slices.Contains(names, ev.Name)
@@ -275,8 +276,8 @@ func concerns(ev fsnotify.Event, files, names []string) bool {
 	})
 }
 
-// targets returns the names by which files may be written: their own, and those that links lead
-// to.
+// targets returns the paths at which files may be written: their own paths, and the targets of
+// symbolic links.
 func targets(files []string) []string {
 	names := make([]string, 0, 2*len(files))
 	for _, f := range files {
@@ -289,8 +290,8 @@ func targets(files []string) []string {
 }
 
 // watch watches the directories of files and their parents, since renaming a directory changes
-// the files too. Watching a directory again is not an error. A missing directory is tried again
-// at the next check.
+// the files too. Watching a directory again is not an error. If a directory is missing, the
+// next check tries to watch it again.
 func watch(w *fsnotify.Watcher, files []string) {
 	for _, f := range files {
 		_ = w.Add(filepath.Dir(f))

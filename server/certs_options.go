@@ -30,8 +30,8 @@ var versions = map[string]uint16{
 // curves are the key exchanges that Go supports.
 var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.X25519MLKEM768}
 
-// apply sets conf. warnings are about choices that are insecure or have no effect. The error has
-// all mistakes.
+// apply sets conf. warnings are about choices that are insecure or have no effect. The error
+// joins all invalid options.
 func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 	var errs []error
 	// The default of the kubelet and of Go.

@@ -23,9 +23,10 @@ type Config struct {
 	// Version is the Kubernetes version of the node, for /statusz. Default: not shown.
 	Version string
 
-	// Each server has an open listener, or an address and a port to listen at; port 0 means none.
-	// Run closes the listeners. Main has all endpoints, with TLS and authorization. ReadOnly has
-	// the basic endpoints and Healthz only /healthz, both without TLS and authorization.
+	// There are three servers. Main has all endpoints, with TLS and authorization. ReadOnly has
+	// the basic endpoints, and Healthz only /healthz; both are without TLS and authorization.
+	// Each server gets either an open listener, which Run closes, or an address and a port to
+	// listen at. With port 0 and no listener the server does not run.
 	Main, ReadOnly, Healthz         net.Listener
 	Port, ReadOnlyPort, HealthzPort int
 	Address                         string // of the main and the read-only port; 0.0.0.0
@@ -39,21 +40,22 @@ type Config struct {
 	// Inner is for a Handler behind another server that authenticates requests. It turns off
 	// authentication; listeners, TLS and Authenticator are not required.
 	Inner bool
-	// DisableHTTP2 is for clients and proxies that have problems with it. The kubelet has an
-	// environment variable for this.
+	// DisableHTTP2 is for clients and proxies that have problems with HTTP/2. The kubelet
+	// has an environment variable for this.
 	DisableHTTP2 bool
 
 	// EnableDebuggingHandlers and the following fields are the kubelet's fields with these names.
 	// In the kubelet all but EnableSystemLogQuery are true by default. Without
-	// EnableDebuggingHandlers there are no exec, attach, portForward, run, logs and profiles,
-	// whatever the other fields are.
+	// EnableDebuggingHandlers the endpoints exec, attach, portForward, run, logs and profiles are
+	// disabled, even if the other fields are set.
 	EnableDebuggingHandlers bool
 	EnableProfilingHandler  bool
 	EnableSystemLogHandler  bool
 	EnableSystemLogQuery    bool // requires EnableSystemLogHandler
 	EnableDebugFlagsHandler bool
 
-	// Feature gates of the kubelet that differ from their defaults.
+	// These fields correspond to feature gates of the kubelet. A zero value is the
+	// default of the gate.
 	DisableWebSocketTranslation bool // ExtendWebSocketsToKubelet=false
 	SplitLogStreams             bool // PodLogsQuerySplitStreams=true
 
@@ -122,10 +124,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// hasMain reports whether there is a listener with authentication.
+// hasMain reports whether the main server is configured.
 func (c Config) hasMain() bool { return c.Main != nil || c.Port != 0 }
 
-// validate returns all mistakes, each with its field, value, and allowed values.
+// validate returns an error for each invalid field, with its value and the allowed
+// values.
 func (c Config) validate() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {

@@ -16,8 +16,8 @@ import (
 const checkpointLasts = 10 * time.Minute
 
 // debugRoutes returns the endpoints for debugging a node, except streams and logs. A disabled
-// endpoint answers 405 with the kubelet's text, by which clients distinguish it from a missing
-// feature.
+// endpoint answers 405 with the kubelet's text. Clients recognize by this text that the
+// endpoint is disabled, and not missing.
 func (s *Server) debugRoutes() []route {
 	var rs []route
 	if s.cfg.Checkpoint != nil {

@@ -72,15 +72,15 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 	return o, errors.Join(errs...)
 }
 
-// queryBool parses a boolean parameter like the API: it is true if it is present, unless its
-// value is false or 0.
+// queryBool parses a boolean parameter as the Kubernetes API does: the result is true if the
+// parameter is present and its value is neither false nor 0.
 func queryBool(q url.Values, name string) bool {
 	v, ok := q[name]
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validate returns all contradictions, by the rules of the API server. Direct clients of the node
-// bypass that server.
+// validate returns all contradictions between options. The rules are those of the API server,
+// which direct clients of the node bypass.
 func (o *logOptions) validate() error {
 	var errs []error
 	if o.tail != nil && *o.tail < 0 {

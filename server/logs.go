@@ -26,8 +26,8 @@ func (s *Server) logRoutes() []route {
 	}
 }
 
-// containerLogs sends a container's log. The order of the checks is the kubelet's; it decides
-// which status code a request with several mistakes gets.
+// containerLogs sends a container's log. The checks are in the kubelet's order, since the
+// first one that fails decides the status code.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	o, err := parseLogOptions(r.URL.Query())
@@ -62,8 +62,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	s.copyLog(w, r, id, o.reader(time.Now()))
 }
 
-// copyLog streams the log of the container id. It ends with the request, at the end of the log,
-// or if the client reads nothing.
+// copyLog streams the log of the container id. It returns at the end of the log, when the
+// request ends, or when the client does not read.
 func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o crilog.Options) {
 	path, _, err := s.logFile(r.Context(), id)
 	if err != nil {
@@ -115,8 +115,9 @@ func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	return path, open, err
 }
 
-// patient sets a write deadline for each piece, however long the whole takes: a client that does
-// not read is disconnected. Each piece extends the deadline to three times late.
+// patient extends the write deadline with each piece of a log, to 3*late from the write. A
+// client that does not read is therefore disconnected, while the transfer of the log may take
+// any time.
 type patient struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController

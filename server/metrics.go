@@ -16,8 +16,8 @@ import (
 // zapError returns a zap field, so that other files need not import zap.
 func zapError(err error) zap.Field { return zap.Error(err) }
 
-// metrics has the kubelet's metrics of requests, and one of refused requests. Names and labels of
-// the first four and of provider are the kubelet's, since dashboards use them.
+// metrics has the kubelet's metrics of requests, and one metric of refused requests. The first
+// four metrics and provider have the kubelet's names and labels, since dashboards use them.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec

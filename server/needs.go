@@ -12,7 +12,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ErrNotFound is wrapped by errors about missing objects; the answer is 404.
+// ErrNotFound is wrapped by errors about missing objects. The server then answers with
+// status 404.
 var ErrNotFound = errors.New("not found")
 
 // Pods returns the desired pods, each with its last known status. It does not call the runtime.
@@ -82,9 +83,10 @@ type LogLevel interface {
 	SetLogLevel(v int) error
 }
 
-// SyncLoop returns the health check "syncloop". last returns the time at which the loop was last
-// entered. The check fails if that is longer ago than 5 minutes and twice the period. It passes
-// before the first entry (the zero time). last may be called concurrently.
+// SyncLoop returns the health check "syncloop". The function last returns the time at which the
+// agent's main loop began its last iteration. The check fails if that is longer ago than the
+// larger of 5 minutes and twice the period. It passes before the first iteration, when last
+// returns the zero time. last may be called concurrently.
 func SyncLoop(last func() time.Time, period time.Duration) Check {
 	limit := max(5*time.Minute, 2*period) // the kubelet's
 	return Check{Name: "syncloop", Check: func(*http.Request) error {

@@ -64,8 +64,9 @@ func encodePods(out io.Writer, pods []*v1.Pod) error {
 	return err
 }
 
-// pod returns the pod that a path names. Without uid it is the newest pod with that name. If no
-// pod has the uid, it is a pod with that name: callers compare, and name the UID in their answer.
+// pod returns the pod that a path names. If uid is "", it returns the newest pod with that name.
+// If no pod has the UID, it returns a pod with that name: the callers compare the UIDs, and name
+// the requested one in their 404 answer.
 func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
 	var found *v1.Pod
 	for _, p := range s.cfg.Pods.Pods() {

@@ -82,8 +82,9 @@ func (r route) allows() []string {
 	return append(slices.Clone(r.methods), http.MethodHead)
 }
 
-// mux dispatches requests to the routes, with each route's methods and limits. A tree is also
-// served at its root, where ServeMux would redirect.
+// mux dispatches requests to the routes, with each route's methods and limits. A route for a
+// tree of paths also serves the path without the trailing slash, for which ServeMux would
+// redirect.
 func (s *Server) mux(rs []route) *http.ServeMux {
 	m := http.NewServeMux()
 	// A tree does not override a route for its root.
@@ -116,8 +117,8 @@ func tooMany(w http.ResponseWriter) {
 	http.Error(w, "too many requests of this kind at a time", http.StatusTooManyRequests)
 }
 
-// limited adds the limits of a route to its handler. It is called once for each route and server;
-// all requests of the route share the counters.
+// limited returns the handler of a route with the limits of the route. It is called once for each
+// route and server, since all requests of the route share the counters.
 func (s *Server) limited(r route) http.HandlerFunc {
 	// of counts the requests of this route.
 	of, kind, methods := newInFlight(s.cfg.Heavy), s.kind(r), r.allows()
@@ -229,7 +230,8 @@ func (s *Server) outermost(server string, rs []route, next http.Handler) http.Ha
 	})
 }
 
-// placed limits the requests of one port. Requests above the limit get a 429 at once.
+// placed limits the concurrent requests of one port. Requests above the limit are
+// answered with 429 at once.
 func (s *Server) placed(next http.Handler) http.Handler {
 	places := newInFlight(s.cfg.Requests)
 	s.plain = append(s.plain, places)
@@ -292,12 +294,13 @@ func cleanPaths(next http.Handler) http.Handler {
 	})
 }
 
-// strangers limits requests that are not yet authorized. An [auth.AccessConfig] has a lower limit
-// for requests that wait; this limit is for other Authenticators and Authorizers.
+// strangers limits the concurrent requests that are not yet authorized. An [auth.AccessConfig]
+// has a lower limit for requests that wait; this limit is for other Authenticators and
+// Authorizers.
 const strangers = 2048
 
-// guard passes on requests that are authenticated and authorized, whatever their paths. Until
-// then they take no slot for ordinary requests.
+// guard passes on requests that are authenticated and authorized, whatever their paths.
+// Requests do not count toward the limit of ordinary requests before they are authorized.
 func (s *Server) guard(next http.Handler) http.Handler {
 	arriving := newInFlight(strangers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

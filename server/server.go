@@ -72,8 +72,8 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Handler returns the main server's handler: all endpoints, behind authentication and
-// authorization unless Config.Inner is set. It is for programs with their own listener, and does
-// not need Run.
+// authorization unless Config.Inner is set. It is for programs with their own listener. It works
+// without Run.
 func (s *Server) Handler() http.Handler { return s.main }
 
 // Run listens and serves until ctx ends. Then it completes running requests, ends streams last,
@@ -209,7 +209,7 @@ func (f *inFlight) enter(user string) bool {
 	return true
 }
 
-// leave frees a slot, and wakes those who wait if it was the last.
+// leave frees a slot. If no slot is taken any more, it wakes the callers of wait.
 func (f *inFlight) leave(user string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -57,8 +57,8 @@ func streamsOf(q url.Values) (stream.Streams, error) {
 	return st, nil
 }
 
-// portsOf parses the ports to forward over a WebSocket of the older kind; with SPDY, each stream
-// names its port later. A value may have several ports, separated by commas.
+// portsOf parses the ports to forward over a WebSocket of the older kind; with SPDY, the port is
+// in the headers of each stream. A value may have several ports, separated by commas.
 func portsOf(q url.Values) ([]int32, error) {
 	var out []int32
 	for _, list := range q["port"] {

@@ -22,7 +22,8 @@ const notForMachines = "Warning: This endpoint is not meant to be machine parsea
 // zGroup is the API group of structured z-pages (KEP-4827, KEP-4828).
 const zGroup = "config.k8s.io"
 
-// flagz and statusz are the structured pages of v1beta1, which are also those of v1alpha1.
+// flagz and statusz are the structured pages of v1beta1. Those of v1alpha1 have the same
+// fields.
 type flagz struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -50,8 +51,8 @@ type form struct {
 	version string // version of the structured page
 }
 
-// wanted returns the preferred form in an Accept header among those that a page of that kind has.
-// The default is text.
+// wanted returns the form that an Accept header prefers, among the forms of a page of that kind.
+// The default is text. It returns false if the page has no accepted form.
 func wanted(accept, kind string) (form, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return form{media: "text/plain"}, true

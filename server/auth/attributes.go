@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// subresourceProxy is the subresource for paths that have none of their own, and the fallback for
-// those of KEP-2862.
+// subresourceProxy is the subresource for paths without a subresource of their own. It also
+// allows the paths that have one by KEP-2862.
 const subresourceProxy = "proxy"
 
 // table has the subresources that allow a path and all paths below it. One of them is enough

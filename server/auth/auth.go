@@ -62,9 +62,9 @@ func authenticated(u *User) *User {
 	return &known
 }
 
-// Anonymous returns an Authenticator that uses a, and the anonymous user for requests without
-// credentials, so that an Authorizer decides about them too. If a returns an error, so does
-// Anonymous: an invalid token is not the same as none.
+// Anonymous returns an Authenticator that calls a, and returns the anonymous user for
+// requests without credentials. The Authorizer then decides about these requests too. If a
+// returns an error, so does Anonymous: a request with an invalid token is not anonymous.
 func Anonymous(a Authenticator) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		u, err := a.Authenticate(r)
@@ -85,8 +85,8 @@ type Attributes struct {
 	Path        string // path of the request
 }
 
-// Authorizer decides about a request. If it is denied, reason may say why. An error means that no
-// decision was possible. It may be called concurrently.
+// Authorizer decides whether a request is allowed. If the request is denied, reason may say why.
+// An error means that no decision was possible. It may be called concurrently.
 type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }

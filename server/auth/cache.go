@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrBusy means that too many requests wait for reviews. It says nothing about the user, who may
-// try again.
+// ErrBusy means that too many requests wait for reviews. The user is neither accepted nor
+// rejected by it, and may try again.
 var ErrBusy = errors.New("too many requests wait for TokenReviews or SubjectAccessReviews")
 
 // asks limits the concurrent reviews.
@@ -60,9 +60,10 @@ func newCache[K comparable, V any](b bounds) *cache[K, V] {
 	}
 }
 
-// get returns the cached answer for k, or calls ask for the user or host who: once for all
-// concurrent callers. The call continues after its caller's ctx has ended, at most for limit,
-// since others wait for it. If too many wait, get returns an [ErrBusy] at once.
+// get returns the cached answer for k, or calls ask. Concurrent callers for k share one call
+// of ask. The parameter who is the user or host for which the waiting requests are counted.
+// The call continues after ctx of its caller has ended, at most for limit, since others wait
+// for it. If too many requests wait, get returns an [ErrBusy] at once.
 func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
 	c.mu.Lock()
 	var none V

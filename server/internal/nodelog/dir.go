@@ -17,7 +17,8 @@ import (
 	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// dir is a directory whose files are served. No path leads out of it.
+// dir is a directory whose files are served. A path that leads out of it, also by
+// links, is refused.
 type dir string
 
 const (
@@ -28,7 +29,8 @@ const (
 	maxNames = 10_000
 )
 
-// calls has the file system calls of all requests, one at a time for each path.
+// calls runs the file system calls of all requests. For each path only one call runs at
+// a time.
 var calls = &detached.Queue{}
 
 func (d dir) system(ctx context.Context, name string) *slowfile.System {
@@ -61,8 +63,8 @@ func (d dir) find(name string) (base, within string, info fs.FileInfo, err error
 	return base, within, info, err
 }
 
-// open opens a regular file; it returns nil for a directory. If the path changes meanwhile,
-// nothing else is opened.
+// open opens a regular file; it returns nil for a directory. If the path changes
+// meanwhile, no file outside of the directory is opened.
 func (d dir) open(ctx context.Context, name string) (*slowfile.File, error) {
 	directory := errors.New("directory")
 	f, err := d.system(ctx, name).Open(func() (*os.File, error) {

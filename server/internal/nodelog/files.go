@@ -66,7 +66,7 @@ func (d dir) serveList(w http.ResponseWriter, r *http.Request, name string) {
 	fmt.Fprint(w, "</pre>\n")
 }
 
-// refuse answers with the kind of an error only.
+// refuse answers with a status code for err. The text of the error is not sent.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch {

@@ -68,7 +68,8 @@ func Handler(c Config) http.Handler {
 	})
 }
 
-// answer writes the requested logs. An error from here on is a line in the answer.
+// answer writes the requested logs. An error is written as a line of the answer, since
+// the status may have been sent already.
 func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	var out io.Writer = w

@@ -65,7 +65,7 @@ type backend struct {
 	head *http.Response
 }
 
-// Read reads the data that the runtime sends after its answer.
+// Read reads the data that the runtime sends after the head of its response.
 func (b *backend) Read(p []byte) (int, error) { return b.r.Read(p) }
 
 // dial sends a request for an upgrade to the runtime. If the answer is an upgrade, b is the

@@ -83,7 +83,7 @@ func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Re
 	return c.run(func() { _ = b.Close() })
 }
 
-// refuse refuses streams that the runtime opens, since it has no reason to.
+// refuse refuses streams that the runtime opens. The protocol has none.
 func refuse(s *spdystream.Stream) { _ = s.Refuse() }
 
 // create opens the streams that the runtime expects.
