@@ -18,8 +18,8 @@ const pid v1.ResourceName = "pid"
 // false if the runtime manages pod cgroups (cgroupsPerQOS: false).
 //
 // If the capacity contains pid, the number of process IDs of the machine, all pods together may
-// use 95% of it, less the reserved amount. One pod may use half of that, unless podPidsLimit is
-// set. So neither a pod nor all pods together prevent the node from starting processes.
+// use 95% of this number, less the reserved amount. One pod may use half of the amount for all
+// pods, unless podPidsLimit is set. The node can therefore always start processes of its own.
 //
 // The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and metrics. If
 // the runtime reports its cgroup driver, the caller uses that instead of the configured one

@@ -25,24 +25,25 @@ type Config struct {
 	RootDir, CertDir string
 
 	// Kubeconfig is the kubeconfig file for the API server; "" for a node without a cluster.
-	// BootstrapKubeconfig is the one to request the first certificate with.
+	// BootstrapKubeconfig is the kubeconfig file with which the first certificate is
+	// requested.
 	Kubeconfig, BootstrapKubeconfig string
 
 	Hostname   string            // in lower case; "" for the machine's host name
 	NodeIPs    []string          // empty: detect them; only 0.0.0.0 or only ::, any address of that family
 	NodeLabels map[string]string // labels that a node may set on itself; never nil
 
-	// CredentialProviderConfig is a file for [LoadCredentialProviders], and CredentialProviderDir
-	// the directory of the providers' programs. Both are set, or neither.
+	// CredentialProviderConfig is the path for [LoadCredentialProviders], and
+	// CredentialProviderDir the directory of the providers' programs. Both are set, or neither.
 	CredentialProviderConfig, CredentialProviderDir string
 
 	// ExternalProvider says that an external cloud provider initializes the node
 	// before it accepts pods, and sets its addresses.
 	ExternalProvider bool
 
-	// LockFile is an absolute path or "". The node waits for a lock on the file, and holds it
-	// while it runs. With ExitOnLockContention, the node exits when another program opens the
-	// file.
+	// LockFile is an absolute path or "". The node waits for a lock on the file, and holds
+	// the lock while it runs. With ExitOnLockContention, the node exits when another program
+	// opens the file.
 	LockFile             string
 	ExitOnLockContention bool
 
@@ -80,9 +81,9 @@ type Options struct {
 // then sets defaults, applies the flags, and validates the result. Files are merged as JSON merge
 // patches (RFC 7396): a list replaces a list, and null removes a value.
 //
-// The error has all mistakes of the step that failed, one per line, with the file that set the
-// value last; see [Mistake]. The warnings, one per line, are about unsupported or unknown fields,
-// files that were not read, and flags that other flags make meaningless.
+// If a step fails, the error has all mistakes of this step, one per line. Each line names the
+// file that set the value last; see [Mistake]. The warnings, one per line, are about unsupported
+// or unknown fields, files that were not read, and flags that other flags make meaningless.
 func Load(o Options) (*Config, []string, error) {
 	f := o.Flags
 	if f == nil {
@@ -123,8 +124,8 @@ func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, 
 	return c, from, append(warnings, withoutEffect(merged, used)...), err
 }
 
-// mergeFiles returns the merged document of the files, and the file and line that set each field
-// last.
+// mergeFiles merges the files into one document. from has, for each field, the file and line
+// that set the field last.
 func mergeFiles(path, dir string) (merged map[string]any, from origins, warnings []string, err error) {
 	var files []string
 	if path != "" {

@@ -18,13 +18,13 @@
 //
 // Values have the kubelet's precedence: flags, then drop-ins (a later file before an earlier
 // one), then the main file, then defaults. Files are merged as JSON merge patches. Defaults that
-// are derived from other fields follow from the result; the kubelet derives them from the main
-// file only. Relative paths in the main file are relative to its directory.
+// are derived from other fields are computed from the merged result; the kubelet computes them
+// from the main file only. Relative paths in the main file are relative to its directory.
 //
-// Nothing is ignored silently. Each invalid value is a line of the error: the file that set it
-// last, the field, the value, and the allowed values; see [Mistake]. Fields that are unknown,
-// duplicate, or without effect in a node made of this module's packages cause warnings. List the
-// fields that your program implements itself in Options.Used.
+// Nothing is ignored silently. The error has a line for each invalid value, with the file that
+// set the value last, the field, the value, and the allowed values; see [Mistake]. Fields that
+// are unknown, duplicate, or without effect in a node made of this module's packages cause
+// warnings. List the fields that your program implements itself in Options.Used.
 //
 // # Use
 //
@@ -38,10 +38,11 @@
 //
 // # Untrusted files
 //
-// Files may be hostile. Only regular files are read, and a FIFO never blocks. All files of a
-// configuration together may have 1 MiB, with at most four YAML aliases. Exponents of quantities
-// may have two digits, since Kubernetes' parser would compute for hours with larger ones. At most
-// a hundred errors and warnings are listed, each on one line, whatever the files contain.
+// The loader assumes that files may be hostile. It reads only regular files, so that it does not
+// block on a FIFO. All files of a configuration together may have 1 MiB, with at most four YAML
+// aliases. Exponents of quantities may have two digits, since Kubernetes' parser would compute
+// for hours with larger ones. At most a hundred errors and warnings are listed, each on one line,
+// whatever the files contain.
 //
 // There is no global state. All functions are safe for concurrent use, as long as the Flags or
 // the Config are not modified at the same time. Files are not watched; load them again to see

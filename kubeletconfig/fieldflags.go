@@ -18,8 +18,9 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// fieldFlag is a deprecated flag of the kubelet for a field of its file. It is applied like a
-// last drop-in, except that it replaces maps and lists.
+// fieldFlag is a deprecated flag of the kubelet that sets a field of the configuration file.
+// The flags are applied after all files, like one more drop-in, except that a map or a list
+// is replaced and not merged.
 type fieldFlag struct {
 	name string
 	path string // path of the field, separated by dots
@@ -147,8 +148,8 @@ var fieldFlags = []fieldFlag{
 	{"volume-stats-agg-period", "volumeStatsAggPeriod", aPeriod},
 }
 
-// deadFlags are flags without a meaning here: those of cAdvisor and klog, and those that the
-// kubelet has deprecated.
+// deadFlags are accepted flags that have no effect here: flags of cAdvisor and klog, and
+// flags that the kubelet has deprecated.
 var deadFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
 	"event-storage-age-limit", "event-storage-event-limit", "experimental-allocatable-ignore-eviction",
@@ -313,7 +314,7 @@ func parseList(s string, before any) (any, error) {
 	return out, nil
 }
 
-// named parses the pairs in s and adds them to the map before.
+// named parses the pairs in s and adds them to the map in the parameter before.
 func named[V any](s, between string, before any, value func(string) (V, error)) (any, error) {
 	out := map[string]any{}
 	if m, ok := before.(map[string]any); ok {

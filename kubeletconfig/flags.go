@@ -15,9 +15,9 @@ import (
 const DefaultRootDir = "/var/lib/kubelet"
 
 // Flags has the values of the kubelet's command-line flags, under the kubelet's names. The
-// exported fields are the flags that have no field in the file; the others override a field of
-// it. Create them with [NewFlags]. A value that is set before [Flags.Bind] becomes the flag's
-// default.
+// exported fields are the flags that have no field in the configuration file. All other flags
+// override a field of the file. Create them with [NewFlags]. A value that is set before
+// [Flags.Bind] becomes the flag's default.
 type Flags struct {
 	ConfigFile, ConfigDir           string // --config, --config-dir
 	Kubeconfig, BootstrapKubeconfig string
@@ -103,8 +103,8 @@ func (f *Flags) given() map[string]bool {
 	return names
 }
 
-// Validate returns all mistakes, except those that depend on other fields of the configuration;
-// [Flags.Apply] returns these.
+// Validate returns all mistakes that can be found in the flags alone. Mistakes that depend on
+// other fields of the configuration are returned by [Flags.Apply].
 func (f *Flags) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

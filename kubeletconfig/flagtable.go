@@ -13,7 +13,7 @@ import (
 )
 
 // A setting is a flag that overrides a field of KubeletConfiguration. The flag's value is first
-// stored in a configuration of its own, since only after parsing it is known which flags were
+// stored in a separate configuration, since it is only known after parsing which flags were
 // given.
 type setting struct {
 	name string

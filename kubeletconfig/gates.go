@@ -30,7 +30,8 @@ var gatesWithEffect = []string{
 	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls, gatePodCertificates,
 }
 
-// gatesDone has the behaviour of nodewright for kubelet gates whose default differs from it.
+// gatesDone has the kubelet gates whose default differs from the behaviour of nodewright.
+// The value tells whether nodewright behaves as if the gate is on.
 var gatesDone = map[string]bool{
 	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
 	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
@@ -70,7 +71,8 @@ func (c *Config) Gates() []Gate {
 	return out
 }
 
-// done returns the behaviour of nodewright while the gate is at its default.
+// done reports whether nodewright behaves as if the gate is on while the gate is not
+// configured.
 func (g knownGate) done() bool {
 	if v, ok := gatesDone[g.name]; ok {
 		return v
@@ -152,8 +154,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// gateWithoutEffect returns a warning if a gate's value differs from the behaviour, and ""
-// otherwise.
+// gateWithoutEffect returns a warning if a gate's configured value differs from the
+// behaviour of nodewright, and "" otherwise.
 func gateWithoutEffect(name string, value any) string {
 	on, _ := value.(bool)
 	if slices.Contains(allOfAStage, name) {

@@ -15,7 +15,8 @@ const (
 // gateMemoryQoS is the feature gate for memoryThrottlingFactor and memoryReservationPolicy.
 const gateMemoryQoS = "MemoryQoS"
 
-// idsBlock is the minimum number of user IDs per pod. The number must be a multiple of it.
+// idsBlock is the minimum number of user IDs per pod. The configured number must be a
+// multiple of idsBlock.
 const idsBlock int64 = 1 << 16
 
 // setMachineDefaults sets the defaults of fields about the machine.
@@ -60,7 +61,7 @@ func validateMachine(c *v1beta1.KubeletConfiguration, bad reporter) {
 // such versions contain it, and the kubelet accepts it whether the gate is on or off.
 const formerThrottling = 0.9
 
-// memoryQoS reports whether the gate is on, as it is by default.
+// memoryQoS reports whether the gate MemoryQoS is on, which is the default.
 func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
 	on, set := c.FeatureGates[gateMemoryQoS]
 	return on || !set

@@ -12,8 +12,8 @@ import (
 
 // Value is a value of the configuration in effect, with its origin.
 type Value struct {
-	// Field is its path in the file, such as evictionHard.memory.available; of a flag without a field
-	// the flag itself, such as --root-dir.
+	// Field is the path of the value in the file, such as evictionHard.memory.available. For a flag
+	// without a field in the file it is the flag, such as --root-dir.
 	Field string `json:"field"`
 	Value any    `json:"value"` // in JSON's types
 	// Origin is the file with the line, the flag, or "default".
@@ -23,11 +23,12 @@ type Value struct {
 // byDefault is the origin of a value that nobody has set.
 const byDefault = "default"
 
-// origins is a document of the configuration with the place where each value was set, a string, in
-// its place. A list is one value.
+// origins has the structure of the configuration's document. In place of each value it has a
+// string: the file and line, or the flag, that set the value. A list counts as one value.
 type origins map[string]any
 
-// marked returns a value of a file with its places. Of null nothing is left when it is merged.
+// marked returns the origins of a value v in a file. A null stays null, so that the merge
+// removes the origin with the value.
 func marked(file, path string, v any, lines map[string]int) any {
 	fields, ok := v.(map[string]any)
 	switch {
@@ -48,8 +49,8 @@ func marked(file, path string, v any, lines map[string]int) any {
 	return out
 }
 
-// of returns where a field was set, or the first value in it; "" for a default. The path may name
-// an entry of a list.
+// of returns the place where a field was set; for a field with subfields, the place of the first
+// subfield. It returns "" for a default. The path may name an entry of a list.
 func (o origins) of(path string) string {
 	for at := map[string]any(o); ; {
 		next, rest, ok := step(at, path)
@@ -81,7 +82,7 @@ func step(in map[string]any, path string) (v any, rest string, ok bool) {
 	return nil, "", false
 }
 
-// first returns the first place in a document.
+// first returns the first place in a document, in the order of field names.
 func first(in map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		switch v := in[name].(type) {
@@ -96,9 +97,9 @@ func first(in map[string]any) string {
 	return ""
 }
 
-// Values returns the fields in effect that have a value, sorted by their paths, without those that
-// are off or empty by default. What may be a
-// credential is masked, as by [Config.Redacted].
+// Values returns the fields in effect that have a value, sorted by their paths. Fields that are
+// off or empty by default are left out. Values that may be credentials are masked, as by
+// [Config.Redacted].
 func (c *Config) Values() []Value {
 	raw, _ := json.Marshal(c.Redacted())
 	doc := map[string]any{}
@@ -108,8 +109,8 @@ func (c *Config) Values() []Value {
 	return values(nil, "", doc, c.origins)
 }
 
-// values appends the values below v, which were set at the places of from: a document, the place of
-// all of them, or nil.
+// values appends the values below v to out. The parameter from has their places: a document of
+// origins, one place for all of them, or nil.
 func values(out []Value, path string, v, from any) []Value {
 	fields, ok := v.(map[string]any)
 	if !ok || len(fields) == 0 && path != "" {
@@ -130,8 +131,9 @@ func values(out []Value, path string, v, from any) []Value {
 	return out
 }
 
-// Values returns the flags without a field in the file, those of the program in the set of
-// [Flags.Bind] included, with their values. Passwords and queries of URLs are masked.
+// Values returns the flags without a field in the file, with their values. It includes the
+// program's own flags in the FlagSet passed to [Flags.Bind]. Passwords and queries of URLs
+// are masked.
 func (f *Flags) Values() []Value {
 	if f.bound == nil {
 		return nil
@@ -175,7 +177,8 @@ func fieldsOfFlags() map[string]string {
 	return out
 }
 
-// mark puts the flags over the places of the fields that they set.
+// mark replaces, in o, the places of the fields that flags have set by the names of
+// these flags.
 func (f *Flags) mark(o origins) {
 	fields := fieldsOfFlags()
 	for name := range f.given() {

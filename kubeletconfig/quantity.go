@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// wantQuantity says which quantities are allowed, for a mistake.
+// wantQuantity is the text in a [Mistake] that describes the allowed quantities.
 var wantQuantity = strings.TrimPrefix(quantity.ErrTooCostly.Error(), "want ")
 
 // quantityFields are the fields whose values are quantities or contain some.

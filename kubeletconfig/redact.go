@@ -31,8 +31,8 @@ func FlagValues(fs *flag.FlagSet) map[string]string {
 	return out
 }
 
-// withoutPassword masks the password and the query of a URL, and a malformed URL as a whole. It
-// does not change other texts.
+// withoutPassword masks the password and the query of a URL. A malformed URL is masked
+// entirely. Other texts are returned unchanged.
 func withoutPassword(v string) string {
 	u, err := url.Parse(v)
 	switch {

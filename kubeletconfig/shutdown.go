@@ -11,7 +11,7 @@ import (
 )
 
 // Shutdown returns the configuration of a graceful node shutdown: either Requested and Critical,
-// or Groups. Without both, shutdowns are not handled and ShutdownTime returns 0.
+// or Groups. If neither is configured, shutdowns are not handled and ShutdownTime returns 0.
 func (c *Config) Shutdown() shutdown.Config {
 	s := shutdown.Config{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, g := range c.ShutdownGracePeriodByPodPriority {

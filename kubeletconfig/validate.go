@@ -36,7 +36,7 @@ func mistakes(c *v1beta1.KubeletConfiguration) (found []Mistake) {
 	return found
 }
 
-// A number, an interval or a text is a field: its name and its value.
+// number, interval and text each have the name and the value of a field to check.
 type (
 	number struct {
 		field string
