@@ -1,9 +1,10 @@
-// Package apilist lists what a package exports, a line for each name, so that a change of
-// an interface is a change of lines in a file that reviewers see.
+// Package apilist lists the exported names of a package, one on each line. The list is a
+// file in the repository, so that reviewers see a change of the interface as changed
+// lines.
 //
-// It reads syntax only: types with the same name in two packages are not
-// distinguished, and the methods of an embedded type are listed with that type.
-// Names of parameters are left out: callers do not depend on them.
+// It reads syntax only: types with the same name in two packages are not distinguished,
+// and the methods of an embedded type are listed with that type. Names of parameters
+// are left out, since callers do not depend on them.
 package apilist
 
 import (
@@ -97,7 +98,7 @@ func (l *lister) declaration(d ast.Decl) {
 	}
 }
 
-// values lists constants, each with its value if that is written beside it, or variables.
+// values lists constants or variables. A constant has its value if the source has one.
 func (l *lister) values(tok token.Token, s *ast.ValueSpec) {
 	for i, n := range s.Names {
 		line := tok.String() + " " + n.Name
@@ -111,9 +112,9 @@ func (l *lister) values(tok token.Token, s *ast.ValueSpec) {
 	}
 }
 
-// typed lists a type with the fields of a struct or the methods of an interface,
-// one a line. Unexported methods are one line: other packages cannot implement
-// them.
+// typed lists a type with the fields of a struct or the methods of an interface, one on
+// each line. All unexported methods together are one line, which tells that other
+// packages cannot implement the interface.
 func (l *lister) typed(s *ast.TypeSpec) {
 	kind, members := "", (*ast.FieldList)(nil)
 	switch t := s.Type.(type) {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// path is random(4)'s: the ID is made at each boot, and is a UUID in text.
+// path is the file of random(4) with the boot ID, a UUID in text form. The kernel makes
+// a new one at each boot.
 const path = "proc/sys/kernel/random/boot_id"
 
 // maxID is the limit of an ID in bytes; a UUID has 36.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Shown returns the text of err. If err wraps the error of a call, the text has
-// only the message of that error, without its code.
+// Shown returns the text of err. If err wraps the error of a gRPC call, the text has
+// the message of the call's error without its code.
 func Shown(err error) string {
 	text := err.Error()
 	var call interface {
@@ -20,7 +20,7 @@ func Shown(err error) string {
 	return withoutCode(text)
 }
 
-// withoutCode removes the code that an error of gRPC has before its message.
+// withoutCode removes the status code with which gRPC begins the text of an error.
 func withoutCode(text string) string {
 	const begin, end = "rpc error: code = ", " desc = "
 	before, rest, found := strings.Cut(text, begin)

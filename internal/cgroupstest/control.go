@@ -57,8 +57,8 @@ func controllerOf(file string) string {
 	return c
 }
 
-// Set writes a file past the checks of the kernel: a usage, or a change by another
-// process. Without a value it deletes the file.
+// Set writes a file without the checks of the kernel, to simulate a usage or a change
+// by another process. If value is "", it deletes the file.
 func (t *Tree) Set(cgroup, file, value string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,15 +73,15 @@ func (t *Tree) Set(cgroup, file, value string) {
 	d.files[file] = value
 }
 
-// Make creates a cgroup in every hierarchy, like another process.
+// Make creates a cgroup in every hierarchy, as another process might.
 func (t *Tree) Make(cgroup string) {
 	for _, p := range t.paths(cgroup) {
 		_ = t.Mkdir(p) // it may exist
 	}
 }
 
-// Remove deletes a cgroup without children from every hierarchy, like another
-// process.
+// Remove deletes a cgroup without children from every hierarchy, as another process
+// might.
 func (t *Tree) Remove(cgroup string) {
 	for _, p := range t.paths(cgroup) {
 		if err := t.Rmdir(p); err != nil {

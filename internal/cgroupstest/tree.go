@@ -61,7 +61,8 @@ func NewTree(v cgroups.Version) *Tree {
 	return t
 }
 
-// SetControllers resets the machine, with only these controllers.
+// SetControllers removes all cgroups and files, and creates the root again with only
+// these controllers.
 func (t *Tree) SetControllers(names ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

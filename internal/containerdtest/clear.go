@@ -107,8 +107,8 @@ func (c *Containerd) deleteContainers() {
 	}
 }
 
-// killShims kills the shims of this containerd, known by its socket on their
-// command lines, and waits until they are gone.
+// killShims kills the shims of this containerd, and waits until they are gone. It
+// recognizes a shim by the socket of containerd on its command line.
 func (c *Containerd) killShims() {
 	for range 200 {
 		found := false

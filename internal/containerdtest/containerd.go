@@ -168,8 +168,9 @@ func (c *Containerd) clearLeftovers() error {
 	return c.clear()
 }
 
-// endForeign ends a containerd that another process started with our
-// configuration; a process that merely inherited the number is left alone.
+// endForeign ends a containerd that another process started with the configuration in
+// c.Dir. The parameter pid is its recorded process ID. If the ID belongs to another
+// program by now, that program is not ended.
 func (c *Containerd) endForeign(pid string) error {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 1 {
@@ -294,7 +295,8 @@ func (c *Containerd) signal(s syscall.Signal) error {
 	return c.proc.cmd.Process.Signal(s)
 }
 
-// end sends s and, if that is not enough, SIGKILL.
+// end sends the signal s to containerd. If containerd does not end in time, it sends
+// SIGKILL.
 func (c *Containerd) end(s syscall.Signal) error {
 	p := c.proc
 	if p == nil {
@@ -337,7 +339,7 @@ func (c *Containerd) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// each calls f for all items, a few at a time, and joins the errors.
+// each calls f for all items, with a few calls at the same time, and joins the errors.
 func each[T any](items []T, f func(T) error) error {
 	var (
 		wg    sync.WaitGroup

@@ -1,5 +1,5 @@
-// Package containerdtest starts a private containerd: real pods for tests and
-// for "make run", beside whatever else runs on the machine.
+// Package containerdtest starts a private containerd: real pods for tests and for "make
+// run". It does not interfere with other runtimes on the machine.
 //
 // The containerd of a [Containerd] has its own root, state, socket, runc root, CNI
 // configuration, bridge and subnet, so that several can run at once.
@@ -13,12 +13,12 @@
 //		...
 //	}
 //
-// Faults: [Containerd.Kill] sends SIGKILL and [Containerd.Halt] stops containerd in
-// order; both leave containers running. [Containerd.Resume] starts it again on the
-// same state. [Containerd.Freeze] and [Containerd.Thaw] make it hang.
+// Faults: [Containerd.Kill] sends SIGKILL, and [Containerd.Halt] stops containerd by
+// SIGTERM; containers keep running in both cases. [Containerd.Resume] starts containerd
+// again with the same state. [Containerd.Freeze] and [Containerd.Thaw] make it hang.
 //
-// With RUNTIME=localcri in the environment the runtime is internal/cmd/localcri in
-// place of containerd.
+// If the environment has RUNTIME=localcri, internal/cmd/localcri is used in place of
+// containerd.
 //
 // It needs root, Linux, and the programs of tools/go.mod in build/bin (see "make
 // tools") or in PATH. If one is missing, [New] skips the test; with CI=true in the

@@ -62,7 +62,7 @@ func (c *Containerd) configure(ctx context.Context) error {
 	return errors.Join(os.MkdirAll(c.marker(), 0o711), os.MkdirAll(filepath.Join(c.Dir, "cdi"), 0o711))
 }
 
-// program is the runtime's with its arguments.
+// program returns the program of the runtime and its arguments.
 func (c *Containerd) program() (string, []string, error) {
 	if !c.local() {
 		program, err := findProgram(c.opts.BinDir, "containerd")
@@ -113,7 +113,8 @@ func (c *Containerd) importLocal(ctx context.Context, archive string) error {
 	return nil
 }
 
-// resetLocal has the runtime remove everything that it has made.
+// resetLocal calls the runtime's own reset, which removes all that the runtime has
+// created.
 func (c *Containerd) resetLocal() error {
 	program, args, err := c.program()
 	if err != nil {

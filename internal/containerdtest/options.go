@@ -68,7 +68,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, err
 }
 
-// bridge is the name of the pods' bridge, of its own for each directory.
+// bridge returns the name of the pods' bridge, which is derived from o.Dir.
 func (o Options) bridge() string {
 	sum := sha256.Sum256([]byte(o.Dir))
 	return "nw" + hex.EncodeToString(sum[:5]) // interface names have 15 bytes at most
@@ -126,8 +126,8 @@ func findProgram(dir, name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// freeSubnet finds a subnet that no interface of this machine has an address
-// of and that no other process has leased. The lease ends with the file.
+// freeSubnet returns a subnet in which no interface of this machine has an address, and
+// which no other process has leased. The lease ends when the returned file is closed.
 func freeSubnet() (string, *os.File, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -61,13 +61,14 @@ type similar struct {
 	last     time.Time
 }
 
-// New returns a Correlator that tracks rates for at least about kept objects and kinds of
-// events, and at most twice as many.
+// New returns a Correlator that stores at least about as many objects and series of
+// events as the parameter kept says, and at most twice as many.
 func New(kept int) *Correlator {
 	return &Correlator{spam: newRecent[types.UID, *rate.Limiter](kept), similar: newRecent[similarKey, *similar](kept), seed: maphash.MakeSeed()}
 }
 
-// Note records an event of an object.
+// Note records an event of an object, and returns the Event that has to be written for
+// it.
 func (c *Correlator) Note(object v1.ObjectReference, eventType, reason, message string, now time.Time) Event {
 	c.sweep(now)
 	object.ResourceVersion = ""

@@ -1,6 +1,7 @@
-// Package correlate decides which events are one Event, and which of an object are too
-// many, by the numbers of client-go's correlator: more than ten events of one reason and
-// object within ten minutes that differ only in their message are combined, and an object
-// can have 25 events, and then one more each five minutes. So one pod does not drive out
-// the events of others.
+// Package correlate decides which events are combined into one Event object, and which
+// events are dropped because an object has too many. The numbers are those of client-go's
+// correlator. If more than ten events of one object and reason within ten minutes differ
+// only in their message, they are combined. An object may have 25 events, and after these
+// one event each five minutes, so that one pod does not displace the events of other
+// pods.
 package correlate

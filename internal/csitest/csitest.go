@@ -147,13 +147,13 @@ func (d *Driver) listen() (net.Listener, error) {
 	return net.Listen("unix", d.cfg.Socket)
 }
 
-// Stop stops the server like the death of a process: running calls are cut off.
+// Stop stops the server as if its process had died: running calls fail.
 func (d *Driver) Stop() {
 	d.server.Stop()
 	d.served.Wait()
 }
 
-// intercept makes the faults, and the account.
+// intercept applies the configured faults to a call, and records the call.
 func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	m, method := req.(proto.Message), filepath.Base(info.FullMethod)
 	d.mu.Lock()
@@ -231,8 +231,8 @@ func (d *Driver) alone(volume, method string) (done func()) {
 	}
 }
 
-// rebooted reports whether Reboot was called since boot number since: a call from
-// before has no effect.
+// rebooted reports whether Reboot was called after the boot whose number is since. A
+// call that began before a reboot must have no effect.
 func (d *Driver) rebooted(since int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -272,7 +272,7 @@ func (d *Driver) Count(method string) (n int) {
 	return n
 }
 
-// Forget clears Calls.
+// Forget clears the record of calls that Calls returns.
 func (d *Driver) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 )
 
-// diskSize is the size of a disk in bytes: ext4 without a journal fits.
+// diskSize is the size of a disk in bytes. It is large enough for an ext4 without a
+// journal.
 const diskSize = 4 << 20
 
 // Loops implements Disks with the kernel's loop devices and files in a directory.

@@ -103,7 +103,7 @@ func (d *Driver) mount(ctx context.Context, volume, target string) error {
 	return d.cfg.Mounter.Mount(ctx, fs)
 }
 
-// detach takes the device of a volume away that is neither staged nor published.
+// detach removes the device of a volume if the volume is neither staged nor published.
 func (d *Driver) detach(volume string) error {
 	if d.cfg.Disks == nil || d.staged[volume] != "" || len(d.published[volume]) > 0 {
 		return nil

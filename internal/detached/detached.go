@@ -38,11 +38,11 @@ type call[T any] struct {
 	err   error
 }
 
-// Do calls f and returns its result. If ctx ends first, it returns the cause of
-// that; f continues. While an earlier call with the same key has not returned, Do
-// does not call f: it waits for that call and returns its result. With Limit calls
-// of other keys in flight, Do returns an [ErrBusy]: at once, or with Wait at the
-// end of ctx.
+// Do calls f and returns its result. If ctx ends first, Do returns context.Cause of
+// ctx, and f continues. While an earlier call with the same key has not returned, Do
+// does not call f: it waits for that call and returns its result. While Limit calls of
+// other keys are in flight, Do returns an [ErrBusy] at once. If Wait is set, it waits
+// for a free place instead, and returns an [ErrBusy] when ctx ends.
 func (g *Group[T]) Do(ctx context.Context, key string, f func() (T, error)) (T, error) {
 	var zero T
 	if ctx.Err() != nil {
@@ -76,8 +76,9 @@ func (g *Group[T]) limit() int {
 	return g.Limit
 }
 
-// join returns the call of a key. It starts one if there is none. c is nil if there
-// is no free place; freed is then closed when one may be free, or nil without Wait.
+// join returns the call of a key. It starts one if there is none. c is nil if there is
+// no free place. The channel freed is then closed when a place may be free; it is nil
+// if Wait is not set.
 func (g *Group[T]) join(key string, f func() (T, error)) (c *call[T], freed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

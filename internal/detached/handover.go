@@ -2,8 +2,9 @@ package detached
 
 import "sync"
 
-// Handover releases a resource after its last use: in the owner's Release, or at
-// the end of a call that still uses it then. Its zero value is ready for use.
+// Handover releases a resource after its last use. If no Use runs when the owner calls
+// Release, the resource is released at once. Otherwise it is released when the running
+// Use ends. Its zero value is ready for use.
 type Handover struct {
 	mu      sync.Mutex
 	inUse   bool
@@ -33,8 +34,8 @@ func (h *Handover) Use(f func()) bool {
 	return true
 }
 
-// Release calls release once: now, or at the end of a running Use, if it ends.
-// Further calls do nothing.
+// Release calls the parameter release once. If a Use is running, release is called when
+// that Use ends; if it never ends, release is not called. Further calls do nothing.
 func (h *Handover) Release(release func()) {
 	h.mu.Lock()
 	if h.release != nil {

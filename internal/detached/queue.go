@@ -17,18 +17,19 @@ type Queue struct {
 	last  atomic.Uint64
 }
 
-// turn is the result of a call.
+// turn is one call in the queue, with its result.
 type turn struct {
 	number uint64
 	value  any
 	err    error
 }
 
-// Next waits until the previous call with the same key has ended, calls f and
-// returns its result. If ctx ends first, Next returns the cause of that; f is then
-// not called, or continues: it must not share changing data with the caller. With
-// Limit calls of other keys in flight, Next returns an [ErrBusy]: at once, or with
-// Wait at the end of ctx.
+// Next waits until the previous call with the same key has ended, calls f and returns
+// its result. If ctx ends first, Next returns context.Cause of ctx; then f is not
+// called, or it is running and continues. For this reason f must not share data with
+// the caller that either of them changes. While Limit calls of other keys are in
+// flight, Next returns an [ErrBusy] at once. If q.Wait is set, it waits for a free
+// place instead, and returns an [ErrBusy] when ctx ends.
 func Next[T any](ctx context.Context, q *Queue, key string, f func() (T, error)) (T, error) {
 	var zero T
 	q.group.CompareAndSwap(nil, &Group[turn]{Limit: q.Limit, Wait: q.Wait})

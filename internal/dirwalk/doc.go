@@ -16,12 +16,13 @@
 //		}
 //	}
 //
-// The walk uses descriptors only: it follows no link, crosses no mount point and
-// builds no path. Directories up to a depth of [Held] stay open. From deeper ones
-// the walk returns by "..", and checks that this is the directory from which it
-// came. If that directory was moved, or is more than [Remembered] levels up, the
-// walk is Lost: it continues after the entry of the deepest open directory, and
-// leaves out the rest below that entry.
+// The walk uses descriptors only: it follows no link, crosses no mount point and builds
+// no path. Directories up to a depth of [Held] stay open. Deeper directories are closed
+// when the walk enters a subdirectory. To return, the walk opens "..", and checks that
+// this is the directory from which it came. If that directory was moved, or if the walk
+// was more than [Remembered] levels deeper, the result is [Lost]: the walk continues in
+// the deepest directory that is still open, after its last entry, and leaves out the
+// remaining files below that entry.
 //
 // Entries that are created or removed while their directory is read may be seen or
 // not.
@@ -47,12 +48,12 @@ const (
 	Entry Event = iota
 	// End means that the directory has no more entries. The next step leaves it.
 	End
-	// Back means that the walk has left a directory: its parent is the current one,
-	// after its entry.
+	// Back means that the walk has left a directory. The current directory is its
+	// parent, and the last entry is the directory that was left.
 	Back
-	// Lost means that the walk has left a directory, and that the current one is a
-	// farther ancestor.
+	// Lost means that the walk has left a directory, and that the current directory is
+	// an ancestor of it but not its parent.
 	Lost
-	// Done means that the first directory has ended.
+	// Done means that all entries of the first directory have been read.
 	Done
 )

@@ -13,7 +13,8 @@ type Position struct {
 }
 
 // Position returns the position after the last entry. whole is false if the walk is
-// too deep to find its way back; the position is then that of a Lost walk.
+// more than [Remembered] levels deep. The position is then one from which the walk
+// continues as after [Lost].
 func (w *Walk) Position() (p Position, whole bool) {
 	for _, f := range w.frames[:min(len(w.frames), Held)] {
 		p.levels = append(p.levels, f.mark)
@@ -48,8 +49,7 @@ func Resume(dir string, p Position) (w *Walk, whole bool, err error) {
 	return w, true, nil
 }
 
-// resume enters the directory of that inode, which is the last entry that was
-// read.
+// resume enters the last entry that was read, if it is a directory with the inode ino.
 func (w *Walk) resume(at level, ino uint64) bool {
 	w.seek(at.before)
 	if event, err := w.read(); event != Entry || err != nil {

@@ -139,7 +139,7 @@ func (w *Walk) Dev() uint64 { return w.dev }
 // Ino returns the inode of the current directory.
 func (w *Walk) Ino() uint64 { return w.top().mark.ino }
 
-// Mark marks the current directory and all its parents on the way.
+// Mark marks the current directory and all its parents up to the first directory.
 func (w *Walk) Mark() { w.top().mark.marked = true }
 
 // Marked reports whether the current directory is marked.
@@ -306,7 +306,7 @@ func (w *Walk) leave() Event {
 	return Lost
 }
 
-// parent opens the directory that the current one is in, if it is that one.
+// parent opens the parent of the current directory, if its inode is ino.
 func (w *Walk) parent(ino uint64) (int, bool) {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(w.Fd(), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -322,7 +322,7 @@ func (w *Walk) parent(ino uint64) (int, bool) {
 	return fd, true
 }
 
-// Again makes the last entry the next one again; after Back that is the entry of
+// Again makes the next step return the last entry again. After Back, the last entry is
 // the directory that was left.
 func (w *Walk) Again() {
 	f := w.top()
@@ -372,8 +372,8 @@ func (w *Walk) Path(name string) string {
 	return b.String()
 }
 
-// Fail returns an error for an operation on a name in the current directory; on the
-// directory itself if name is "".
+// Fail returns an error for an operation on a name in the current directory. If name is
+// "", the error is for the directory itself.
 func (w *Walk) Fail(op, name string, err error) error {
 	return &os.PathError{Op: op, Path: w.Path(name), Err: err}
 }

@@ -41,8 +41,9 @@ const deleted = " (deleted)"
 const maxMounts = 1 << 20
 
 // Of returns the files that the processes hold and that no earlier call has returned. It begins
-// with a random process, so that over several calls the limit hides nothing. It contacts the
-// server of a network file system only for a file deleted there, and may block then.
+// with a random process, so that with the limit every file is found in one of several calls. It
+// contacts the server of a network file system only for a file that was deleted there; such a
+// call may block.
 func (h *Held) Of(pids []string) []HeldFile {
 	var out []HeldFile
 	for _, i := range rand.Perm(len(pids)) {

@@ -6,9 +6,10 @@ import (
 )
 
 // Limits of the cost of walks. A result is used for at most kept (the kubelet's
-// volumeStatsAggPeriod). A walk follows an earlier one after a multiple of the
-// duration of that one: seldom limits the cost to a five-hundredth of a CPU; often
-// limits it to a twentieth, while the directory may have crossed a level.
+// volumeStatsAggPeriod). The pause before the next walk is a multiple of the duration
+// of the last walk. With the multiple seldom, walks take at most a five-hundredth of a
+// CPU. With the multiple often, which is used while the directory may have exceeded its
+// level, they take at most a twentieth.
 const (
 	kept   = time.Minute
 	often  = 20
@@ -38,11 +39,11 @@ type walked struct {
 	more  bool          // it did not get to the end
 }
 
-// Measure returns the usage of dir. level is a threshold in bytes, such as a limit
-// of the volume: walks may be more frequent while the growth of the file system
-// since the last walk could have taken the directory over level. The result may be
-// that of an earlier walk; Usage.At is its time. With an error, it is that of the
-// last successful walk, if there was one.
+// Measure returns the usage of dir. level is a threshold in bytes, such as the size
+// limit of the volume. Walks are more frequent while the growth of the file system
+// since the last walk is large enough that the directory may have exceeded level. The
+// result may be that of an earlier walk; Usage.At is the time of that walk. After an
+// error, the result is that of the last successful walk, if there was one.
 func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Limits) (Usage, error) {
 	fs, err := Statfs(dir)
 	if err != nil {

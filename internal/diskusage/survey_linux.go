@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// batch is the number of files between two pauses, and few that between two readings of the
-	// clock.
+	// batch is the number of files between two pauses, and few the number of files between two
+	// readings of the clock.
 	batch = 1000
 	few   = 50
-	// maxLinked is the maximum number of inodes with several links that are stored. Each name of
-	// a further one counts as its share of the inode.
+	// maxLinked is the maximum number of inodes with several links that are stored. Of any
+	// further inode with N links, each name counts as one N-th of the inode.
 	maxLinked = 1 << 15
 	// resumable is the longest pause after which a survey still continues where it stopped.
 	resumable = 10 * time.Minute
@@ -47,8 +47,9 @@ func (r *round) inodes() int64 { return r.files + r.shares/share }
 // Unfinished reports whether the last call did not reach the end.
 func (s *Survey) Unfinished() bool { return !s.since.IsZero() }
 
-// Walk continues the walk of dir; see the function Walk. For entries that this
-// round has not reached it adds their usage in the last round.
+// Walk continues the walk of dir; see the function Walk. A round is one complete walk.
+// For entries that the current round has not reached, Walk adds their usage of the last
+// complete round.
 func (s *Survey) Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
 	limits = limits.withDefaults()
 	ctx, stop := context.WithTimeout(ctx, limits.Time)

@@ -4,12 +4,12 @@
 //	u, err := usage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
 //	u, err := diskusage.Walk(ctx, "/var/lib/agent/pods/x/y", diskusage.Limits{})
 //
-// They are in the order of their cost. Statfs returns the usage of a whole file
-// system; it is right for a directory that is a mount point. Quota returns the
-// usage of the directory's project (XFS, ext4 and f2fs with project quota), which
-// the kernel counts. Walk visits every file; at its limits it stops, and its result
-// is a lower bound. A [Survey] continues from there at the next call. A [Meter]
-// walks again only when the content may have changed.
+// The three functions are listed by their cost, the cheapest first. Statfs returns the
+// usage of a whole file system; it is right for a directory that is a mount point.
+// Quota returns the usage of the directory's project (XFS, ext4 and f2fs with project
+// quota), which the kernel counts. Walk visits every file. When it reaches a limit it
+// stops, and its result is a lower bound. A [Survey] continues at the next call where
+// the last call stopped. A [Meter] walks again only when the content may have changed.
 package diskusage
 
 import (
@@ -73,11 +73,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Walk adds up the usage of dir and everything below it: allocated blocks, not
-// sizes. A file with several links counts once. Other file systems and mounts below
-// dir do not count; neither do files that are removed during the walk. Capacity and
-// Available are those of the file system. At a limit, or at the end of ctx, it
-// returns the sum so far with AtLeast. Trees may have any depth and width.
+// Walk adds up the usage of dir and everything below it: allocated blocks, not sizes. A
+// file with several links counts once. Other file systems and mounts below dir do not
+// count; neither do files that are removed during the walk. Capacity and Available are
+// those of the file system. If it reaches a limit, or if ctx ends, it returns the sum
+// so far with AtLeast set. Trees may have any depth and width.
 func Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
 	var s Survey
 	return s.Walk(ctx, dir, limits)

@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Disk has the file operations of a Dir, one method for each step between which a
-// crash may happen. [OS] is the operating system's. Tests have others, which lose
-// power.
+// Disk has the file operations of a Dir. Each method is one step; a crash may happen
+// between two steps. [OS] is the Disk of the operating system. Tests have
+// implementations that simulate power failures.
 type Disk interface {
 	// MakeDir creates a directory and its missing parents. An existing directory is
 	// not an error.

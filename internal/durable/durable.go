@@ -1,10 +1,10 @@
 // Package durable replaces small files atomically: after a crash at any time a file
 // has the old content or the new one.
 //
-// It writes a temporary file beside the old one and renames it. With [Dir.Sync] it
-// syncs the file and its directory, so that the content survives a power failure;
-// without, it survives only a crash of the process. The content of files is not
-// checked: a caller that reads a damaged file can rename it with [Dir.SetAside].
+// It writes a temporary file beside the old one and renames it. If [Dir.Sync] is set,
+// it syncs the file and its directory, so that the content survives a power failure.
+// Otherwise the content survives only a crash of the process. The content of files is
+// not checked: a caller that reads a damaged file can rename it with [Dir.SetAside].
 package durable
 
 import (

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Op is a kind of change that an [OS] makes on the disk.
+// Op is the kind of a change that an [OS] makes on the disk.
 type Op int
 
 // The operations on which the content of the disk after a crash depends.
@@ -39,10 +39,10 @@ type guard struct {
 }
 
 // Guard makes every [OS] of this process call ask before each step in or below a
-// directory. If ask returns an error, the step is not made and returns the error.
-// ask may block, like a disk, and is called from any goroutine. Guard is for the
-// simulation of whole agents: their blocks open their own directories, so that a
-// Disk cannot be passed to them.
+// directory. If ask returns an error, the step is not made, and its method returns this
+// error. The function ask may block, as a disk may, and is called from any goroutine.
+// Guard is for simulations of a complete agent, whose components open their directories
+// themselves, so that a test cannot pass a Disk to them.
 func Guard(dir string, ask func(Change) error) (release func()) {
 	g := guard{prefix: strings.TrimSuffix(dir, "/") + "/", ask: &ask}
 	change(func(all []guard) []guard { return append(all, g) })

@@ -15,10 +15,10 @@
 // # Faults
 //
 // Children are changed before their directory, and the root last. If a walk is
-// interrupted, by an error, by ctx or by a crash, the root does not match, and the
-// next walk starts over even with OnRootMismatch. After errors of single files the
-// walk continues, but does not change the root. It returns the first few errors and
-// their number. The walk uses descriptors: no link in the volume can lead it out.
-// It does not enter mounts below the root. Volumes may have any width and 65,536
+// interrupted by an error, by ctx or by a crash, the root does not have the group yet,
+// so that the next walk starts over even with OnRootMismatch. After errors of single
+// files the walk continues, but does not change the root. It returns the first few
+// errors and their number. The walk uses descriptors: no link in the volume can lead it
+// out. It does not enter mounts below the root. Volumes may have any width and 65,536
 // levels; a walk uses less than 30 descriptors and 4 MiB.
 package fsgroup

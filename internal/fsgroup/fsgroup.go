@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Permission bits that a group needs, the kubelet's: read and write, or read
-// only, and for directories to be entered.
+// Permission bits that the group gets, as in the kubelet: to read and write, only to
+// read, and to enter directories.
 const (
 	rwMask   = fs.FileMode(0o660)
 	roMask   = fs.FileMode(0o440)
@@ -19,7 +19,7 @@ const (
 // maxErrors is the maximum number of errors of single files in the result.
 const maxErrors = 5
 
-// The times of progress reports; the kubelet's.
+// The times of progress reports, as in the kubelet.
 const (
 	firstProgress = 30 * time.Second
 	nextProgress  = time.Minute
@@ -36,9 +36,9 @@ type Request struct {
 	// OnRootMismatch skips the walk if the root already matches
 	// (fsGroupChangePolicy); otherwise every file is checked.
 	OnRootMismatch bool
-	// Progress, if not nil, is called with the number of files so far: after 30 s,
-	// with first, and each minute after that. The walk waits for it; it must not
-	// block.
+	// Progress, if not nil, is called with the number of files so far. The first call
+	// comes after 30 s and has first set; further calls come each minute. Progress must
+	// not block, since the walk waits for it.
 	Progress func(files int64, first bool)
 }
 
@@ -50,8 +50,8 @@ func (r Request) mask() fs.FileMode {
 	return rwMask
 }
 
-// Mode returns the required mode of a file or directory with the mode is. Links
-// have no mode of their own.
+// Mode returns the mode that a file or directory needs whose current mode is the
+// parameter is. For a link it returns is, since links have no mode of their own.
 func (r Request) Mode(is fs.FileMode) fs.FileMode {
 	switch {
 	case is&fs.ModeSymlink != 0:

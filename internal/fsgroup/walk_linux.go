@@ -88,8 +88,8 @@ func (w *applying) walk() error {
 	}
 }
 
-// fail notes an error of something in the current directory, or of itself.
-// Directories that hold such a thing are left as they are.
+// fail records an error for a file in the current directory, or for the directory
+// itself. Directories that contain such a file are not changed.
 func (w *applying) fail(err error) {
 	if err != nil {
 		w.tree.Mark()
@@ -125,7 +125,7 @@ func (w *applying) entry() error {
 	return w.tree.Fail("open", name, err)
 }
 
-// directory does the current directory, whose entries are done.
+// directory changes the current directory, after all its entries.
 func (w *applying) directory() error {
 	st, err := w.stat(w.tree.Fd(), "")
 	if err != nil {
@@ -134,8 +134,8 @@ func (w *applying) directory() error {
 	return w.own(w.tree.Fd(), "", st)
 }
 
-// own changes the owner and the mode of one file. The owner is first: changing it
-// clears bits of the mode.
+// own changes the group and the mode of one file. The group is changed first, since
+// that clears bits of the mode.
 func (w *applying) own(fd int, name string, st unix.Stat_t) error {
 	const flags = unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW
 	is := modeOf(st.Mode)

@@ -1,8 +1,8 @@
-// Package hostile tests the whole agent, as a process of its own, with malicious
-// pods, files and runtimes. Each test has a table with one attack a row. In each,
-// the agent must stay below 256 MiB, and the probes and restarts of an uninvolved
-// pod must stay on time. The attackers of TestAttacks are the author and the container of a
-// pod, a viewer of the local API and a device plugin.
+// Package hostile tests the whole agent, as a process of its own, with malicious pods,
+// files and runtimes. Each test has a table with one attack in each row. During an attack,
+// the agent must stay below 256 MiB, and the probes and restarts of an uninvolved pod must
+// stay on time. The attackers of TestAttacks are the author and the container of a pod, a
+// viewer of the local API and a device plugin.
 //
 // Other tests repeat pods, edits, restarts, failed pulls and requests many times.
 // Afterwards the agent's memory, goroutines and descriptors, without garbage, must
@@ -10,12 +10,13 @@
 // repetitions, and -profiles writes heap profiles. These tests build the agent with
 // the tag liveheap.
 //
-// TestAccountsReachNothing has real containers: it looks as other accounts of the machine
-// at all that the agent, its runtime and pods of each kind have, and fails on what opens.
-// TestForkBombStaysInItsPod and TestImageAuthors have them too: the attacker is the container of
-// a pod, and somebody who makes images.
+// Three tests use real containers. TestAccountsReachNothing tries, as other user accounts of the
+// machine, to open all files and sockets of the agent, of its runtime and of pods of each kind;
+// it fails if one can be opened. In TestForkBombStaysInItsPod the attacker is the container of a
+// pod, and in TestImageAuthors the author of an image.
 //
-// The package has only tests, and none with -race: the agent is another program,
-// whose memory the race detector would multiply. The runtime is critest's. The test
-// serves it over a socket, so that the measured memory is the agent's alone.
+// The package has only tests. None runs with -race, because the race detector would
+// multiply the memory of the agent. The runtime is that of package critest. It runs in
+// the process of the test and is served over a socket, so that only the agent's memory
+// is measured.
 package hostile

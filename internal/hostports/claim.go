@@ -1,5 +1,5 @@
 // Package hostports reserves the host ports of pods, so that neither a process of the node nor
-// another pod can have one of them.
+// another pod can use them.
 package hostports
 
 import (
@@ -75,7 +75,7 @@ func Claims(proto uint8, addr netip.Addr, port uint16) []Claim {
 	return []Claim{{V6: addr.Is6(), Addr: addr, Proto: proto, Port: port}}
 }
 
-// refusal is an error of a kind, with a text of its own.
+// refusal is an error with its own text that wraps ErrTaken or ErrLimit.
 type refusal struct {
 	kind error
 	text string

@@ -8,10 +8,10 @@ import (
 // Held reserves ports for their owners. Its zero value is ready. Methods may be called
 // concurrently.
 //
-// A port is reserved with a socket that is bound to it. So a port in use by a process is refused,
-// no process can bind a reserved port later, and the node does not use it for its own outgoing
-// connections. The sockets receive nothing: rules of the kernel translate packets for the port
-// before. The reservations end with this process.
+// A port is reserved with a socket that is bound to it. A port in use by a process is therefore
+// refused, no process can bind a reserved port later, and the kernel does not use it for outgoing
+// connections of the node. The sockets receive no packets, since rules of the kernel translate
+// the packets for the port to the pod. The reservations end with this process.
 type Held struct {
 	// Reserved are TCP ports that are always refused. It must not be changed after the first
 	// call.

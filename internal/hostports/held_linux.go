@@ -38,9 +38,10 @@ type socket struct {
 
 func (s socket) close() { _ = unix.Close(s.fd) }
 
-// excuse returns nil if a port that cannot be bound can be used nevertheless: if this kernel has
-// no sockets of the protocol, no process has the port; and a connection of the node, or an
-// owner's socket with another address, may prevent the bind.
+// excuse returns nil if a port that cannot be bound can be used nevertheless. That is so if this
+// kernel has no sockets of the protocol, since then no process has the port. It is also so if
+// the bind failed only because of an outgoing connection of the node, or because of a socket of
+// an owner in h with another address.
 func (h *Held) excuse(c Claim, err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):

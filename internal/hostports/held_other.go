@@ -2,7 +2,7 @@
 
 package hostports
 
-// socket is nothing here: only Linux translates addresses for pods.
+// socket is empty, since only Linux translates addresses for pods.
 type socket struct{}
 
 func (socket) close() {}

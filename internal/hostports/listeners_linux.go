@@ -25,14 +25,15 @@ const (
 	diagDeadline = 2 * time.Second
 )
 
-// listener is a socket that a process of the node receives on.
+// listener is a socket on which a process of the node receives.
 type listener struct {
 	addr  netip.Addr
 	inode uint32
 }
 
-// listenerOf returns a socket in the network namespace of the calling thread, other than
-// those to skip, that would lose its packets to a claim.
+// listenerOf returns a socket, in the network namespace of the calling thread, that
+// would not receive its packets any more if the claim were granted. Sockets whose inode
+// is in skip are ignored.
 func listenerOf(c Claim, skip map[uint32]bool) (l listener, found bool, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -89,8 +90,8 @@ func (c Claim) takesFrom(socket netip.Addr) bool {
 	return !c.Addr.IsValid() || socket.IsUnspecified() || c.Addr == socket
 }
 
-// parseDiag reads which port a socket has, and its inode. ok is false for an answer that
-// is cut.
+// parseDiag returns the address, the port and the inode of a socket. ok is false if the
+// answer is truncated.
 func parseDiag(b []byte) (addr netip.Addr, port uint16, inode uint32, ok bool) {
 	if len(b) < diagReply {
 		return addr, 0, 0, false

@@ -9,10 +9,10 @@ import (
 // ErrNoRoom means that there are too many bytes of bodies at a time.
 var ErrNoRoom = errors.New("too many bytes of request bodies at a time")
 
-// Body reads the whole body of a request. It calls take before it reads each part, with at most one
-// byte more than the body in all. The error is ErrNoRoom if take returned false, a
-// *http.MaxBytesError if the body has more than limit bytes, and os.ErrDeadlineExceeded if the
-// connection's deadline has passed.
+// Body reads the whole body of a request. It calls take with the size of each part before it reads
+// the part. The sum of these sizes is at most one more than the size of the body. The error is
+// ErrNoRoom if take returned false, a *http.MaxBytesError if the body has more than limit bytes,
+// and os.ErrDeadlineExceeded if the connection's deadline has passed.
 func Body(w http.ResponseWriter, r *http.Request, limit int, take func(bytes int) bool) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

@@ -33,7 +33,8 @@ type conn struct {
 	closed  bool
 }
 
-// Accept waits for a connection that there is a place for, until the listener is closed.
+// Accept returns the next connection within the limits. It waits until there is one or
+// the listener is closed.
 func (l *conns) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -53,8 +54,9 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives a connection a place, if need be that of another one, which is to be
-// closed.
+// admit counts a new connection, and reports whether the limits allow it. If they allow
+// it only in place of another connection, it returns that one, which the caller has to
+// close.
 func (l *conns) admit(c *conn) (ok bool, instead *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +96,8 @@ func (l *conns) enter(c *conn) {
 	c.put(&l.fresh)
 }
 
-// leave frees the place of a connection, once. A host without connections is forgotten.
+// leave removes a connection from the counts; a second call does nothing. The count of
+// a host without connections is deleted.
 func (l *conns) leave(c *conn) {
 	if c.closed {
 		return
@@ -107,7 +110,8 @@ func (l *conns) leave(c *conn) {
 	}
 }
 
-// put moves a connection to the end of a list; nil is none.
+// put moves a connection to the end of a list. If to is nil, the connection is then in
+// no list.
 func (c *conn) put(to *list.List) {
 	if c.at != nil {
 		c.in.Remove(c.at)

@@ -1,9 +1,10 @@
-// Package httpbound has the bounds of this module's HTTP servers: connections, heads,
-// requests of HTTP/2, and what clients share.
+// Package httpbound limits the resources of this module's HTTP servers: connections,
+// request heads, concurrent requests of HTTP/2, and units that clients share.
 //
-// A [Server] is an http.Server whose heads, handshakes and connections are bounded. A
-// connection with a request at work is never closed for another one; one without
-// makes room for a new one, those that never had a request first.
+// A [Server] is an http.Server whose heads, handshakes and connections are bounded. At
+// the limit, a connection without a running request is closed to admit a new one;
+// connections that never had a request are closed first. A connection with a running
+// request is never closed for another one.
 //
 // A [Pool] has a number of units that clients share, such as places of requests or
 // bytes of answers. Nobody waits for a unit. No user gets more than a share, and

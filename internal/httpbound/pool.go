@@ -6,8 +6,8 @@ import "sync"
 type Rank uint8
 
 const (
-	// User is an ordinary client. One has at most the Pool's share, and all together three
-	// quarters of the Pool.
+	// User is an ordinary client. One user may have at most the Pool's share, and all
+	// users together may have three quarters of the Pool.
 	User Rank = iota
 	// Admin is a client with all permissions. Admins and users together have at most seven
 	// eighths of the Pool.

@@ -31,7 +31,7 @@ type Config struct {
 	TLS     *tls.Config // none
 	// HTTP2 serves HTTP/2 in addition to HTTP/1.1, over TLS only.
 	HTTP2 bool
-	// MaxHead is the most bytes of a request's head; 1 MiB.
+	// MaxHead limits the bytes of a request's head; 1 MiB.
 	MaxHead int
 	// Connections limits the connections. A quarter of them may have had no request yet.
 	Connections int
@@ -49,7 +49,7 @@ type Server struct {
 	cfg Config
 }
 
-// New returns a Server at rest.
+// New returns a Server that serves nothing until Serve is called.
 func New(cfg Config) *Server {
 	if cfg.OfHost == 0 {
 		cfg.OfHost = cfg.Connections
@@ -95,7 +95,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.Server.Serve(l)
 }
 
-// working notes the connections of requests at work.
+// working counts the running requests of each connection.
 func working(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {

@@ -29,7 +29,8 @@ func (a Amount) Known() bool { return a.kind != 0 }
 // Unlimited reports whether the Amount is that of no limit.
 func (a Amount) Unlimited() bool { return a.kind == isUnlimited }
 
-// Pointer returns the number, and for no limit the value of unlimited; nil if the Amount is absent.
+// Pointer returns the number, or the parameter unlimited if there is no limit. It returns nil if
+// the Amount is absent.
 func (a Amount) Pointer(unlimited uint64) *uint64 {
 	switch a.kind {
 	case isNumber:
@@ -40,8 +41,8 @@ func (a Amount) Pointer(unlimited uint64) *uint64 {
 	return nil
 }
 
-// Less returns a less b, and 0 if that would be negative: two files are read one after the other. It
-// is a unless both are numbers.
+// Less returns a minus b, and 0 if b is larger, which may happen because the files are read one
+// after the other. Unless both are numbers it returns a.
 func (a Amount) Less(b Amount) Amount {
 	if a.kind == isNumber && b.kind == isNumber {
 		a.n -= min(a.n, b.n)
@@ -49,7 +50,8 @@ func (a Amount) Less(b Amount) Amount {
 	return a
 }
 
-// times multiplies a number, and stays below the largest one.
+// times multiplies a number by unit. If the product overflows, the result is the
+// largest number.
 func (a Amount) times(unit uint64) Amount {
 	a.n = min(a.n, math.MaxUint64/unit) * unit
 	return a
@@ -78,8 +80,8 @@ func parseAmount(file string, b []byte) (Amount, error) {
 // Table has the lines "name number" of a file such as memory.stat.
 type Table map[string]uint64
 
-// ParseTable parses them. A line without a number is skipped, and of lines with one name the last
-// counts.
+// ParseTable parses the lines of such a file. A line without a number is skipped. Of several
+// lines with one name, the last is used.
 func ParseTable(b []byte) Table {
 	out := Table{}
 	for line := range bytes.Lines(b) {
@@ -94,7 +96,7 @@ func ParseTable(b []byte) Table {
 	return out
 }
 
-// amount returns the number of the first of the names that is there.
+// amount returns the number of the first of names that the table has.
 func (t Table) amount(names ...string) Amount {
 	for _, name := range names {
 		if n, ok := t[name]; ok {

@@ -48,9 +48,9 @@ func (c *Calls) unmark(target string, start time.Time) {
 }
 
 // Do calls f and waits for it until the timeout or the end of ctx. It returns
-// ErrNoAnswer for a call that it abandons, and at once while an abandoned call for
-// the same target has not returned: at most one call hangs for each target. An
-// abandoned call may still take effect.
+// ErrNoAnswer for a call that it abandons. While an abandoned call for the same target
+// has not returned, it returns ErrNoAnswer at once, so that at most one call hangs for
+// each target. An abandoned call may still take effect.
 func (c *Calls) Do(ctx context.Context, what, target string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s %s: %w", what, target, err)

@@ -78,7 +78,7 @@ func (f ioFiles) Dirs(name string, most int) ([]string, error) {
 	return out, nil
 }
 
-// below are the Files of a directory.
+// below implements Files for the files below a directory.
 type below struct {
 	Files
 	dir string
@@ -97,7 +97,7 @@ type readError struct{ meaning, err error }
 func (e *readError) Error() string   { return e.err.Error() }
 func (e *readError) Unwrap() []error { return []error{e.meaning, e.err} }
 
-// sort adds the meaning of an error of a system call.
+// sort wraps an error of a system call with its meaning, such as ErrAbsent or ErrGone.
 func sort(err error) error {
 	switch {
 	case err == nil:

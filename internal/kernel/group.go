@@ -22,9 +22,9 @@ type Group struct {
 	hangs error // the first file that does not answer
 }
 
-// ReadGroup reads a cgroup: read gets it, and returns what it needs. dir is a path from the root of the
-// hierarchy, whose own is "/". While a file of the cgroup hangs, the error is ErrNoAnswer, and read
-// may still run.
+// ReadGroup calls the function read with a cgroup, and returns its result. dir is the path of the
+// cgroup from the root of the hierarchy; the path of the root is "/". While a file of the cgroup
+// hangs, the error is ErrNoAnswer, and read may still run.
 func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Group) (T, error)) (T, error) {
 	var late, zero T
 	err := r.calls.Together(ctx, func(b *Batch) (err error) {
@@ -44,8 +44,8 @@ func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Gro
 	return late, err
 }
 
-// isV2 finds out the version: a root without cgroup.controllers is v1, or a hybrid whose controllers
-// are v1.
+// isV2 reports whether the controllers are those of v2. If the root has no cgroup.controllers, the
+// machine uses v1, or both versions with the controllers of v1.
 func (g *Group) isV2() (bool, error) {
 	_, err := g.call("cgroup.controllers", func(name string) ([]byte, error) { return g.files.Read(name, maxValue) })
 	if errors.Is(err, ErrAbsent) {
@@ -54,7 +54,8 @@ func (g *Group) isV2() (bool, error) {
 	return err == nil, err
 }
 
-// V2 reports whether the controllers are those of cgroup v2. What hangs is an error.
+// V2 reports whether the controllers are those of cgroup v2. If the file does not
+// answer in time, it returns an error.
 func (r *Reader) V2(ctx context.Context) (bool, error) {
 	return ReadGroup(ctx, r, "/", func(g *Group) (bool, error) { return g.v2, nil })
 }
@@ -73,11 +74,11 @@ func (g *Group) call(name string, f func(string) ([]byte, error)) (out []byte, e
 	return out, err
 }
 
-// Err returns the errors of what was read until now, without ErrAbsent and ErrGone.
+// Err returns the errors of all reads so far, except ErrAbsent and ErrGone.
 func (g *Group) Err() error { return errors.Join(g.errs...) }
 
-// at returns the directories of the cgroup, of which one has a controller's files: v1 mounts some
-// controllers alone or with another one.
+// at returns the possible directories of the cgroup with a controller's files. On v1 there are
+// several, since some controllers are mounted alone or together with another one.
 func (g *Group) at(controller string) []string {
 	if g.v2 {
 		return []string{g.dir}
@@ -182,7 +183,7 @@ func (g *Group) MemoryUsage() Amount {
 	return g.amount("memory", g.either("memory.current", "memory.usage_in_bytes"))
 }
 
-// either returns the name of a file of v2, or that of v1.
+// either returns the parameter v2 or v1, by the version of the cgroup.
 func (g *Group) either(v2, v1 string) string {
 	if g.v2 {
 		return v2
@@ -195,7 +196,7 @@ func (g *Group) MemoryLimit() Amount {
 	return g.amount("memory", g.either("memory.max", "memory.limit_in_bytes"))
 }
 
-// MemoryReservation reads the bytes that are protected (v2), or the soft limit (v1).
+// MemoryReservation reads the protected memory (v2) or the soft limit (v1), in bytes.
 func (g *Group) MemoryReservation() Amount {
 	return g.amount("memory", g.either("memory.min", "memory.soft_limit_in_bytes"))
 }
@@ -238,10 +239,12 @@ func (g *Group) Memory() Memory {
 	}
 }
 
-// KernelMemoryV1 reads the kernel's memory; on v2 Memory has it.
+// KernelMemoryV1 reads the kernel's memory in bytes, on v1. On v2 it is in the result
+// of Memory.
 func (g *Group) KernelMemoryV1() Amount { return g.amount("memory", "memory.kmem.usage_in_bytes") }
 
-// SwapUsage reads the swap in use; absent if swap is not counted. of is the Memory of the cgroup.
+// SwapUsage reads the swap in use, in bytes; absent if the kernel does not count swap. The
+// parameter of is the Memory of the cgroup.
 func (g *Group) SwapUsage(of Memory) Amount {
 	if g.v2 {
 		return g.amount("memory", "memory.swap.current")
@@ -249,7 +252,8 @@ func (g *Group) SwapUsage(of Memory) Amount {
 	return of.Swap
 }
 
-// SwapLimit reads the limit: of swap alone on v2, of memory and swap on v1.
+// SwapLimit reads the limit of swap on v2, and the limit of the sum of memory and swap
+// on v1, in bytes.
 func (g *Group) SwapLimit() Amount {
 	return g.amount("memory", g.either("memory.swap.max", "memory.memsw.limit_in_bytes"))
 }
@@ -257,8 +261,8 @@ func (g *Group) SwapLimit() Amount {
 // V2 reports whether the cgroup is one of v2.
 func (g *Group) V2() bool { return g.v2 }
 
-// MemoryEvents counts how often the cgroup was throttled at memory.high and how often it reached its
-// limit, and the processes that were killed for it. v1 has no memory.high.
+// MemoryEvents counts how often the cgroup was throttled at memory.high, how often it reached its
+// limit, and how many of its processes the OOM killer killed. On v1 High is absent.
 type MemoryEvents struct{ High, Max, OOMKills Amount }
 
 // MemoryEvents reads the events.
@@ -273,7 +277,7 @@ func (g *Group) MemoryEvents() MemoryEvents {
 // Threads reads the number of threads.
 func (g *Group) Threads() Amount { return g.amount("pids", "pids.current") }
 
-// MaxThreads reads its limit.
+// MaxThreads reads the limit of the number of threads.
 func (g *Group) MaxThreads() Amount { return g.amount("pids", "pids.max") }
 
 // Pressure reads the pressure of cpu, io or memory; nil on v1 and without PSI.
@@ -295,7 +299,8 @@ func (g *Group) Pressure(resource string) *Pressure {
 	return &p
 }
 
-// DiskIO is what a cgroup has read and written of a block device.
+// DiskIO is the number of bytes and operations that a cgroup has read from and written
+// to a block device.
 type DiskIO struct {
 	Device                               string // major:minor
 	ReadBytes, WriteBytes, Reads, Writes uint64
@@ -381,8 +386,8 @@ func isDevice(s string) bool {
 	return ok && major != "" && minor != "" && strings.Trim(major+minor, "0123456789") == ""
 }
 
-// Processes reads the processes of the cgroup itself; false if there is no such cgroup. 0 is a
-// process of another PID namespace, and left out.
+// Processes reads the processes of the cgroup itself; false if there is no such cgroup.
+// Processes of other PID namespaces, which the file shows as 0, are left out.
 func (g *Group) Processes() (pids []int, ok bool) {
 	b, ok := g.read("memory", "cgroup.procs", maxProcs)
 	return ParsePIDs(b), ok

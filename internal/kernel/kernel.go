@@ -1,5 +1,5 @@
-// Package kernel reads what Linux tells in /proc, /sys and cgroups: with a limit for the size of
-// each file, a time limit for each call, and one answer for the same bytes.
+// Package kernel reads the files of Linux in /proc, /sys and cgroups. The size of each file and
+// the time of each call are limited. Equal contents are always parsed in the same way.
 package kernel
 
 import (
@@ -26,8 +26,8 @@ var (
 	ErrTooLong = errors.New("longer than its limit")
 )
 
-// FormatError is a known value that cannot be read. Unknown lines and keys are skipped, since newer
-// kernels add them.
+// FormatError means that a known value in a file cannot be parsed. Unknown lines and keys are
+// skipped, since newer kernels add them.
 type FormatError struct {
 	File string // its name, such as memory.max
 	Got  string
@@ -52,8 +52,8 @@ type Options struct {
 	Timeout            time.Duration // of each call; 5s
 }
 
-// Reader reads one machine. Its methods may be called from any goroutine. A call that hangs is left
-// behind: see [Calls].
+// Reader reads one machine. Its methods may be called from any goroutine. A call that hangs is
+// abandoned: see [Calls].
 type Reader struct {
 	proc, sys, cgroups Files
 	calls              *Calls
@@ -92,7 +92,7 @@ var hanging atomic.Int64
 // run.
 func Hanging() int64 { return hanging.Load() }
 
-// This reads this machine.
+// This is the Reader of this machine.
 var This = New(Options{})
 
 // read reads a file of /proc or /sys.

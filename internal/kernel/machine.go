@@ -48,7 +48,8 @@ func ParseMemInfo(b []byte) (MemInfo, error) {
 
 // Stat has counts of the machine since its boot.
 type Stat struct {
-	// Busy are the ticks in which CPUs worked, and All those of all states. Guests are part of Busy.
+	// Busy is the number of ticks in which CPUs worked, including virtual machines, and All the
+	// number of ticks in all states.
 	Busy, All uint64
 	Boot      int64 // when the machine was booted, in seconds since 1970; changes with the clock
 }
@@ -150,7 +151,7 @@ func (r *Reader) Interfaces(ctx context.Context, pid int) ([]Interface, error) {
 	return ParseInterfaces(b), err
 }
 
-// HostInterfaces reads those of the namespace of this process.
+// HostInterfaces reads the interfaces of the network namespace of this process.
 func (r *Reader) HostInterfaces(ctx context.Context) ([]Interface, error) {
 	b, err := r.read(ctx, r.proc, "net/dev", maxTable)
 	return ParseInterfaces(b), err
@@ -224,8 +225,8 @@ func (r *Reader) OnlineCPUs(ctx context.Context) (string, error) {
 // HugePages are the huge pages of one size, used or not, of all NUMA nodes.
 type HugePages struct{ Size, Pages int64 } // size in bytes
 
-// HugePages reads the sizes of huge pages in ascending order (Documentation/admin-guide/mm/hugetlbpage).
-// A kernel without any has none.
+// HugePages reads the sizes of huge pages in ascending order
+// (Documentation/admin-guide/mm/hugetlbpage). The result is empty if the kernel has no huge pages.
 func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 	const dir = "kernel/mm/hugepages"
 	names, err := do(ctx, r.calls, dir, func() ([]string, error) { return r.sys.Dirs(dir, maxNames) })
@@ -268,10 +269,12 @@ func HugePageSize(name string) int64 {
 	return int64(n) * 1024
 }
 
-// Swap is a device or file that is swapped to. Spaces in its name are \040.
+// Swap is a device or file that the kernel uses for swap. A space in its name is
+// written as \040.
 type Swap struct{ Name, Kind string }
 
-// Swaps reads /proc/swaps. A kernel without swap has no such file, and none.
+// Swaps reads /proc/swaps. The result is empty if the kernel has no swap and so no such
+// file.
 func (r *Reader) Swaps(ctx context.Context) ([]Swap, error) {
 	b, err := r.read(ctx, r.proc, "swaps", maxSmall)
 	if errors.Is(err, ErrAbsent) {
@@ -297,8 +300,8 @@ func parseSwaps(b []byte) (out []Swap) {
 	return out
 }
 
-// LimitsSwap reports whether cgroups limit swap. The root of v2 has no limits, so that the cgroup of
-// this process is asked, and those below the root.
+// LimitsSwap reports whether cgroups limit swap. It examines the cgroup of this process and cgroups
+// below the root, since the root cgroup of v2 has no limits.
 func (r *Reader) LimitsSwap(ctx context.Context) (bool, error) {
 	limited := func(dir string) (bool, error) {
 		return ReadGroup(ctx, r, dir, func(g *Group) (bool, error) { return g.SwapLimit().Known(), g.Err() })
@@ -328,7 +331,8 @@ func (r *Reader) LimitsSwap(ctx context.Context) (bool, error) {
 	return false, errors.Join(errs...)
 }
 
-// maxLooks is how many cgroups LimitsSwap looks at: some are as good as all.
+// maxLooks limits the cgroups that LimitsSwap examines. It need not examine all, since
+// the files of one show whether the kernel limits swap.
 const maxLooks = 256
 
 // CgroupsOf reads the cgroups of a process, a number or "self": see [ParseCgroups].

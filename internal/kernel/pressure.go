@@ -10,7 +10,8 @@ import (
 )
 
 // Pressure has the times for which tasks waited for a resource (Documentation/accounting/psi.rst):
-// some of them, and all that were not idle. Full of the processor is zero before Linux 5.13.
+// Some counts the time in which at least one task waited, and Full the time in which all tasks
+// that were not idle waited. For the CPU, Full is zero before Linux 5.13.
 type Pressure struct{ Some, Full Stall }
 
 // Stall has shares of time over the last 10, 60 and 300 seconds in percent, and the total in
@@ -34,8 +35,8 @@ func (r *Reader) Pressure(ctx context.Context, resource string) (Pressure, error
 	return ParsePressure(b)
 }
 
-// ParsePressure parses a file such as memory.pressure. One without the line "some", which each has,
-// is ErrAbsent.
+// ParsePressure parses a file such as memory.pressure. If the line "some" is missing, which every
+// such file has, the error is ErrAbsent.
 func ParsePressure(b []byte) (Pressure, error) {
 	var out Pressure
 	some := false
@@ -65,7 +66,7 @@ func ParsePressure(b []byte) (Pressure, error) {
 	return out, nil
 }
 
-// set takes a field such as avg10=0.12.
+// set stores the value of a field such as avg10=0.12 in s.
 func (s *Stall) set(field []byte) error {
 	name, value, _ := bytes.Cut(field, []byte{'='})
 	average, ok := map[string]*float64{"avg10": &s.Avg10, "avg60": &s.Avg60, "avg300": &s.Avg300}[string(name)]

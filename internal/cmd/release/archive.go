@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// tarball is a tar.gz with one time, and without owners and names of machines.
+// tarball returns a tar.gz of files. All entries have the time modified, and no owners.
 func tarball(files []sampleimage.File, modified time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	if err := sampleimage.Tar(&b, files, modified); err != nil {

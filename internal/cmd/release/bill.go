@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The words of SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/), as far as a list of
-// modules needs them.
+// Types for a document of SPDX 2.3 (https://spdx.github.io/spdx-spec/v2.3/), with the
+// fields that a list of modules needs.
 type (
 	spdxDocument struct {
 		Version       string             `json:"spdxVersion"`

@@ -23,8 +23,9 @@ func debianArchitecture(arch string) string {
 	return ""
 }
 
-// debianVersion converts a version so that dpkg sorts it: a prerelease follows a
-// tilde, and hyphens, which would end the version, are replaced.
+// debianVersion converts a version into a form that dpkg sorts correctly. A prerelease
+// follows a tilde. Hyphens are replaced, since dpkg takes the text after a hyphen as
+// the package's revision.
 func debianVersion(version string) string {
 	version = strings.Replace(version, "-", "~", 1)
 	return strings.ReplaceAll(version, "-", ".")
@@ -117,8 +118,8 @@ Description: node agent for containers, with a runtime of its own
 `, program, debianVersion(p.build.version), debianArchitecture(p.arch), (size+1023)/1024)
 }
 
-// changelog returns a changelog with one entry, as Debian requires. The program's
-// changelog is beside it.
+// changelog returns a changelog with one entry, as Debian requires. The package also
+// contains the program's own changelog.
 func (p *packaging) changelog() []byte {
 	return fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * Version %s: see NEWS.md.\n\n -- %s  %s\n",
 		program, debianVersion(p.build.version), p.build.version, maintainer, p.build.time.UTC().Format(time.RFC1123Z))

@@ -3,11 +3,12 @@
 //
 //	release [--out DIR] [--arch amd64,arm64] [--commit HEAD]
 //
-// For each architecture it builds a static program in a tar.gz, a Debian package
-// with a systemd unit, an image as an OCI archive, and an SPDX list of the
-// components. Each has the licenses of all components. SHA256SUMS has the checksums
-// of all files. The result is reproducible: it depends on the commit and the
-// version of Go, and contains no time but the commit's, no path, user or machine.
+// For each architecture it builds a static program in a tar.gz, a Debian package with a
+// systemd unit, an image as an OCI archive, and an SPDX list of the components. Each
+// has the licenses of all components. SHA256SUMS has the checksums of all files. The
+// result is reproducible: it depends only on the commit and the version of Go. The only
+// time in it is that of the commit. It contains no path, user or machine name of the
+// build.
 //
 // The release is built from a clone of the commit, so that uncommitted changes have
 // no effect. The version is the module's: the tag, or a pseudo-version.

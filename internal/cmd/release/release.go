@@ -71,8 +71,8 @@ func clone(ctx context.Context, repository, commit, to string) error {
 	return err
 }
 
-// makeManual has the program, built for this machine, write its manual pages and the completions of
-// shells. It creates the directory dir.
+// makeManual builds the program for this machine and runs it, to write the manual pages and the
+// completions of shells into dir. It creates dir.
 func (r *release) makeManual(ctx context.Context, dir string) error {
 	pages := filepath.Join(dir, "man")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
@@ -252,8 +252,8 @@ func (p *packaging) archive() ([]byte, error) {
 	return tarball(files, p.build.time)
 }
 
-// image is the program alone. It works as the machine's root with the machine's
-// directories: see docs/start/install.md.
+// image returns the OCI archive of an image that contains only the program. A container
+// of it runs as root with directories of the machine: see docs/start/install.md.
 func (p *packaging) image() ([]byte, error) {
 	var b bytes.Buffer
 	err := sampleimage.Write(&b, sampleimage.Image{

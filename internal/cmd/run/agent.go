@@ -21,10 +21,10 @@ import (
 // nodeName is the name of the node, and the suffix of its static pods' names.
 const nodeName = "nodewright"
 
-// agentConfig is the configuration of the agent. The agent may run beside a
-// kubelet: it opens no port, and pods have no cgroups where a kubelet has its own.
-// It also runs on machines with cgroup v1 and with a nearly full disk, where it
-// evicts and collects nothing.
+// agentConfig is the configuration of the agent. The agent may run beside a kubelet: it
+// opens no port, and uses none of the kubelet's cgroups for pods. It also runs on
+// machines with cgroup v1, and on machines with a nearly full disk, since eviction and
+// garbage collection are off.
 const agentConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %s

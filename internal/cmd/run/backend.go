@@ -41,8 +41,8 @@ func startContainerd(ctx context.Context, p paths) (*backend, error) {
 	}}, nil
 }
 
-// prepareLocal builds the images that the agent loads at its start, and removes the
-// leftovers of a killed run.
+// prepareLocal builds the images that the agent loads at its start. It removes what an
+// earlier run that was killed has left.
 func prepareLocal(ctx context.Context, p paths) (*backend, error) {
 	archives, err := sampleimage.Build(ctx, p.repository, filepath.Join(p.repository, "build", "images"))
 	if err != nil {
@@ -69,7 +69,8 @@ func prepareLocal(ctx context.Context, p paths) (*backend, error) {
 	}}, nil
 }
 
-// reset has the agent's own runtime end and remove everything.
+// reset ends all containers of the agent's own runtime, and removes all files of the
+// runtime.
 func reset(ctx context.Context, p paths) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -3,8 +3,8 @@
 //
 //	run [--runtime localcri|containerd] [--manifests DIR] [--exit-after-ready] [--timeout 3m] [--tools-only]
 //
-// At its end it stops everything that it started, and removes everything that it
-// made: pods, mounts, the bridge, cgroups and the directory build/run.
+// Before it exits, it stops all processes that it started, and removes all pods,
+// mounts, cgroups, the bridge and the directory build/run.
 package main
 
 import (
@@ -114,7 +114,7 @@ func run(ctx context.Context, s settings) (err error) {
 
 func say(format string, args ...any) { fmt.Printf("run: "+format+"\n", args...) }
 
-// paths are where things are and go.
+// paths has the paths of the files that this command reads and writes.
 type paths struct {
 	repository, bin string
 	run             string // everything below is removed at the end
@@ -155,7 +155,7 @@ func findPaths(manifests string) (paths, error) {
 	return p, nil
 }
 
-// rel shortens a path for a person in the repository's root.
+// rel returns a path relative to the repository's root, for messages.
 func (p paths) rel(path string) string {
 	if r, err := filepath.Rel(p.repository, path); err == nil {
 		return r

@@ -32,7 +32,8 @@ func quantile(times []time.Duration, q float64) time.Duration {
 // tick is a clock tick of /proc (proc_pid_stat(5)): 100 a second on all architectures of Go.
 const tick = 10 * time.Millisecond
 
-// cpu is the CPU time of all processes of the node but those of containers, with that of children that they waited for.
+// cpu returns the CPU time of all processes of the node, except those in containers. It includes
+// the time of children that have ended and were waited for.
 func (n *node) cpu() (total time.Duration) {
 	n.processes(func(pid string, container bool) {
 		text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
@@ -49,8 +50,8 @@ func (n *node) cpu() (total time.Duration) {
 	return total
 }
 
-// memory is the proportional share of memory of all processes of the node but those of containers, in MiB, and that of
-// monitors or shims for one pod, in KiB.
+// memory returns the proportional set size of all processes of the node, except those in
+// containers, in MiB. It also returns that of the monitors or shims of one pod, in KiB.
 func (n *node) memory() (all, perPod float64) {
 	main := strconv.Itoa(n.cmd.Process.Pid)
 	pods := n.containers()
@@ -98,7 +99,8 @@ var columns = []struct {
 	{"removed, s", func(r row) float64 { return r.removed.Seconds() }},
 }
 
-// table is a Markdown table of rows: the smallest and the largest figure of all rounds.
+// table returns a Markdown table of rows. Each cell has the smallest and the largest
+// figure of all rounds.
 func table(where string, rows []row) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; smallest and largest figure of all rounds\n\n| node | pods |", where)
@@ -141,7 +143,8 @@ func groups(rows []row) (out [][]row) {
 	return out
 }
 
-// plot is an SVG picture of the table: for each column bars of the medians, the longest one of a column as long as all.
+// plot returns an SVG image of the table. For each column it has bars of the medians; the longest
+// bar of each column has the full width.
 func plot(where string, rows []row) string {
 	const left, long, high, gap = 220, 420, 16, 34
 	var b strings.Builder

@@ -1,11 +1,12 @@
-// Command scale is "make scale": it times bursts of pods on whole nodes, one after the other: the agent on
-// its own runtime, the agent on a private containerd, and the kubelet on another one where build/bin has a
-// kubelet.
+// Command scale is "make scale": it measures how long nodes take to start many pods at once. Three
+// kinds of nodes run one after the other: the agent on its own runtime, the agent on a private
+// containerd and, if build/bin has a kubelet, the kubelet on another containerd.
 //
 //	scale [--pods 100,500] [--nodes own,containerd,kubelet] [--rounds 2] [--cpus 0-1] [--network none] [--markdown FILE] [--svg FILE]
 //
-// Each container writes a file when it runs, and the files' times are the figures: nothing is polled while the pods
-// start. The nodes take turns in each round. It needs root, and the programs of "make tools build".
+// Each container writes a file when it runs. The start times are the times of these files, so that
+// nothing has to be polled while the pods start. In each round every node is measured once. It
+// needs root, and the programs of "make tools build".
 package main
 
 import (

@@ -51,7 +51,7 @@ imageGCHighThresholdPercent: 100
 healthzPort: 0
 `
 
-// kubeletOnly is added to config for the kubelet, which needs a port.
+// kubeletOnly is added to config for the kubelet, which cannot run without a port.
 const kubeletOnly = `containerRuntimeEndpoint: unix://%s
 address: 127.0.0.1
 port: 17256
@@ -101,8 +101,8 @@ func (n *node) start(ctx context.Context) error {
 	return n.until(ctx, "it answers", 2*time.Minute, func() bool { return n.answers(ctx) })
 }
 
-// answers reports whether the node does. The kubelet is only given some time: it cannot be asked without its port's
-// certificates.
+// answers reports whether the node answers. For the kubelet it only waits some time, because
+// requests to the kubelet need a client certificate.
 func (n *node) answers(ctx context.Context) bool {
 	if n.kind == kubelet {
 		time.Sleep(3 * time.Second)
@@ -158,7 +158,8 @@ func (n *node) manifest(i int) []byte {
 	return text
 }
 
-// measure runs one node and a burst of pods on it, and removes all again.
+// measure starts one node, starts pods on it, and at the end removes the node and the
+// pods.
 func measure(ctx context.Context, s settings, kind string, pods int) (r row, err error) {
 	dir, err := os.MkdirTemp("", "nwscale") // the path of a socket is short
 	if err != nil {
@@ -227,7 +228,8 @@ func measure(ctx context.Context, s settings, kind string, pods int) (r row, err
 	return r, os.RemoveAll(dir)
 }
 
-// burst is the measurement: pods start, rest, outlive a kill of the agent, and are removed.
+// burst measures: it starts the pods, lets them run idle for a while, kills and restarts
+// the agent, and removes the pods.
 func (n *node) burst(ctx context.Context, pods int) (row, error) {
 	r := row{node: n.kind, pods: pods}
 	name := func(i int) string { return "p" + strconv.Itoa(i) + ".json" }

@@ -38,7 +38,8 @@ const (
 	resultName = "results"  // below outDir
 )
 
-// margin is kept of the limit for the boot and for an orderly end.
+// margin is the part of the time limit that is reserved for the boot and the shutdown
+// of the machine.
 const margin = 30 * time.Second
 
 // guestInit is process 1. It mounts file systems, runs the tests in a child, reaps orphans, and
@@ -147,9 +148,9 @@ func appendTo(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// enterRoot makes the root of the host system this system's root, under a tmpfs. It
-// mounts over the old root: chroot alone is not enough, since runc's pivot_root
-// requires a root that is a mount point.
+// enterRoot makes an overlay of the host system's root and a tmpfs the root of this
+// system. It mounts over the old root: chroot alone is not enough, since runc's
+// pivot_root requires a root that is a mount point.
 func enterRoot(p plan) error {
 	const host, upper, root = "/" + hostDir, "/" + upperDir, "/" + rootDir
 	other := mounting{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}
@@ -180,7 +181,7 @@ func enterRoot(p plan) error {
 	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
 }
 
-// setUp prepares the machine as an init system does before it starts services.
+// setUp prepares the machine as an init system does before services are started.
 func setUp() error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := mountAll([]mounting{
@@ -316,7 +317,8 @@ func tell(port io.Writer, r result) error {
 	return err
 }
 
-// test runs one binary, which the deadline ends with a dump of its goroutines.
+// test runs one binary. At the deadline the binary ends itself (-test.timeout) and
+// prints its goroutines.
 func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
 	r := result{Package: t.Package}
 	start := time.Now()

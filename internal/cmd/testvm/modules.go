@@ -102,7 +102,8 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// inOrder returns names and all that they need, each once and after its needs.
+// inOrder returns names and their dependencies. Each name is returned once, after its
+// own dependencies.
 func inOrder(names []string, needs func(string) ([]string, error)) ([]string, error) {
 	var order []string
 	seen := map[string]bool{}
@@ -145,7 +146,8 @@ func readModule(ctx context.Context, file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// depends reads which modules a module needs.
+// depends returns the names of the modules on which the module with the content ko
+// depends.
 func depends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {
@@ -162,8 +164,8 @@ func depends(ko []byte) ([]string, error) {
 	return parseModinfo(info), nil
 }
 
-// parseModinfo finds the list of needs among a module's strings, which are
-// KEY=VALUE, each ended by NULs.
+// parseModinfo returns the dependencies of a module from its strings. These have the
+// form KEY=VALUE, and each ends with NUL bytes.
 func parseModinfo(info []byte) []string {
 	var names []string
 	for s := range strings.SplitSeq(string(info), "\x00") {

@@ -11,9 +11,9 @@ const qemu = "qemu-system-x86_64"
 // hostTag names the share of this system's root.
 const hostTag = "host"
 
-// qemuArgs describe the machine: two NUMA nodes, a console on stdio, a second
-// serial port for the results, this system's root read-only, no network card, no
-// disk. The kernel restarts on a panic, and -no-reboot makes an end of that.
+// qemuArgs describe the machine: two NUMA nodes, a console on stdio, a second serial
+// port for the results, this system's root read-only, no network card, no disk. After a
+// panic the kernel reboots, and -no-reboot makes qemu exit instead.
 func qemuArgs(s settings, image, initramfs, resultFile string) []string {
 	return append([]string{
 		"-accel", s.accel, "-cpu", "max", "-smp", strconv.Itoa(s.cpus), "-m", s.memory.String(),
@@ -24,8 +24,8 @@ func qemuArgs(s settings, image, initramfs, resultFile string) []string {
 	}, numaArgs(s)...)
 }
 
-// numaArgs deal the machine's CPUs and memory out to two NUMA nodes, the first
-// half to the first. With one CPU there is one node.
+// numaArgs divide the machine's CPUs and memory between two NUMA nodes. The first node
+// gets the first half. With one CPU there is one node.
 func numaArgs(s settings) []string {
 	if s.cpus < 2 {
 		return nil
@@ -41,8 +41,8 @@ func numaArgs(s settings) []string {
 	return args
 }
 
-// A memory is a size in bytes, as a flag: a number of MiB, or one with M or G.
-// It is even, so that two nodes share it.
+// A memory is a flag for a size in bytes. Its text is a number of MiB, or a number with
+// the suffix M or G. The size is even, so that two nodes get equal parts.
 type memory int64
 
 func (m *memory) String() string { return strconv.FormatInt(int64(*m)>>20, 10) + "M" }

@@ -68,8 +68,8 @@ type results struct {
 	error string
 }
 
-// parseResults parses the output of the second serial port. It ignores a broken
-// line, which a machine leaves that stops while it writes.
+// parseResults parses the output of the second serial port. It ignores an incomplete
+// line, which remains if the machine stops during a write.
 func parseResults(b []byte) results {
 	r := results{of: map[string]result{}}
 	for line := range bytes.Lines(b) {

@@ -15,15 +15,16 @@ const (
 	units       = "/etc/systemd/system/"
 )
 
-// target is the systemd target of the machine: only the services of every boot, and
-// none of this system.
+// target is the systemd target of the machine. It starts only basic services, and none
+// of the services of this system.
 const target = `[Unit]
 Requires=basic.target testvm.service
 After=basic.target
 AllowIsolate=yes
 `
 
-// service runs the tests, and the machine ends with it.
+// service is the systemd unit that runs the tests. When it ends, the machine powers
+// off.
 var service = fmt.Sprintf(`[Unit]
 Requires=basic.target dbus.service
 After=basic.target dbus.service
@@ -38,8 +39,8 @@ StandardOutput=tty
 TTYPath=/dev/console
 `, tempDir, unitProgram, runnerName)
 
-// handOver replaces this program as process 1 by systemd; self is the content of
-// this program. It returns only on an error.
+// handOver executes systemd in place of this program, as process 1. The parameter self
+// is the content of this program's file. It returns only on an error.
 func handOver(self, plan []byte) error {
 	for _, f := range []struct {
 		name    string

@@ -32,16 +32,16 @@ func (p pkg) within() string {
 	return strings.TrimPrefix(p.ImportPath, modulePath+"/")
 }
 
-// wanted are top-level directories, tested with everything below them, and packages.
-// Packages whose tests use containerdtest, or that use one of cgroupLibraries, are
-// tested too.
+// wanted has packages to test, and top-level directories that are tested with all
+// packages below them. Packages whose tests use containerdtest, or that use one of
+// cgroupLibraries, are tested too.
 var (
 	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins"}
 	containerdtest  = modulePath + "/internal/containerdtest"
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )
 
-// pick returns the packages that are worth a machine of their own.
+// pick returns the packages whose tests are run in the machine by default.
 func pick(all []pkg) []pkg {
 	return slices.DeleteFunc(slices.Clone(all), func(p pkg) bool {
 		room, _, _ := strings.Cut(p.within(), "/")
@@ -131,7 +131,8 @@ func environment(ctx context.Context, repo string) ([]string, error) {
 	return env, nil
 }
 
-// goSays runs the go command, without cgo turned off for this program's sake.
+// goSays runs the go command and returns its output. Cgo is enabled for it:
+// CGO_ENABLED=0 in the environment is meant only for the build of this program.
 func goSays(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := output(ctx, dir, slices.Concat([]string{"env", "CGO_ENABLED=1", "go"}, args)...)
 	return strings.TrimSpace(out), err

@@ -18,8 +18,8 @@ import (
 // kernel's documentation). It needs neither an emulator nor hardware, and mounts
 // this system's files with hostfs.
 
-// umlArgs returns the kernel parameters: a console on stdio and no other, the
-// seccomp mode of process tracing where the kernel has it, and an exit on panic.
+// umlArgs returns the kernel parameters: a single console on stdio, tracing of
+// processes by seccomp if the kernel supports it, and an exit on panic.
 func umlArgs(s settings, initramfs, disk string) []string {
 	args := []string{"mem=" + s.memory.String(), "initrd=" + initramfs, "con=null", "con0=fd:0,fd:1", "quiet", "seccomp=auto"}
 	if disk != "" {
@@ -50,9 +50,9 @@ func findUML(dir string) (kernel, error) {
 }
 
 // pin binds this thread, and the programs that it starts, to its current CPU. The
-// kernel and its running process alternate: on one CPU that is a context switch, on
-// two it is an interrupt to a sleeping CPU, which makes every system call four
-// times as slow in a virtual machine.
+// kernel and its running process alternate: on one CPU each change is a context switch.
+// On two CPUs it is an interrupt to a sleeping CPU; in a virtual machine this makes
+// every system call four times as slow.
 func pin() error {
 	var cpu uint32
 	if _, _, errno := unix.Syscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
