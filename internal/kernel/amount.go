@@ -50,8 +50,8 @@ func (a Amount) Less(b Amount) Amount {
 	return a
 }
 
-// times multiplies a number by unit. If the product overflows, the result is the
-// largest number.
+// times multiplies a number by unit. If the product would overflow, the result is the
+// largest multiple of unit.
 func (a Amount) times(unit uint64) Amount {
 	a.n = min(a.n, math.MaxUint64/unit) * unit
 	return a

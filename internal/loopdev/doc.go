@@ -8,6 +8,6 @@
 //	err = loopdev.Free(device)
 //
 // Of finds a device by the inode of its file, which is the same in every mount
-// namespace. Named finds it by the path of its file at the time of Attach; that is
-// for removed files, and for several paths of one file.
+// namespace. Named finds it by the path that its file had at the time of Attach. Use
+// Named for files that have been removed, and for files with several paths.
 package loopdev

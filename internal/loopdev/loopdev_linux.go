@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of loop devices, loop(4).
+// Constants of loop devices, from loop(4).
 const (
 	control    = "/dev/loop-control"
 	sysBlock   = "/sys/block"
@@ -69,7 +69,7 @@ func openBacking(file string, readOnly bool) (*os.File, uint32, error) {
 	return f, unix.LO_FLAGS_READ_ONLY, err
 }
 
-// configure puts one loop device on a file.
+// configure attaches the loop device to the file backing.
 func configure(device string, backing *os.File, file string, flags uint32) error {
 	mode := os.O_RDWR
 	if flags&unix.LO_FLAGS_READ_ONLY != 0 {
@@ -128,8 +128,9 @@ func Named(file string) ([]string, error) {
 }
 
 // find returns the loop devices in use that match
-// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that
-// is still open is not in use: it disappears with its last user.
+// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that is
+// still open does not count as in use: the kernel detaches it when its last user closes
+// it.
 func find(match func(device, backing string) (bool, error)) ([]string, error) {
 	entries, err := os.ReadDir(sysBlock)
 	if errors.Is(err, fs.ErrNotExist) {

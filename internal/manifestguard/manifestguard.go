@@ -1,7 +1,7 @@
-// Package manifestguard rejects YAML and JSON before decoding, if that would cost
-// much more than the size of the text: aliases that expand to gigabytes, lists of a
-// million empty objects, unlimited nesting, and quantities that never finish
-// parsing. It also converts YAML to JSON, and reports duplicate keys.
+// Package manifestguard rejects YAML and JSON whose decoding would need much more
+// memory or time than the size of the text suggests: aliases that expand to gigabytes,
+// lists of a million empty objects, unlimited nesting, and quantities whose parsing
+// never ends. It also converts YAML to JSON, and reports duplicate keys.
 package manifestguard
 
 import (
@@ -22,9 +22,9 @@ const (
 )
 
 // JSON converts the first document of a YAML text to JSON, as the kubelet does with
-// manifests. A key after a merge ("<<") overrides the merged one. twice are the paths
-// of duplicate keys in one mapping; the last one counts. The caller has to check the
-// text with [Aliases] first.
+// manifests. A key after a merge ("<<") overrides the merged key. twice are the paths
+// of keys that one mapping has more than once; the last value is used. The caller has
+// to check the text with [Aliases] first.
 func JSON(text []byte) (raw []byte, twice []string, err error) {
 	strict, err := kyaml.YAMLToJSONStrict(text)
 	if err == nil {
@@ -81,7 +81,8 @@ func Aliases(text []byte, limit int) error {
 	return nil
 }
 
-// expanded takes the size of v off left, and stops as soon as that is below 0.
+// expanded subtracts the expanded size of v from left and returns the rest. It stops as
+// soon as the rest is negative.
 func expanded(v any, left int) int {
 	left -= 8 // quotes, commas, and a number or a bool
 	switch v := v.(type) {
@@ -102,9 +103,10 @@ func expanded(v any, left int) int {
 	return left
 }
 
-// Values returns the number of values and field names in YAML or JSON: exact for
-// JSON; for YAML at least half of the number, less two. The YAML parser takes some
-// hundred bytes for each. Punctuation within texts of YAML counts too.
+// Values returns the number of values and field names in YAML or JSON: The number is
+// exact for JSON. For YAML it is an estimate, which is at least half of the number
+// minus two, and which also counts punctuation within texts. The YAML parser needs some
+// hundred bytes for each value.
 func Values(text []byte) int {
 	if json.Valid(text) {
 		return ShapeOf(text).Values

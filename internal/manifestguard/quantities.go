@@ -22,10 +22,10 @@ type Field struct {
 // maxFields limits the fields that are named.
 const maxFields = 20
 
-// Inspect returns the approximate size in memory of a JSON object that is decoded
-// into the type of into. costly are the fields with quantities that must not be
-// parsed, in order, at most 20. Field names are case-sensitive, as in Kubernetes.
-// For invalid JSON the results are zero.
+// Inspect returns the approximate size in memory of a JSON object that is decoded into
+// the type of into. costly are the fields with quantities that must not be parsed, in
+// order, at most 20. Field names are case-sensitive, as in Kubernetes. For invalid JSON
+// both results are zero.
 func Inspect(text []byte, into any) (size int, costly []Field) {
 	if !json.Valid(text) {
 		return 0, nil
@@ -36,10 +36,10 @@ func Inspect(text []byte, into any) (size int, costly []Field) {
 	return w.size, w.found
 }
 
-// Decodable returns an error for JSON that must not be decoded into the type of
-// into: for a quantity that is too costly to parse, a [quantity.ErrTooCostly]; and
-// for a size of more than limit bytes in memory. Invalid JSON is not an error: its
-// decoder returns a better one.
+// Decodable returns an error for JSON that must not be decoded into the type of into.
+// If a quantity is too costly to parse, the error is a [quantity.ErrTooCostly]. It also
+// returns an error if the decoded object would need more than limit bytes of memory.
+// Invalid JSON is not an error here, since the decoder returns a better one.
 func Decodable(text []byte, into any, limit int) error {
 	size, costly := Inspect(text, into)
 	if len(costly) > 0 {
@@ -51,8 +51,8 @@ func Decodable(text []byte, into any, limit int) error {
 	return nil
 }
 
-// walk reads a text token by token: of two fields with one name, which a decoder
-// takes one after the other, it sees both.
+// walk reads a text token by token, so that it sees every value of a field that occurs
+// more than once. A decoder would decode all of these values, one after the other.
 type walk struct {
 	dec   *json.Decoder
 	size  int
@@ -84,8 +84,9 @@ var (
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// value reads a value. It counts the value's own size only behind a pointer: the
-// parent includes the size of other values. A nil type is an unknown one.
+// value reads a value. It counts the value's own size only if the value is behind a
+// pointer, because the size of the parent includes all other values. t is nil if the
+// type is unknown.
 func (w *walk) value(at *place, t reflect.Type) {
 	token, _ := w.dec.Token()
 	if t == nil {
@@ -170,7 +171,7 @@ func (w *walk) quantity(at *place, token json.Token) {
 	}
 }
 
-// types remembers the fields of structs.
+// types caches the results of fieldsOf.
 var types sync.Map // of reflect.Type to map[string]reflect.Type
 
 // fieldsOf returns the types of a struct's fields by their JSON names.

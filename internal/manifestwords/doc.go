@@ -1,5 +1,6 @@
-// Package manifestwords describes the errors of a manifest so that a person can correct them: the
-// line, the value, what to write instead, and which field a misspelt one may be.
+// Package manifestwords describes the errors of a manifest so that a person can correct them. It
+// finds the line and the value, tells what to write instead, and suggests a field for a misspelt
+// one.
 //
-// All functions are functions of texts. Callers limit their size: see package manifestguard.
+// All functions are pure. Callers limit the size of the texts: see package manifestguard.
 package manifestwords

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Meant returns the field that an unknown one of a path may be meant to be, by the type of the
-// object; "" if none is near.
+// Meant returns the field that was probably meant by the unknown field at path, from the
+// fields of the object's type. It returns "" if no name is similar.
 func Meant(object reflect.Type, path string) string {
 	at := object
 	all := steps(path)
@@ -55,7 +55,8 @@ func elem(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fields lists the fields of an object by their names in JSON, those of embedded ones too.
+// fields returns the fields of a struct by their JSON names, including those of embedded
+// structs.
 func fields(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -76,8 +77,10 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// Nearest returns the candidate that a person most likely meant by a word: one that differs in
-// capitals, in at most a third of its letters and no more than three, or that the word begins; "" if there is none.
+// Nearest returns the candidate that a person most likely meant by a word, or "". It ignores
+// capitals. It returns the most similar candidate, in which at most a third of the letters and
+// at most three differ. If there is none, it returns the shortest candidate that begins with
+// the word.
 func Nearest(word string, candidates []string) string {
 	slices.Sort(candidates)
 	lower := strings.ToLower(word)
@@ -98,8 +101,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// distance is the number of letters to insert, remove, replace or swap with the next one (optimal
-// string alignment).
+// distance returns how many letters have to be inserted, removed, replaced or swapped with the
+// next letter to turn one word into the other (optimal string alignment).
 func distance(a, b string) int {
 	const most = 64
 	if len(a) > most || len(b) > most {
@@ -126,8 +129,8 @@ func distance(a, b string) int {
 	return rows[(len(a)+1)%3][len(b)]
 }
 
-// Decoding returns the field at which the decoder of an object failed, and what to write there; ok
-// is false if the error does not say.
+// Decoding returns the path of the field at which the JSON decoder failed, and what to write
+// there. ok is false if err does not have this information.
 func Decoding(raw []byte, err error) (path, words string, ok bool) {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
@@ -171,7 +174,7 @@ func wrongType(value string, want reflect.Type) string {
 	}
 }
 
-// valueAt returns the path and the text of the value of JSON that ends at an offset, or holds it.
+// valueAt returns the path and the text of the JSON value that ends at an offset or contains it.
 func valueAt(raw []byte, offset int64) (path, value string) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -225,7 +228,8 @@ var (
 	comma   = regexp.MustCompile(`^([0-9]+),([0-9]+)$`)
 )
 
-// wrongQuantity finds the first amount of an object that is none.
+// wrongQuantity returns the first field of a quantity whose value is not a valid
+// quantity.
 func wrongQuantity(raw []byte) (path, words string, ok bool) {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -252,7 +256,8 @@ func wrongQuantity(raw []byte) (path, words string, ok bool) {
 // amounts lists the objects whose values are quantities, and the fields that are quantities.
 var amounts = []string{"requests", "limits", "capacity", "overhead", "allocatedResources", "sizeLimit", "divisor"}
 
-// badAmount finds a text that is no amount, below or in a field of amounts.
+// badAmount returns the first text that is not a valid quantity, in a field of amounts
+// or below one.
 func badAmount(path, field string, v any) (at, text string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:

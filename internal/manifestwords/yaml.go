@@ -11,7 +11,7 @@ import (
 
 var atLine = regexp.MustCompile(`line (\d+): `)
 
-// plain maps the parser's errors to plain words.
+// plain maps texts in the parser's errors to plain words.
 var plain = []struct{ has, words string }{
 	{"mapping values are not allowed", `a second ": " stands in this line: put the value in quotes, or begin a new line`},
 	{"could not find expected ':'", `want "key: value"; a ":" is missing here or in the line before`},
@@ -51,8 +51,8 @@ func YAML(doc []byte, err error) (line int, words string) {
 	return line, words
 }
 
-// indentation returns the first line, from about a line on, that is indented like none of the keys
-// before it.
+// indentation returns the first line whose indentation equals that of no key before it. It begins
+// near the line about.
 func indentation(lines []string, about int) (line int, words string) {
 	type block struct {
 		column int
@@ -97,7 +97,7 @@ func columns(n int) string {
 	return fmt.Sprintf("%d columns", n)
 }
 
-// keyOf is the key of a line.
+// keyOf returns the key in a line of YAML.
 func keyOf(text string) string {
 	key, _, _ := strings.Cut(strings.TrimPrefix(text, "- "), ":")
 	return strings.TrimSpace(key)
@@ -106,7 +106,7 @@ func keyOf(text string) string {
 // Document is a document whose fields have lines. The zero value has no fields.
 type Document struct{ root *yaml.Node }
 
-// Parse returns a document of YAML; one without fields if it is no YAML.
+// Parse parses a YAML document. If doc is not valid YAML, the result has no fields.
 func Parse(doc []byte) Document {
 	var root yaml.Node
 	if yaml.Unmarshal(doc, &root) != nil || len(root.Content) == 0 {
@@ -146,7 +146,7 @@ func (d Document) Line(path string) int {
 	return line
 }
 
-// Lines returns the lines of all fields by their paths, those within lists left out.
+// Lines returns the lines of all fields by their paths, except fields within lists.
 func (d Document) Lines() map[string]int {
 	out := map[string]int{}
 	if d.root != nil {

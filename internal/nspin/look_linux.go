@@ -28,7 +28,8 @@ type At struct {
 	ID uint64
 }
 
-// ErrForeign means that the path has another file than a pinned namespace.
+// ErrForeign means that the file at the path is not a pinned namespace of the requested
+// type.
 var ErrForeign = errors.New("not a namespace of that type")
 
 // Look returns the kind of file at path. A namespace of another type than the

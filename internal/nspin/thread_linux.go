@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnThread calls f on a thread of its own. If f returns false, it could not restore
-// the thread's namespaces, and the thread ends. The thread is never the main one,
-// which cannot end, and whose namespaces /proc/PID/ns shows.
+// OnThread calls f on a thread on which no other goroutine runs. f returns false if it
+// could not restore the thread's namespaces; the thread then ends. It is never the main
+// thread, since that cannot end, and since /proc/PID/ns shows its namespaces.
 func OnThread(f func() (back bool)) {
 	done := make(chan struct{})
 	go func() {

@@ -1,18 +1,19 @@
-// Package outputlimit says how much of a command's output its caller uses. The CRI has no
-// field for it; a runtime in the same process keeps no more than that.
+// Package outputlimit passes a limit for a command's output to a runtime in the same
+// process, in a context. The runtime then stores no more output than the caller uses. The
+// CRI has no field for such a limit.
 package outputlimit
 
 import "context"
 
 type key struct{}
 
-// With returns a context for a command of which the caller uses at most so many bytes of
-// each stream.
+// With returns a context for a command. It tells the runtime that the caller uses at
+// most this number of bytes of each output stream.
 func With(ctx context.Context, bytes int) context.Context {
 	return context.WithValue(ctx, key{}, bytes)
 }
 
-// Of returns the limit of ctx, or most if that is smaller or ctx has none.
+// Of returns the smaller of the limit in ctx and most; most if ctx has no limit.
 func Of(ctx context.Context, most int) int {
 	if n, ok := ctx.Value(key{}).(int); ok {
 		return min(max(n, 0), most)

@@ -1,15 +1,15 @@
-// Package peers runs other projects' tests against this repository's programs and judges
-// what fails.
+// Package peers runs the tests of other projects against this repository's programs, and
+// checks that every failure is known.
 //
 // A checkout of each peer is below the directory that PEERS names: cri-o and bats-core for
 // [CRI-O's tests], containerd for its integration tests. kubectl's tests are of the module of
-// Kubernetes that e2e builds with; Helm 4, stern and the JavaScript client are packages. What is
-// not there is skipped with the reason. `make peers` runs all of them.
+// Kubernetes that e2e builds with; Helm 4, stern and the JavaScript client are packages. A suite
+// whose files are missing is skipped, with the reason. `make peers` runs all of them.
 //
-// Each test of a peer that fails has a line in verdicts.txt, which says whose matter it is: of
-// the peer, if it asks for the peer's own files, options, words or annotations, or of the
-// environment, if this machine lacks something. A failure without a line is ours, and fails
-// the Go test. So does a line whose test passes.
+// Each test of a peer that is known to fail has a line in verdicts.txt, which names the cause.
+// The cause is "peer" if the test needs the peer's own files, options, texts or annotations,
+// and "environment" if this machine lacks something. A failure without a line counts as a bug
+// of this repository, and fails the Go test. A line whose test passes fails the Go test too.
 //
 // [CRI-O's tests]: https://github.com/cri-o/cri-o/tree/main/test
 package peers

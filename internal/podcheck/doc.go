@@ -6,8 +6,8 @@
 //
 // [Pod] is for admission, of pods of every source, and for readers of manifests.
 // Readers of manifests check more, which an API server has checked for other pods.
-// Pod accepts empty fields for which the API has a default.
+// [Pod] accepts empty fields for which the API has a default.
 //
-// All functions are pure; they take time in proportion to the size of the pod. They
-// change no argument. The number and the length of errors is limited.
+// All functions are pure. They take time in proportion to the size of the pod. The
+// number and the length of errors is limited.
 package podcheck

@@ -61,7 +61,8 @@ func (v *checker) names() {
 	}
 }
 
-// name checks that of one container or volume.
+// name checks the name of one container or volume. seen has the names before it, since
+// names must be unique.
 func (v *checker) name(p *field.Path, name string, seen map[string]bool) {
 	msgs := short(name, validation.IsDNS1123Label)
 	v.says(p.Child("name"), name, msgs)
@@ -71,7 +72,8 @@ func (v *checker) name(p *field.Path, name string, seen map[string]bool) {
 	seen[name] = true
 }
 
-// short is check of a name that is not so long that its check would take long.
+// short calls check with a name, unless the name is so long that the check would take
+// much time.
 func short(name string, check func(string) []string) []string {
 	if len(name) > validation.DNS1123SubdomainMaxLength {
 		return []string{validation.MaxLenError(validation.DNS1123SubdomainMaxLength)}

@@ -22,7 +22,7 @@ func Pod(p *v1.Pod) field.ErrorList {
 	return v.errs
 }
 
-// checker gathers errors.
+// checker collects the errors of one pod.
 type checker struct {
 	pod  *v1.Pod
 	errs field.ErrorList

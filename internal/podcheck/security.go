@@ -84,8 +84,8 @@ func (v *checker) appArmor(a *v1.AppArmorProfile, p *field.Path) {
 }
 
 // appArmorAnnotations rejects the AppArmor annotations that preceded the fields
-// (KEP-24), unless they equal the fields. Ignoring an annotation would leave a
-// container less confined than it requests.
+// (KEP-24), unless they equal the fields. If an annotation were ignored, the container
+// would be less confined than the pod requests.
 func (v *checker) appArmorAnnotations(containers map[string]*v1.Container) {
 	const prefix = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	for _, key := range slices.Sorted(maps.Keys(v.pod.Annotations)) {
@@ -108,7 +108,8 @@ func (v *checker) appArmorAnnotations(containers map[string]*v1.Container) {
 	}
 }
 
-// profileOf is a container's own profile, or else the pod's.
+// profileOf returns the AppArmor profile of a container, or that of the pod if the
+// container has none.
 func (v *checker) profileOf(c *v1.Container) *v1.AppArmorProfile {
 	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile

@@ -115,11 +115,11 @@ func signals() word {
 	return w
 }
 
-// words checks every field of the spec that is of one of the types above.
+// words checks every field of the spec whose type is in the variable words.
 func (v *checker) words() { v.wordsOf(&v.pod.Spec, field.NewPath("spec")) }
 
-// Words returns at most 20 errors of fields of one of the types above, in the struct that
-// spec points to, at a path.
+// Words checks the fields of a struct whose type is in the variable words, and returns at
+// most 20 errors. spec is a pointer to the struct, and at its path.
 func Words(spec any, at *field.Path) field.ErrorList {
 	v := &checker{}
 	v.wordsOf(spec, at)

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// sidecars are the init containers of a pod that keep running.
+// sidecars returns the names of the pod's init containers that run as long as the pod
+// (restartPolicy Always).
 func sidecars(p *v1.Pod) map[string]bool {
 	out := map[string]bool{}
 	for i := range p.Spec.InitContainers {
@@ -120,8 +121,9 @@ func runStatus(p *v1.Pod, reason string) string {
 	return "NotReady"
 }
 
-// restarts counts the restarts of the containers that should run, or while the pod is
-// initializing of its init containers, and returns the time since the last one.
+// restarts returns the number of restarts and the time since the last one. It counts
+// the init containers while the pod is initializing, and afterwards the containers that
+// should run.
 func restarts(p *v1.Pod, now time.Time) string {
 	count, last := int32(0), time.Time{}
 	add := func(s *v1.ContainerStatus) {

@@ -77,7 +77,8 @@ var noAmounts = []string{
 	"_version", "_info", "_node_name", "_metrics_provider", "feature_enabled", "_healthcheck", "_pressure",
 }
 
-// isOne reports whether desc is of a gauge of noAmounts.
+// isOne reports whether desc is the description of a gauge that cannot be added up, by
+// noAmounts.
 func isOne(desc string) bool {
 	return slices.ContainsFunc(noAmounts, func(end string) bool { return strings.Contains(desc, end+`"`) })
 }

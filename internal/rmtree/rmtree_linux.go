@@ -14,8 +14,8 @@ import (
 // maxErrors is the maximum number of errors of one tree in the result.
 const maxErrors = 8
 
-// maxAgain is the maximum number of retries in one tree for directories that were
-// empty a moment ago: another process fills or moves them.
+// maxAgain is the maximum number of retries in one tree for directories that the walk
+// has emptied but that cannot be removed, because another process fills or moves them.
 const maxAgain = 100
 
 // tree is one removal.
@@ -183,7 +183,8 @@ func (t *tree) unlink(at int, name string) error {
 
 func rmdir(at int, name string) error { return tell(unix.Unlinkat(at, name, unix.AT_REMOVEDIR)) }
 
-// tell converts an error of unlinkat(2).
+// tell converts an error of unlinkat(2). It returns nil for a missing file, and
+// ErrMountPoint for a mount point.
 func tell(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):

@@ -13,8 +13,8 @@ import (
 )
 
 // Dir is an open directory. Its methods use the directory that was opened, even if
-// its path now has another file. Their names have one element. They follow no
-// links.
+// another file is at its path by now. Their parameters for names must have one element.
+// They follow no links.
 type Dir struct {
 	path string
 	root *os.Root
@@ -117,7 +117,8 @@ func (d *Dir) Entries(limit int) ([]fs.DirEntry, error) {
 	return list, err
 }
 
-// entry is one of a directory that is held: its path may lead elsewhere meanwhile.
+// entry is an entry of an open Dir. Its Info does not use the path of the Dir, which
+// may lead to another directory by now.
 type entry struct {
 	fs.DirEntry
 	in *Dir
@@ -247,9 +248,9 @@ func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, there bool)
 	return err == nil && bytes.Equal(have, data), true
 }
 
-// Replace replaces the file name by a new file with data. After a crash the file
-// has all of the old data or all of the new, as far as the system has written them.
-// It does not replace a directory.
+// Replace replaces the file name by a new file with data. After a crash of the process
+// the file has either all of the old data or all of the new data. It is not synced. It
+// does not replace a directory.
 func (d *Dir) Replace(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err
@@ -281,7 +282,7 @@ func fill(f *os.File, data []byte, perm fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// single returns an error unless name is a valid name of an entry.
+// single returns an error unless name is a valid name of one entry.
 func single(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
 		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want the name of an entry, without a directory")}

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openAs opens a regular file of the held directory, whatever is at its path.
+// openAs opens a regular file in the directory that was opened, even if another
+// directory is at its path by now.
 func (d *Dir) openAs(name string, mode int) (*os.File, error) {
 	path := filepath.Join(d.path, name)
 	held, err := holdBelow(int(d.self.Fd()), name, noLinks)
@@ -72,8 +73,8 @@ func heldBy(root *os.Root, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// onlyName reports whether a file has one name alone: a write to it changes
-// nothing elsewhere.
+// onlyName reports whether a file has only one hard link, so that a write to it changes
+// no file at another path.
 func onlyName(f *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink == 1

@@ -15,10 +15,10 @@ func (d *Dir) openAs(name string, mode int) (*os.File, error) {
 // exists checks a name with the path of the directory.
 func (d *Dir) exists(name string) error { return exists(d.path, name) }
 
-// atOnce needs a call that only Linux has.
+// atOnce returns nil, since it needs a system call that only Linux has.
 func atOnce(string, string) *Dir { return nil }
 
-// heldBy opens the directory that root holds.
+// heldBy opens the directory of root.
 func heldBy(root *os.Root, _ string) (*os.File, error) { return root.Open(".") }
 
 // onlyName returns false: the link count is unknown, and files are replaced.

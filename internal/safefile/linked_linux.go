@@ -18,7 +18,7 @@ var madeUp = []uint32{
 	unix.BINFMTFS_MAGIC, unix.NSFS_MAGIC, unix.RDTGROUP_SUPER_MAGIC, 0x62656570, 0x65735543,
 }
 
-// openLinked takes hold of a file wherever its links lead.
+// openLinked opens a file with O_PATH and follows all links.
 func openLinked(path string) (int, error) {
 	held, err := ignoringEINTR(func() (int, error) { return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0) })
 	if err != nil {

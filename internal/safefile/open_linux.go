@@ -55,7 +55,7 @@ func openHeld(path string, held, mode int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openat2 is the kernel's, but in tests.
+// openat2 calls the kernel. Tests replace it.
 var openat2 = unix.Openat2
 
 // hold returns an O_PATH descriptor of the file, which does not open the file itself.
@@ -106,7 +106,8 @@ func exists(dir, name string) error {
 	return unix.Close(held)
 }
 
-// openDirectory opens a directory, which may be a link to one if that is said.
+// openDirectory opens a directory. If linked is true, path may be a link to a
+// directory.
 func openDirectory(path string, linked bool) (*os.File, error) {
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if !linked {
@@ -129,7 +130,7 @@ func ignoringEINTR(call func() (int, error)) (int, error) {
 	}
 }
 
-// modeOf is the type of a file in Go's words.
+// modeOf converts the type of a file from stat(2) to package fs.
 func modeOf(mode uint32) fs.FileMode {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:

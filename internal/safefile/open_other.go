@@ -63,7 +63,8 @@ func exists(dir, name string) error {
 	return err
 }
 
-// openDirectory opens a directory, which may be a link to one if that is said.
+// openDirectory opens a directory. If linked is true, path may be a link to a
+// directory.
 func openDirectory(path string, linked bool) (*os.File, error) {
 	stat := os.Lstat
 	if linked {

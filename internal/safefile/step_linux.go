@@ -11,15 +11,17 @@ const (
 	// maxFollowed limits the links that are followed for one name, as the kernel does (MAXSYMLINKS
 	// in include/linux/namei.h).
 	maxFollowed = 40
-	// maxHeld limits the depth of a name: each directory of it is held open.
+	// maxHeld limits the depth of a name, since each directory on its path stays open
+	// during the walk.
 	maxHeld = 128
-	// maxName is the longest a name may become with its links (PATH_MAX).
+	// maxName is the maximum length of a name after its links are expanded (PATH_MAX).
 	maxName = 4096
 )
 
 // step opens a file without openat2: it walks element by element with O_PATH, and
-// follows links itself. ".." returns to the directory of the previous step, and so
-// never leads out of root, whatever is renamed at the same time.
+// follows links itself. For ".." it uses the descriptor of the directory before, so
+// that the walk never leads out of root, even if directories are renamed at the same
+// time.
 func step(root int, name string, how follow) (_ int, err error) {
 	at := []int{} // the directories on the way, and the last element
 	defer func() {

@@ -1,6 +1,6 @@
-// Package sampleimage builds small container images without a network, a
-// daemon or a Dockerfile: a static Go program becomes an OCI image archive
-// that "ctr images import" takes.
+// Package sampleimage builds small container images without a network, a daemon or a
+// Dockerfile: it packs a static Go program into an OCI image archive for "ctr images
+// import".
 //
 // [Write] is the archive writer: the same [Image] gives the same bytes on every
 // machine, so that an image's digest changes only with its content. [Build]
@@ -9,6 +9,6 @@
 //	archives, err := sampleimage.Build(ctx, repository, "build/images")
 //	// ctr -n k8s.io images import --local build/images/web.tar
 //
-// Build may run in several processes at once: a lock in the output directory
-// makes them take turns, and a program that has not changed is not linked again.
+// Build may run in several processes at once: a lock in the output directory lets only
+// one of them build at a time. A program that has not changed is not linked again.
 package sampleimage

@@ -19,8 +19,8 @@ func NoSwap() bool {
 	return err == nil && noSwap(unix.ByteSliceToString(u.Release[:]), string(ids))
 }
 
-// noSwap decides by the kernel's release and the map of user IDs, which in the
-// first namespace has them all.
+// noSwap decides by the kernel's release and the map of user IDs, which covers all IDs
+// only in the initial user namespace.
 func noSwap(release, ids string) bool {
 	major, rest, _ := strings.Cut(release, ".")
 	minor := rest

@@ -1,5 +1,5 @@
-// Package seconds converts seconds from pods, configurations and servers to
-// durations. The number may be too large for a duration: 9223372037 s would become
+// Package seconds converts seconds from pods, configurations and servers to durations.
+// A simple multiplication would overflow for large numbers: 9223372037 s would become
 // negative.
 package seconds
 

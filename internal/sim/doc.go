@@ -1,5 +1,5 @@
-// Package sim simulates hours and days in the life of a whole agent, in the time of
-// a test. It has only tests.
+// Package sim runs a complete agent through hours and days of simulated time, within
+// the duration of a test. It has only tests.
 //
 // A schedule is plain text. Each line is an event, with the pause before it:
 //
@@ -115,8 +115,8 @@
 //
 // # Which faults it finds
 //
-// A judgement is worth what it finds. Bugs that were put into the code by hand, and the number
-// of schedules 1 to 200 that found each:
+// The value of a check is the bugs that it finds. The table has bugs that were put into the
+// code on purpose, and how many of the schedules 1 to 200 found each:
 //
 //	directories are not synced                                              198
 //	a grace period is a third of what it should be                          188
@@ -132,8 +132,8 @@
 //	changed objects do not reach the pod                                      4
 //	a failed StopContainer counts as a success                                2
 //
-// Schedules in testdata find rarer bugs: each was added with the fix of a bug. A new judgement or
-// fix is tested in this way: put the bug in, and see that a schedule fails.
+// Schedules in testdata find rarer bugs: each was added with the fix of a bug. A new check or fix
+// is tested in the same way: put the bug into the code, and see that a schedule fails.
 //
 // # What is left out
 //
@@ -145,6 +145,6 @@
 //   - The registration of a deleted Node before the next start of its agent.
 //   - Jumps of the agent's wall clock, except with make clocks. The runtime's clock jumps by years.
 //
-// A mutex that is held while its holder waits stops a bubble for good: locks that are held during
-// disk calls are channels.
+// If a goroutine waits while it holds a mutex, the time of a bubble stops and does not continue.
+// For this reason locks that are held during disk calls are channels.
 package sim

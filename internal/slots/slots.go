@@ -3,9 +3,9 @@
 // while the operation continues. Each such operation delays others once, and at
 // most for the limit.
 //
-// A [Queue] belongs to a manager that decides under its lock about its next
-// operation. The queue assigns no slot without a request: it calls a callback for
-// the first waiter, which requests the slot, or not.
+// A [Queue] belongs to a manager that decides under its lock about its next operation.
+// The queue never assigns a slot by itself. When a slot is free, it calls Config.Turn
+// for the first waiter. Turn may then request the slot.
 //
 //	slot := m.slots.Acquire(r)
 //	if slot == nil {
@@ -31,8 +31,8 @@ type Config[W comparable] struct {
 	Limit time.Duration // time after which a slot is freed for others; never
 	// Lock guards the Queue: callers of its methods hold it.
 	Lock sync.Locker
-	// Turn is called with Lock held when there may be a slot for w. w is not in the
-	// line any more. Turn may call the Queue.
+	// Turn is called with Lock held when there may be a slot for w, which has been
+	// removed from the line of waiters. Turn may call methods of the Queue.
 	Turn func(w W)
 }
 
@@ -60,8 +60,8 @@ func New[W comparable](cfg Config[W]) *Queue[W] {
 	return &Queue[W]{cfg: cfg, free: cfg.Slots, inLine: map[W]bool{}}
 }
 
-// Acquire returns a slot for w. If there is none, or w is already in the line, it
-// returns nil, and w is in the line once.
+// Acquire returns a slot for w. If no slot is free, or if w is already in the line of
+// waiters, it returns nil. w is then in the line, once.
 func (q *Queue[W]) Acquire(w W) *Slot {
 	switch {
 	case q.inLine[w]:
@@ -98,7 +98,7 @@ func (q *Queue[W]) arm(d time.Duration) {
 	q.armed = true
 }
 
-// expire takes the slots away that have reached their limit.
+// expire frees the slots that have reached their time limit.
 func (q *Queue[W]) expire() {
 	q.cfg.Lock.Lock()
 	defer q.cfg.Lock.Unlock()
@@ -138,7 +138,7 @@ func (q *Queue[W]) Release(s *Slot) {
 	}
 }
 
-// Held reports whether a slot was neither released nor taken away by the limit. It
+// Held reports whether a slot was neither released nor freed after its time limit. It
 // is false for nil.
 func (s *Slot) Held() bool { return s != nil && s.held }
 

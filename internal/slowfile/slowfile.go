@@ -22,16 +22,17 @@ type System struct {
 	Answer  time.Duration   // time limit of each call
 }
 
-// Call calls f and returns its result. If f takes longer than s.Answer, or
-// s.Context ends, it returns an error; f may continue: it must not share changing
-// data with the caller.
+// Call calls f and returns its result. If f takes longer than s.Answer, or if s.Context
+// ends, it returns an error, and f may continue. For this reason f must not share data
+// with the caller that either of them changes.
 func Call[T any](s *System, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(s.Context, s.Answer, fmt.Errorf("%s: its file system did not answer within %v", s.Key, s.Answer))
 	defer cancel()
 	return detached.Next(ctx, s.Calls, s.Key, f)
 }
 
-// Open opens a file with open. It closes a file that arrives after the time limit.
+// Open calls the parameter open to open a file. If open returns after the time limit,
+// the file is closed.
 func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	type opened struct {
 		f    *os.File
@@ -57,7 +58,7 @@ func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	return &File{system: s, f: o.f, info: o.info}, nil
 }
 
-// handover closes a file that arrives after its reader has left.
+// handover closes a file that is opened only after its reader has stopped waiting.
 type handover struct {
 	mu   sync.Mutex
 	gone bool

@@ -1,6 +1,5 @@
-// Package strategicpatch computes strategic merge patches of two objects in their
-// JSON form. A server with this kind of patch knows which lists are merged, and by
-// which key
+// Package strategicpatch computes strategic merge patches of two objects in their JSON form. A
+// server that applies such a patch knows which lists are merged, and by which key
 // (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch).
 //
 // The package has no types of the API: its callers choose the lists with a key
@@ -29,8 +28,8 @@ func Object(v any) (map[string]any, error) {
 // List returns v if it is a list, otherwise nil.
 func List(v any) []any { l, _ := v.([]any); return l }
 
-// Changes returns the fields of is that differ from those of was: the results of
-// change, and null for removed fields.
+// Changes compares the objects was and is field by field. For each field that differs
+// it returns the result of the function change; for a removed field it returns null.
 func Changes(was, is map[string]any, change func(name string, before, now any) any) map[string]any {
 	out := map[string]any{}
 	for name, now := range is {
@@ -46,8 +45,9 @@ func Changes(was, is map[string]any, change func(name string, before, now any) a
 	return out
 }
 
-// Diff returns the patch from was to is: objects field by field, removed fields as
-// null, and other values as a whole.
+// Diff returns the patch that turns the object was into the object is. Nested objects
+// are compared field by field, removed fields are null, and other values are replaced
+// entirely.
 func Diff(was, is map[string]any) map[string]any {
 	return Changes(was, is, func(_ string, before, now any) any {
 		a, ok := before.(map[string]any)
@@ -59,8 +59,9 @@ func Diff(was, is map[string]any) map[string]any {
 	})
 }
 
-// Overwrite returns all fields of is, including unchanged ones, and null for
-// removed fields. The patched object equals is, whatever has changed since was.
+// Overwrite returns all fields of the object is, including unchanged ones, and null for
+// fields of the object was that were removed. The patched object has the values of is
+// even if the server's object was changed after was was read.
 func Overwrite(was, is map[string]any) map[string]any {
 	out := make(map[string]any, len(was))
 	for name := range was {
@@ -72,9 +73,10 @@ func Overwrite(was, is map[string]any) map[string]any {
 	return out
 }
 
-// ByKey returns a patch that turns the list was into is. The lists have objects that
-// are merged by key. The patch has the result of change, with the key, for each changed
-// object, and a deletion for each removed one. Other items of the server's list stay.
+// ByKey returns a patch that turns the list was into the list is. The lists have
+// objects that are merged by key. The patch has the result of change, with the key, for
+// each changed object, and a deletion for each removed one. Other items of the server's
+// list stay.
 func ByKey(key string, was, is []any, change func(was, is map[string]any) map[string]any) []any {
 	before, after := byKey(key, was), byKey(key, is)
 	var out []any

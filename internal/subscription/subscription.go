@@ -45,10 +45,10 @@ func (s *subscriber[T]) wake() {
 	}
 }
 
-// Add calls fn for each value from now on, until cancel is called or the list is
-// closed. fn may call anything but Wait, including methods of the list. A call may
-// be running when cancel returns; no further call follows. Add has no effect on a
-// closed list.
+// Add calls fn for each value that is published from now on, until cancel is called or
+// the list is closed. fn may call all methods of the list except Wait. A call may be
+// running when cancel returns; no further call follows. Add has no effect on a closed
+// list.
 func (l *List[T]) Add(fn func(T)) (cancel func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,10 +23,10 @@ import (
 // ErrNoGo is returned if there is no go command.
 var ErrNoGo = errors.New("needs the go command")
 
-// Compile builds main packages of repository, such as "./examples/agent", as the
-// file out, or into the directory out if that ends in a slash. It does not rebuild
-// current files, and replaces running ones by rename. Processes that build into the
-// same directory take turns.
+// Compile builds main packages of repository, such as "./examples/agent", as the file
+// out, or into the directory out if that ends in a slash. It does not rebuild current
+// files, and replaces running ones by rename. If several processes build into the same
+// directory, they build one after the other.
 func Compile(ctx context.Context, repository, out string, packages ...string) error {
 	return compile(ctx, repository, out, "", packages)
 }
@@ -67,9 +67,9 @@ func compile(ctx context.Context, repository, out, tags string, packages []strin
 // programs has a func() error for each program of this process, by path.
 var programs sync.Map
 
-// Build returns the path of a main package's program. It builds the program once a
-// process, below build/test. The package is a directory below the module of the
-// test, such as "./examples/agent". tag are build tags.
+// Build returns the path of a main package's program. It builds the program below
+// build/test, once for each test process. The package is a directory below the module
+// of the test, such as "./examples/agent". tag are build tags.
 func Build(t testing.TB, pkg string, tag ...string) string {
 	t.Helper()
 	root, err := Root()

@@ -5,9 +5,9 @@
 //	crio --listen SOCKET ... config # the configuration with these options
 //	crio -c FILE -d DIR             # serve
 //
-// It knows the options and keys below and ignores all others. PEERS_IMAGES is a directory of
-// archives of images, which it loads at its start; PEERS_MIRROR is a registry, asked by plain HTTP,
-// that has the images of all others.
+// It knows the options and keys below and ignores all others. The variable PEERS_IMAGES names a
+// directory of image archives, which are loaded at the start. PEERS_MIRROR names a registry, which
+// is accessed over HTTP, and from which images of all other registries are pulled.
 package main
 
 import (
@@ -66,7 +66,8 @@ func run(args []string) error {
 // setting is a key and its value: a list, which may have several lines, or the rest of the line.
 var setting = regexp.MustCompile(`(?m)^[ \t]*(\w+)[ \t]*=[ \t]*(\[[^\]]*\]|.*)$`)
 
-// read returns the keys of a file and of the files of a directory, the later ones winning.
+// read returns the keys of a file and of the files in a directory. A later file overrides
+// an earlier one.
 func read(file, dir string) (map[string]string, error) {
 	conf := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.conf")) //nolint:forbidigo // a directory of the test's
@@ -90,7 +91,8 @@ func read(file, dir string) (map[string]string, error) {
 	return conf, nil
 }
 
-// serve runs the runtime until a signal comes. Containers go on then, as CRI-O's do.
+// serve runs the runtime until a signal arrives. Containers keep running after that, as
+// with CRI-O.
 func serve(conf map[string]string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
