@@ -103,7 +103,8 @@ func checkConfig(out io.Writer, file string) (conf *kubeletconfig.Config, right 
 	return conf, true
 }
 
-// checkManifests prints the errors of manifests, and what this machine lacks for each pod.
+// checkManifests prints the errors of manifests, and the objects and settings that this
+// machine lacks for each pod.
 func (c *checkFlags) checkManifests(ctx context.Context, std stdio, name string) (right bool, err error) {
 	cl := c.client()
 	node, nodeErr := cl.Node(ctx)

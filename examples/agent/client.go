@@ -47,8 +47,8 @@ func rootDirOr(dir string) string {
 	return usedRootDir(packagedRootDir, kubeletconfig.DefaultRootDir)
 }
 
-// usedRootDir returns the first directory that has an agent's lock file, which stays when the agent ends.
-// It returns the last one if none has.
+// usedRootDir returns the first of dirs that has an agent's lock file, which stays when the agent
+// ends. If none has one, it returns the last of dirs.
 func usedRootDir(dirs ...string) string {
 	for _, dir := range dirs {
 		if _, err := os.Lstat(filepath.Join(dir, node.RootLockName)); err == nil {
@@ -74,8 +74,8 @@ func (c *clientFlags) socketPath() string {
 	return filepath.Join(rootDirOr(c.rootDir), "agent.sock")
 }
 
-// find looks a pod up by name, which may be namespace/name, or the name in
-// the manifest, to which the node's name was appended.
+// find returns the pod with a name. The name may have the form namespace/name. It may
+// also be the name in a manifest, without the node's name that the agent appends to it.
 func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (*v1.Pod, error) {
 	given, namespace := name, c.namespace
 	if kind, n, ok := strings.Cut(name, "/"); ok && resourceNamed(kind) == &resources[0] { // as get -o name has it
@@ -123,8 +123,8 @@ func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (
 	return nil, fmt.Errorf("%q could be %s; say which with -n", given, strings.Join(where, ", "))
 }
 
-// newest adds p to pods. Of two of one name the newer one stays, while the other is being
-// deleted.
+// newest adds p to pods. If two pods have one name, because the older one is being
+// deleted, it keeps only the newer one.
 func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
 	for i, old := range pods {
 		if old.Namespace == p.Namespace && old.Name == p.Name {
@@ -137,8 +137,8 @@ func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
 	return append(pods, p)
 }
 
-// findOrExplain is find. If the pod does not exist, it prints the refused manifests to std.err that
-// it may be in: the usual cause.
+// findOrExplain calls find. If the pod does not exist, it prints to std.err the refused manifests
+// that may contain the pod, since these are the usual cause.
 func (c *clientFlags) findOrExplain(ctx context.Context, std stdio, cl *local.Client, name string) (*v1.Pod, error) {
 	pod, err := c.find(ctx, cl, name)
 	if err != nil {
@@ -147,8 +147,8 @@ func (c *clientFlags) findOrExplain(ctx context.Context, std stdio, cl *local.Cl
 	return pod, nil
 }
 
-// explained prints the refused manifests that a pod of that name may be in, all for "", and returns
-// err.
+// explained prints the refused manifests that may contain a pod with that name, and returns err. If
+// name is "", it prints all refused manifests.
 func (c *clientFlags) explained(ctx context.Context, std stdio, name string, err error) error {
 	problems, perr := c.client().Problems(ctx)
 	if perr != nil {
@@ -158,8 +158,8 @@ func (c *clientFlags) explained(ctx context.Context, std stdio, name string, err
 	return err
 }
 
-// mayBeOf reports whether a problem may be that of a pod of that name: it has the name, or the
-// file has it, or nobody knows what the problem is about.
+// mayBeOf reports whether a problem of a manifest may be the problem of the pod with that
+// name. It may be if the problem or its file has the name, or if the problem names no object.
 func mayBeOf(p *local.Problem, name string) bool {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	return name == "" || p.Pod == "" || strings.HasSuffix(p.Pod, "/"+name) || strings.HasPrefix(name, p.Pod[strings.LastIndexByte(p.Pod, '/')+1:]+"-") ||

@@ -12,15 +12,15 @@ import (
 // completeTimeout bounds the time that a person waits for names after a tab.
 const completeTimeout = 2 * time.Second
 
-// completer returns the words that may stand in the place of toComplete.
+// completer returns the words that may replace toComplete.
 type completer = func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// oneOf completes one of fixed words.
+// oneOf returns a completer for a fixed list of words.
 func oneOf(all ...string) completer {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// from completes with the words that list returns of the agent.
+// from returns a completer for words that the function list requests from the agent.
 func (c *clientFlags) from(list func(ctx context.Context, args []string) []string) completer {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
@@ -37,7 +37,7 @@ func (c *clientFlags) pods(ctx context.Context, _ []string) (names []string) {
 	return names
 }
 
-// containers lists those of the pod that the first argument names.
+// containers lists the containers of the pod that the first argument names.
 func (c *clientFlags) containers(ctx context.Context, args []string) (names []string) {
 	if len(args) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (c *clientFlags) containers(ctx context.Context, args []string) (names []st
 	return containersOf(pod)
 }
 
-// namespaces lists those with a pod.
+// namespaces lists the namespaces that have a pod.
 func (c *clientFlags) namespaces(ctx context.Context, _ []string) (names []string) {
 	all := *c
 	all.namespace = ""
@@ -60,7 +60,7 @@ func (c *clientFlags) namespaces(ctx context.Context, _ []string) (names []strin
 	return slices.Compact(names)
 }
 
-// images lists those that the node has.
+// images lists the names of the node's images.
 func (c *clientFlags) images(ctx context.Context, _ []string) (names []string) {
 	images, err := c.client().Images(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *clientFlags) list(ctx context.Context) []v1.Pod {
 	return slices.DeleteFunc(list.Items, func(p v1.Pod) bool { return c.namespace != "" && p.Namespace != c.namespace })
 }
 
-// first completes the first argument alone.
+// first completes only the first argument.
 func first(next completer) completer {
 	return func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -91,7 +91,8 @@ func first(next completer) completer {
 	}
 }
 
-// after completes the first argument with order, and those behind it by next of it.
+// after completes the first argument with the words in order. It completes further
+// arguments with the completer that next has for the first argument.
 func after(next map[string]completer, order ...string) completer {
 	return func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {

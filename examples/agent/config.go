@@ -99,7 +99,8 @@ func printConfig(std stdio, values []kubeletconfig.Value, output string, noHeade
 	return w.Flush()
 }
 
-// shownValue is a value in a column: a text without quotes, unless it would look empty.
+// shownValue formats a value for a column. A text has no quotes, unless the column
+// would look empty.
 func shownValue(v any) string {
 	if s, ok := v.(string); ok && strings.TrimSpace(s) != "" {
 		return oneLine(s)
@@ -111,7 +112,7 @@ func shownValue(v any) string {
 	return oneLine(string(b))
 }
 
-// tellConfig serves the configuration on the agent's socket.
+// tellConfig returns the service that serves the configuration on the agent's socket.
 func tellConfig(conf *kubeletconfig.Config, flags *kubeletconfig.Flags) nodeagent.Service {
 	return func(n *nodeagent.Node) (name string, run func(context.Context) error, err error) {
 		values := append(flags.Values(), conf.Values()...)

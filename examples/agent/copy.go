@@ -66,7 +66,8 @@ func newCopy(std stdio) *cobra.Command {
 	return cmd
 }
 
-// inPod splits NAME:PATH. What begins with . or / is a file of this machine.
+// inPod splits NAME:PATH. An argument that begins with . or / is a file of this
+// machine.
 func inPod(arg string) (pod, file string, ok bool) {
 	pod, file, ok = strings.Cut(arg, ":")
 	if !ok || strings.HasPrefix(arg, ".") || strings.HasPrefix(arg, "/") {
@@ -97,7 +98,8 @@ func (c *copyFlags) run(ctx context.Context, std stdio, pod string, stdin bool, 
 	return c.exec(ctx, std, pod, local.ExecRequest{Container: c.container, Command: command, Stdin: stdin})
 }
 
-// download has tar in the container write an archive, and unpacks it.
+// download runs tar in the container to create an archive, and unpacks the archive on
+// this machine.
 func (c *copyFlags) download(ctx context.Context, std stdio, pod, source, target string) error {
 	dir, base := path.Split(path.Clean(source))
 	if base == "" || base == "." || base == ".." { // the root of the container, or its working directory
@@ -131,14 +133,15 @@ var (
 	errNoFile   = errors.New("the container sent no file")
 )
 
-// maxCopied bounds the files of one copy: the archive comes from a container, which may have no end of them.
+// maxCopied limits the number of files of one copy, since a malicious container may send an endless
+// archive.
 const maxCopied = 1_000_000
 
-// maxName bounds the path of a file of an archive, in bytes: PATH_MAX of Linux.
+// maxName limits the path of a file in an archive, in bytes: PATH_MAX of Linux.
 const maxName = 4096
 
-// unpacked is a target on this machine. Whatever the archive says, nothing is written outside of
-// it, and no link in it is followed.
+// unpacked is a target on this machine. Nothing is written outside of it, and no link in it is
+// followed, whatever names and links the archive contains.
 type unpacked struct {
 	root *os.Root
 	// only is the name of a single file in root; "" for a directory.
@@ -209,7 +212,8 @@ func below(base, entry string) (name string, ok bool) {
 	}
 }
 
-// openTarget opens the directory that the entries are written below, by the first of them.
+// openTarget opens the directory below which the entries are written. h is the first
+// entry, which tells whether the source is a file or a directory.
 func openTarget(h *tar.Header, base, target string, say func(format string, args ...any)) (*unpacked, error) {
 	dir, only := target, ""
 	if h.Typeflag != tar.TypeDir {
@@ -275,7 +279,8 @@ func (u *unpacked) put(h *tar.Header, name string, content io.Reader) error {
 	return nil
 }
 
-// noLinks reports a link on the way to a directory below the target.
+// noLinks returns an error if the path of a directory below the target contains a
+// symbolic link.
 func (u *unpacked) noLinks(dir string) error {
 	if dir == "." {
 		return nil

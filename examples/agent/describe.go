@@ -83,7 +83,7 @@ func (c *clientFlags) why(ctx context.Context, std stdio, names []string) error 
 	return nil
 }
 
-// oneLineIndented is oneLine of a line that keeps its indentation.
+// oneLineIndented is like oneLine, but keeps the indentation of the line.
 func oneLineIndented(line string) string {
 	text := strings.TrimLeft(line, " ")
 	return line[:len(line)-len(text)] + oneLine(text)

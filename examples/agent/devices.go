@@ -8,7 +8,8 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// devicesHeader heads the column of devices, if a container would have any.
+// devicesHeader returns the heading of the column of devices; "" if no container would
+// get devices.
 func devicesHeader(f *local.Fit) string {
 	if slices.ContainsFunc(f.Containers, func(c local.FitContainer) bool { return len(c.Devices) > 0 }) {
 		return "\tDEVICES"

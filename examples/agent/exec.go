@@ -55,8 +55,9 @@ func newExec(std stdio) *cobra.Command {
 	return cmd
 }
 
-// execArguments splits NAME -- COMMAND... of which dash words stand before the dashes, or -1 without
-// dashes, which may be left out if no word of the command looks like a flag.
+// execArguments splits NAME -- COMMAND... into the name and the command. dash is the number of
+// words before the dashes, or -1 if there are none. The dashes may be left out if no word of the
+// command looks like a flag.
 func execArguments(args []string, dash int) (name string, command []string, err error) {
 	if dash < 0 {
 		dash = min(1, len(args))
@@ -107,8 +108,8 @@ const protocolV4 = "v4.channel.k8s.io"
 // maxOutcome limits the runtime's message about a command's end, in bytes.
 const maxOutcome = 1 << 20
 
-// stream connects the command behind rawURL to std until it ends. A command that ends with another
-// code than 0 is an exitError.
+// stream connects the command behind rawURL to std until it ends. If the command ends with another
+// exit code than 0, the error is an exitError.
 func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
 	conn, err := dial(ctx, rawURL, protocolV4)
 	switch {
@@ -131,7 +132,8 @@ func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
 // dialTimeout limits the wait for a runtime's answer.
 const dialTimeout = 10 * time.Second
 
-// dial connects to a runtime. It returns when ctx ends, which the library alone does not.
+// dial connects to a runtime. It returns when ctx ends, although the library has no such
+// option.
 func dial(ctx context.Context, rawURL, protocol string) (httpstream.Connection, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("the runtime has not answered for %v", dialTimeout))
 	defer cancel()

@@ -63,7 +63,8 @@ func newFit(std stdio) *cobra.Command {
 	return cmd
 }
 
-// fit asks for the pods of a manifest, each beside those before it.
+// fit asks the agent for each pod of a manifest whether the pod would fit, in addition
+// to the pods before it in the manifest.
 func (c *clientFlags) fit(ctx context.Context, out io.Writer, snap *podmgr.Snapshot, asJSON bool) error {
 	pods := snap.Pods
 	for _, pod := range pods {
@@ -117,10 +118,12 @@ func readPods(in io.Reader, file string) (snap podmgr.Snapshot, err error) {
 	return snap, errors.Join(wrong...)
 }
 
-// maxManifest bounds a manifest, in bytes, about as an agent's own are.
+// maxManifest limits a manifest, in bytes. It is about the limit for the agent's own
+// manifests.
 const maxManifest = 3 << 20
 
-// readManifest reads a file, which may be a pipe: its user names it.
+// readManifest reads a file. The file may be a pipe, since the user of the command
+// names it.
 func readManifest(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
@@ -142,7 +145,7 @@ func wouldRun(f *local.Fit) bool {
 	return f.Fits && !slices.ContainsFunc(f.Missing, func(m local.FitMissing) bool { return !m.Comes })
 }
 
-// verdict says in a line whether a pod would run, or every reason why not.
+// verdict returns one line: that the pod would run, or all reasons why it would not.
 func verdict(f *local.Fit) string {
 	var is string
 	var why []string
@@ -171,8 +174,8 @@ func verdict(f *local.Fit) string {
 	return oneLine(is)
 }
 
-// writeFit prints the result of "agent fit": the verdict, and where the containers of a pod that
-// fits would run if that was decided.
+// writeFit prints the result of "agent fit". It prints the verdict and, for a pod that fits, the
+// CPUs, memory and devices of its containers if the agent has decided about them.
 func writeFit(out io.Writer, f *local.Fit) error {
 	fmt.Fprintln(out, verdict(f))
 	if !f.Fits {
@@ -209,7 +212,7 @@ func anyList(s string) string {
 	return s
 }
 
-// amounts lists bytes by resource; memory goes without its name.
+// amounts formats the bytes of each resource. The name of memory is left out.
 func amounts(of map[string]uint64) string {
 	out := ""
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(of))) { // memory is the last

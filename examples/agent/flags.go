@@ -71,7 +71,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 // longestSocketPath is the longest path of a unix socket (unix(7)).
 const longestSocketPath = 107
 
-// validate reports every mistake at once.
+// validate returns one error with all mistakes.
 func (f *runFlags) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -76,10 +76,10 @@ func (f *format) Set(s string) (err error) {
 	return errors.New(formats)
 }
 
-// isTable reports whether the format has a line for each object, of its kind's columns.
+// isTable reports whether the format prints one line for each object.
 func (f *format) isTable() bool { return f.kind == "" || f.kind == "wide" || f.kind == "name" }
 
-// parsePath reads a JSONPath. An expression alone needs no braces.
+// parsePath parses a JSONPath. The braces of a single expression may be left out.
 func parsePath(text string, expression bool) (*jsonpath.JSONPath, error) {
 	if expression || !strings.Contains(text, "{") {
 		text = strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}")
@@ -161,12 +161,12 @@ func (f *format) writeColumns(w io.Writer, objects []object, noHeaders bool) err
 	return (&podtext.Lines{W: w}).Write(rows...)
 }
 
-// plain returns an object as JSON has it.
+// plain converts an object to the values that its JSON form has.
 func plain(o runtime.Object) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
 
-// valuesAt returns what a path finds in an object.
+// valuesAt returns the values at a path in an object.
 func valuesAt(p *jsonpath.JSONPath, in map[string]any) (out []any, err error) {
 	found, err := p.FindResults(in)
 	if err != nil {
@@ -182,13 +182,13 @@ func valuesAt(p *jsonpath.JSONPath, in map[string]any) (out []any, err error) {
 	return out, nil
 }
 
-// typedName is an object's type and name, as get takes them.
+// typedName returns TYPE/NAME of an object, a form that "agent get" accepts.
 func typedName(o object) string {
 	return strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind) + "/" + o.GetName()
 }
 
-// sorting returns an order of objects by a field, or nil without one: numbers and quantities by their
-// amount, and all else by text. Objects without the field come first.
+// sorting returns a comparison of objects by a field; nil if by is "". Numbers and quantities are
+// compared by their amount, and other values by their text. Objects without the field come first.
 func sorting(by string) (func(a, b object) int, error) {
 	if by == "" {
 		return nil, nil //nolint:nilnil // the order of the list

@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// gcFlags are the agent's own flags about what is removed.
+// gcFlags are the agent's own flags about garbage collection.
 type gcFlags struct {
 	podLogBudget string
 	pinnedImages string
@@ -18,7 +18,7 @@ func (g *gcFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&g.pinnedImages, "pinned-images", "", "`names` of images that are never removed, comma-separated: with a tag or digest, without one for a whole repository, or a prefix that ends in /*")
 }
 
-// leastPodLogBudget is the least that logrotate takes.
+// leastPodLogBudget is the smallest budget that package logrotate accepts, in bytes.
 const leastPodLogBudget = 128 << 10
 
 func (g *gcFlags) validate(bad func(format string, args ...any)) {

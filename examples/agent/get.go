@@ -161,7 +161,7 @@ func (g *getFlags) get(ctx context.Context, std stdio, args []string) error {
 	return nil
 }
 
-// typeAndNames reads TYPE [NAME...] or TYPE/NAME..., all of one type.
+// typeAndNames parses TYPE [NAME...] or TYPE/NAME... All names must be of one type.
 func typeAndNames(args []string) (kind string, names []string, err error) {
 	if !strings.Contains(args[0], "/") {
 		return args[0], args[1:], nil
@@ -176,7 +176,7 @@ func typeAndNames(args []string) (kind string, names []string, err error) {
 	return kind, names, nil
 }
 
-// selection returns a list of what the flags and names select.
+// selection returns a function that lists the objects that the flags and names select.
 func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []string) (func(context.Context) ([]object, error), error) {
 	byLabel, err := labels.Parse(g.labels)
 	if err != nil {
@@ -262,7 +262,7 @@ func nameOf(o object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// listPods lists the pods in the order in which the agent has them.
+// listPods lists the pods in the order in which the agent returns them.
 func (c *clientFlags) listPods(ctx context.Context, _ stdio) (out []object, err error) {
 	list, err := c.client().Pods(ctx)
 	if err != nil {
@@ -275,8 +275,8 @@ func (c *clientFlags) listPods(ctx context.Context, _ stdio) (out []object, err 
 	return out, nil
 }
 
-// listEvents lists the events of all pods and of the node, oldest first. A pod that is gone has
-// its events for an hour.
+// listEvents lists the events of all pods and of the node, oldest first. The events of a
+// removed pod are kept for an hour.
 func (c *clientFlags) listEvents(ctx context.Context, _ stdio) (out []object, err error) {
 	all, err := c.client().AllEvents(ctx)
 	if err != nil {
@@ -289,8 +289,9 @@ func (c *clientFlags) listEvents(ctx context.Context, _ stdio) (out []object, er
 	return out, nil
 }
 
-// isAbout reports whether a person means the object of an event by a name: its own, that with the
-// namespace before it, or that of a pod in its manifest, without the suffix of the node.
+// isAbout reports whether an event is about the object that a person means by name. The name may
+// be that of the object, namespace/name, or the name of a pod in its manifest, without the suffix
+// of the node.
 func isAbout(e *v1.Event, name string) bool {
 	o := &e.InvolvedObject
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
@@ -339,8 +340,9 @@ func fromAPI(empty runtime.Object, name string) func(*clientFlags, context.Conte
 // on the same machine.
 const followInterval = time.Second
 
-// follow prints the objects that list returns, and then a line for each that has changed, in order of
-// time: what is gone comes before what is new. It returns nil when ctx ends, or the error of list.
+// follow prints the objects that list returns. After that it calls list repeatedly, and prints a
+// line for each object that has changed: first removed objects, then new ones. It returns nil when
+// ctx ends, or the error of list.
 func (g *getFlags) follow(ctx context.Context, w io.Writer, r *listed, list func(context.Context) ([]object, error)) error {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
@@ -399,7 +401,8 @@ func (g *getFlags) follow(ctx context.Context, w io.Writer, r *listed, list func
 	}
 }
 
-// identity tells an object from others, which may have its name.
+// identity returns the UID of an object, which distinguishes it from another object
+// with the same name.
 func identity(o object) types.UID {
 	return cmp.Or(o.GetUID(), types.UID(o.GetNamespace()+"/"+o.GetName()))
 }
@@ -429,7 +432,8 @@ func (g *getFlags) row(r *listed, o object, now time.Time) []string {
 	return cells
 }
 
-// print writes objects in the format of the flags; one is the object itself, and not a list of it.
+// print writes objects in the format of the flags. If one is true, it writes the only object
+// itself, and not a list with it.
 func (g *getFlags) print(w io.Writer, r *listed, objects []object, one bool) error {
 	if !g.format.isTable() {
 		return g.format.write(w, objects, one && len(objects) == 1, g.noHeaders)
@@ -445,7 +449,7 @@ func (g *getFlags) print(w io.Writer, r *listed, objects []object, one bool) err
 	return (&podtext.Lines{W: w}).Write(rows...)
 }
 
-// getImages lists the images, or those of these names.
+// getImages prints all images, or those with the names.
 func (g *getFlags) getImages(ctx context.Context, std stdio, names []string) error {
 	switch {
 	case g.watch, g.labels != "", g.fields != "", g.sortBy != "":

@@ -118,7 +118,7 @@ func names(fs *pflag.FlagSet) string {
 	return strings.Join(lines, "\n")
 }
 
-// flagError says what is allowed in place of a wrong flag.
+// flagError returns an error that tells what is allowed in place of a wrong flag.
 func flagError(c *cobra.Command, err error) error {
 	var (
 		unknown *pflag.NotExistError
@@ -155,7 +155,8 @@ func similarFlags(c *cobra.Command, name string) (out []string) {
 	return out
 }
 
-// guess asks whether one of similar was meant.
+// guess returns a question whether one of the similar words was meant; "" if there are
+// none.
 func guess(similar []string) string {
 	if len(similar) == 0 {
 		return ""
@@ -176,7 +177,7 @@ func wanted(f *pflag.Flag, value string, err error) string {
 	return strings.TrimPrefix(err.Error(), fmt.Sprintf("%q: want ", value))
 }
 
-// dashed writes a flag as people do: -v, but --root-dir.
+// dashed returns the usual form of a flag: -v, but --root-dir.
 func dashed(f *pflag.Flag) string {
 	if len(f.Name) == 1 {
 		return "-" + f.Name
@@ -184,7 +185,8 @@ func dashed(f *pflag.Flag) string {
 	return "--" + f.Name
 }
 
-// knownCommand refuses the first argument of the root, which is no command.
+// knownCommand returns an error for any argument of the root command, since an argument
+// there is an unknown subcommand.
 func knownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -19,7 +19,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// newImages lists the images, and has commands that bring or remove some.
+// newImages returns the command that lists the images, with subcommands that load, pull
+// or remove images.
 func newImages(std stdio) *cobra.Command {
 	var (
 		c            clientFlags
@@ -90,7 +91,7 @@ func newImages(std stdio) *cobra.Command {
 	return list
 }
 
-// eachImage calls do for all words, and reports what went wrong with any.
+// eachImage calls do for each word, and returns the errors of all calls.
 func eachImage(words []string, what string, do func(string) error) error {
 	if len(words) == 0 {
 		return fmt.Errorf("which? Give at least one %s", what)
@@ -102,7 +103,7 @@ func eachImage(words []string, what string, do func(string) error) error {
 	return errors.Join(errs...)
 }
 
-// loadImage sends an archive, or what is written to the command for "-".
+// loadImage sends an archive to the agent. If file is "-", it sends the standard input.
 func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name string, quiet bool) error {
 	in, size := std.in, int64(0)
 	if file != "-" {
@@ -129,8 +130,8 @@ func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name stri
 	return loaded(ctx, std, cl, "loaded", ids, waiting, quiet)
 }
 
-// loaded says which images are there now, with their IDs, and who waited for them; the IDs alone if
-// quiet is set.
+// loaded prints the images that were loaded or pulled, with their IDs, and how many pods waited for
+// them. If quiet is set, it prints only the IDs.
 func loaded(ctx context.Context, std stdio, cl *local.Client, did string, ids []string, waiting map[string]int, quiet bool) error {
 	if quiet {
 		for _, id := range ids {
@@ -182,7 +183,8 @@ func fullName(image string) string {
 	return ref.String()
 }
 
-// progress draws how much of an archive was read, if it has somewhere to draw.
+// progress draws a bar that shows how much of an archive was read. It draws nothing if
+// out is nil.
 type progress struct {
 	in   io.Reader
 	out  io.Writer // nil: nowhere
@@ -217,7 +219,7 @@ func (p *progress) draw() {
 	fmt.Fprintf(p.out, "\r%s [%s%s] %s of %s\x1b[K", oneLine(p.what), strings.Repeat("=", done), strings.Repeat(" ", progressWidth-done), humanBytes(p.read), humanBytes(p.size))
 }
 
-// end takes the bar away.
+// end removes the bar from the terminal.
 func (p *progress) end() {
 	if p.out != nil {
 		fmt.Fprint(p.out, "\r\x1b[K")

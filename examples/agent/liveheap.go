@@ -1,7 +1,7 @@
 //go:build liveheap
 
-// With the tag liveheap, which the tests of internal/hostile build the agent with, they can
-// ask what is left in its memory when the garbage is gone.
+// The tests of internal/hostile build the agent with the tag liveheap. They can then read
+// the size of its memory after a garbage collection.
 
 package main
 

@@ -1,6 +1,6 @@
-// Command agent is a node agent: it keeps the pods of a manifests directory
-// running on any CRI runtime, takes the kubelet's own flags and configuration
-// file, and answers questions about them over a unix socket.
+// Command agent is a node agent: it runs the pods of a manifests directory on any CRI
+// runtime, accepts the kubelet's flags and configuration file, and answers requests
+// about the pods over a unix socket.
 //
 //	agent [run] [flags]          run the agent
 //	agent get pods [NAME] [-w]   list pods, and follow them
@@ -105,7 +105,8 @@ func newRoot(std stdio) *cobra.Command {
 	return root
 }
 
-// inExamples gives the program its name in the examples of c and of its commands.
+// inExamples puts the name of the program into the examples of c and of its
+// subcommands.
 func inExamples(c *cobra.Command, name string) {
 	c.Example = strings.ReplaceAll(c.Example, "  agent ", "  "+name+" ")
 	for _, sub := range c.Commands() {
@@ -131,8 +132,9 @@ func main() {
 	os.Exit(code)
 }
 
-// execute runs the command line and returns the process's exit code: for exec that of the command in
-// the container, 127 if there is no such program, and 126 if it cannot be run; otherwise 1 after any error.
+// execute runs the command line and returns the process's exit code. For exec it is the exit code
+// of the command in the container, 127 if the program does not exist, and 126 if it cannot be run.
+// For other errors it is 1.
 func execute(ctx context.Context, std stdio, args []string) int {
 	root := newRoot(std)
 	root.SetArgs(args)

@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
-// newReset ends what runs on the agent's own container runtime.
+// newReset returns the command that ends all pods of the agent's own container runtime.
 func newReset(std stdio) *cobra.Command {
 	o := localcri.ResetOptions{}
 	var yes bool
@@ -36,7 +36,8 @@ func newReset(std stdio) *cobra.Command {
 	return cmd
 }
 
-// reset asks on a terminal, resets, and says what is gone.
+// reset asks for confirmation on a terminal, resets the runtime, and prints what was
+// removed.
 func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) error {
 	if !yes && isTerminal(std.in) {
 		fmt.Fprintf(std.out, "End all pods of %s and remove %s? [y/N] ", o.RootDir, resetExtent(o))
@@ -60,7 +61,7 @@ func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) er
 	return err
 }
 
-// resetExtent says what else a reset removes.
+// resetExtent describes what a reset removes in addition to the containers.
 func resetExtent(o localcri.ResetOptions) string {
 	switch {
 	case o.All:
@@ -71,14 +72,14 @@ func resetExtent(o localcri.ResetOptions) string {
 	return "their containers and networks"
 }
 
-// confirmed reads an answer, of which only a yes is one.
+// confirmed reads an answer, and reports whether it is yes.
 func confirmed(std stdio) bool {
 	line, err := bufio.NewReader(std.in).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return err == nil && (answer == "y" || answer == "yes")
 }
 
-// counted is a number of things.
+// counted formats a number of things, with the plural if needed.
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -93,7 +93,7 @@ func (t *topFlags) top(ctx context.Context, std stdio, args []string) error {
 	return t.writePods(std.out, s.Pods)
 }
 
-// withoutRate reports whether the use of processors is not known of something.
+// withoutRate reports whether s has a pod or a node without a rate of CPU use.
 func withoutRate(s *statsapi.Summary) bool {
 	unknown := func(c *statsapi.CPUStats) bool { return c != nil && c.UsageNanoCores == nil }
 	return unknown(s.Node.CPU) || slices.ContainsFunc(s.Pods, func(p statsapi.PodStats) bool { return unknown(p.CPU) })
@@ -138,7 +138,7 @@ func (t *topFlags) writePods(out io.Writer, pods []statsapi.PodStats) error {
 	return t.write(out, head, rows...)
 }
 
-// amount returns a figure, or 0 if it is not known.
+// amount returns a value, or 0 if the value is not known.
 func amount[T any](of *T, get func(*T) *uint64) uint64 {
 	if of == nil || get(of) == nil {
 		return 0
@@ -190,7 +190,7 @@ func workingSet(m *statsapi.MemoryStats) string {
 	return mebibytes(m.WorkingSetBytes)
 }
 
-// mebibytes rounds up, so that nothing that is there shows as none.
+// mebibytes rounds up, so that a small amount is not shown as 0.
 func mebibytes(n *uint64) string {
 	if n == nil {
 		return "-"

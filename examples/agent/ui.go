@@ -14,7 +14,8 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// uiTokenEnv has the token that lets a browser in, in place of one made up.
+// uiTokenEnv is the environment variable with the token that a browser needs. Without
+// it a random token is created.
 const uiTokenEnv = "NODEWRIGHT_UI_TOKEN"
 
 func newUI(std stdio) *cobra.Command {

@@ -52,7 +52,8 @@ func (v *versionFlag) release() string {
 	return string(*v)
 }
 
-// print writes what kubeadm and others read: a word, and the release.
+// print writes the version in the form that programs such as kubeadm parse: a word, and
+// the release.
 func (v *versionFlag) print(w io.Writer) error {
 	info, err := nodeagent.VersionInfo(v.release())
 	if err != nil {
@@ -66,7 +67,7 @@ func (v *versionFlag) print(w io.Writer) error {
 	return err
 }
 
-// newVersion prints which agent this is.
+// newVersion returns the command that prints the version of the agent.
 func newVersion(std stdio) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,

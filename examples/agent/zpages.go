@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// openLog writes to standard error: as Kubernetes' components do if the
-// configuration says which of their formats, options or files it wants, and else in
+// openLog returns a logger that writes to standard error. If the configuration sets a
+// format or options of Kubernetes' logs, it writes that format. Otherwise it writes
 // columns for people.
 func openLog(c *kubeletconfig.Config) (*zap.Logger, *nodeagent.LogLevel, error) {
 	l := &c.Logging

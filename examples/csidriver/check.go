@@ -38,13 +38,14 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// digest returns an ID for a name: a hash, so that the same name has the same ID.
+// digest returns an ID for a name. It is a hash, so that the same name always has the
+// same ID.
 func digest(kind, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return kind + "-" + hex.EncodeToString(sum[:16])
 }
 
-// isDigest reports whether an ID, or a token, is one of digest.
+// isDigest reports whether an ID or a token has the form of a result of digest.
 func isDigest(kind, id string) bool {
 	rest, ok := strings.CutPrefix(id, kind+"-")
 	if !ok || len(rest) != 32 {
@@ -88,7 +89,8 @@ func small(field string, m map[string]string) error {
 	return nil
 }
 
-// capability returns an error for a capability that neither kind of volume has.
+// capability returns an error for a capability that neither directories nor disk images
+// have.
 func capability(c *csi.VolumeCapability) error {
 	switch {
 	case c == nil:
@@ -135,8 +137,8 @@ func group(s string) (*int64, error) {
 	return &gid, nil
 }
 
-// capabilities checks the capabilities of a volume. The result is true if one of
-// them requires a disk image.
+// capabilities checks the capabilities of a volume. disk is true if one of them
+// requires a disk image.
 func capabilities(list []*csi.VolumeCapability) (disk bool, err error) {
 	if len(list) == 0 {
 		return false, invalid("volume_capabilities are missing")

@@ -51,7 +51,8 @@ func (d *driver) find(id string) (volume, error) {
 	return v, nil
 }
 
-// take is find for a call that changes something: no other may until release.
+// take is like find, and reserves the volume for one call that changes it: until
+// release, other such calls fail.
 func (d *driver) take(id string) (v volume, release func(), err error) {
 	if err := required("volume_id", id); err != nil {
 		return volume{}, nil, err
@@ -70,7 +71,7 @@ func (d *driver) here() *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{d.label(): d.node}}
 }
 
-// answer converts the record of a volume to the API's form.
+// answer converts the record of a volume to the type of the CSI API.
 func (d *driver) answer(v volume) *csi.Volume {
 	out := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.Bytes, AccessibleTopology: []*csi.Topology{d.here()}, VolumeContext: map[string]string{keyKind: kindDir}}
 	if v.Disk {
@@ -149,7 +150,7 @@ func (d *driver) planned(req *csi.CreateVolumeRequest) (volume, error) {
 	return v, nil
 }
 
-// isHere reports whether this node is in a part of the topology.
+// isHere reports whether the segments of t include this node.
 func (d *driver) isHere(t *csi.Topology) bool {
 	for k, v := range t.GetSegments() {
 		if k == d.label() && v != d.node {
@@ -169,8 +170,8 @@ func (d *driver) same(have, want volume, r *csi.CapacityRange) error {
 	return nil
 }
 
-// fill creates the data of a new volume, and then its record. With fixed, the
-// request sets the kind; it must equal the source's.
+// fill creates the data of a new volume, and then its record. If fixed is true, the
+// request has set the kind of the volume, which must then equal the kind of the source.
 func (d *driver) fill(ctx context.Context, v *volume, fixed bool) error {
 	from, size, sourceDisk := "", int64(0), false
 	switch {
@@ -231,8 +232,8 @@ func (d *driver) make(ctx context.Context, v volume, from string) error {
 	return os.Chmod(path, 0o777) // for pods of any user, until a pod has an fsGroup
 }
 
-// quiet calls copying while nothing is written to the file system of a volume, if
-// one is mounted.
+// quiet calls copying. If the file system of the volume is mounted, it is frozen
+// meanwhile, so that nothing is written to it.
 func (d *driver) quiet(id string, copying func() error) (err error) {
 	v, ok := d.volumes.get(id)
 	if !ok || !v.Disk {
@@ -248,7 +249,7 @@ func (d *driver) quiet(id string, copying func() error) (err error) {
 	return copying()
 }
 
-// room is how many bytes volumes may still take.
+// room returns how many more bytes volumes may use.
 func (d *driver) room() int64 {
 	if d.capacity > 0 {
 		left := d.capacity
@@ -289,8 +290,8 @@ func (d *driver) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest)
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// forget deletes a volume. The record goes first: sweep deletes data without a
-// record.
+// forget deletes a volume. It deletes the record first: after a crash, sweep deletes
+// data without a record.
 func (d *driver) forget(v volume) error {
 	if err := d.volumes.remove(v.ID); err != nil {
 		return err
@@ -387,7 +388,7 @@ func (d *driver) ValidateVolumeCapabilities(_ context.Context, req *csi.Validate
 	}}, nil
 }
 
-// lacking returns why a volume cannot have capabilities, "" if it can.
+// lacking returns why a volume cannot have the capabilities in list; "" if it can.
 func lacking(v volume, list []*csi.VolumeCapability) string {
 	disk, err := capabilities(list)
 	switch {

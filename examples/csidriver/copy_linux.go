@@ -22,9 +22,9 @@ const (
 
 var errTooMuch = fmt.Errorf("more than %d files, or %d levels of directories", maxFiles, maxDepth)
 
-// copyTree copies the files below from into the directory to, which exists and
-// belongs to the driver. Directories, regular files and symbolic links keep their
-// modes and owners. Pipes, sockets and devices hold no data: they are left out.
+// copyTree copies the files below the directory from into the directory to, which
+// exists and belongs to the driver. Directories, regular files and symbolic links keep
+// their modes and owners. Pipes, sockets and devices hold no data: they are left out.
 func copyTree(ctx context.Context, from, to string) error {
 	w, err := dirwalk.Open(from)
 	if err != nil {
@@ -66,7 +66,8 @@ func copyTree(ctx context.Context, from, to string) error {
 	}
 }
 
-// copyEntry copies the entry at which the walk is. It enters a directory.
+// copyEntry copies the current entry of the walk. If the entry is a directory, it
+// enters it.
 func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, err error) {
 	var st unix.Stat_t
 	err = unix.Fstatat(w.Fd(), w.Name(), &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -119,7 +120,7 @@ func likeDir(fd int, path string) error {
 	return like(&st, path)
 }
 
-// like gives a file of the driver's own a mode and an owner.
+// like sets the mode and the owner of a file of the driver to those in st.
 func like(st *unix.Stat_t, path string) error {
 	if err := os.Lchown(path, int(st.Uid), int(st.Gid)); err != nil {
 		return err
@@ -130,8 +131,7 @@ func like(st *unix.Stat_t, path string) error {
 	return nil
 }
 
-// copyImage copies an image; the copy has size bytes, and holes where the image
-// has.
+// copyImage copies an image. The copy has size bytes, and is sparse where the image is.
 func copyImage(ctx context.Context, from, to string, size int64) error {
 	f, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -151,7 +151,7 @@ func copyImage(ctx context.Context, from, to string, size int64) error {
 	return syncFS(filepath.Dir(to))
 }
 
-// syncFS lets all that was written to a file system outlast a failure of the power.
+// syncFS syncs a file system, so that all written data survives a power failure.
 func syncFS(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -160,8 +160,8 @@ func syncFS(dir string) error {
 	return errors.Join(os.NewSyscallError("syncfs", unix.Syncfs(int(f.Fd()))), f.Close())
 }
 
-// copyFile makes a file with the first size bytes of another: by sharing its
-// blocks where the file system can, else by its data without its holes.
+// copyFile creates a file with the first size bytes of f. It shares the blocks of f if
+// the file system can. Otherwise it copies the data and leaves out the holes.
 func copyFile(ctx context.Context, f *os.File, to string, size int64) (err error) {
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -16,25 +16,25 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// ext4 is the one file system of disks.
+// ext4 is the only file system that disks may have.
 const ext4 = "ext4"
 
 // disks are images that become block devices.
 type disks interface {
-	// attach returns the block device of an image. It makes the device if there is
-	// none.
+	// attach returns the block device of an image. It creates the device if the image
+	// has none.
 	attach(image string) (device string, err error)
-	// detach takes the block devices of an image away.
+	// detach removes the block devices of an image.
 	detach(image string) error
-	// format makes the file system.
+	// format creates the file system on a device.
 	format(ctx context.Context, device string) error
-	// grow makes the block devices of an image as large as it has become.
+	// grow increases the block devices of an image to the size of the image.
 	grow(image string) error
-	// fit makes a file system that is not mounted as large as its device.
+	// fit increases a file system that is not mounted to the size of its device.
 	fit(ctx context.Context, device string) error
-	// growFS makes a mounted file system as large as its device.
+	// growFS increases a mounted file system to this size in bytes.
 	growFS(mounted string, bytes int64) error
-	// freeze stops writing to a mounted file system, until thaw.
+	// freeze blocks all writes to a mounted file system until thaw is called.
 	freeze(mounted string) error
 	thaw(mounted string) error
 }
@@ -71,7 +71,7 @@ func (loops) grow(image string) error {
 	return errors.Join(errs...)
 }
 
-// maxOutput is how much of mkfs's words an error has, in bytes.
+// maxOutput limits the output of mkfs in an error, in bytes.
 const maxOutput = 1 << 10
 
 // clipped is a writer that keeps the first maxOutput bytes.
@@ -83,7 +83,7 @@ func (c *clipped) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// run runs a program, whose exit code may be at most fine.
+// run runs a program. It returns an error if the exit code is larger than fine.
 func run(ctx context.Context, fine int, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = time.Second
@@ -126,8 +126,8 @@ const (
 	maxLog    = 6 // blocks of 64 KiB
 )
 
-// sizeIn returns the size of a file system in bytes, by the beginning of its image;
-// 0 if it is unknown.
+// sizeIn returns the size of a file system in bytes. head is the beginning of its
+// image. The result is 0 if the size is unknown.
 func sizeIn(head []byte) int64 {
 	if len(head) < superEnd || formatIn(head) != ext4 {
 		return 0
@@ -173,7 +173,7 @@ func formatIn(head []byte) string {
 	return raw
 }
 
-// makeImage makes an image without content, of no more blocks than it needs.
+// makeImage creates an empty sparse image.
 func makeImage(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	ext4ResizeFS = 0x40086610 // EXT4_IOC_RESIZE_FS
 )
 
-// growFS has the kernel grow a mounted file system, without any program.
+// growFS increases a mounted file system with a system call, without another program.
 func (loops) growFS(mounted string, bytes int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(mounted, &st); err != nil {

@@ -86,8 +86,8 @@ func (d *driver) open() (err error) {
 	return d.sweep()
 }
 
-// run serves until ctx ends. It opens the registration socket last: the agent finds
-// a driver that is ready.
+// run serves until ctx ends. It opens the registration socket last, so that the driver
+// is ready when the agent finds it.
 func (d *driver) run(ctx context.Context, say func(string)) error {
 	d.say = say
 	if err := d.open(); err != nil {
@@ -132,7 +132,7 @@ func (d *driver) run(ctx context.Context, say func(string)) error {
 	return err
 }
 
-// listen takes the place of a socket that an earlier process left behind.
+// listen removes the socket of an earlier process, and listens at its path.
 func listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -144,7 +144,7 @@ func listen(path string) (net.Listener, error) {
 	return l, os.Chmod(path, 0o600)
 }
 
-// around gives every call its limit in time, and its errors a code.
+// around sets a time limit for each call, and gives every error a status code.
 func (d *driver) around(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()

@@ -1,11 +1,11 @@
-// Command csidriver is a CSI driver to try a node agent with: its volumes are
+// Command csidriver is a CSI driver for trying out a node agent. Its volumes are
 // directories, or disk images with loop devices, below one directory of the node.
 //
 //	csidriver --name disk.example.com --state /var/lib/csidriver
 //
-// The controller's and the node's services are both on DIR/NAME/csi.sock; the
-// driver registers itself with the agent, so that no other program is needed on
-// the node. It needs root, and mkfs.ext4 for file systems on disk images.
+// The Controller and the Node service are both at DIR/NAME/csi.sock. The driver
+// registers itself with the agent, so that no other program is needed on the node. It
+// needs root, and mkfs.ext4 for file systems on disk images.
 //
 // # Volumes
 //
@@ -88,7 +88,7 @@ func extra(args []string) error {
 	return fmt.Errorf("arguments %q: want flags alone", args)
 }
 
-// check reports flags that are wrong, and makes the directories.
+// check returns an error for invalid flags, and creates the directories.
 func (d *driver) check() error {
 	var errs []error
 	if problems := validation.IsDNS1123Subdomain(d.name); len(problems) > 0 || len(d.name) > 63 {

@@ -112,8 +112,8 @@ func (d *driver) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRe
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// given returns a volume. It creates a missing one whose attributes have the key
-// create.
+// given returns a volume. If the volume does not exist and its attributes have the key
+// create, it creates the volume.
 func (d *driver) given(ctx context.Context, id string, attributes map[string]string, c *csi.VolumeCapability) (volume, error) {
 	v, err := d.find(id)
 	if status.Code(err) != codes.NotFound || attributes[keyCreate] == "" {
@@ -145,8 +145,8 @@ func (d *driver) adopt(ctx context.Context, id string, attributes map[string]str
 	return v, d.fill(ctx, &v, true)
 }
 
-// isAttached returns an error unless the volume is attached and publishContext is
-// the one that was returned then.
+// isAttached returns an error unless the volume is attached and publishContext is the
+// one that was returned when it was attached.
 func (d *driver) isAttached(v volume, publishContext map[string]string) error {
 	if !d.attach {
 		return nil
@@ -220,9 +220,9 @@ func (d *driver) mountDisk(ctx context.Context, v *volume, target string, flags 
 	return d.mounter.Mount(ctx, mount.FileSystem{Type: ext4, Source: device, Target: target, Options: mount.Join(options)})
 }
 
-// slack is the difference between the size of a device and of its file system at
-// which the file system is not expanded, in bytes. ext4 may leave the last blocks
-// unused.
+// slack is the largest difference, in bytes, between the size of a device and that of
+// its file system at which the file system is not expanded. ext4 may leave the last
+// blocks unused.
 const slack = 1 << 20
 
 // NodeUnstageVolume undoes NodeStageVolume.
@@ -323,7 +323,8 @@ func (d *driver) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolu
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// mayPublish reports whether a volume can be put somewhere, and for reading alone.
+// mayPublish returns an error if the request cannot be fulfilled for the volume.
+// Otherwise it returns whether the volume has to be mounted read-only.
 func (d *driver) mayPublish(v volume, req *csi.NodePublishVolumeRequest, inline bool) (readOnly bool, err error) {
 	c := req.GetVolumeCapability()
 	mode := c.GetAccessMode().GetMode()
@@ -513,7 +514,7 @@ func (d *driver) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHe
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
 }
 
-// NodeGetVolumeStats returns the use of a volume in bytes and inodes.
+// NodeGetVolumeStats returns the usage of a volume in bytes and inodes.
 func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

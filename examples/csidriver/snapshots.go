@@ -87,7 +87,8 @@ func (d *driver) DeleteSnapshot(_ context.Context, req *csi.DeleteSnapshotReques
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// ListSnapshots returns all snapshots, the one of an ID, or those of a volume.
+// ListSnapshots returns all snapshots, the snapshot with an ID, or the snapshots of a
+// volume.
 func (d *driver) ListSnapshots(_ context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	all := slices.DeleteFunc(d.snapshots.all(), func(s snapshot) bool {
 		id, source := req.GetSnapshotId(), req.GetSourceVolumeId()

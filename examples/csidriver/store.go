@@ -45,7 +45,7 @@ type volume struct {
 	Targets map[string]bool `json:"targets,omitempty"`
 }
 
-// raw is the Format of an image that pods had as a block device.
+// raw is the Format of an image that pods used as a block device.
 const raw = "raw"
 
 // stage is where a volume is staged, or was about to be.
@@ -80,7 +80,7 @@ func (v volume) clone() volume {
 
 func (s snapshot) clone() snapshot { return s }
 
-// mounted lists where a volume may be mounted.
+// mounted returns the paths at which a volume may be mounted.
 func (v volume) mounted() []string {
 	out := slices.Sorted(maps.Keys(v.Targets))
 	if v.Staged != nil && !v.Staged.Block {
@@ -95,7 +95,7 @@ type record[T any] interface {
 	clone() T
 }
 
-// store is a directory of records with a copy in memory.
+// store is a directory of records. All records are also in memory.
 type store[T record[T]] struct {
 	dir durable.Dir
 
@@ -104,7 +104,8 @@ type store[T record[T]] struct {
 	records map[string]T
 }
 
-// maxRecord is the most bytes of a record: its targets are paths.
+// maxRecord limits the size of a record in bytes. Most of a record are the paths of its
+// targets.
 const maxRecord = 8 << 20
 
 const suffix = ".json"
@@ -204,10 +205,10 @@ var ids = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,127}$`)
 
 func validID(id string) bool { return ids.MatchString(id) }
 
-// data is where a volume's or a snapshot's files are, or its image.
+// data returns the path of a volume's or a snapshot's directory or image.
 func (d *driver) data(id string) string { return filepath.Join(d.state, "data", id) }
 
-// sweep deletes data without a record; they are from a process that was killed.
+// sweep deletes data without a record, which a process that was killed has left.
 func (d *driver) sweep() error {
 	dir := filepath.Join(d.state, "data")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -228,7 +229,7 @@ func (d *driver) sweep() error {
 	return errors.Join(errs...)
 }
 
-// removeData removes a volume's or a snapshot's files, or its image.
+// removeData removes the directory or the image of a volume or a snapshot.
 func (d *driver) removeData(id string) error {
 	path := d.data(id)
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {

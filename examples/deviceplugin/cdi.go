@@ -26,11 +26,12 @@ type cdiEdits struct {
 	Env []string `json:"env"`
 }
 
-// cdiName is a device's name in the spec, which may not have every character.
+// cdiName returns the name of a device in the spec, without characters that CDI does
+// not allow.
 func cdiName(id string) string { return strings.ReplaceAll(id, "@", "-") }
 
-// describe writes the CDI spec of the devices, if the plugin has a CDI directory.
-// Each device has the variable CDI_NAME=here.
+// describe writes the CDI spec of the devices, if the plugin has a CDI directory. Each
+// device sets the environment variable CDI_NAME=here.
 func (p *plugin) describe(devices map[string]bool) error {
 	if p.cdi == "" || len(devices) == 0 {
 		return nil

@@ -1,13 +1,13 @@
-// Command deviceplugin is a device plugin to try a node agent with: it offers
-// files as devices, and those that are removed become unhealthy.
+// Command deviceplugin is a device plugin for trying out a node agent. It offers files
+// as devices. A device whose file is removed becomes unhealthy.
 //
 //	mkdir /tmp/devices && touch /tmp/devices/a /tmp/devices/b
 //	deviceplugin --resource example.com/thing --devices /tmp/devices
 //
-// A container with the limit example.com/thing: 1 finds its device's name in the
-// variable DEVICES and the file at /dev/things/NAME: mounted there or, if it is a
-// device node, as one. The name of a file may end in @N for a device near NUMA
-// node N.
+// A container with the limit example.com/thing: 1 has the name of its device in the
+// variable DEVICES, and the file at /dev/things/NAME. The file is mounted there; if it
+// is a device node, the container gets a device node. If the name of a file ends in @N,
+// the device is near NUMA node N.
 package main
 
 import (
@@ -48,7 +48,7 @@ func extra(args []string) error {
 	return fmt.Errorf("arguments %q: want flags alone", args)
 }
 
-// check reports flags that are wrong.
+// check returns an error for invalid flags.
 func (p *plugin) check() error {
 	var errs []error
 	for flag, dir := range map[string]*string{"--devices": &p.devices, "--sockets": &p.sockets, "--cdi": &p.cdi} {

@@ -30,11 +30,11 @@ type plugin struct {
 	changed chan struct{}   // closed and replaced when they change
 }
 
-// socket is the plugin's own name in the directory of sockets.
+// socket is the name of the plugin's socket in the agent's directory of sockets.
 const socket = "example-deviceplugin.sock"
 
-// run serves until ctx ends. The agent removes the socket when it starts, which
-// is when to begin anew.
+// run serves until ctx ends. The agent removes all sockets when it starts; run then
+// creates the socket and registers again.
 func (p *plugin) run(ctx context.Context, tell func(string)) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *plugin) run(ctx context.Context, tell func(string)) error {
 	return nil
 }
 
-// serve has the socket up until it is removed, or ctx ends.
+// serve serves at the socket until the socket is removed or ctx ends.
 func (p *plugin) serve(ctx context.Context, w *fsnotify.Watcher, tell func(string)) error {
 	path := filepath.Join(p.sockets, socket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -118,8 +118,8 @@ func (p *plugin) register(ctx context.Context) error {
 	return err
 }
 
-// look reads the directory of the devices, and wakes ListAndWatch if it has
-// changed.
+// look reads the directory of the devices. If the directory has changed, it wakes
+// ListAndWatch.
 func (p *plugin) look() error {
 	entries, err := os.ReadDir(p.devices)
 	if err != nil {
@@ -167,7 +167,7 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends all devices: at first, and after each change of the directory.
+// ListAndWatch sends all devices at once, and again after each change of the directory.
 func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	for {
 		list, changed := p.list()

@@ -27,7 +27,7 @@ type driver struct {
 	say                            func(string)
 }
 
-// The one device of the driver. Any number of claims may have it.
+// The driver has only this device. Any number of claims may use it.
 const (
 	pool   = "node"
 	device = "null0"
@@ -38,8 +38,8 @@ const lookForSick = 200 * time.Millisecond
 
 func (d *driver) socket() string { return filepath.Join(d.dir, d.name+".sock") }
 
-// run serves until ctx ends. It opens the registration socket last: the agent finds
-// a driver that is ready.
+// run serves until ctx ends. It opens the registration socket last, so that the driver
+// is ready when the agent finds it.
 func (d *driver) run(ctx context.Context, say func(string)) error {
 	d.say = say
 	service, registration := grpc.NewServer(), grpc.NewServer()
@@ -66,7 +66,7 @@ func (d *driver) run(ctx context.Context, say func(string)) error {
 	return err
 }
 
-// listen takes the place of a socket that an earlier process left behind.
+// listen removes the socket of an earlier process, and listens at its path.
 func listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -126,7 +126,8 @@ func (d *driver) file(c *api.Claim) string {
 	return filepath.Join(d.cdi, d.name+"-"+filepath.Base(c.GetUid())+".json")
 }
 
-// write makes a claim's CDI file, in one step: the runtime may be reading.
+// write creates the CDI file of a claim by a rename, since the runtime may read the
+// file at the same time.
 func (d *driver) write(c *api.Claim) error {
 	type object = map[string]any
 	content, err := json.Marshal(object{
@@ -146,8 +147,8 @@ func (d *driver) write(c *api.Claim) error {
 	return os.Rename(tmp, d.file(c))
 }
 
-// NodeWatchResources sends the health of the device: at first, after each change,
-// and every 10 s, before the agent's health timeout.
+// NodeWatchResources sends the health of the device at once, after each change, and
+// every 10 s, which is shorter than the agent's health timeout.
 func (d *driver) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
 	var said healthapi.HealthStatus
 	var at time.Time

@@ -1,12 +1,11 @@
-// Command dradriver is a driver of dynamic resource allocation to try a node
-// agent with: every claim that is allocated to it gets a device of its own, a
-// device file /dev/dra/CLAIM that leads to /dev/null, and the variable DRA_CLAIM
-// with the claim's namespace and name.
+// Command dradriver is a driver of dynamic resource allocation for trying out a node
+// agent. Every claim that is allocated to it gets a device file /dev/dra/CLAIM with the
+// device of /dev/null, and the variable DRA_CLAIM with the claim's namespace and name.
 //
 //	dradriver --name gpu.example.com
 //
-// The driver has no state but the CDI files that it has written: it may be killed
-// at any time. While the file of --sick exists, it reports unhealthy devices.
+// The CDI files that it has written are the driver's only state, so that it may be
+// killed at any time. While the file of --sick exists, it reports unhealthy devices.
 package main
 
 import (
@@ -48,7 +47,7 @@ func extra(args []string) error {
 	return fmt.Errorf("arguments %q: want flags alone", args)
 }
 
-// check reports flags that are wrong, and makes the directories.
+// check returns an error for invalid flags, and creates the directories.
 func (d *driver) check() error {
 	var errs []error
 	if d.name == "" || d.name != filepath.Base(d.name) {

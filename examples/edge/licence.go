@@ -15,8 +15,9 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// The values of a record; its key is the pod's UID. With asked, a request was sent
-// and the answer is unknown: the licence may be granted or not.
+// The values of a record, whose key is the pod's UID. The value asked means that a
+// request was sent and its answer is not known, so that the licence may have been
+// granted.
 const (
 	asked = "asked"
 	held  = "held"
@@ -25,8 +26,8 @@ const (
 // askAgain is the time between two tries to get a licence.
 const askAgain = 5 * time.Second
 
-// licences is a part that asks for a licence before a pod starts, and returns it
-// when the pod is gone. Its methods may be called from any goroutine.
+// licences is a part that requests a licence before a pod starts, and returns the
+// licence when the pod is removed. Its methods may be called from any goroutine.
 type licences struct {
 	server *licenceServer
 	store  part.Store
@@ -83,8 +84,8 @@ func (l *licences) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) er
 	return l.note(pod, product, err)
 }
 
-// acquire gets the licence, or finds that a process of the agent before this one
-// did.
+// acquire requests the licence, unless the record shows that an earlier process of the
+// agent has it.
 func (l *licences) acquire(ctx context.Context, pod *v1.Pod, product string) error {
 	key := string(pod.UID)
 	record, err := l.store.Read(key)

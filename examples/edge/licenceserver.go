@@ -17,13 +17,13 @@ const (
 	// pod. returnTimeout is the limit of one return, which delays other cleanup.
 	acquireTimeout = 10 * time.Second
 	returnTimeout  = 3 * time.Second
-	// returnPause is how long nothing is returned to a server that failed:
-	// many licences would each wait for it.
+	// returnPause is how long no licence is returned after the server failed. Otherwise
+	// the return of each of many licences would wait for the server.
 	returnPause = 20 * time.Second
 )
 
-// licenceServer is the other end, as doc.go says it. Its methods may be called from
-// any goroutine.
+// licenceServer is a client of the licence server that doc.go describes. Its methods
+// may be called from any goroutine.
 type licenceServer struct {
 	url    string
 	client *http.Client

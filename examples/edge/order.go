@@ -19,7 +19,7 @@ import (
 // wantsLicence is the pod annotation that names the required licence.
 const wantsLicence = "edge.example/licence"
 
-// order is one pod as the server orders it.
+// order is one pod in the list of the server.
 type order struct {
 	Name    string   `json:"name"`
 	Image   string   `json:"image"`
@@ -65,8 +65,8 @@ func (o order) check(taken map[string]bool) error {
 	return nil
 }
 
-// uid makes orders that differ different pods, and an order the same pod after a
-// restart of the agent.
+// uid returns the UID of the order's pod. It is a hash of the order: a changed order is
+// a new pod, and an unchanged order is the same pod after a restart of the agent.
 func (o order) uid() types.UID {
 	b, _ := json.Marshal(o) // strings always can be
 	sum := sha256.Sum256(b)

@@ -19,9 +19,9 @@ type containerRuntime struct {
 	runWith func(context.Context, func(context.Context) error) error // begins before what it runs, and ends after it
 }
 
-// openRuntime connects to the runtime at endpoint. Without an endpoint it starts
-// the runtime of this process, with files below root and images from the archives
-// in preload.
+// openRuntime connects to the runtime at endpoint. If endpoint is "", it starts a
+// runtime in this process, with files below the directory root and images from the
+// archives in the directory preload.
 func openRuntime(ctx context.Context, endpoint, root, preload string, log *zap.Logger) (*containerRuntime, error) {
 	if endpoint != "" {
 		client, err := cri.New(cri.Config{Endpoint: endpoint, Log: log})

@@ -20,8 +20,8 @@ const (
 	// pollTimeout is the limit of one request.
 	longPoll    = "wait=60"
 	pollTimeout = 75 * time.Second
-	// pollPause is the least time between two requests; it is doubled by each
-	// failure, up to maxPollPause.
+	// pollPause is the shortest time between two requests. Each failure doubles the
+	// time, up to maxPollPause.
 	pollPause    = time.Second
 	maxPollPause = 30 * time.Second
 )
@@ -29,7 +29,7 @@ const (
 // lastOrders is the key of the last good list.
 const lastOrders = "last"
 
-// orders is a podmgr.Source with the pods that a web server orders.
+// orders is a podmgr.Source with the pods in the list of a web server.
 type orders struct {
 	url    string
 	client *http.Client
@@ -102,8 +102,9 @@ func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error 
 	return nil
 }
 
-// keep delivers the last good list with the error. Before the first good list it
-// delivers nothing: the agent removes no pods before the first delivery.
+// keep delivers the last good list together with the error in wrong. Before the first
+// good list it delivers nothing, since the agent removes no pods before the first
+// delivery.
 func (o *orders) keep(wrong error, deliver func(podmgr.Snapshot)) {
 	if o.good == nil {
 		return
@@ -113,8 +114,8 @@ func (o *orders) keep(wrong error, deliver func(podmgr.Snapshot)) {
 	}})
 }
 
-// fetch returns the list as it was sent and its ETag; the last one, if the server
-// has no other.
+// fetch returns the list as the server sent it, and its ETag. If the server has no
+// newer list, it returns the last one.
 func (o *orders) fetch(ctx context.Context) (body []byte, etag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -138,7 +139,8 @@ func (o *orders) fetch(ctx context.Context) (body []byte, etag string, err error
 	return said.body, said.etag, nil
 }
 
-// note logs a failure when it is new, and its end.
+// note logs a failure if it differs from the last one. It also logs when requests
+// succeed again.
 func (o *orders) note(err error) {
 	switch {
 	case err == nil && o.failed != "":

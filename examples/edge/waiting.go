@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// errWaits is why a pod has to wait. The agent shows its Reason, and has the pod
-// try again at RetryAt.
+// errWaits is the error of a pod that has to wait. The agent shows its Reason, and
+// starts the pod again at RetryAt.
 type errWaits struct {
 	product string
 	cause   error
@@ -55,7 +55,7 @@ func (l *licences) holds(uid types.UID) bool {
 	return l.has[uid]
 }
 
-// set takes down whether a pod has its licence.
+// set records whether a pod has its licence.
 func (l *licences) set(uid types.UID, has bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,8 +17,8 @@ const (
 	maxText   = 200
 )
 
-// newClient returns a client for servers that are not trusted: it does not follow
-// redirects, and limits headers. Requests bring their own deadlines.
+// newClient returns a client for servers that are not trusted. It does not follow
+// redirects, and limits the size of headers. Each request has to set its own deadline.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = 64 << 10
@@ -43,7 +43,7 @@ type answer struct {
 	body   []byte
 }
 
-// exchange sends a request and reads the answer whole.
+// exchange sends a request and reads the complete answer.
 func exchange(c *http.Client, req *http.Request) (answer, error) {
 	resp, err := c.Do(req)
 	if err != nil {

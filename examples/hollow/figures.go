@@ -39,7 +39,7 @@ func (f *fleet) figures() figures {
 	return out
 }
 
-// report writes a line.
+// report prints one line with the current figures. stage is its heading.
 func (f *fleet) report(stage string) {
 	now := f.figures()
 	_, _ = fmt.Fprintf(f.out, "%6.1fs %-11s %d nodes, %d pods; %.0f MB, %.2f MB a node; %d goroutines; CPU %.1f s; calls: %d to the API server, %d to runtimes\n",
@@ -47,7 +47,7 @@ func (f *fleet) report(stage string) {
 		now.cpu.Seconds(), now.server, now.runs)
 }
 
-// since prints the differences between then and now.
+// since prints the differences between the figures in then and the current ones.
 func (f *fleet) since(then figures) {
 	now := f.figures()
 	took := now.at.Sub(then.at).Seconds()
@@ -82,13 +82,13 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// profiles are written to a directory; nil writes none.
+// profiles writes profiles to a directory. Its methods do nothing on nil.
 type profiles struct {
 	dir string
 	cpu *os.File
 }
 
-// profile begins that of the CPU.
+// profile begins the CPU profile. If dir is "", it returns nil.
 func profile(dir string) (*profiles, error) {
 	if dir == "" {
 		return nil, nil //nolint:nilnil // none is asked for

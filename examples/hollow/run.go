@@ -18,11 +18,11 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/hollow"
 )
 
-// startsInFlight is how many nodes are made at a time.
+// startsInFlight limits the nodes that are created at the same time.
 const startsInFlight = 16
 
-// history is how many events the API server in memory keeps for watches that begin
-// anew.
+// history is the number of watch events that the API server in memory stores for
+// clients that start a watch again.
 const history = 10_000
 
 // fleet are the nodes of this process.
@@ -125,7 +125,8 @@ func pod(node, name string) *v1.Pod {
 	}
 }
 
-// watch reports figures until ctx ends, or the time at rest is over.
+// watch prints figures until ctx ends, or until the time that the options set for
+// measurements at rest is over.
 func (f *fleet) watch(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
@@ -173,7 +174,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settled reports whether all nodes work, and the pods that they were given run.
+// settled reports whether all nodes are ready, and all pods that were bound to them
+// run.
 func (f *fleet) settled() bool {
 	now := f.figures()
 	return now.nodes == len(f.nodes) && now.pods >= f.podsPerNode*len(f.nodes)

@@ -17,8 +17,8 @@ import (
 
 var address = flag.String("address", "192.0.2.1", "IPv4 `address` that the plugin static gives")
 
-// static gives the namespace one address and no route. Its objects are in the
-// namespace, and are deleted with it.
+// static is a plugin that gives the namespace one address and no route. Everything that
+// it creates is in the namespace, and is deleted with the namespace.
 type static struct{ ip netip.Addr }
 
 func newStatic() (network.Plugin, error) {
@@ -72,13 +72,13 @@ func (static) SetUp(_ context.Context, _ network.Attachment, netns string, saved
 	return network.Result{IPs: []netip.Addr{ip}}, err
 }
 
-// TearDown has nothing to do.
+// TearDown does nothing, since the address is deleted with the namespace.
 func (static) TearDown(context.Context, network.Attachment, string, []byte, *os.File) error {
 	return nil
 }
 
-// inNetns calls f in a network namespace, which is also that of the processes
-// that f starts. The thread ends with it.
+// inNetns calls f on a thread in a network namespace. Processes that f starts are in
+// this namespace too. After f, the thread ends.
 func inNetns(path string, f func() error) error {
 	done := make(chan error)
 	go func() {

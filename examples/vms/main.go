@@ -1,5 +1,6 @@
-// Vms manages simulated virtual machines with podworker/serial: it boots, resizes
-// and powers them off. Machines are independent; each has one step at a time.
+// Vms manages simulated virtual machines with podworker/serial: it boots, resizes and
+// powers them off. The machines are handled in parallel; for each machine only one step
+// runs at a time.
 //
 //	go run ./examples/vms
 package main

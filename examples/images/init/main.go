@@ -1,5 +1,5 @@
-// Command init writes one file and ends, as an init container that prepares a
-// volume for the containers after it.
+// Command init writes one file and exits. It is for an init container that prepares a
+// volume for the other containers of its pod.
 //
 //	init -to /srv/www/index.html [-text 'hello from ${POD_NAME}']
 //

@@ -2,7 +2,8 @@
 // open, adopts and reaps the pod's orphans when the process namespace is
 // shared, and ends on SIGINT or SIGTERM.
 //
-// It has no dependencies that it can avoid: a node runs one of these for every pod.
+// It has as few dependencies as possible, since a node runs one process of it for every
+// pod.
 package main
 
 import (

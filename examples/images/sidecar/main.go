@@ -1,5 +1,5 @@
-// Command sidecar requests a URL at an interval and prints the answers, like a log
-// shipper or a health reporter beside a pod's main container.
+// Command sidecar requests a URL at an interval and prints the answers. It stands for
+// programs such as log shippers that run next to a pod's main container.
 //
 //	sidecar [-url http://127.0.0.1:8080/healthz] [-every 5s]
 package main

@@ -32,8 +32,8 @@ func health(addr, file string) error {
 	return srv.ListenAndServe()
 }
 
-// answerGRPC writes a HealthCheckResponse: one message of two bytes behind its
-// five bytes of frame, and the status of the call.
+// answerGRPC writes a HealthCheckResponse and the status of the call. The response is a
+// frame header of five bytes and a message of two bytes.
 func answerGRPC(w http.ResponseWriter, serving bool) {
 	status := byte(2) // NOT_SERVING
 	if serving {

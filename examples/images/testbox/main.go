@@ -15,17 +15,17 @@
 //	child             the steps that follow in another process, whose exit code it ends with
 //	id                uid and gid
 //	alloc MIB         take and touch that much memory
-//	sleep DURATION    "sleep forever" for ever
+//	sleep DURATION    "sleep forever" does not end
 //	ignore            from here on ignore SIGTERM
 //	trap CODE DELAY   from here on SIGTERM prints "got TERM", waits and exits with CODE
 //	catch NAME        from here on that signal (USR1, HUP, INT, QUIT) prints "got NAME" and ends with 0
-//	serve ADDR        answer HTTP on ADDR with the host name, for ever
-//	health ADDR FILE  answer HTTP on ADDR with 200 while FILE exists, else with 503, and gRPC health checks alike, for ever
+//	serve ADDR        answer HTTP on ADDR with the host name, without end
+//	health ADDR FILE  answer HTTP on ADDR with 200 while FILE exists, else with 503, and gRPC health checks in the same way, without end
 //	remove FILE       remove a file
-//	listen ADDR       accept TCP connections on ADDR and close them, for ever
+//	listen ADDR       accept TCP connections on ADDR and close them, without end
 //	exit CODE         end
 //
-// SIGTERM ends it with 143 as long as no step has said otherwise.
+// SIGTERM ends it with exit code 143, unless a step has changed that.
 package main
 
 import (
@@ -202,8 +202,9 @@ func stat(name string) error {
 	return nil
 }
 
-// child ends with the exit code of another process, or 128 and the number of the signal
-// that ended it, as shells do.
+// child runs the steps in another process, and ends this process with the exit code of
+// that one. If a signal ended it, the exit code is 128 plus the number of the signal,
+// as in shells.
 func child(steps []string) error {
 	c := exec.Command("/proc/self/exe", steps...)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -230,7 +231,7 @@ func wait(name string) error {
 	}
 }
 
-// held references the memory of alloc.
+// held references the memory of the step alloc, so that it is not freed.
 var held [][]byte
 
 func alloc(mib string) error {

@@ -1,5 +1,5 @@
-// Command web is a static web server: it serves a directory, says so on
-// standard output for every request, and finishes open requests on SIGTERM.
+// Command web is a static web server. It serves a directory, prints a line on standard
+// output for every request, and finishes open requests on SIGTERM.
 //
 //	web [-addr :8080] [-dir /srv/www]
 //	web drain 1s        as a preStop hook: waits, so that clients can go away
