@@ -149,7 +149,8 @@ func New(cfg Config) (*Client, error) {
 	// A second guard: noRedirects returns an error for each redirect. Following one
 	// would send the credentials.
 	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	// One rate limit for all groups, since the server limits the node as a whole.
+	// There is one rate limit for all API groups, since the server limits the total
+	// number of the node's requests.
 	limit := throttled(limiter(base), cfg.Observer)
 	for _, gv := range scheme.PrioritizedVersionsAllGroups() {
 		g := rest.CopyConfig(base)

@@ -152,7 +152,8 @@ func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
 	}
-	// A quantity with an exponent of a billion might be computed for ever.
+	// Without this check, the parsing of a quantity with an exponent of a billion might
+	// not end.
 	if t == quantityType || t == quantityValueType {
 		return protoFields(b, func(n protowire.Number, _ protowire.Type, text []byte) error {
 			if n == 1 && !quantity.Cheap(strings.TrimSpace(string(text[:min(len(text), quantity.MaxLength+1)]))) {

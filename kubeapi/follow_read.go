@@ -108,8 +108,8 @@ func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error 
 }
 
 // take reports the events of a watch until it ends. If beginning is true, the watch
-// starts with a list, which is reported as a whole. It returns an error if the list does
-// not arrive within openTimeout, or if the watch is silent for too long.
+// starts with a list, which is reported in one call. It returns an error if the list
+// does not arrive within openTimeout, or if the watch is silent for too long.
 func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning bool) error {
 	first := map[string]T{} // objects of the initial list
 	patience := time.NewTimer(openTimeout)

@@ -17,7 +17,7 @@ import (
 )
 
 // Limits for the parts of a request, in bytes, which are checked before anything is parsed. The
-// listener limits the head as a whole.
+// listener limits the total size of the head.
 const (
 	maxPath         = 4 << 10
 	maxQuery        = 16 << 10

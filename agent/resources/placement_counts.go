@@ -10,8 +10,8 @@ import (
 )
 
 // managerCounts has the kubelet's counters for both CPUs and memory (KEP-5526), with the names of
-// Kubernetes 1.37. The source is "node", or "pod" for a container of a pod that has its resources
-// as a whole.
+// Kubernetes 1.37. The source is "node", or "pod" for a container of a pod with pod-level
+// resources.
 type managerCounts struct {
 	allocations, errors *prometheus.CounterVec // by resource_name and source
 	assignments         *prometheus.CounterVec // by resource_name and assignment_type

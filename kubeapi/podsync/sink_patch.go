@@ -75,8 +75,8 @@ type statusField struct {
 	name  string
 }
 
-// statusFields are the fields that are compared as a whole; conditions are merged,
-// and fields of others are ignored.
+// statusFields are the fields of a status that are compared as one value. Conditions
+// are merged instead. Fields that other writers set are ignored.
 var statusFields = func() (out []statusField) {
 	t := reflect.TypeFor[v1.PodStatus]()
 	for i := range t.NumField() {
@@ -110,8 +110,8 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 			return nil, err
 		}
 	}
-	// Conditions are merged by type (patchMergeKey), so that those of others are
-	// not in the patch.
+	// Conditions are merged by type (patchMergeKey), so that conditions of other
+	// writers are not in the patch.
 	conditions, err := conditionsPatch(api.Conditions, next.Conditions)
 	if err != nil {
 		return nil, err

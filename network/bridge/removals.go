@@ -91,7 +91,8 @@ func (l *links) removeWaiting() {
 			names[i] = one.name
 		}
 		var errs []error
-		// A panic must not leave the callers waiting for ever.
+		// After a panic the callers must still get a result; otherwise they would wait
+		// without end.
 		if err := call(func() error { errs = l.removeNow(names); return nil }); err != nil {
 			errs = make([]error, len(all))
 			for i := range errs {
@@ -121,8 +122,8 @@ func (l *links) removeNow(names []string) []error {
 			errs[i] = fmt.Errorf("%s is a %s, want a veth", name, link.Type())
 		default:
 			found[i] = link
-			// An interface that cannot be put into the group is removed on its own
-			// below.
+			// An interface that cannot be added to the group is removed below, by a
+			// separate call.
 			if len(names) > 1 && l.h.LinkSetGroup(link, int(l.removals.group)) == nil {
 				marked++
 			}

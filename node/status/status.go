@@ -291,7 +291,8 @@ func (m *Manager) inputs() Inputs {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Slices are shared: they are replaced as a whole and never changed.
+	// Slices are shared. They are replaced by new slices, and their elements are not
+	// changed.
 	in.Addressing, in.Facts, in.FactsErr = m.addr, m.facts, m.factsErr
 	in.Images, in.ImagesErr = m.listed, m.listErr
 	in.RuntimeName, in.RuntimeVersion = m.runtime.Name, m.runtime.Version

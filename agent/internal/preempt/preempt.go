@@ -47,10 +47,11 @@ func (e *NotEnoughError) Error() string {
 	return "no set of pods can be ended that would make room: still missing " + strings.Join(list, ", ")
 }
 
-// Choose returns which of others to terminate so that pod gets the missing resources, in the order
-// of the choice; pods count as 1 of the resource "pods". If nothing is missing it returns none. The
-// error is a [*NotEnoughError]. Pods are not changed, and each victim counts with the requests of
-// its spec.
+// Choose returns the pods in the list others that have to be terminated so that pod gets the
+// missing resources, in the order in which they were chosen. A pod counts as 1 of the resource
+// "pods". If missing is empty it returns none. If all possible pods do not have enough, the error
+// is a [*NotEnoughError]. Pods are not changed, and each victim counts with the requests of its
+// spec.
 func Choose(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList, critical func(*v1.Pod) bool) ([]*v1.Pod, error) {
 	need := needOf(missing)
 	if len(need) == 0 {

@@ -194,8 +194,8 @@ func trusted(dir string) error {
 		if !info.IsDir() {
 			return &fs.PathError{Op: "read", Path: at, Err: syscall.ENOTDIR}
 		}
-		// In a directory with the sticky bit, like /tmp, users can create entries, but not
-		// replace those of others.
+		// In a directory with the sticky bit, like /tmp, users can create entries, but
+		// cannot replace entries of other users.
 		if info.Mode()&fs.ModeSticky == 0 || at == dir {
 			err = ownedSafely(at, info)
 		} else {

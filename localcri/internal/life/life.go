@@ -67,8 +67,8 @@ type Event any
 type (
 	// Made says that all parts of it exist.
 	Made struct{}
-	// Discarded says that nobody will use it, since its creation failed or all callers have given
-	// up.
+	// Discarded means that the object will not be used, since its creation failed or all callers
+	// have stopped waiting for it.
 	Discarded struct{}
 	// StopAsked says that a caller asks to stop it. Containers are killed at Until.
 	StopAsked struct{ Until time.Time }

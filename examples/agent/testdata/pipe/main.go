@@ -1,5 +1,5 @@
-// Command pipe prints what comes out of a named pipe, for ever: the log of a
-// container that runs it is what a test writes there.
+// Command pipe prints the content of a named pipe, without end. A test writes to the
+// pipe, and so determines the log of the container that runs this command.
 package main
 
 import (
