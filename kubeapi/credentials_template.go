@@ -27,7 +27,7 @@ func ClientCertificateTemplate(node string) *x509.CertificateRequest {
 }
 
 // ServingCertificateTemplate returns the content of a node's serving certificate for
-// the addresses of its status; It returns nil if no address is usable, or if no address
+// the addresses of its status. It returns nil if no address is usable, or if no address
 // is an IP and dnsOnly is false.
 func ServingCertificateTemplate(node string, addresses []v1.NodeAddress, dnsOnly bool) *x509.CertificateRequest {
 	names, ips := map[string]bool{}, map[string]net.IP{}

@@ -14,7 +14,7 @@ import (
 // gateSysctls is the gate of defaultPodSysctls (KEP-5996).
 const gateSysctls = "DefaultPodSysctls"
 
-// aSysctl matches a name that the API of pods accepts; The length of names is limited
+// aSysctl matches a name that the API of pods accepts. The length of names is limited
 // to 253.
 var aSysctl = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 

@@ -31,7 +31,7 @@ const (
 // HostSetupConfig configures [HostSetup]. The zero value of every field means the default named
 // beside it.
 type HostSetupConfig struct {
-	// Kernel says what to do with the kernel parameters that the kubelet sets, such as
+	// Kernel is the mode for the kernel parameters that the kubelet sets, such as
 	// vm.overcommit_memory; Leave.
 	Kernel HostSetupMode
 	// OOMScore is the OOM score adjustment of the agent's own process, -1000 to 1000 (oomScoreAdj);

@@ -45,9 +45,9 @@ func Changes(was, is map[string]any, change func(name string, before, now any) a
 	return out
 }
 
-// Diff returns the patch that turns the object was into the object is. Nested objects
-// are compared field by field, removed fields are null, and other values are replaced
-// entirely.
+// Diff returns the patch from the old object, was, to the new object, is. Nested
+// objects are compared field by field, removed fields are null, and other values are
+// replaced entirely.
 func Diff(was, is map[string]any) map[string]any {
 	return Changes(was, is, func(_ string, before, now any) any {
 		a, ok := before.(map[string]any)

@@ -17,8 +17,8 @@ const (
 	again = 30 * time.Second
 )
 
-// loop decides when to read the configurations and when to call STATUS. It only waits on its
-// channels; its functions do the work.
+// loop decides when to read the configurations and when to call STATUS. It waits only on its
+// channels. Its function fields read the configurations and call STATUS.
 type loop struct {
 	events <-chan struct{} // something may have changed in a directory
 	failed <-chan struct{} // an ADD failed

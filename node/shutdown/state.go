@@ -65,8 +65,8 @@ func (m *Manager) Restore() error {
 	return nil
 }
 
-// keepFor is the longest wait until the state is written. After it the pods are
-// terminated although the disk hangs.
+// keepFor is the longest wait until the state is written. If the disk hangs, the pods
+// are terminated after this time anyway.
 const keepFor = 2 * time.Second
 
 // keep updates the metrics and writes the current state.

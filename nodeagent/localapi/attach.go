@@ -85,7 +85,7 @@ type attached struct {
 	inner atomic.Pointer[http.Handler]
 }
 
-// plug makes the API, and has the agent use it.
+// plug creates the API, and sets it in the configuration of the agent.
 func (a *attached) plug(c *agent.Config) {
 	if a.conf.Kubeconfig != "" {
 		a.err = fmt.Errorf("the API of one node is for a node without a cluster; kubeconfig is %s", a.conf.Kubeconfig)
@@ -235,8 +235,8 @@ func first(list []string) string {
 const maxConnections = 1024
 
 // Kubeconfig returns a kubeconfig for a client of the API of the node with a root
-// directory, signed by its authority there. If url is "", the last address of the
-// API is used. No agent need run.
+// directory, signed by its authority there. If url is "", the last address of the API
+// is used. The agent need not run.
 func Kubeconfig(rootDir, url, user string, groups []string, valid time.Duration) ([]byte, error) {
 	dir := authorityDir(rootDir)
 	if url == "" {

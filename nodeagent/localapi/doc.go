@@ -1,6 +1,6 @@
-// Package localapi adds a Kubernetes API to a node without a cluster, for kubectl
-// and other clients: package localapi, plugged into nodeagent. It is separate
-// because of its weight.
+// Package localapi adds a Kubernetes API to a node without a cluster, for kubectl and
+// other clients: package localapi, plugged into nodeagent. It is a separate package,
+// since it adds much code to a program.
 //
 //	o := nodeagent.Options{Config: conf, Parts: nodeagent.Standard(), Services: nodeagent.StandardServices()}
 //	localapi.Attach(&o, localapi.Config{Address: "127.0.0.1:6443"})
