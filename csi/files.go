@@ -37,7 +37,7 @@ func (m *Manager) look(ctx context.Context, path string) (fs.FileInfo, error) {
 func (m *Manager) published(ctx context.Context, driver, target string) error {
 	info, err := m.look(ctx, target)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory, but %s", target, info.Mode().Type())
+		err = fmt.Errorf("%s has mode %s; want a directory", target, info.Mode())
 	}
 	if err != nil {
 		return fmt.Errorf("driver %s reports the volume as published: %w: %w", driver, err, volumemgr.ErrUncertain)

@@ -94,7 +94,7 @@ func (l *lane) setLayout(layout rank.Layout) {
 func (l *lane) setList() {
 	list, ignored := rank.ForLayout(l.given, l.layout)
 	for _, t := range ignored {
-		l.m.cfg.Log.Error("ignored threshold of containerfs: it follows from its filesystem",
+		l.m.cfg.Log.Error("ignored threshold: containerfs is the same file system as nodefs or imagefs, whose threshold applies",
 			zap.String("signal", string(t.Signal)))
 	}
 	slices.SortStableFunc(list, func(a, b rank.Threshold) int { return rank.CompareSignals(a.Signal, b.Signal) })
