@@ -92,8 +92,9 @@ func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 	return o, errors.Join(append(errs, o.validate())...)
 }
 
-// validate returns an error for options that exclude each other. Spreading over cores contradicts
-// options that keep CPUs together, and the search for caches does not distribute evenly.
+// validate returns an error for options that exclude each other: distribute-cpus-across-cores and
+// the options that keep CPUs together, and prefer-align-cpus-by-uncorecache and the options that
+// distribute CPUs evenly.
 func (o Options) validate() error {
 	var errs []error
 	for _, pair := range []struct {

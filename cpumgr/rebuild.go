@@ -223,7 +223,7 @@ func (p *Static) Validate(s State) []Problem {
 		var staying numa.CPUSet
 		for _, c := range pod.Containers {
 			if c.CPUs.Empty() {
-				problems = append(problems, Problem{uid, c.Name, c.CPUs, errors.New("there are none")})
+				problems = append(problems, Problem{uid, c.Name, c.CPUs, errors.New("no CPUs are assigned")})
 			}
 			if !pod.Pool.Empty() {
 				report(uid, c.Name, c.CPUs.Minus(pod.Pool), "they are not the pod's")

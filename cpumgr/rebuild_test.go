@@ -134,7 +134,7 @@ func TestValidate(t *testing.T) {
 		{"reserved and given", "0,2-3,6-7", []PodCPUs{one("a", "4,1,5")}, false, `pod a: CPUs "4": they are reserved`},
 		{"of two containers", "0,2-4,6-7", []PodCPUs{{UID: "a", Containers: []ContainerCPUs{{Name: "0", CPUs: list("1,5")}, {Name: "1", CPUs: list("5")}}}}, false, `container "1": CPUs "5": another container has them too`},
 		{"not of the pool", "0,2-4,6-7", []PodCPUs{{UID: "a", Pool: list("1"), Containers: []ContainerCPUs{{Name: "0", CPUs: list("1,5")}}}}, false, `container "0": CPUs "5": they are not the pod's`},
-		{"none", "0-7", []PodCPUs{one("a", "")}, false, `container "0": CPUs "": there are none`},
+		{"none", "0-7", []PodCPUs{one("a", "")}, false, `container "0": CPUs "": no CPUs are assigned`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := State{shared: list(tc.shared), pods: map[string]PodCPUs{}}

@@ -401,7 +401,7 @@ func (r *Reader) warn(sandbox string, dropped []string) {
 	r.warned[sandbox] = true
 	r.mu.Unlock()
 	if !told {
-		r.cfg.Log.Warn("ignored address of sandbox", zap.String("sandbox", sandbox), zap.String("address", cut(dropped[0], maxName)), zap.Int("addresses", len(dropped)))
+		r.cfg.Log.Warn("ignored invalid addresses of sandbox", zap.String("sandbox", sandbox), zap.String("first", cut(dropped[0], maxName)), zap.Int("count", len(dropped)))
 	}
 }
 

@@ -446,7 +446,7 @@ func TestALinkIsNoVolume(t *testing.T) {
 	})
 	n.register()
 	v := n.volume("u1", inline("scratch"))
-	if _, err := n.mount(v); !errors.Is(err, volumemgr.ErrUncertain) || !strings.Contains(err.Error(), "is not a directory") {
+	if _, err := n.mount(v); !errors.Is(err, volumemgr.ErrUncertain) || !strings.Contains(err.Error(), "want a directory") {
 		t.Errorf("got %v", err)
 	}
 	n.unmount(v)

@@ -20,7 +20,7 @@ type ImageHold struct {
 	mu   sync.Mutex
 	over bool
 	held []*hold.Hold[string] // one for each ImageLookup
-	// got has the IDs whose use Release records.
+	// got has the IDs of the held images. Release records that they were used.
 	got []string
 }
 

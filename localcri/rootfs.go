@@ -99,8 +99,9 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
 }
 
-// letPass lets a group pass through a directory, but not list it. It sets the mode closed
-// before it changes the group, so that the former group never gets that right.
+// letPass lets a group pass through a directory, but not list it. It first takes all rights from
+// groups (the mode closed), then changes the group, and then gives the right, so that the former
+// group never has it.
 func letPass(dir string, group int) error {
 	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }

@@ -88,7 +88,7 @@ func comma(i int) string {
 
 func (e *PlacementError) asks(r Resource) bool { return of(e.Asked, r) > 0 }
 
-// free returns the amount of the first requested resource that a node has left.
+// free returns how much of the first requested resource is free on a node.
 func (e *PlacementError) free(n NodeStats) uint64 {
 	for _, r := range n.Resources {
 		if r.Resource == e.Asked[0].Resource {

@@ -144,8 +144,9 @@ func New(cfg Config) (*Network, error) {
 // and for the plugin. If ctx ends first, Attach returns, but the work continues, with
 // its own deadlines.
 //
-// If the ID is attached or being attached, Attach returns the result of that attachment
-// if a is equal to it, and otherwise a FailedPrecondition. For an ID that is being torn
+// If the ID is attached or being attached, Attach returns the result of the existing
+// attachment if that was requested with the same values as a, and otherwise a
+// FailedPrecondition. For an ID that is being torn
 // down, Attach waits for that first. After a failure everything is torn down in the
 // background.
 //

@@ -84,7 +84,7 @@ func Devices(b *Builder) (part.Part, error) {
 func Claims(b *Builder) (part.Part, error) {
 	boot, err := b.boot()
 	if err != nil {
-		b.Log.Warn("failed to read boot ID; preparing claims without running pods again", zap.Error(err))
+		b.Log.Warn("failed to read boot ID; claims of pods that do not run are prepared again", zap.Error(err))
 	}
 	// The manager needs a lookup of claims before the part that knows the claims is created.
 	lookup := &resources.ClaimLookup{}

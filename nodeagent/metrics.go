@@ -53,8 +53,8 @@ func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
 	)
 }
 
-// probeMetrics returns the metrics of reg about probes. They are also in /metrics;
-// the kubelet has a separate path.
+// probeMetrics returns the metrics of reg about probes. They are also in /metrics.
+// The kubelet serves them only at /metrics/probes.
 func probeMetrics(reg prometheus.Gatherer) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
 		all, err := reg.Gather()

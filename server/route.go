@@ -374,8 +374,8 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 	return "", false
 }
 
-// clean reports whether a path has neither empty elements nor dots, so that authorization and
-// routing see the same path. A trailing slash is allowed, as in /pods/.
+// clean reports whether a path has no empty element, and none that is "." or "..", so that
+// authorization and routing see the same path. A trailing slash is allowed, as in /pods/.
 func clean(p string) bool {
 	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
 }

@@ -30,8 +30,8 @@ func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") 
 // unescape is the inverse of escape. Config.validate rejects names that would not survive both.
 func unescape(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
-// podDir returns ROOT/pods/UID. Callers have checked the UID with plain, or have listed it as a
-// directory.
+// podDir returns ROOT/pods/UID. The UID must have been checked with the function
+// plain, or be the name of a directory there.
 func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.root, podsDir, string(uid)) }
 
 // paths returns the path of a volume, and that of its plugin's state directory.

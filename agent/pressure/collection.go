@@ -238,7 +238,7 @@ func (p *Collection) Join(h part.Host) error {
 	}
 	g, ok := h.(part.Garbage)
 	if !ok {
-		return fmt.Errorf("collection: the agent (%T) is no part.Garbage, which knows the pods that have ended", h)
+		return fmt.Errorf("collection: the agent (%T) does not implement part.Garbage, which knows the pods that have ended", h)
 	}
 	p.host, p.garbage = h, g
 	return nil

@@ -37,7 +37,7 @@ func (p *Resize) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	return nil
 }
 
-// forget drops the state of unknown pods in memory.
+// forget removes unknown pods from the maps in memory.
 func (p *Resize) forget(known func(types.UID) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

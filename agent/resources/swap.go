@@ -128,7 +128,7 @@ const (
 // Run implements part.Runner: it records an event if volumes in memory may be swapped.
 func (p *Swap) Run(ctx context.Context) error {
 	if v2, err := p.machine.V2(ctx); p.cfg.Limited && err == nil && !v2 {
-		p.cfg.Log.Warn("cgroup v1 does not limit swap by container; none has any, as with memorySwap.swapBehavior: NoSwap")
+		p.cfg.Log.Warn("cgroup v1 cannot limit the swap of a container; containers get no swap, as with memorySwap.swapBehavior: NoSwap")
 	}
 	if p.on && !p.cfg.NoSwapVolumes() {
 		p.host.NodeEvent(v1.EventTypeWarning, onDiskReason, onDiskMessage)

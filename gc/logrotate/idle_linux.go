@@ -20,7 +20,7 @@ type inotify struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 
-	// mu guards keys, by watch descriptor.
+	// mu guards keys. keys is indexed by watch descriptor.
 	mu   sync.Mutex
 	keys map[int32]string
 }

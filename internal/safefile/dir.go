@@ -248,9 +248,9 @@ func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, there bool)
 	return err == nil && bytes.Equal(have, data), true
 }
 
-// Replace replaces the file name by a new file with data. After a crash of the process
-// the file has either all of the old data or all of the new data. It is not synced. It
-// does not replace a directory.
+// Replace replaces the file called name by a new file with data. After a crash of the process the
+// file has either all of the old data or all of the new data. Replace does not sync: after a power
+// failure the data may be lost. It does not replace a directory.
 func (d *Dir) Replace(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err

@@ -87,9 +87,9 @@ func (c SourceConfig) validate() error {
 // One watch follows the pods. Each object that they refer to has a watch of its own,
 // since a node may not read other objects. This watch begins with the first pod that
 // refers to the object. It ends with the last one, or when the object is immutable.
-// Claims and volumes are polled, since a node may not watch them: often while a pod
-// waits for them, and a ResourceClaim when another pod uses it. Pods that have ended,
-// and mirror pods, need no objects.
+// Claims and volumes are read again and again, since a node may not watch them: often
+// while a pod waits for them. A ResourceClaim is also read when another pod begins to
+// use it. Pods that have ended, and mirror pods, need no objects.
 //
 // A new pod is delivered when each of its objects has been read or is known to be
 // missing, but after two seconds at the latest. So it does not start with errors about

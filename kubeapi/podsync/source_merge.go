@@ -131,9 +131,9 @@ func (s *Source) drop(k kubeapi.Key, e *entry) {
 
 // snapshot returns the snapshot to deliver now, if there is one (ok), and the time at
 // which to check again (next). Run calls it. Pods that wait for their objects are left
-// out, without delaying the others. The first snapshot is complete. A snapshot is
-// partial until the server has answered, and while pods of its first answer wait for
-// their objects: these pods may run since before a restart.
+// out, without delaying the others. A snapshot is partial until the
+// server has answered, and while pods of its first answer wait for their objects, since
+// these pods may have been running since before a restart of the agent.
 func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 			if now.Before(e.held) {
 				look(e.held)
 			} else {
-				s.cfg.Log.Warn("terminating pod that the API server lost with its store", zap.Stringer("pod", k))
+				s.cfg.Log.Warn("ending pod: the API server lost it with its store", zap.Stringer("pod", k))
 				s.drop(k, e)
 				continue
 			}

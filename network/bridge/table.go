@@ -338,8 +338,8 @@ func (t *table) replace(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
 }
 
-// insist retries errors that may disappear in a moment, for nftTries times
-// nftPause, a second, at most, or until ctx ends.
+// insist repeats do after errors that may disappear in a moment. It makes at most nftTries tries,
+// with pauses of nftPause, which takes a second. It ends early if ctx ends.
 func (t *table) insist(ctx context.Context, l layout, want contents, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()

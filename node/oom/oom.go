@@ -119,7 +119,7 @@ func (m *Watcher) failed(err error) {
 	if why := err.Error(); why != m.told {
 		m.told = why
 		m.cfg.Log.Warn("failed to read kernel log, trying again", zap.Error(err),
-			zap.Bool("counters", m.cfg.Fallback != nil && !m.opened))
+			zap.Bool("usingCounters", m.cfg.Fallback != nil && !m.opened))
 	}
 }
 

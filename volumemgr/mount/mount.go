@@ -63,7 +63,7 @@ type Bind struct {
 // (mount_namespaces(7)).
 type Propagation string
 
-// With the zero value, the kernel's default is kept.
+// Values of Propagation. "" leaves the kernel's default.
 const (
 	Private Propagation = "private"
 	Slave   Propagation = "slave"

@@ -23,8 +23,8 @@ func annotationsOf(o map[string]any) map[string]any {
 
 // lastApplied returns the fields of live that still have the values that kubectl apply recorded
 // in an annotation. It returns none if there is no annotation, or if the annotation has another
-// version or cannot be decoded. The parameter was is live with its schema.
-func (m *Manager) lastApplied(live map[string]any, was *typed.TypedValue) *fieldpath.Set {
+// version or cannot be decoded. typedLive has the same fields as live, with their schema.
+func (m *Manager) lastApplied(live map[string]any, typedLive *typed.TypedValue) *fieldpath.Set {
 	none := fieldpath.NewSet()
 	text, _ := annotationsOf(live)[v1.LastAppliedConfigAnnotation].(string)
 	var o map[string]any
@@ -39,7 +39,7 @@ func (m *Manager) lastApplied(live map[string]any, was *typed.TypedValue) *field
 	if err != nil {
 		return none
 	}
-	diff, err := config.Compare(was)
+	diff, err := config.Compare(typedLive)
 	if err != nil {
 		return none
 	}

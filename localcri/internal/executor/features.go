@@ -134,7 +134,7 @@ func plain(version string) Features {
 	return f
 }
 
-// maxCapabilities is more than Linux can ever have: they are bits of a 64-bit number.
+// maxCapabilities is the most that Linux can ever have: capabilities are bits of a 64-bit number.
 const maxCapabilities = 64
 
 func parseFeatures(out []byte) (Features, error) {
