@@ -59,6 +59,8 @@ type world struct {
 	launches  int
 	quits     int
 
+	commandsEnded map[string]bool // containers whose commands of a lost monitor were ended
+
 	codes map[string]int32 // of containers that have ended
 
 	fail    map[string]error         // by step
@@ -75,7 +77,7 @@ type fakeProcess struct {
 func newMachine() *machine {
 	return &machine{world: &world{
 		pid: 100, processes: map[int]*fakeProcess{}, monitors: map[string]*fakeMonitor{}, networks: map[string]bool{}, pins: map[string]bool{},
-		mounts: map[string]bool{}, leases: map[string]bool{}, created: map[string]executor.Status{}, executed: map[string]int{}, codes: map[string]int32{},
+		mounts: map[string]bool{}, leases: map[string]bool{}, created: map[string]executor.Status{}, executed: map[string]int{}, codes: map[string]int32{}, commandsEnded: map[string]bool{},
 		fail: map[string]error{}, hang: map[string]chan struct{}{}, waiting: map[string]int{},
 	}}
 }
@@ -701,7 +703,12 @@ func (f fakeProcesses) Start(pid int) (uint64, string, error) {
 	return p.start, p.state, nil
 }
 
-func (f fakeProcesses) EndCommands(context.Context, string, string) error { return nil }
+func (f fakeProcesses) EndCommands(_ context.Context, _, word string) error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.m.commandsEnded[word] = true
+	return nil
+}
 
 func (f fakeProcesses) Signal(id life.Process, s unix.Signal) error {
 	if err := f.m.step(context.Background(), "signal"); err != nil {

@@ -532,6 +532,10 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, f foundCon
 	if rec.Boot != r.cfg.BootID || f.kept != nil {
 		return f
 	}
+	lost := !monitored || f.rebuilt
+	if lost {
+		r.endCommands(ctx, c)
+	}
 	if fi, err := os.Lstat(c.streams(pidFile)); err == nil {
 		f.made = fi.ModTime().UnixNano()
 	}
@@ -544,7 +548,7 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, f foundCon
 	if rec.State == life.Running && rec.Process != nil && (alive(r.processes, *rec.Process) || keepsProcess(dead, c.id)) {
 		f.alive = &life.Began{Process: *rec.Process, At: rec.Started}
 	}
-	if rec.State != life.Running && (!monitored || f.rebuilt) {
+	if rec.State != life.Running && lost {
 		f.state, f.alive = r.askExecutor(ctx, c)
 	}
 	return f
@@ -561,15 +565,25 @@ func keepsProcess(dead monitorConn, id string) bool {
 	return e.Pidfd != nil
 }
 
-// askExecutor finds out how far an interrupted start came.
-func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *life.Began) {
-	h, x, err := r.handler(c.pod.handler)
+// endCommands ends the commands of a lost monitor that still run for a container. A command that
+// executes a process in the container is the parent of that process. While it hangs it does not
+// reap the process, and the kernel does not end the first process of the PID namespace
+// (pid_namespaces(7)).
+func (r *Runtime) endCommands(ctx context.Context, c *container) {
+	h, _, err := r.handler(c.pod.handler)
 	if err != nil {
-		return executedNone, nil
+		return
 	}
-	// Commands of the lost monitor may still be running.
 	if err := r.processes.EndCommands(ctx, h.Path, c.id); err != nil {
 		r.log.Warn("failed to end commands of a monitor that is gone", zap.String("container", c.id), zap.Error(err))
+	}
+}
+
+// askExecutor finds out how far an interrupted start came.
+func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *life.Began) {
+	_, x, err := r.handler(c.pod.handler)
+	if err != nil {
+		return executedNone, nil
 	}
 	s, err := x.State(ctx, c.id)
 	if err != nil {

@@ -92,6 +92,9 @@ func TestMonitorThatDiesHasASuccessor(t *testing.T) {
 		defer b.mu.Unlock()
 		return b.monitors[sb] != nil && b.monitors[sb].kept[c] != nil
 	})
+	if !b.endedCommands(c) {
+		t.Error("commands of the monitor still run")
+	}
 	if s := b.podState(sb); s != runtimeapi.PodSandboxState_SANDBOX_READY {
 		t.Errorf("sandbox is %v", s)
 	}
@@ -106,6 +109,16 @@ func TestMonitorThatDiesHasASuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.clean()
+}
+
+// endedCommands reports whether the commands of a lost monitor for a container were ended, and
+// forgets it.
+func (b *bench) endedCommands(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.commandsEnded[id]
+	delete(b.commandsEnded, id)
+	return was
 }
 
 // A container that ends before its monitor has a successor has its code nevertheless,
@@ -209,6 +222,9 @@ func TestAgentAndMonitorDie(t *testing.T) {
 					defer b.mu.Unlock()
 					return b.monitors[sb] != nil && b.monitors[sb].kept[c] != nil
 				})
+				if !b.endedCommands(c) {
+					t.Error("commands of the monitor still run")
+				}
 				b.end(c, 6)
 				if st := b.untilExited(c); st.GetExitCode() != 6 {
 					t.Errorf("status %v", st)
