@@ -63,28 +63,46 @@ func TestFloodOfConnections(t *testing.T) {
 	c := whole(t)
 	c.Requests, c.Streams = 4, 4 // 16 connections of a host
 	n := run(t, c)
-	var open []net.Conn
+	type answer struct {
+		conn net.Conn
+		err  error
+	}
+	answers := make(chan answer)
+	open := map[net.Conn]bool{}
 	for range 100 {
 		conn, err := net.Dial("tcp", n.healthz)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		open = append(open, conn)
-	}
-	alive := 0
-	for _, conn := range open {
 		_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+		open[conn] = true
+		go func() {
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				resp.Body.Close()
+			}
+			answers <- answer{conn, err}
+		}()
+	}
+	// A new connection takes the place of an unused one, so the server has accepted all of them
+	// once it has closed all but 16.
+	for range 100 - 16 {
+		a := <-answers
+		if a.err == nil {
+			t.Fatal("an answer without a request")
+		}
+		delete(open, a.conn)
+	}
+	for conn := range open {
 		fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
-			resp.Body.Close()
-			alive++
+	}
+	for range 16 {
+		if a := <-answers; a.err != nil {
+			t.Errorf("one of the 16 connections is not served: %v", a.err)
 		}
 	}
-	if alive != 16 {
-		t.Errorf("%d of 100 connections are served, want 16", alive)
-	}
-	for _, conn := range open {
+	for conn := range open {
 		conn.Close()
 	}
 	late := time.Now().Add(2 * time.Minute)
