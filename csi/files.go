@@ -137,7 +137,7 @@ func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) 
 	return m.removeWithRecord(dir)
 }
 
-// users returns the mounts, below pods, of the volume that is staged at path. A bind mount has
+// users returns the mounts in directories of pods of the volume that is staged at path. A bind mount has
 // the same device and source as the original mount, and the same root or one below.
 func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	table, err := m.cfg.Mounter.Table(ctx)

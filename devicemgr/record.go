@@ -34,8 +34,9 @@ type record struct {
 	Name      string    `json:"name,omitempty"`
 	Held      []Holding `json:"held,omitempty"`
 	Lost      bool      `json:"lost,omitempty"` // the pod has further devices that were in a damaged record
-	// live is not stored, since Restore determines it again.
-	live bool // a container of the pod may be running
+	// live reports that a container of the pod may be running. It is not stored: Restore sets it
+	// from what the runtime reports.
+	live bool
 }
 
 // Holding has the devices of one resource that a container has. It is shared and read-only.

@@ -194,7 +194,7 @@ func (m *Manager) fromKubelet() []*record {
 		records, checksum, problems, err = decodeKubelet(b)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("ignored kubelet's claims", zap.Error(err))
+		m.cfg.Log.Warn("ignored the kubelet's record of claims", zap.Error(err))
 		return nil
 	}
 	// This agent wrote the file, and its own records contain more: uses, boots and the names of

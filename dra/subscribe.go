@@ -15,8 +15,8 @@ type Change struct {
 	Pods []types.UID
 }
 
-// merge combines two changes, for a subscriber that is slow. Every change passes through it, so
-// that a Change has each driver and pod once.
+// merge combines two changes, so that a Change has each driver and each pod once. A subscriber that
+// is slow gets its pending changes as one.
 func merge(a, b Change) Change {
 	return Change{Drivers: subscription.Union(a.Drivers, b.Drivers), Lost: subscription.Union(a.Lost, b.Lost), Pods: subscription.Union(a.Pods, b.Pods)}
 }

@@ -64,8 +64,8 @@ type ContainerConfig struct {
 	PodLogsDir, ContainerLogsDir string
 	Events                       Events // nil records none
 	// Removed is called after each attempt to remove a container or sandbox of a pod, since earlier
-	// observations of the pod are then out of date. It is called before a Hold that waits for the
-	// removal returns. It must not block.
+	// observations of the pod are then out of date. If a Hold waits for that
+	// removal, Removed is called before the Hold returns. It must not block.
 	Removed func(types.UID)
 
 	Interval time.Duration // time between passes over all pods; 5m

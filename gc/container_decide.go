@@ -255,8 +255,8 @@ func keep(vs []*containerVerdict, n int) []*containerVerdict {
 }
 
 // decideSandboxes returns the sandboxes to remove, oldest first: those that are not ready and
-// without a container, except the newest of each pod. The newest sandbox of a deleted pod is
-// removed too, and with situation.All that of a terminated pod.
+// without a container, except the newest of each pod. The newest sandbox is
+// removed too if the pod is deleted, or if the pod is terminated and situation.All is set.
 func decideSandboxes(s situation, sandboxes []Sandbox, containers []Container) []Sandbox {
 	// Dead containers count too: their logs and status need the sandbox.
 	inhabited := make(map[string]bool, len(containers))

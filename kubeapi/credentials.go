@@ -59,15 +59,15 @@ type CredentialsConfig struct {
 	// Initial is the certificate to use if Store has none. It is replaced at once.
 	// Default: none.
 	Initial *tls.Certificate
-	// CloseConnections is called to end connections that use an earlier
-	// certificate; no call.
+	// CloseConnections is called to end connections that use an earlier certificate. Nil is not
+	// called.
 	CloseConnections func()
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// Waits of Credentials: before a request is repeated, and for an answer.
+// Times between requests and checks of Credentials.
 const (
 	firstCertificateRetry = 2 * time.Second // after a failed request; doubles
 	lastCertificateRetry  = 32 * time.Second

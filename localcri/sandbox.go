@@ -87,7 +87,7 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 	}, life.NewSandbox(), config)
 	close(p.known)
 	p.claim = newClaim(func() {
-		r.log.Info("removing sandbox that no caller took", zap.String("sandbox", p.id), zap.String("name", p.key))
+		r.log.Info("removing sandbox: the caller of its creation is gone", zap.String("sandbox", p.id), zap.String("name", p.key))
 		_ = p.apply(life.Discarded{})
 	})
 	r.pods[p.id], r.names[key] = p, p

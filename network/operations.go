@@ -233,7 +233,7 @@ func (n *Network) detachNow(e *entry) {
 	err = fmt.Errorf("detach %s: %w", e.id, err)
 	e.failure = err
 	if late != nil {
-		log.Warn("failed to detach", zap.Error(err))
+		log.Warn("failed to remove pod network", zap.Error(err))
 		n.leaveBehind(e, late)
 		return
 	}
@@ -241,7 +241,7 @@ func (n *Network) detachNow(e *entry) {
 	e.detach, e.working = nil, false
 	if !n.stopped {
 		n.retryLater(e)
-		log.Warn("failed to detach", zap.Error(err), zap.Duration("retry in", e.pause))
+		log.Warn("failed to remove pod network", zap.Error(err), zap.Duration("retry in", e.pause))
 	}
 }
 

@@ -68,7 +68,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	// The endpoint identifies the runtime's process, and the process its cgroup.
 	b.host = newHostCgroups(b.Config, endpoint)
 	if b.Node, err = b.node(); err != nil {
-		b.Log.Warn("failed to read parts of the machine", zap.Error(err))
+		b.Log.Warn("failed to read some facts of the machine", zap.Error(err))
 	}
 	return nil
 }

@@ -238,8 +238,8 @@ func (r *run) gone() {
 	*r = run{Name: r.Name, Next: r.Next, Err: r.Err, history: r.history}
 }
 
-// settle ends a wait that began because an observation contradicted this run. A wait after a failed
-// call stays: it delays the next attempt.
+// settle ends a wait that strike began, which is a wait after an observation that did not show what
+// the run records. A wait after a failed call stays: it delays the next attempt.
 func (r *run) settle() {
 	if r.failed == 0 {
 		r.Next = time.Time{}

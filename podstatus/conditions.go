@@ -183,16 +183,16 @@ func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.
 	return unknown, not
 }
 
-// message returns the text of a condition about containers, with the results of unmet. The text is
-// the kubelet's, since tools match it. The argument is is the word for the containers in not, such
-// as "unready".
-func message(unknown, not []string, is string) string {
+// message returns the text of a condition about containers, for the containers that
+// unmet returned. The text is the kubelet's, since tools match it. The parameter word describes the
+// containers in not, such as "unready".
+func message(unknown, not []string, word string) string {
 	var parts []string
 	if len(unknown) > 0 {
 		parts = append(parts, fmt.Sprintf("containers with unknown status: [%s]", strings.Join(unknown, " ")))
 	}
 	if len(not) > 0 {
-		parts = append(parts, fmt.Sprintf("containers with %s status: [%s]", is, strings.Join(not, " ")))
+		parts = append(parts, fmt.Sprintf("containers with %s status: [%s]", word, strings.Join(not, " ")))
 	}
 	return strings.Join(parts, ", ")
 }

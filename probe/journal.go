@@ -288,7 +288,7 @@ func (j *journal) report(err error) {
 	case err != nil && !j.failing:
 		j.log.Warn("failed to write probe results; a restart now would lose them", zap.Error(err))
 	case err == nil && j.failing:
-		j.log.Info("wrote probe results again")
+		j.log.Info("probe results can be written again")
 	}
 	j.failing = err != nil
 }

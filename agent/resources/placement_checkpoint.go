@@ -157,7 +157,7 @@ func decodePlacement(key string, b []byte) (placementRecord, error) {
 	return out, nil
 }
 
-// writeStale writes the outdated checkpoints.
+// writeStale writes the checkpoints again whose content on disk is out of date.
 func (p *Placement) writeStale(ctx context.Context) error {
 	p.mu.Lock()
 	uids := slices.Sorted(maps.Keys(p.stale))

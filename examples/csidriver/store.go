@@ -80,7 +80,8 @@ func (v volume) clone() volume {
 
 func (s snapshot) clone() snapshot { return s }
 
-// mounted returns the paths at which a volume may be mounted.
+// mounted returns the paths at which a volume is mounted, or may be after a call that was
+// interrupted.
 func (v volume) mounted() []string {
 	out := slices.Sorted(maps.Keys(v.Targets))
 	if v.Staged != nil && !v.Staged.Block {

@@ -127,7 +127,7 @@ func Named(file string) ([]string, error) {
 	return find(func(_, backing string) (bool, error) { return backing == file, nil })
 }
 
-// find returns the loop devices in use that match
+// find returns the loop devices in use for which match returns true. It reads them from /sys/block
 // (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that is
 // still open does not count as in use: the kernel detaches it when its last user closes
 // it.

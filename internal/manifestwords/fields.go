@@ -228,8 +228,8 @@ var (
 	comma   = regexp.MustCompile(`^([0-9]+),([0-9]+)$`)
 )
 
-// wrongQuantity returns the first field of a quantity whose value is not a valid
-// quantity.
+// wrongQuantity returns the path of the first field that has to be a quantity and is not valid, and
+// what is wrong with its value, in words.
 func wrongQuantity(raw []byte) (path, words string, ok bool) {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {

@@ -125,8 +125,8 @@ func (d *Dir) begin(name string) {
 	d.writing[name]++
 }
 
-// end records a write, or a removal if rev is "". The next scan determines the signature, since
-// the file may have been edited meanwhile.
+// end records a write, or a removal if rev is "". The next scan reads size and times of the
+// file, since the file may have been edited meanwhile.
 func (d *Dir) end(name, rev string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 const slowAfter = time.Second
 
 // lane has the slots of one kind of check, and the groups that wait for them. Slots
-// are given to the waiting groups in turn. A check that runs for long gives its
-// slot back and continues as part of its group's share, so that a slot is free
-// again within slowAfter.
+// are given to the waiting groups in turn. A check that runs longer than slowAfter
+// gives its slot back and continues. It still counts for its group, which may have a limited number
+// of running checks.
 type lane struct {
 	limit    int // number of slots
 	share    int // limit of running checks of a group, including checks that gave their slot back

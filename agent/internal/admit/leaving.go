@@ -15,7 +15,8 @@ import (
 // Margin is added to a pod's grace period. After that, no pod waits for its resources.
 const Margin = 30 * time.Second
 
-// leaving is a set of pods that are terminating, or whose reservation may fail.
+// leaving is a set of pods whose resources may soon be free: they are terminating, or their
+// reservation may fail.
 type leaving struct {
 	uids  []types.UID
 	names []string  // by namespace and name

@@ -158,7 +158,7 @@ type Change struct {
 	Wait string
 	// By is the author to write in the file.
 	By string
-	// Read is the file that was read, with its revision, for the actor File.
+	// Read is the file that was read, with its revision. It is set if the actor is File.
 	Read FileState
 	// Source is the source of a shown object.
 	Source string
