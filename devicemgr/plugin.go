@@ -4,8 +4,8 @@ import "context"
 
 // Plugin offers the devices of one resource. The manager wraps a program that registers at the
 // socket as a Plugin; [Manager.Offer] adds one of this process. Calls may overlap and must return
-// when their ctx ends. After an ErrAway, the pod waits for the plugin to register again, and the
-// call is repeated once; after any other error the pod is rejected. Config.Timeout limits each call except Watch. No lock is held
+// when their ctx ends. After the first ErrAway for a pod, the pod waits for the plugin to register
+// again; after a second one, or after any other error, the pod is rejected. Config.Timeout limits each call except Watch. No lock is held
 // during a call.
 type Plugin interface {
 	// Options returns the optional calls that the plugin implements. It is the first call, and is

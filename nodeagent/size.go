@@ -13,8 +13,8 @@ import (
 // (docs/operate/limits.md).
 const measuredPods = 1000
 
-// filesOfAgent is how many files the agent has open beside those of pods: sockets of clients and
-// plugins, directories that it watches.
+// filesOfAgent is an estimate of the files that the agent has open beside those of pods: sockets of
+// clients and plugins, and watched directories.
 const filesOfAgent = 256
 
 // warnOfSize logs if maxPods is more than was measured, or more than what the machine's limits

@@ -28,7 +28,7 @@ func (d DirFS) Read(name string, most int) ([]byte, error) {
 	}
 	b, err := kernelfile.Read(d.root+name, 1024, most+1)
 	if err != nil {
-		return nil, sort(&fs.PathError{Op: "read", Path: d.root + name, Err: err})
+		return nil, classify(&fs.PathError{Op: "read", Path: d.root + name, Err: err})
 	}
 	return bounded(d.root+name, b, most)
 }

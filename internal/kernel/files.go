@@ -35,12 +35,12 @@ type ioFiles struct{ fs.FS }
 func (f ioFiles) Read(name string, most int) ([]byte, error) {
 	file, err := f.Open(name)
 	if err != nil {
-		return nil, sort(err)
+		return nil, classify(err)
 	}
 	defer func() { _ = file.Close() }()
 	b, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
 	if err != nil {
-		return nil, sort(err)
+		return nil, classify(err)
 	}
 	return bounded(name, b, most)
 }
@@ -55,7 +55,7 @@ func bounded(name string, b []byte, most int) ([]byte, error) {
 func (f ioFiles) Dirs(name string, most int) ([]string, error) {
 	dir, err := f.Open(name)
 	if err != nil {
-		return nil, sort(err)
+		return nil, classify(err)
 	}
 	defer func() { _ = dir.Close() }()
 	list, ok := dir.(fs.ReadDirFile)
@@ -64,7 +64,7 @@ func (f ioFiles) Dirs(name string, most int) ([]string, error) {
 	}
 	entries, err := list.ReadDir(most + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, sort(err)
+		return nil, classify(err)
 	}
 	if len(entries) > most {
 		return nil, fmt.Errorf("list %s: %w of %d names", name, ErrTooLong, most)
@@ -97,8 +97,8 @@ type readError struct{ meaning, err error }
 func (e *readError) Error() string   { return e.err.Error() }
 func (e *readError) Unwrap() []error { return []error{e.meaning, e.err} }
 
-// sort wraps an error of a system call with its meaning, such as ErrAbsent or ErrGone.
-func sort(err error) error {
+// classify wraps an error of a system call with its meaning, such as ErrAbsent or ErrGone.
+func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil

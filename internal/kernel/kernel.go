@@ -134,5 +134,5 @@ func (r *Reader) Process(ctx context.Context, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return ParseProcess(b)
+	return parseProcess(b)
 }

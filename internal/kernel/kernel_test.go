@@ -43,7 +43,7 @@ func TestParseProcess(t *testing.T) {
 		"7 (x) S 2 3 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9":              {'S', 2, 3, 777, 0},
 		statLine("", "S", "9", "0") + " of a newer kernel 1 2 3 4 5 6 7 8 9 10 ": {'S', 2, 3, 9, 0},
 	} {
-		if got, err := ParseProcess([]byte(text)); err != nil || got != want {
+		if got, err := parseProcess([]byte(text)); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestParseProcess(t *testing.T) {
 		"", "7 (a", "7 (a) S 1 2", "x", "7 x", statLine("a", "Sx", "1", "0"), statLine("a", "S", "-1", "0"), statLine("a", "S", "1", "99999999999"),
 	} {
 		var bad *FormatError
-		if got, err := ParseProcess([]byte(text)); !errors.As(err, &bad) {
+		if got, err := parseProcess([]byte(text)); !errors.As(err, &bad) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
@@ -61,7 +61,7 @@ func FuzzParseProcess(f *testing.F) {
 	f.Add([]byte(statLine("a) b", "S", "9", "0")))
 	f.Add([]byte(")"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if p, err := ParseProcess(b); err == nil && p.State == 0 {
+		if p, err := parseProcess(b); err == nil && p.State == 0 {
 			t.Errorf("%q: %+v", b, p)
 		}
 	})
@@ -79,7 +79,7 @@ func (f failing) Read(name string, most int) ([]byte, error) {
 		<-f.hang
 	}
 	if f.err != nil {
-		return nil, sort(&fs.PathError{Op: "read", Path: name, Err: f.err})
+		return nil, classify(&fs.PathError{Op: "read", Path: name, Err: f.err})
 	}
 	return f.Files.Read(name, most)
 }

@@ -20,11 +20,11 @@ func (r *Reader) MemInfo(ctx context.Context) (MemInfo, error) {
 	if err != nil {
 		return MemInfo{}, err
 	}
-	return ParseMemInfo(b)
+	return parseMemInfo(b)
 }
 
-// ParseMemInfo parses /proc/meminfo, whose kB are 1024 bytes.
-func ParseMemInfo(b []byte) (MemInfo, error) {
+// parseMemInfo parses /proc/meminfo, whose kB are 1024 bytes.
+func parseMemInfo(b []byte) (MemInfo, error) {
 	var out MemInfo
 	to := map[string]*Amount{
 		"MemTotal": &out.Total, "MemFree": &out.Free, "Inactive(file)": &out.InactiveFile, "AnonPages": &out.Anon,
@@ -60,11 +60,11 @@ func (r *Reader) Stat(ctx context.Context) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	return ParseStat(b)
+	return parseStat(b)
 }
 
-// ParseStat parses /proc/stat. A value whose line is missing is 0.
-func ParseStat(b []byte) (Stat, error) {
+// parseStat parses /proc/stat. A value whose line is missing is 0.
+func parseStat(b []byte) (Stat, error) {
 	var out Stat
 	for line := range bytes.Lines(b) {
 		f := strings.Fields(string(line))
@@ -238,7 +238,7 @@ func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 	}
 	var out []HugePages
 	for _, name := range names {
-		size := HugePageSize(name)
+		size := hugePageSize(name)
 		if size == 0 {
 			continue
 		}
@@ -258,8 +258,8 @@ func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 	return out, nil
 }
 
-// HugePageSize returns the size in a name such as hugepages-2048kB, in bytes; 0 for other names.
-func HugePageSize(name string) int64 {
+// hugePageSize returns the size in a name such as hugepages-2048kB, in bytes; 0 for other names.
+func hugePageSize(name string) int64 {
 	digits, ok := strings.CutPrefix(name, "hugepages-")
 	digits, ok2 := strings.CutSuffix(digits, "kB")
 	n, err := strconv.ParseUint(digits, 10, 53)

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// ParseProcess parses the content of /proc/PID/stat (proc_pid_stat(5)).
-func ParseProcess(b []byte) (Process, error) {
+// parseProcess parses the content of /proc/PID/stat (proc_pid_stat(5)).
+func parseProcess(b []byte) (Process, error) {
 	i := bytes.LastIndexByte(b, ')') // the name before it may contain anything
 	// Fields are counted from 1, and the third is the first after the name.
 	f := append(make([][]byte, 3), bytes.Fields(b[i+1:])...)
