@@ -222,7 +222,6 @@ type File struct {
 // Reasons of problems. They become the reason of the container's waiting state.
 const (
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
-	ReasonRunContainer          = "RunContainerError"
 	ReasonCreateSandbox         = "CreatePodSandboxError"
 )
 
