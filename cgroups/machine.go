@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // Mounts are read from this process's mount namespace: others cannot be opened
@@ -84,7 +85,12 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 		if err != nil && !gone(err) {
 			return nil, err
 		}
-		m.pages = parsePageSizes(dirs)
+		for _, name := range dirs {
+			if size := kernel.HugePageSize(name); size > 0 {
+				m.pages = append(m.pages, size)
+			}
+		}
+		slices.Sort(m.pages)
 	}
 	return m, nil
 }
@@ -137,22 +143,6 @@ func shorter(a, b string) string {
 		return b
 	}
 	return a
-}
-
-// parsePageSizes reads names such as hugepages-2048kB and returns the sizes in
-// bytes, ascending. Other names are ignored.
-func parsePageSizes(dirs []string) []int64 {
-	var out []int64
-	for _, d := range dirs {
-		s, ok := strings.CutPrefix(d, "hugepages-")
-		digits, ok2 := strings.CutSuffix(s, "kB")
-		n, err := strconv.ParseInt(digits, 10, 32)
-		if ok && ok2 && err == nil && n > 0 {
-			out = append(out, n*1024)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // dir returns the directory of a cgroup in the hierarchy of a controller. On v1 it

@@ -3,34 +3,12 @@ package cgroups
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nodewright/nodewright/internal/kernel"
 )
-
-// parseProcs reads the process IDs of a cgroup.procs, ascending and each once. The
-// kernel guarantees neither (cgroup-v2.rst, "cgroup.procs").
-func parseProcs(data []byte) ([]int, error) {
-	var out []int
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
-		pid, err := strconv.Atoi(line)
-		if err != nil || pid < 0 || pid > math.MaxInt32 {
-			return nil, fmt.Errorf("cgroup.procs: %q is no process ID", line)
-		}
-		if pid > 0 { // 0 is a process of another PID namespace
-			out = append(out, pid)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
 
 // unlimitedV1 is the smallest value that v1 shows for "no memory limit": the
 // maximum of the kernel's page counter for pages of 64 KiB, the largest on the
@@ -86,11 +64,10 @@ type Stall struct {
 	Total                time.Duration
 }
 
-// parsePressure reads a file such as memory.pressure.
-func parsePressure(data []byte) (Pressure, error) {
-	p, err := kernel.ParsePressure(data)
+// pressure converts the kernel's times.
+func pressure(p kernel.Pressure) Pressure {
 	stall := func(s kernel.Stall) Stall { return Stall{s.Avg10, s.Avg60, s.Avg300, s.Duration()} }
-	return Pressure{stall(p.Some), stall(p.Full)}, err
+	return Pressure{stall(p.Some), stall(p.Full)}
 }
 
 // A mount is a line of mountinfo (proc(5)) that is a cgroup hierarchy.

@@ -4,28 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 )
-
-func TestParseProcs(t *testing.T) {
-	for _, tc := range []struct {
-		in   string
-		want []int
-		ok   bool
-	}{
-		{"", nil, true},
-		{"12\n3\n12\n", []int{3, 12}, true},
-		{"0\n7\n", []int{7}, true}, // of another PID namespace
-		{"7\nx\n", nil, false},
-		{"-7\n", nil, false},
-		{"99999999999\n", nil, false},
-	} {
-		got, err := parseProcs([]byte(tc.in))
-		if !slices.Equal(got, tc.want) || (err == nil) != tc.ok {
-			t.Errorf("parseProcs(%q) = %v, %v, want %v", tc.in, got, err, tc.want)
-		}
-	}
-}
 
 func TestParseLimit(t *testing.T) {
 	for _, tc := range []struct {
@@ -61,17 +40,6 @@ func TestParseCPUMax(t *testing.T) {
 	}
 }
 
-func TestParsePressure(t *testing.T) {
-	got, err := parsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=1500000\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=7\n"))
-	want := Pressure{
-		Some: Stall{Avg10: 1.5, Avg60: 0.25, Total: 1500 * time.Millisecond},
-		Full: Stall{Avg10: 0.5, Total: 7 * time.Microsecond},
-	}
-	if err != nil || got != want {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
-	}
-}
-
 func TestParseMountinfo(t *testing.T) {
 	const in = `30 24 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
 31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:10 master:3 - cgroup cgroup rw,cpu,cpuacct
@@ -97,13 +65,6 @@ broken line
 	}
 }
 
-func TestParsePageSizes(t *testing.T) {
-	got := parsePageSizes([]string{"hugepages-1048576kB", "hugepages-2048kB", "x", "hugepages-0kB", "hugepages--1kB"})
-	if want := []int64{2 << 20, 1 << 30}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
 func FuzzParsers(f *testing.F) {
 	for _, s := range []string{
 		"1\n2\n", "low 0\nhigh 1\noom_kill 2\n", "max 100000\n", "max", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
@@ -112,9 +73,6 @@ func FuzzParsers(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if pids, err := parseProcs(data); err == nil && !slices.IsSorted(pids) {
-			t.Errorf("processes %v of %q are not in order", pids, data)
-		}
 		if n, err := parseLimit(data); err == nil && n < Unlimited {
 			t.Errorf("limit %d of %q", n, data)
 		}
@@ -125,6 +83,5 @@ func FuzzParsers(f *testing.F) {
 			t.Errorf("page size %d of %q", size, data)
 		}
 		machineV1(parseMountinfo(data))
-		parsePageSizes([]string{string(data)})
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // file returns the path of a cgroup's file in the hierarchy of controller, which
@@ -150,11 +152,7 @@ func (d *driver) pids(ctx context.Context, cgroup string) ([]int, error) {
 			case err != nil:
 				return err
 			}
-			pids, err := parseProcs(data)
-			out = append(out, pids...)
-			if err != nil {
-				return fmt.Errorf("%s: %w", dir, err)
-			}
+			out = append(out, kernel.ParsePIDs(data)...)
 			return nil
 		})
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"path"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -101,37 +103,6 @@ func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
 	return d.stats(ctx, cgroup)
 }
 
-// reader reads the files of one cgroup and collects the errors, so that a bad file
-// costs only its value. A missing file counts as empty: kernels differ, and the
-// root lacks many files. It is used by one goroutine.
-type reader struct {
-	*driver
-	ctx    context.Context
-	cgroup string
-	errs   []error
-}
-
-// number returns the number in a file, 0 if it is missing or unreadable.
-func (r *reader) number(controller, name string) int64 {
-	n, err := r.numberOr(r.ctx, controller, r.cgroup, name, 0)
-	r.errs = append(r.errs, err)
-	return n
-}
-
-// flat returns the keys and values of a file such as cpu.stat; nil if it is missing
-// or unreadable.
-func (r *reader) flat(controller, name string) kernel.Table {
-	dir, ok := r.on.dir(controller, r.cgroup)
-	if !ok {
-		return nil
-	}
-	data, err := r.read(r.ctx, dir+"/"+name)
-	if err != nil && !gone(err) {
-		r.errs = append(r.errs, err)
-	}
-	return kernel.ParseTable(data)
-}
-
 // stats reads all statistics of a cgroup. With an error, the values that could
 // be read are returned as well.
 func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
@@ -141,111 +112,83 @@ func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	if err := d.exists(ctx, cgroup); err != nil && !errors.As(err, &lacks) {
 		return Stats{}, err
 	}
-	r := &reader{driver: d, ctx: ctx, cgroup: cgroup}
-	out := Stats{Path: cgroup, Hugepages: map[int64]int64{}}
-	usage, max := ".usage_in_bytes", "memory.limit_in_bytes"
+	var late Stats
+	err := d.together(ctx, func(d *driver) error {
+		g := kernel.GroupIn(ctx, d.in, kernel.ReadFunc(d.readNamed), cgroup, d.on.version == V2)
+		late = Stats{
+			Path: cgroup, CPU: cpuStats(g.CPU()), Memory: memoryStats(g), Pids: number(g.Threads()),
+			Hugepages: map[int64]int64{}, Pressure: pressureStats(g),
+		}
+		for _, size := range d.on.pages {
+			late.Hugepages[size] = number(g.HugePages(hugetlbSize(size)))
+		}
+		return g.Err()
+	})
+	if errors.Is(err, ErrNoAnswer) {
+		return Stats{}, err // late may still be written
+	}
+	return late, err
+}
+
+// readNamed reads a file by a name that begins with its controller on v1.
+func (d *driver) readNamed(name string) ([]byte, error) {
 	if d.on.version == V2 {
-		out.CPU, out.Memory = r.cpuV2(), r.memoryV2()
-		out.Pressure = r.pressure()
-		usage, max = ".current", "memory.max"
-	} else {
-		out.CPU, out.Memory = r.cpuV1(), r.memoryV1()
+		return d.fs.Read(path.Join(d.on.points[0], name))
 	}
-	limit, err := d.numberOr(ctx, "memory", cgroup, max, Unlimited)
-	out.Memory.Limit, r.errs = limit, append(r.errs, err)
-	out.Pids = r.number("pids", "pids.current")
-	for _, size := range d.on.pages {
-		out.Hugepages[size] = r.number("hugetlb", "hugetlb."+hugetlbSize(size)+usage)
+	controller, below, _ := strings.Cut(name, "/")
+	dir, ok := d.on.dir(controller, below)
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return out, errors.Join(r.errs...)
+	return d.fs.Read(dir)
 }
 
-// micro returns n microseconds, or the longest Duration.
-func micro(n uint64) time.Duration {
-	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+// number returns the number a, 0 if it is absent or unlimited, and at most the largest int64.
+func number(a kernel.Amount) int64 {
+	n, _ := a.Number()
+	return int64(min(n, math.MaxInt64))
 }
 
-// bytes returns n, or the largest int64.
-func bytes(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+// count returns the number a, or 0 if it is absent.
+func count(a kernel.Amount) uint64 {
+	n, _ := a.Number()
+	return n
+}
 
-// cpuV2 reads cpu.stat. Its first three values exist without the cpu controller.
-func (r *reader) cpuV2() CPUStats {
-	s := r.flat("cpu", "cpu.stat")
+func cpuStats(c kernel.CPU) CPUStats {
 	return CPUStats{
-		Usage: micro(s["usage_usec"]), User: micro(s["user_usec"]), System: micro(s["system_usec"]),
-		Periods: s["nr_periods"], Throttled: s["nr_throttled"], ThrottledTime: micro(s["throttled_usec"]),
+		Usage: time.Duration(number(c.Total)), User: time.Duration(number(c.User)), System: time.Duration(number(c.System)),
+		Periods: count(c.Periods), Throttled: count(c.Throttled), ThrottledTime: time.Duration(number(c.ThrottledFor)),
 	}
 }
 
-// cpuV1 reads nanoseconds (cpuacct.usage, throttled_time) and ticks of USER_HZ
-// (cpuacct.stat), which are coarser: User and System may not add up to Usage.
-func (r *reader) cpuV1() CPUStats {
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that Go knows
-	s, used := r.flat("cpu", "cpu.stat"), r.flat("cpuacct", "cpuacct.stat")
-	ticks := func(n uint64) time.Duration { return time.Duration(min(n, math.MaxInt64/uint64(tick))) * tick }
-	return CPUStats{
-		Usage: time.Duration(r.number("cpuacct", "cpuacct.usage")),
-		User:  ticks(used["user"]), System: ticks(used["system"]),
-		Periods: s["nr_periods"], Throttled: s["nr_throttled"],
-		ThrottledTime: time.Duration(bytes(s["throttled_time"])),
-	}
-}
-
-// memoryV2 reads bytes and page faults of the cgroup and all below it.
-func (r *reader) memoryV2() MemoryStats {
-	s, ev := r.flat("memory", "memory.stat"), r.flat("memory", "memory.events")
+func memoryStats(g *kernel.Group) MemoryStats {
+	m, usage, events := g.Memory(), g.MemoryUsage(), g.MemoryEvents()
 	out := MemoryStats{
-		Usage: r.number("memory", "memory.current"), RSS: bytes(s["anon"]),
-		Swap:       r.number("memory", "memory.swap.current"),
-		PageFaults: s["pgfault"], MajorPageFaults: s["pgmajfault"],
-		Events: memoryEvents(ev),
+		Usage: number(usage), WorkingSet: number(usage.Less(m.InactiveFile)), RSS: number(m.Anon), Limit: Unlimited, Swap: number(g.SwapUsage(m)),
+		PageFaults: count(m.AllFaults), MajorPageFaults: count(m.AllMajorFaults),
+		Events: MemoryEvents{
+			Low: count(events.Low), High: count(events.High), Max: count(events.Max), OOM: count(events.OOM), OOMKill: count(events.OOMKills),
+		},
 	}
-	// The two files are read at different times, so that the difference may be
-	// negative.
-	out.WorkingSet = max(out.Usage-bytes(s["inactive_file"]), 0)
+	if limit := g.MemoryLimit(); !limit.Unlimited() && limit.Known() {
+		out.Limit = number(limit)
+	}
 	return out
+}
+
+// pressureStats returns nil on kernels without PSI, or with PSI switched off.
+func pressureStats(g *kernel.Group) *PressureStats {
+	cpu, memory, io := g.Pressure("cpu"), g.Pressure("memory"), g.Pressure("io")
+	if cpu == nil || memory == nil || io == nil { // the kernel has all or none
+		return nil
+	}
+	return &PressureStats{CPU: pressure(*cpu), Memory: pressure(*memory), IO: pressure(*io)}
 }
 
 // memoryEvents returns the counters of memory.events; missing ones are 0.
 func memoryEvents(ev kernel.Table) MemoryEvents {
 	return MemoryEvents{Low: ev["low"], High: ev["high"], Max: ev["max"], OOM: ev["oom"], OOMKill: ev["oom_kill"]}
-}
-
-// memoryV1 reads the memory usage on v1. It uses the keys total_* of memory.stat, since the other
-// keys do not include the cgroups below.
-func (r *reader) memoryV1() MemoryStats {
-	s := r.flat("memory", "memory.stat")
-	out := MemoryStats{
-		Usage: r.number("memory", "memory.usage_in_bytes"), RSS: bytes(s["total_rss"]), Swap: bytes(s["total_swap"]),
-		PageFaults: s["total_pgfault"], MajorPageFaults: s["total_pgmajfault"],
-		Events: MemoryEvents{
-			Max:     uint64(max(r.number("memory", "memory.failcnt"), 0)),
-			OOMKill: r.flat("memory", "memory.oom_control")["oom_kill"],
-		},
-	}
-	out.WorkingSet = max(out.Usage-bytes(s["total_inactive_file"]), 0)
-	return out
-}
-
-// pressure returns nil on kernels without PSI or with PSI switched off: then the
-// files of the root are missing or cannot be opened.
-func (r *reader) pressure() *PressureStats {
-	var out PressureStats
-	for file, into := range map[string]*Pressure{
-		"cpu.pressure": &out.CPU, "memory.pressure": &out.Memory, "io.pressure": &out.IO,
-	} {
-		dir, _ := r.on.dir("", r.cgroup)
-		data, err := r.read(r.ctx, dir+"/"+file)
-		// One file stands for all three: the kernel has all or none.
-		if noPressure(err) {
-			return nil
-		}
-		if err == nil {
-			*into, err = parsePressure(data)
-		}
-		r.errs = append(r.errs, err)
-	}
-	return &out
 }
 
 // noPressure reports whether an error of opening or reading a PSI file means that

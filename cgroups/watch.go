@@ -246,7 +246,8 @@ func (w *watch) look(ctx context.Context) []Event {
 		}
 		ev := Event{UID: w.uid, Type: Stalled, Count: 1, Trigger: t}
 		if data, err := w.d.read(ctx, w.d.file(t.Resource, w.cgroup, t.Resource+".pressure")); err == nil {
-			ev.Pressure, _ = parsePressure(data) // the event is reported even without it
+			p, _ := kernel.ParsePressure(data) // the event is reported even without it
+			ev.Pressure = pressure(p)
 		}
 		out = append(out, ev)
 	}

@@ -45,6 +45,18 @@ func (f ioFiles) Read(name string, most int) ([]byte, error) {
 	return bounded(name, b, most)
 }
 
+// ReadFunc reads a whole file. Its errors are those of the system calls.
+type ReadFunc func(name string) ([]byte, error)
+
+// Read returns the errors of [Files].
+func (f ReadFunc) Read(name string, most int) ([]byte, error) {
+	b, err := f(name)
+	if err != nil {
+		return nil, classify(err)
+	}
+	return bounded(name, b, most)
+}
+
 func bounded(name string, b []byte, most int) ([]byte, error) {
 	if len(b) > most {
 		return nil, fmt.Errorf("read %s: %w of %d bytes", name, ErrTooLong, most)

@@ -13,7 +13,9 @@ import (
 // that the kernel does not have, or not any more, is absent. Sums include the cgroups below, except
 // where a method says otherwise.
 type Group struct {
-	files Files
+	files interface {
+		Read(name string, most int) ([]byte, error)
+	}
 	batch *Batch
 	ctx   context.Context //nolint:containedctx // that of ReadGroup, for its calls
 	dir   string
@@ -28,8 +30,8 @@ type Group struct {
 func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Group) (T, error)) (T, error) {
 	var late, zero T
 	err := r.calls.Together(ctx, func(b *Batch) (err error) {
-		g := &Group{files: r.cgroups, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/")}
-		if g.v2 = r.v2.Load(); !g.v2 {
+		g := GroupIn(ctx, b, r.cgroups, dir, r.v2.Load())
+		if !g.v2 {
 			if g.v2, err = g.isV2(); err != nil {
 				return err
 			}
@@ -42,6 +44,15 @@ func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Gro
 		return zero, err // read may still write its value
 	}
 	return late, err
+}
+
+// GroupIn returns the cgroup dir of v2 or v1, whose files are read in a batch. Their names are those
+// below /sys/fs/cgroup: on v1 they begin with a controller, or with cpu,cpuacct.
+func GroupIn(ctx context.Context, b *Batch, files interface {
+	Read(name string, most int) ([]byte, error)
+}, dir string, v2 bool,
+) *Group {
+	return &Group{files: files, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/"), v2: v2}
 }
 
 // isV2 reports whether the controllers are those of v2. If the root has no cgroup.controllers, the
@@ -261,17 +272,23 @@ func (g *Group) SwapLimit() Amount {
 // V2 reports whether the cgroup is one of v2.
 func (g *Group) V2() bool { return g.v2 }
 
-// MemoryEvents counts how often the cgroup was throttled at memory.high, how often it reached its
-// limit, and how many of its processes the OOM killer killed. On v1 High is absent.
-type MemoryEvents struct{ High, Max, OOMKills Amount }
+// MemoryEvents counts how often the cgroup was reclaimed below memory.low, was throttled at
+// memory.high, reached its limit, and had no memory left at its limit, and how many of its processes
+// the OOM killer killed. On v1 only Max and OOMKills are known.
+type MemoryEvents struct{ Low, High, Max, OOM, OOMKills Amount }
 
 // MemoryEvents reads the events.
 func (g *Group) MemoryEvents() MemoryEvents {
 	if g.v2 {
 		s := g.table("memory", "memory.events")
-		return MemoryEvents{s.amount("high"), s.amount("max"), s.amount("oom_kill")}
+		return MemoryEvents{s.amount("low"), s.amount("high"), s.amount("max"), s.amount("oom"), s.amount("oom_kill")}
 	}
 	return MemoryEvents{Max: g.amount("memory", "memory.failcnt"), OOMKills: g.table("memory", "memory.oom_control").amount("oom_kill")}
+}
+
+// HugePages reads the huge pages in use of one size, such as 2MB, in bytes.
+func (g *Group) HugePages(size string) Amount {
+	return g.amount("hugetlb", "hugetlb."+size+g.either(".current", ".usage_in_bytes"))
 }
 
 // Threads reads the number of threads.
@@ -393,11 +410,12 @@ func (g *Group) Processes() (pids []int, ok bool) {
 	return ParsePIDs(b), ok
 }
 
-// ParsePIDs parses the lines of cgroup.procs.
+// ParsePIDs parses the lines of cgroup.procs, which are in no order and may be there twice
+// (cgroup-v2.rst). Lines that are no process ID are skipped.
 func ParsePIDs(b []byte) (out []int) {
 	for line := range strings.Lines(string(b)) {
-		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
-			out = append(out, pid)
+		if pid, err := strconv.ParseInt(strings.TrimSpace(line), 10, 32); err == nil && pid > 0 {
+			out = append(out, int(pid))
 		}
 	}
 	return out
@@ -411,7 +429,7 @@ func (r *Reader) Children(ctx context.Context, dir string) ([]string, error) {
 			name = "."
 		}
 		err = g.batch.Do(ctx, "list", name, func() (err error) {
-			out, err = g.files.Dirs(name, maxNames)
+			out, err = r.cgroups.Dirs(name, maxNames)
 			return err
 		})
 		return out, err

@@ -97,7 +97,7 @@ func TestGroup(t *testing.T) {
 			}
 			want := want
 			if got.V2 {
-				want.V2, want.Events.High = true, n(1)
+				want.V2, want.Events.Low, want.Events.High, want.Events.OOM = true, n(0), n(1), n(5)
 				want.Memory.Kernel, want.Memory.Scanned, want.Memory.Reclaimed = n(77), n(12), n(13)
 				want.Limits.Shares = n(2 + 19*262142/9999)
 				if p := *got.Pressure; p.Some != (Stall{1, 2, 3, 4}) || p.Full != (Stall{Total: 5}) || p.Some.Duration() != 4*time.Microsecond {
@@ -254,6 +254,16 @@ func TestParsePressure(t *testing.T) {
 	}
 	if _, err := ParsePressure(nil); !errors.Is(err, ErrAbsent) {
 		t.Errorf("nothing: %v", err)
+	}
+}
+
+func TestParsePIDs(t *testing.T) {
+	for text, want := range map[string][]int{
+		"": nil, "12\n3\n12\n": {12, 3, 12}, "0\n7\n": {7}, "7\nx\n8": {7, 8}, "-7\n": nil, "99999999999\n": nil,
+	} {
+		if got := ParsePIDs([]byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }
 

@@ -238,7 +238,7 @@ func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 	}
 	var out []HugePages
 	for _, name := range names {
-		size := hugePageSize(name)
+		size := HugePageSize(name)
 		if size == 0 {
 			continue
 		}
@@ -258,8 +258,8 @@ func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 	return out, nil
 }
 
-// hugePageSize returns the size in a name such as hugepages-2048kB, in bytes; 0 for other names.
-func hugePageSize(name string) int64 {
+// HugePageSize returns the size in a name such as hugepages-2048kB, in bytes; 0 for other names.
+func HugePageSize(name string) int64 {
 	digits, ok := strings.CutPrefix(name, "hugepages-")
 	digits, ok2 := strings.CutSuffix(digits, "kB")
 	n, err := strconv.ParseUint(digits, 10, 53)
