@@ -18,12 +18,12 @@ import (
 	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
-// csiDriver builds examples/csidriver and runs it until the test ends; it returns
+// csiDriver builds e2e/csidriver and runs it until the test ends; it returns
 // its socket.
 func csiDriver(t *testing.T, dir string, flags ...string) string {
 	t.Helper()
 	bin := filepath.Join(dir, "csidriver")
-	if err := testprogram.Compile(t.Context(), "..", bin, "./examples/csidriver"); err != nil {
+	if err := testprogram.Compile(t.Context(), ".", bin, "./csidriver"); err != nil {
 		t.Fatal(err)
 	}
 	var log output

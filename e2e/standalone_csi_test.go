@@ -93,7 +93,7 @@ func TestStandaloneCSI(t *testing.T) {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(top, "csidriver")
-	if err := testprogram.Compile(t.Context(), "..", binary, "./examples/csidriver"); err != nil {
+	if err := testprogram.Compile(t.Context(), ".", binary, "./csidriver"); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(binary)

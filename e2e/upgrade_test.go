@@ -204,7 +204,7 @@ func (u *upgraded) devicePlugin(devices ...string) (registered func()) {
 	for _, d := range devices {
 		u.must(os.WriteFile(filepath.Join(dir, d), nil, 0o600))
 	}
-	log := u.example("deviceplugin", "--devices", dir, "--sockets", sockets)
+	log := u.runs("examples/deviceplugin", "--devices", dir, "--sockets", sockets)
 	times := 0
 	return func() {
 		u.t.Helper()
@@ -218,14 +218,14 @@ func (u *upgraded) devicePlugin(devices ...string) (registered func()) {
 	}
 }
 
-// example runs an example program for as long as the test runs, and returns what it says.
-func (u *upgraded) example(name string, args ...string) *output {
+// runs builds the program of a package of the repository, runs it until the test ends, and returns its output.
+func (u *upgraded) runs(pkg string, args ...string) *output {
 	u.t.Helper()
-	path := filepath.Join(u.dir, name)
-	build := exec.Command("go", "build", "-o", path, "github.com/nodewright/nodewright/examples/"+name)
+	path := filepath.Join(u.dir, filepath.Base(pkg))
+	build := exec.Command("go", "build", "-o", path, "github.com/nodewright/nodewright/"+pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		u.t.Fatalf("build %s: %v: %s", name, err, out)
+		u.t.Fatalf("build %s: %v: %s", pkg, err, out)
 	}
 	log := &output{}
 	cmd := exec.Command(path, args...)
@@ -235,7 +235,7 @@ func (u *upgraded) example(name string, args ...string) *output {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if u.t.Failed() {
-			u.t.Logf("%s said:\n%s", name, tail(log.String(), 20))
+			u.t.Logf("%s said:\n%s", pkg, tail(log.String(), 20))
 		}
 	})
 	return log
@@ -248,12 +248,12 @@ func (u *upgraded) volumes() {
 	u.must(os.MkdirAll(filepath.Join(u.dir, "local"), 0o755))
 	u.must(os.MkdirAll(filepath.Join(u.dir, "own"), 0o755))
 	registry, sockets := filepath.Join(u.root(), "plugins_registry"), filepath.Join(u.root(), "plugins")
-	u.example("csidriver", "--node", u.node, "--state", filepath.Join(u.dir, "disks"), "--registry", registry, "--dir", sockets)
+	u.runs("e2e/csidriver", "--node", u.node, "--state", filepath.Join(u.dir, "disks"), "--registry", registry, "--dir", sockets)
 	cdi := filepath.Join(u.c.Dir, "cdi")
 	if u.endpoint != "" {
 		cdi = "/var/run/cdi" // where localcri looks
 	}
-	u.example("dradriver", "--registry", registry, "--dir", sockets, "--cdi", cdi)
+	u.runs("examples/dradriver", "--registry", registry, "--dir", sockets, "--cdi", cdi)
 	u.server()
 	u.disk()
 }

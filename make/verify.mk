@@ -151,11 +151,11 @@ conformance-local: tools shells build cluster ginkgo ## the conformance specs of
 	$(BIN)/conformance -local -out build/conformance-local $(SPECS)
 
 # An hour; root; as conformance.
-storage: tools shells build cluster kubelet ginkgo ## the storage suites of Kubernetes against examples/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
+storage: tools shells build cluster kubelet ginkgo ## the storage suites of Kubernetes against e2e/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e.test k8s.io/kubernetes/test/e2e
 	$(GO) -C tools/csi build -ldflags '-s -w' -o $(BIN)/ tool
 	$(GO) -C tools/csi/provisioner build -ldflags '-s -w' -o $(BIN)/ tool
-	go build -o $(BIN)/csidriver ./examples/csidriver
+	$(GO) -C e2e build -o $(BIN)/csidriver ./csidriver
 	$(BIN)/conformance -storage -out build/storage $(SPECS)
 
 # An hour at most; root; nothing.

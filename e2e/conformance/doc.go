@@ -32,7 +32,7 @@
 // # Storage
 //
 // With -storage it runs the storage suites of test/e2e instead, as an external
-// driver: examples/csidriver with a control plane of e2e/cmd/cluster, volumes made
+// driver: e2e/csidriver with a control plane of e2e/cmd/cluster, volumes made
 // by csi-provisioner, made larger by csi-resizer and, with -attach, attached by csi-attacher. With
 // -mock it runs the specs of mock drivers (test/e2e/storage/csimock), which deploy these
 // programs in pods: images of the same programs, and hostpath and registrar in the

@@ -41,7 +41,7 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "how long all may take")
 	flag.StringVar(&o.more, "config", "", "more lines of the KubeletConfiguration")
 	flag.BoolVar(&o.verbose, "v", false, "print what the suite says")
-	flag.BoolVar(&o.storage, "storage", false, "run the storage suites of test/e2e against examples/csidriver instead")
+	flag.BoolVar(&o.storage, "storage", false, "run the storage suites of test/e2e against e2e/csidriver instead")
 	flag.BoolVar(&o.attach, "attach", false, "with -storage: volumes have to be attached")
 	flag.BoolVar(&o.mock, "mock", false, "with -storage: run the specs of mock CSI drivers instead, which run in pods")
 	flag.BoolVar(&o.local, "local", false, "run the conformance specs of test/e2e that need a node alone against the agent's own API, without an API server")

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/e2e/controlplane"
 )
 
-// csiDriver is the name of the driver under test, examples/csidriver.
+// csiDriver is the name of the driver under test, e2e/csidriver.
 const csiDriver = "disk.example.com"
 
 // csiObjects are what a cluster's administrator makes for the driver. They want:
