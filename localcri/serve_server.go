@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	criapi "k8s.io/cri-api/pkg/apis"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/criserver"
 )
 
 // ServerConfig holds what a Server needs. Socket, Runtime and Images are required.
@@ -101,8 +102,11 @@ func (s *Server) Run(ctx context.Context) error {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
-	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: s.cfg.Runtime, streams: streams, closing: ctx.Done()})
-	runtimeapi.RegisterImageServiceServer(srv, &imageServer{i: s.cfg.Images})
+	runtime := s.cfg.Runtime
+	if streams != nil {
+		runtime = &streamURLs{runtime, streams}
+	}
+	criserver.Register(srv, runtime, s.cfg.Images, ctx.Done())
 	s.cfg.Log.Info("serving runtime", zap.String("socket", s.cfg.Socket))
 
 	var g errgroup.Group

@@ -72,28 +72,81 @@ func (s *Streaming) Run(ctx context.Context) error {
 	return server.run()
 }
 
-// with calls f with the server that creates URLs. It returns an error while Run is not
-// serving.
-func with[R any](s *Streaming, f func(r *runtimeServer) (R, error)) (R, error) {
+// urls returns the runtime whose streams have URLs. It returns an error while Run is not serving.
+func (s *Streaming) urls() (*streamURLs, error) {
 	server := s.server.Load()
 	if server == nil {
-		var none R
-		return none, status.Error(codes.Unavailable, "streams are not served: the runtime does not run")
+		return nil, status.Error(codes.Unavailable, "streams are not served: the runtime does not run")
 	}
-	return f(&runtimeServer{r: s.RuntimeService, streams: server})
+	return &streamURLs{s.RuntimeService, server}, nil
 }
 
 // Exec returns a URL for a command in a container.
 func (s *Streaming) Exec(ctx context.Context, q *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	return with(s, func(r *runtimeServer) (*runtimeapi.ExecResponse, error) { return r.Exec(ctx, q) })
+	u, err := s.urls()
+	if err != nil {
+		return nil, err
+	}
+	return u.Exec(ctx, q)
 }
 
 // Attach returns a URL for a container's streams.
 func (s *Streaming) Attach(ctx context.Context, q *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	return with(s, func(r *runtimeServer) (*runtimeapi.AttachResponse, error) { return r.Attach(ctx, q) })
+	u, err := s.urls()
+	if err != nil {
+		return nil, err
+	}
+	return u.Attach(ctx, q)
 }
 
 // PortForward returns a URL for ports of a sandbox.
 func (s *Streaming) PortForward(ctx context.Context, q *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
-	return with(s, func(r *runtimeServer) (*runtimeapi.PortForwardResponse, error) { return r.PortForward(ctx, q) })
+	u, err := s.urls()
+	if err != nil {
+		return nil, err
+	}
+	return u.PortForward(ctx, q)
+}
+
+// streamURLs is a runtime whose Exec, Attach and PortForward return URLs of a stream server.
+type streamURLs struct {
+	criapi.RuntimeService
+	server *streamServer
+}
+
+func (u *streamURLs) Exec(ctx context.Context, q *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	if err := u.running(ctx, q.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return u.server.urls.GetExec(q)
+}
+
+func (u *streamURLs) Attach(ctx context.Context, q *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	if err := u.running(ctx, q.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return u.server.urls.GetAttach(q)
+}
+
+func (u *streamURLs) PortForward(ctx context.Context, q *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	st, err := u.PodSandboxStatus(ctx, q.GetPodSandboxId(), false)
+	if err != nil {
+		return nil, err
+	}
+	if state := st.GetStatus().GetState(); state != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is %v; want SANDBOX_READY", q.GetPodSandboxId(), state)
+	}
+	return u.server.urls.GetPortForward(q)
+}
+
+// running returns an error unless a container is running. It is called before a URL is returned.
+func (u *streamURLs) running(ctx context.Context, id string) error {
+	st, err := u.ContainerStatus(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	if state := st.GetStatus().GetState(); state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return status.Errorf(codes.FailedPrecondition, "container %s is %v; want CONTAINER_RUNNING", id, state)
+	}
+	return nil
 }

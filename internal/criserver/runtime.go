@@ -1,10 +1,11 @@
-//go:build linux
-
-package localcri
+// Package criserver serves a runtime of this process over gRPC, as runtimes of other processes are
+// served (CRI).
+package criserver
 
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,11 +16,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeServer serves a runtime service over gRPC.
+// Register adds the services of a runtime and of its images to a server, which does not serve yet.
+// When closing is closed, the streams of container events end with UNAVAILABLE; it may be nil.
+func Register(srv *grpc.Server, r criapi.RuntimeService, i criapi.ImageManagerService, closing <-chan struct{}) {
+	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r, closing: closing})
+	runtimeapi.RegisterImageServiceServer(srv, &imageServer{i: i})
+}
+
 type runtimeServer struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	r       criapi.RuntimeService
-	streams *streamServer // nil: the runtime creates URLs itself
 	closing <-chan struct{}
 }
 
@@ -238,6 +244,9 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to gr
 				return err
 			}
 		case err := <-done:
+			if errors.Is(err, io.EOF) {
+				return nil // the runtime ended the stream
+			}
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -248,47 +257,13 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to gr
 }
 
 func (s *runtimeServer) Exec(ctx context.Context, q *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	if s.streams == nil {
-		return s.r.Exec(ctx, q)
-	}
-	if err := s.running(ctx, q.GetContainerId()); err != nil {
-		return nil, err
-	}
-	return s.streams.urls.GetExec(q)
+	return s.r.Exec(ctx, q)
 }
 
 func (s *runtimeServer) Attach(ctx context.Context, q *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	if s.streams == nil {
-		return s.r.Attach(ctx, q)
-	}
-	if err := s.running(ctx, q.GetContainerId()); err != nil {
-		return nil, err
-	}
-	return s.streams.urls.GetAttach(q)
+	return s.r.Attach(ctx, q)
 }
 
 func (s *runtimeServer) PortForward(ctx context.Context, q *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
-	if s.streams == nil {
-		return s.r.PortForward(ctx, q)
-	}
-	st, err := s.r.PodSandboxStatus(ctx, q.GetPodSandboxId(), false)
-	if err != nil {
-		return nil, err
-	}
-	if state := st.GetStatus().GetState(); state != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is %v; want SANDBOX_READY", q.GetPodSandboxId(), state)
-	}
-	return s.streams.urls.GetPortForward(q)
-}
-
-// running returns an error unless a container is running. It is called before a URL is returned.
-func (s *runtimeServer) running(ctx context.Context, id string) error {
-	st, err := s.r.ContainerStatus(ctx, id, false)
-	if err != nil {
-		return err
-	}
-	if state := st.GetStatus().GetState(); state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return status.Errorf(codes.FailedPrecondition, "container %s is %v; want CONTAINER_RUNNING", id, state)
-	}
-	return nil
+	return s.r.PortForward(ctx, q)
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package localcri
+package criserver
 
 import "google.golang.org/protobuf/proto"
 

@@ -1,6 +1,4 @@
-//go:build linux
-
-package localcri
+package criserver
 
 import (
 	"context"
@@ -10,7 +8,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageServer serves an image service over gRPC.
 type imageServer struct {
 	runtimeapi.UnimplementedImageServiceServer
 	i criapi.ImageManagerService
