@@ -129,9 +129,9 @@ func (m *Manager) Healthy() error {
 	return errors.Join(errs...)
 }
 
-// trouble stores the outcome of a step of Run for Healthy, and reports whether it
-// differs from the stored one. A failure that repeats with the same text is not
-// reported again, to keep it from filling the log at every retry.
+// trouble stores the outcome of a step of Run for Healthy, and reports whether it differs from
+// the stored one. The caller logs only such a difference, so that a failure that repeats does not
+// fill the log.
 func (m *Manager) trouble(what string, err error) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,9 +227,9 @@ func (m *Manager) newDriver(ctx context.Context) (*driver, error) {
 	return d, nil
 }
 
-// adopt counts existing pods in the tiers' sums by the values that the kernel has
-// for them, until Ensure is called for each of them. Without that, a tier's limits
-// would drop below the requests of its running pods after a restart.
+// adopt adds existing pods to the tiers' sums, with the values that the kernel has for them,
+// until Ensure is called for each of them. Without that, a tier's limits would drop below the
+// requests of its running pods after a restart.
 func (m *Manager) adopt(ctx context.Context, d *driver) error {
 	// A failure here stops the start: tiers that begin with a sum of zero would
 	// take CPU time and protected memory from running pods.
@@ -299,8 +299,8 @@ func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), e
 	}
 }
 
-// timed returns a function that records the duration of an operation since the call of timed: defer
-// m.timed("create")().
+// timed records the duration of an operation, from the call of timed to the call of the function
+// that it returns: defer m.timed("create")().
 func (m *Manager) timed(operation string) func() {
 	start := time.Now()
 	return func() { m.met.took(operation, start) }

@@ -30,7 +30,7 @@ type Config struct {
 	// and Destroy succeed and do nothing.
 	NoPodCgroups bool
 
-	// Node describes the machine. Without capacity its cgroup gets no limits.
+	// Node describes the machine. If it has no capacity, the cgroup of all pods gets no limits.
 	Node Node
 	// CPUs lists all CPUs, such as 0-7; the list is written to the cgroup of all
 	// pods. On v2 systemd removes the cpuset controller from slices that name no
@@ -41,22 +41,22 @@ type Config struct {
 	// SystemReservedCgroup and KubeReservedCgroup are existing cgroups, as paths of
 	// cgroupfs; they are never created.
 	SystemReservedCgroup, KubeReservedCgroup string
-	// QOSReserved is the percentage of requested memory that pods of lower QoS
-	// classes cannot use, such as memory: 50%. It is the kubelet's qosReserved; nil
-	// or empty reserves nothing.
+	// QOSReserved is the percentage of requested memory that pods of lower QoS classes cannot
+	// use, such as memory: 50%. It is the kubelet's qosReserved. If it is nil or empty, nothing
+	// is reserved.
 	QOSReserved map[v1.ResourceName]string
 
 	// PodOptions apply to all pods.
 	PodOptions
 
-	// Event is called with events of the node: a type and a reason of v1.Event, in
-	// the kubelet's words. It must not block. Nil drops the events.
+	// Event is called with events of the node: a type and a reason of v1.Event, in the kubelet's
+	// words. It must not block. If Event is nil, events are dropped.
 	Event func(eventType, reason, message string)
 
 	TierDelay time.Duration // time between two updates of the QoS tiers; 100ms
 
-	// The next three are for tests and for machines behind another interface. Each
-	// is called from many goroutines.
+	// FS, Notifier and Kill are for tests and for machines behind another interface. Each is
+	// called from many goroutines.
 	FS       FS                  // default: the machine's file system
 	Notifier Notifier            // default: the machine's kernel
 	Kill     func(pid int) error // default: SIGKILL; a process that has ended must not be an error

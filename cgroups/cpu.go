@@ -2,9 +2,9 @@ package cgroups
 
 import "math"
 
-// Bounds of CPU values: cpu.shares and cpu.weight of the kernel's documents
-// cgroup-v1/cpu and cgroup-v2, the quota of scheduler/sched-bwc. Weights of
-// cgroup v2 are 1 to 10000.
+// The bounds of CPU values come from the kernel's documents: cpu.shares from cgroup-v1/cpu,
+// cpu.weight from cgroup-v2, and the quota from scheduler/sched-bwc. Weights of cgroup v2 are 1
+// to 10000.
 const (
 	minShares = 2
 	maxShares = 262144
@@ -17,9 +17,9 @@ const (
 	maxWeight                 = 10000
 )
 
-// sharesOf returns the cpu.shares for thousandths of a CPU. Fractions are rounded
-// down. The result is at least minShares and at most maxShares, as the kubelet does
-// it; zero and less gives minShares.
+// sharesOf returns the cpu.shares for thousandths of a CPU. Fractions are rounded down. The
+// result is at least minShares and at most maxShares, as in the kubelet; zero and negative values
+// give minShares.
 func sharesOf(milli int64) uint64 {
 	if milli <= 0 {
 		return minShares
@@ -38,10 +38,10 @@ func milliOfShares(shares uint64) int64 {
 	return int64((shares*milliPerCPU + sharesPerCPU - 1) / sharesPerCPU)
 }
 
-// quotaOf returns the quota in microseconds of a period for thousandths of a CPU. 0
-// means that no quota is written, unlike Unlimited, which removes a quota. A period
-// of 0 is defaultPeriod. The smallest quota is minQuota, below which the kernel
-// refuses it: limits under 10m of a period of 100ms become 10m.
+// quotaOf returns the quota in microseconds of a period for thousandths of a CPU. If it returns
+// 0, no quota is written; Unlimited would remove a quota. A period of 0 is defaultPeriod. The
+// smallest quota is minQuota, below which the kernel refuses it: limits under 10m of a period of
+// 100ms become 10m.
 func quotaOf(milli int64, period uint64) int64 {
 	if milli <= 0 {
 		return 0
@@ -54,9 +54,9 @@ func quotaOf(milli int64, period uint64) int64 {
 	return max(min(milli, math.MaxInt64/p)*p/milliPerCPU, minQuota)
 }
 
-// weightOf returns the cpu.weight for shares, 0 for no shares: a straight line from
-// 2 and 1 to 262144 and 10000, as the kubelet does it (KEP-2254). Runtimes may use
-// another curve for the containers below; the kernel compares weights only among
+// weightOf returns the cpu.weight for shares, and 0 for no shares. As in the kubelet (KEP-2254),
+// the scale is linear: 2 shares become the weight 1, and 262144 shares the weight 10000. Runtimes
+// may use another scale for the containers below; the kernel compares weights only among
 // siblings.
 func weightOf(shares uint64) uint64 {
 	switch {

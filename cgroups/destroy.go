@@ -23,8 +23,9 @@ const (
 	lastDestroyWait = 640 * time.Millisecond
 )
 
-// destroy kills the processes of a cgroup, and removes the cgroup and all cgroups below it. If the
-// cgroup does not exist, that is a success. After a failure it returns the remaining processes.
+// destroy kills the processes of a cgroup, and removes the cgroup and all cgroups below it. If
+// the cgroup does not exist, destroy returns nil. After a failure it returns the remaining
+// processes.
 func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) error) (left []int, err error) {
 	// rmdir fails while there are processes, and so is safe to try first. systemd,
 	// however, would kill them.

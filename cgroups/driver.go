@@ -35,8 +35,8 @@ type Units interface {
 	// Set applies those values of r for which systemd has a property. The Manager
 	// writes the rest to files.
 	Set(ctx context.Context, unit, parent string, r Resources) error
-	// Stop stops a unit; systemd kills its processes. A unit that does not exist is
-	// a success.
+	// Stop stops a unit; systemd kills its processes. If the unit does not exist, Stop returns
+	// nil.
 	Stop(ctx context.Context, unit, parent string) error
 }
 
@@ -63,8 +63,8 @@ func (d *driver) together(ctx context.Context, f func(*driver) error) error {
 	})
 }
 
-// literal returns the path of n below the mount points, in the form of the
-// driver in use: n as it is, or as nested slices.
+// literal returns the path of n below the mount points, in the form of the driver in use: as it
+// is for cgroupfs, or as nested slices for systemd.
 func (d *driver) literal(n Name) (string, error) {
 	if d.units == nil {
 		return n.Cgroupfs(), nil
@@ -108,8 +108,8 @@ func (d *driver) exists(ctx context.Context, cgroup string) error {
 	return errors.Join(missing...)
 }
 
-// lacks returns an error for the controllers that a cgroup of v2 lacks and that the
-// machine has.
+// lacks returns an error for each controller that the machine has and the v2 cgroup lacks. has is
+// the list of the cgroup's controllers.
 func (d *driver) lacks(cgroup string, has []string) error {
 	var errs []error
 	for _, c := range []string{"cpu", "cpuset", "memory", "pids", "hugetlb"} {
@@ -208,7 +208,8 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 	return nil // only optional controllers failed
 }
 
-// missing returns the controllers of the machine that children need and that the list has lacks.
+// missing returns the controllers that children need, that the machine has, and that are not in
+// the list has.
 func (d *driver) missing(has string) []string {
 	var out []string
 	for _, c := range used {
@@ -219,8 +220,8 @@ func (d *driver) missing(has string) []string {
 	return out
 }
 
-// enableIn enables the missing controllers for the children of a directory, with
-// one write for each: of several in one write the kernel takes all or none.
+// enableIn enables the missing controllers for the children of a directory. It writes each
+// controller by itself: if one of several in a write is refused, the kernel enables none.
 func (d *driver) enableIn(ctx context.Context, dir string) error {
 	file := path.Join(dir, "cgroup.subtree_control")
 	data, err := d.read(ctx, file)
@@ -316,9 +317,9 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 	return errors.Join(append(errs, d.writeAll(ctx, cgroup, todo)...)...)
 }
 
-// writeAll writes all values that the kernel takes and returns the errors of the
-// others. A missing file of an optional value is no error. EBUSY of the memory
-// controller, which v1 returns for a limit below the usage, becomes ErrInUse.
+// writeAll writes all values that the kernel accepts and returns the errors of the others. A
+// missing file of an optional value is no error. EBUSY of the memory controller, which v1 returns
+// for a limit below the usage, becomes ErrInUse.
 func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (errs []error) {
 	for _, w := range todo {
 		dir, ok := d.on.dir(w.controller, cgroup)
@@ -340,9 +341,8 @@ func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (err
 	return errs
 }
 
-// diff returns the writes that change a value. Values whose files cannot be read
-// are left out of todo and are in errs. A missing file of an optional value is left
-// out of both.
+// diff returns the writes that change a value. A value whose file cannot be read has an error in
+// errs and no write in todo. An optional value whose file is missing has neither.
 func (d *driver) diff(ctx context.Context, cgroup string, all []write) (todo []write, errs []error) {
 	for _, w := range all {
 		dir, ok := d.on.dir(w.controller, cgroup)

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Destroy kills the processes of the pod's cgroup and removes it. A cgroup that
-// does not exist is a success. A StragglersError names the processes that remain.
-// Destroy may be repeated. It blocks until the processes have ended, for a little
-// more than a second plus the time of calls that hang. The caller must not start
-// anything in the pod any more.
+// Destroy kills the processes of the pod's cgroup and removes the cgroup. If the cgroup does not
+// exist, Destroy returns nil. If processes remain, it returns a StragglersError that names them;
+// Destroy may then be called again. It blocks until the processes have ended, for a little more
+// than a second plus the time of calls that hang. The caller must not start anything in the pod
+// any more.
 func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	if m.cfg.NoPodCgroups {
 		return nil
@@ -64,10 +64,9 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// anywhere reports whether the cgroup exists in any hierarchy. A directory that
-// does not answer counts as existing, since the cgroup would otherwise never be
-// removed. One directory of several is enough: an interrupted removal on v1 may
-// have left it.
+// anywhere reports whether the cgroup exists in at least one hierarchy, since an interrupted
+// removal on v1 may have left some of its directories. A directory that does not answer counts as
+// existing, since the cgroup would otherwise never be removed.
 func (d *driver) anywhere(ctx context.Context, cgroup string) bool {
 	return slices.ContainsFunc(d.on.dirsToo(cgroup), func(dir string) bool {
 		_, err := d.read(ctx, path.Join(dir, "cgroup.procs"))

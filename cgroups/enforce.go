@@ -29,9 +29,9 @@ var enforcements = []Enforcement{
 	EnforcePods, EnforceSystem, EnforceKube, EnforceSystemCompressible, EnforceKubeCompressible, EnforceNone,
 }
 
-// validateEnforce applies the kubelet's rules for enforceNodeAllocatable: only
-// known words, none twice, none beside "none", not both kinds for one reservation,
-// and a cgroup named for each reservation.
+// validateEnforce applies the kubelet's rules for enforceNodeAllocatable: only known words, none
+// twice, and nothing beside "none". A reservation must not be enforced both with and without
+// -compressible, and needs the name of a cgroup.
 func (c Config) validateEnforce() error {
 	var errs []error
 	seen := map[Enforcement]bool{}
@@ -75,8 +75,8 @@ type reservedCgroup struct {
 	err       error // why the cgroup cannot be limited; nil if it can
 }
 
-// reservedCgroups returns the cgroups that Config.Enforce names. A faulty entry has
-// its error in err, so that the others are limited nevertheless.
+// reservedCgroups returns the cgroups that Config.Enforce names. An invalid entry has its error
+// in err, so that the others are limited nevertheless.
 func (c Config) reservedCgroups() []reservedCgroup {
 	var out []reservedCgroup
 	add := func(key Enforcement, path string, list v1.ResourceList, compressible bool) {
@@ -134,9 +134,9 @@ func parsePercent(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// reservePercent returns the percentage of the memory requested by pods of higher
-// QoS classes that is kept from lower ones; -1 for none. Memory is the only
-// resource that the kubelet supports.
+// reservePercent returns the percentage of the memory requested by pods of higher QoS classes
+// that pods of lower classes cannot use; -1 if nothing is reserved. Memory is the only resource
+// that the kubelet supports.
 func (c Config) reservePercent() (int64, error) {
 	percent := int64(-1)
 	var errs []error

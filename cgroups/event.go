@@ -23,15 +23,15 @@ const (
 	Gone       EventType = "Gone"       // the cgroup was removed; the last event
 )
 
-// Event is an event of a pod's cgroup or of its containers. Events of one type are
-// added up until they are received.
+// Event is an event of a pod's cgroup or of its containers. Events of one type are combined until
+// they are received.
 type Event struct {
 	UID  types.UID
 	Type EventType
 	// Count is the number of occurrences since the last event of the same type.
 	Count uint64
-	// Trigger is the trigger that fired, and Pressure the current pressure, if Type
-	// is Stalled.
+	// Trigger is the trigger that fired, and Pressure is the current pressure. They are set only
+	// if Type is Stalled.
 	Trigger  Trigger
 	Pressure Pressure
 }
@@ -46,14 +46,14 @@ type Trigger struct {
 	Window   time.Duration // 500ms to 10s; Stall is at most that
 }
 
-// minWindow and maxWindow are the kernel's bounds of a trigger's window
-// (accounting/psi).
+// minWindow and maxWindow are the kernel's limits of a trigger's window (accounting/psi).
 const (
 	minWindow = 500 * time.Millisecond
 	maxWindow = 10 * time.Second
 )
 
-// validate finds faults for which the kernel would return a bare EINVAL.
+// validate returns an error for a trigger for which the kernel would return EINVAL without a
+// reason.
 func (t Trigger) validate() error {
 	switch {
 	case !slices.Contains([]string{"cpu", "memory", "io"}, t.Resource):

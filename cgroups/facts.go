@@ -65,8 +65,8 @@ func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	return out, errors.Join(ignoreAbsence(pressure), ignoreAbsence(swap))
 }
 
-// has returns nil for a file that can be read, with its content dropped: a file
-// of PSI that exists may still refuse to be opened.
+// has returns nil if a file can be opened and read. It drops the content: if PSI is off, the
+// kernel refuses to open a file that exists.
 func (d *driver) has(ctx context.Context, file string) error {
 	_, err := d.read(ctx, file)
 	return err

@@ -83,9 +83,8 @@ func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
 	return m.find(ctx, d)
 }
 
-// find lists the directories of all tiers and returns those that are named like a
-// pod's. The driver is an argument because start calls find before it stores the
-// driver.
+// find lists the directories of all tiers and returns those with the name of a pod's cgroup. The
+// driver is an argument because start calls find before it stores the driver.
 func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error) {
 	out := map[types.UID]Pod{}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {

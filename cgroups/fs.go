@@ -25,8 +25,7 @@ type FS interface {
 	// write as one value. The file is not created or truncated.
 	Write(path, value string) error
 	Mkdir(path string) error
-	// Rmdir removes one directory; the files of a cgroup do not keep it from being
-	// removed.
+	// Rmdir removes one directory. A cgroup can be removed although it still has its files.
 	Rmdir(path string) error
 	// Dirs returns the names of the directories in a directory.
 	Dirs(path string) ([]string, error)
@@ -97,6 +96,5 @@ func (f files) list(ctx context.Context, path string) ([]string, error) {
 }
 
 // gone reports that a cgroup or one of its files does not exist. A read of a file whose cgroup is
-// being removed returns ENODEV. The cgroup may exist again later, since another one of the same
-// name can be made at any time.
+// being removed returns ENODEV. A cgroup with the same name may be created at any time.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoDevice) }

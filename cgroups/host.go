@@ -105,8 +105,8 @@ func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) 
 	return moved, errors.Join(errs...)
 }
 
-// Of returns the cgroup of a process as a path of cgroupfs. It is an error if the
-// hierarchies of memory and of CPU time differ: on v1 the statistics of a process
+// Of returns the cgroup of a process as a path of cgroupfs. It returns an error if the
+// hierarchies of memory and of CPU time have different paths: on v1 the statistics of a process
 // are read from one path.
 func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	d, err := h.driver(ctx)

@@ -20,8 +20,8 @@ type level struct {
 // noLimits is the level of a new cgroup.
 var noLimits = level{quota: Unlimited, period: defaultPeriod, memory: Unlimited, memorySwap: Unlimited}
 
-// levelOf returns the level of a cgroup with the values r. A limit that r does not
-// name is unlimited. Values of Unified that are not numbers count as 0.
+// levelOf returns the level of a cgroup with the values r. A limit that is not set in r is
+// unlimited. Values of Unified that are not numbers count as 0.
 func (v Version) levelOf(r Resources) level {
 	out := noLimits
 	if r.CPUShares != nil {
@@ -44,7 +44,7 @@ func (v Version) levelOf(r Resources) level {
 	return out
 }
 
-// A part is a value of a resource that is changed in one step.
+// A part is the limit or the request of a resource. A resize changes one part at a time.
 type part struct {
 	resource v1.ResourceName
 	limit    bool // the limit; if false, the request
@@ -62,8 +62,8 @@ func partsDown(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, -1, part{name, false}, part{name, true})
 }
 
-// changed returns the parts whose value changes in the direction of sign: 1 for
-// those that grow, -1 for those that shrink. The order of parts is kept.
+// changed returns the parts whose value changes in the direction of sign. With 1 these are the
+// parts that grow, with -1 the parts that shrink. The order of parts is kept.
 func changed(have, want level, sign int, parts ...part) []part {
 	var out []part
 	for _, p := range parts {
@@ -98,8 +98,8 @@ func (l level) compare(o level, p part) int {
 	return 0
 }
 
-// part returns only the values of r that belong to p. A limit or protection that r does not have is
-// set to none, so that a resize removes it: with a nil field the old value would stay.
+// part returns the values of r that belong to p. If r has no limit or no protection, the result
+// has the value for none, so that a resize removes the old value; a nil field would keep it.
 func (r Resources) part(p part) Resources {
 	var out Resources
 	switch p {
@@ -126,11 +126,11 @@ func (r Resources) part(p part) Resources {
 	return out
 }
 
-// adopted returns the values of want for a cgroup whose last written values are not known, as after
-// a restart. It leaves out limits, and memory protection, that would shrink: the containers may
-// still have the old values until they are resized. A cgroup without a limit gets the limit at
-// once, since a resize never begins without a limit. all reports that nothing was left out. If
-// something was, Ensure records nothing as applied and calls adopted again the next time.
+// adopted returns the values of want for a cgroup whose last written values are not known, as
+// after a restart. It leaves out limits, and memory protection, that would shrink: the containers
+// may still have the old values until they are resized. A cgroup without a limit gets the limit
+// at once, since a resize never begins without a limit. all reports that nothing was left out.
+// Otherwise Ensure records nothing as applied, and calls adopted again the next time.
 func (v Version) adopted(have level, want Resources) (give Resources, all bool) {
 	to := v.levelOf(want)
 	give, all = want.clone(), true

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// Mounts are read from this process's mount namespace: others cannot be opened
-// here.
+// mountinfo is that of this process, since its own mount namespace is the only one in which it
+// can open files.
 const (
 	mountinfo = "/proc/self/mountinfo"
 	hugepages = "/sys/kernel/mm/hugepages" // a directory for each size: hugepages-2048kB
@@ -95,8 +95,8 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	return m, nil
 }
 
-// machineV1 maps each controller to its hierarchy. It reads all mounts, those of
-// cgroup2 included, so that detect can tell the version from its result.
+// machineV1 maps each controller to its hierarchy. It uses all mounts, including those of
+// cgroup2: detect derives the version from the result.
 func machineV1(mounts []mount) *machine {
 	m := &machine{version: V1, of: map[string]string{}}
 	for _, mnt := range mounts {

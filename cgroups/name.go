@@ -23,9 +23,9 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("cgroup name component %q: want one or more characters other than / and _", e.Component)
 }
 
-// Child returns the name below n. It shares no memory with n. A component may be
-// neither empty nor contain a slash, which would lead into another cgroup, or an
-// underscore, which stands for the dash in the names of systemd.
+// Child returns the name below n. It shares no memory with n. A component must not be empty. It
+// must not contain a slash, which would lead into another cgroup, nor an underscore, which stands
+// for the dash in the names of systemd.
 func (n Name) Child(components ...string) (Name, error) {
 	for _, c := range components {
 		if c == "" || strings.ContainsAny(c, "/_") {
@@ -86,7 +86,7 @@ func parseSystemd(s string) Name {
 	return parts
 }
 
-// unitOf returns the names of a systemd slice and of its parent, from the path of the
+// unitOf returns the name of a systemd slice and the name of its parent. p is the path of the
 // slice's cgroup. The root slice is called "-.slice".
 func unitOf(p string) (unit, parent string) {
 	unit, parent = path.Base(p), path.Base(path.Dir(p))
@@ -96,7 +96,7 @@ func unitOf(p string) (unit, parent string) {
 	return unit, parent
 }
 
-// The kubelet uses the same names, and other tools find pods by them.
+// The names are the kubelet's, since other tools find pods by them.
 const (
 	nodeComponent = "kubepods"
 	podPrefix     = "pod"

@@ -54,10 +54,9 @@ func (n Node) ForPods() v1.ResourceList {
 	return out
 }
 
-// Reserved returns the amount that schedulers must not give to pods: the
-// reservations and the eviction thresholds. It leaves out entries of 0 and
-// resources without a capacity. Thresholds that are not quantities count as none:
-// New refuses them.
+// Reserved returns the amount that schedulers must not give to pods: the reservations and the
+// eviction thresholds. It leaves out entries of 0 and resources without a capacity. Thresholds
+// that are not quantities are ignored here; New refuses them.
 func (n Node) Reserved() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range n.Capacity {

@@ -11,14 +11,14 @@ import (
 )
 
 // notifier waits for all signals in one goroutine with a thread of its own, which exists while
-// there are signals. Go's poller cannot be used: it first asks the epoll instance whether there is
-// an event. A PSI trigger reports its event only once, to this question, and then there is no event
-// left to read.
+// there are signals. Go's poller cannot be used, since it first asks epoll whether there is an
+// event. A PSI trigger reports each event once: to that question, and not to the wait that
+// follows.
 type notifier struct {
 	// mu guards all fields and the closing of descriptors: the kernel reuses their
 	// numbers at once. It is held while wake is called.
 	mu sync.Mutex
-	// poll is nil while there are no signals, and with it there is no goroutine.
+	// poll is nil while there are no signals. There is no goroutine then.
 	poll    *poll
 	signals map[int32]*signal // by descriptor
 }

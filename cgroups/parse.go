@@ -15,8 +15,8 @@ import (
 // architectures that Go supports.
 const unlimitedV1 = math.MaxInt64 >> 17 << 17
 
-// parseLimit parses a limit of bytes, processes or CPU quota; no limit is Unlimited. v1 shows an
-// unset CPU quota as -1.
+// parseLimit parses a limit of bytes, processes or CPU quota. It returns Unlimited for the word
+// max and for -1, which v1 shows for an unset CPU quota.
 func parseLimit(data []byte) (int64, error) {
 	s := strings.TrimSpace(string(data))
 	if s == "max" || s == "-1" {

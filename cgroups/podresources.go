@@ -17,11 +17,12 @@ type PodOptions struct {
 	// 100ms.
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
-	// Pids is the maximum number of processes of a pod; 0 and less set no limit.
+	// Pids is the maximum number of processes of a pod. If it is 0 or negative, there is no
+	// limit.
 	Pids int64
-	// ExclusiveCPUs reports whether a pod has exclusive CPUs; such a pod gets no quota. Nil means
-	// that no pod has any. It is called during Ensure and resizes, from any goroutine, and must not
-	// block for long.
+	// ExclusiveCPUs reports whether a pod has exclusive CPUs; such a pod gets no quota. If it is
+	// nil, no pod has any. It is called during Ensure and resizes, from any goroutine, and must
+	// not block for long.
 	ExclusiveCPUs func(*v1.Pod) bool
 	// ReserveMemory protects the memory that pods request from being reclaimed, on
 	// cgroup v2 (KEP-2570, policy TieredReservation).

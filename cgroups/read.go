@@ -25,9 +25,9 @@ func (d *driver) cpuset(ctx context.Context, cgroup, name string) (string, error
 	return strings.TrimSpace(string(data)), err
 }
 
-// number reads a file with one number or the word for no limit, which becomes Unlimited. On v1 a
-// controller that the machine lacks is a ControllerError. A missing file is ErrNotExist; on v2 that
-// may also mean that the controller is not enabled for the cgroup.
+// number reads a file with one number. The kernel's word for no limit becomes Unlimited. On v1 a
+// controller that the machine lacks is a ControllerError. A missing file is ErrNotExist; on v2
+// this may also mean that the controller is not enabled for the cgroup.
 func (d *driver) number(ctx context.Context, controller, cgroup, name string) (int64, error) {
 	if _, ok := d.on.dir(controller, cgroup); !ok {
 		return 0, &ControllerError{controller, cgroup}
@@ -46,13 +46,13 @@ func (d *driver) number(ctx context.Context, controller, cgroup, name string) (i
 	return n, nil
 }
 
-// numberOr returns number's result. If the file or its controller is missing, it returns the
-// argument or. It is for values that not every kernel has.
-func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, or int64) (int64, error) {
+// numberOr returns number's result. If the file or its controller is missing, it returns
+// fallback. It is for values that not every kernel has.
+func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, fallback int64) (int64, error) {
 	n, err := d.number(ctx, controller, cgroup, name)
 	var lacks *ControllerError
 	if errors.Is(err, ErrNotExist) || errors.As(err, &lacks) {
-		return or, nil
+		return fallback, nil
 	}
 	return n, err
 }

@@ -67,10 +67,10 @@ func (r Resources) with(o Resources) Resources {
 	return out
 }
 
-// setIf sets *to to v unless v is nil.
-func setIf[T any](to **T, v *T) {
+// setIf sets *target to v unless v is nil.
+func setIf[T any](target **T, v *T) {
 	if v != nil {
-		*to = v
+		*target = v
 	}
 }
 

@@ -61,7 +61,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// round writes the values of the node and the tiers once, also where other programs changed them,
+// round writes the values of the node and the tiers once, even if other programs changed them,
 // and reports whether anything failed. timed reports that the round is a retry. *told reports
 // whether the event NodeAllocatableEnforced was sent since the last failure; round updates it.
 func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed bool) {

@@ -78,7 +78,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) (Stats, error) {
 	return d.stats(ctx, cgroup)
 }
 
-// TierStats reads the usage of all pods of a class; for Guaranteed, of all pods.
+// TierStats reads the usage of all pods of a class. For the class Guaranteed it reads the usage
+// of all pods together.
 func (m *Manager) TierStats(ctx context.Context, class v1.PodQOSClass) (Stats, error) {
 	return m.statsAt(ctx, m.tree.tier(class))
 }

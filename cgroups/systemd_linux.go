@@ -13,7 +13,7 @@ import (
 // ErrSystemdNotRunning means that the machine was not booted with systemd.
 var ErrSystemdNotRunning = errors.New("systemd is not running")
 
-// SystemdUnits is the Units of the machine's systemd. Its methods may be called
+// SystemdUnits is the Units of the systemd that runs on this machine. Its methods may be called
 // from any goroutine.
 type SystemdUnits struct {
 	// Version is the version of the machine's cgroups; 0 detects it.

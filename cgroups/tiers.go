@@ -43,8 +43,7 @@ func newSums() *sums {
 	}
 }
 
-// set counts the pod with s instead of its earlier share, and reports whether the
-// sums changed.
+// set replaces the pod's share in the sums by s, and reports whether the sums changed.
 func (t *sums) set(uid types.UID, s share) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,9 +58,8 @@ func (t *sums) set(uid types.UID, s share) bool {
 	return true
 }
 
-// adopt counts the pod with s unless it is counted already. Only one goroutine
-// counts pods while the Manager starts, so that the check and the change need not
-// be one step.
+// adopt adds the share s of a pod, unless the pod is counted already. Only one goroutine counts
+// pods while the Manager starts, so that the check and the change need not be one step.
 func (t *sums) adopt(uid types.UID, s share) {
 	t.mu.Lock()
 	_, known := t.pods[uid]
@@ -101,8 +99,8 @@ func (t *sums) totals() totals {
 	return totals{t.cpu[v1.PodQOSBurstable], t.memory[v1.PodQOSGuaranteed], t.memory[v1.PodQOSBurstable]}
 }
 
-// tierPolicy is the configuration of the tiers beside their shares. Both parts are
-// off by default in the kubelet.
+// tierPolicy is the configuration of the tiers beside their shares. Both fields are off by
+// default in the kubelet.
 type tierPolicy struct {
 	reserve     bool  // memory.min and memory.low (KEP-2570)
 	percent     int64 // percentage of the requests that lower classes cannot use; -1 for none

@@ -60,9 +60,9 @@ func writesV1(r Resources, sizes []int64, have level) []write {
 	return out
 }
 
-// cfsV1 orders quota and period so that their ratio between the two writes lies
-// between the old and the new one: the kernel checks after each write that a cgroup
-// has no more than its parent and no less than its children.
+// cfsV1 orders the writes of quota and period so that their ratio after the first write lies
+// between the old and the new one: the kernel checks after each write that a cgroup has no more
+// than its parent and no less than its children.
 func cfsV1(r Resources, have level) []write {
 	var quota, period []write
 	if r.CPUQuota != nil {
@@ -150,8 +150,8 @@ func writesV2(r Resources, sizes []int64) []write {
 	return out
 }
 
-// limit returns n as text, or unlimited, the version's word for no limit, if n is
-// negative.
+// limit returns n as text. If n is negative, it returns unlimited, which is the version's word
+// for no limit.
 func limit(n int64, unlimited string) string {
 	if n < 0 {
 		return unlimited
@@ -179,9 +179,9 @@ func hugepageLimits(r Resources, sizes []int64) []hugepageLimit {
 	return out
 }
 
-// same reports whether have is the file's content after a write of want. The kernel
-// rounds bytes down to pages; without rounding, a limit that is no multiple would
-// be written every time.
+// same reports whether have is the file's content after a write of want. The kernel rounds bytes
+// down to pages. Without the same rounding here, a limit that is no multiple of a page would be
+// written every time.
 func (w write) same(have string, page int64) bool {
 	have = strings.TrimSpace(have)
 	if have == w.value {

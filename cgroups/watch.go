@@ -287,11 +287,11 @@ func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error
 	return memoryEvents(kernel.ParseTable(data)), nil
 }
 
-// watching adds a watch to the watches of a pod, or removes it if yes is false.
-func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
+// watching adds a watch to the watches of a pod if on is true, and otherwise removes it.
+func (m *Manager) watching(uid types.UID, w *watch, on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if yes {
+	if on {
 		m.watches[uid] = append(m.watches[uid], w)
 		return
 	}

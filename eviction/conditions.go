@@ -24,7 +24,7 @@ type pressure struct {
 }
 
 // conditionTypes returns the conditions of the signals of package rank, in the order of display.
-// Each has a lane. Conditions of Config.Signals follow after them.
+// Each condition has a lane. The conditions of Config.Signals follow after them.
 func conditionTypes() []v1.NodeConditionType {
 	return []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
 }
@@ -32,8 +32,8 @@ func conditionTypes() []v1.NodeConditionType {
 // words has the kubelet's reasons and messages for a condition.
 type words struct{ reasonOn, textOn, reasonOff, textOff string }
 
-// words returns the kubelet's reasons and messages. They name the kubelet, since tools search
-// for them.
+// words returns the kubelet's reasons and messages for the lane's condition. The texts name the
+// kubelet because tools search for them.
 func (l *lane) words() words {
 	if l.own != nil {
 		return words{"SignalIsLow", string(l.own.Name) + " is below its threshold", "SignalIsSufficient", string(l.own.Name) + " is sufficient"}
@@ -119,12 +119,12 @@ func (m *Manager) on() []*lane {
 	return slices.DeleteFunc(slices.Clone(m.lanes), func(l *lane) bool { return !m.pressure[l.condition].on })
 }
 
-// Rejection says why a pod is not admitted.
+// Rejection has the reason and message with which a pod is rejected.
 type Rejection struct{ Reason, Message string }
 
-// Admit returns nil, or why the pod must not start while the node is under pressure. Critical
-// pods are always admitted. Under memory pressure alone, pods that request memory or tolerate
-// its taint are admitted.
+// Admit returns nil if the pod may start, or else why it must not start while the node is under
+// pressure. Critical pods are always admitted. If memory is the only shortage, pods that request
+// memory or tolerate the taint of memory pressure are admitted.
 func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	on := m.on()
 	// A critical pod may be needed to end the shortage.

@@ -15,7 +15,8 @@ import (
 // Records of the last Config.Records decisions, in memory. They say why a pod was evicted, or
 // why none was.
 
-// shown limits the recorded candidates of a decision that were not chosen.
+// shown is the maximum number of candidates that a decision records although they were not
+// chosen.
 const shown = 10
 
 // PodRef names a pod.
@@ -29,7 +30,7 @@ func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
 
 func ref(p *v1.Pod) PodRef { return PodRef{p.Namespace, p.Name, p.UID} }
 
-// Step is one kind of reclaim before pods were evicted, with its effect.
+// Step is one kind of reclaim that was tried before pods were evicted, with its effect.
 type Step struct {
 	Name          string // containers or images
 	Took          time.Duration

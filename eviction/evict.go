@@ -47,7 +47,8 @@ type order struct {
 type eviction struct {
 	order
 	lane *lane
-	// until is the time up to which the eviction counts: the pod may hang in the kernel.
+	// until is when the eviction stops counting even if it has not ended: the pod may hang in the
+	// kernel.
 	until time.Time // after it counted returns false
 	// stopped means that the processes have ended, but the volumes are not freed yet.
 	stopped bool
@@ -172,8 +173,9 @@ func (m *Manager) raise(l *lane) {
 	l.floor = time.Now()
 }
 
-// underWay returns the evictions of a lane that are under way: the amount of the signal that they
-// will free, and their number; and whether other lanes have evictions under way.
+// underWay returns the evictions of a lane that are under way. coming is the amount of the signal
+// that they will free, and running is their number. other reports that other lanes have evictions
+// under way.
 func (m *Manager) underWay(l *lane, s rank.Signal, now time.Time) (coming int64, running int, other bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// KillFunc ends a pod with the grace period of why, and returns when its containers have
-// stopped. From then on the pod's status must show why. After an error the pod may still run. It
-// is called for different pods concurrently.
+// KillFunc ends a pod with the grace period of the cause, and returns when the pod's containers
+// have stopped. From then on the pod's status must show the cause. After an error the pod may
+// still run. KillFunc is called for different pods concurrently.
 type KillFunc func(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 
 // Reclaimer frees disk without terminating a pod. Both methods return when they are done or ctx
@@ -47,30 +47,31 @@ type Config struct {
 	// have ended are left out.
 	Pods func() []*v1.Pod
 	Kill KillFunc
-	// Freed reports whether the volumes, files and memory of an evicted pod, whose containers have
-	// stopped, are free again. Until then, for 30 s at most (the kubelet's time), no further pod is
-	// evicted for the same amount. It must not block. If Freed is nil, they count as free when Kill
-	// returns.
+	// Freed reports whether the volumes, files and memory of an evicted pod are free again after
+	// its containers have stopped. Until then, for 30 s at most (the kubelet's time), no further
+	// pod is evicted for the same amount. Freed must not block. If Freed is nil, they count as
+	// free when Kill returns.
 	Freed func(uid types.UID) bool
 	// Critical reports pods that are never evicted and are admitted even under pressure. Default:
 	// podmeta.IsCritical, which is true for static pods and pods of a system priority.
 	Critical func(*v1.Pod) bool
 
-	// Thresholds are the thresholds of all signals, usually from rank.Parse. Without thresholds only
-	// limits of local storage are watched. Default: none.
+	// Thresholds are the thresholds of all signals, usually from rank.Parse. Without thresholds
+	// only limits of local storage are watched.
 	Thresholds []rank.Threshold
-	// Signals are further signals beside those of package rank. Default: none.
+	// Signals are further signals beside those of package rank.
 	Signals []Signal
 	Reclaim Reclaimer  // nil reclaims nothing
 	Notify  []Notifier // without notifiers, signals are read at their intervals only
 	Events  Events     // nil records no events
-	// Changed is called when a condition has changed. It must not block.
+	// Changed is called when a condition has changed. It must not block. If Changed is nil,
+	// nothing is called.
 	Changed func()
 
 	Interval   time.Duration // the longest time between reads of a signal; 10s
 	Transition time.Duration // how long a condition stays after its cause is over; 5m
-	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold. The default is
-	// 0, as in the kubelet. A negative value means no limit.
+	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold, in seconds.
+	// The default is 0, as in the kubelet. A negative value means no limit.
 	MaxPodGraceSeconds int64
 	// Victims is how many evictions for one resource may be under way at a time. Default: 4. The
 	// kubelet evicts one pod at a time.

@@ -13,8 +13,8 @@ type Figure struct {
 	// Observation is the last observation. Known is false if the last reading failed.
 	Observation rank.Observation
 	Known       bool
-	// Met means that the threshold has been met since the time Since. Acting means that its grace
-	// period is over, and the node reclaims.
+	// Met means that the threshold is met, and was first met at the time Since. Acting means that
+	// its grace period is over, and the node reclaims.
 	Met, Acting bool
 	Since       time.Time
 }

@@ -19,8 +19,8 @@ const (
 	// which needs a call of the runtime.
 	soonest     = 500 * time.Millisecond
 	soonestDisk = 2 * time.Second
-	// again is the interval, while a threshold is met, after a reading that failed or had no new
-	// figures.
+	// again is the interval after a reading that failed or had no new figures, while a threshold
+	// is met.
 	again = time.Second
 )
 
@@ -115,8 +115,8 @@ func (l *lane) kick(cause string) {
 	}
 }
 
-// run makes passes until ctx ends: at once, when woken, and at the time that the last pass
-// returned.
+// run makes passes until ctx ends: one at once, one whenever the lane is woken, and one when the
+// interval that the last pass returned is over.
 func (l *lane) run(ctx context.Context) {
 	if ctx.Err() != nil {
 		return

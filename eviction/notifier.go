@@ -13,8 +13,8 @@ import (
 
 // Source reports signs of a shortage at once. [notify.Source] implements it for Linux.
 type Source interface {
-	// Run calls wake at each sign of a shortage. cause is one word for it. It returns when ctx ends,
-	// or with an error. After an error it is called again, with back-off.
+	// Run calls wake at each sign of a shortage. cause is a word that names the sign. Run returns
+	// when ctx ends, or with an error. After an error Run is called again, with back-off.
 	Run(ctx context.Context, wake func(cause string)) error
 }
 
@@ -68,8 +68,8 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 	}
 }
 
-// aim gives notifiers the levels of usage at which the thresholds are met: the limit minus the
-// threshold plus the inactive page cache. Counters of cgroup v1 include the page cache
+// aim gives notifiers the levels of usage at which the thresholds are met. A level is the limit
+// minus the threshold plus the inactive page cache: counters of cgroup v1 include the page cache
 // (Documentation/admin-guide/cgroup-v1/memory.rst), and the working set excludes its inactive
 // part.
 func (l *lane) aim(mem Memory) {

@@ -17,15 +17,15 @@ import (
 // The actions for a threshold that is met: reclaim, then choose pods. They run in the lane's
 // goroutine; evictions have their own.
 
-// reclaimAgain is the time until a reclaim that freed too little is repeated. It is repeated
-// earlier when an eviction ends, since the pod leaves something to reclaim.
+// reclaimAgain is the time until a reclaim that freed too little is repeated. When an eviction
+// ends, the reclaim is repeated earlier, since the pod has left something to reclaim.
 const reclaimAgain = time.Minute
 
 // hardGrace is the grace period in seconds for hard thresholds and limits (the kubelet's).
 const hardGrace = 1
 
-// relieve acts on one threshold: it reclaims, and evicts pods if needed. It reports whether it
-// evicts, and records the decision. It blocks while it reclaims and reads.
+// relieve acts on one threshold: it reclaims, evicts pods if needed, and records the decision.
+// evicts reports that it evicts pods. It blocks while it reclaims and reads signals.
 func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evicts bool) {
 	w := l.watches[t]
 	d := &Decision{

@@ -21,14 +21,15 @@ type Signal struct {
 	// Condition is the node condition that is true while the signal is low. Nothing else may set
 	// it.
 	Condition v1.NodeConditionType
-	// Taint is added to [Manager.Taints] while the condition is true. Nil means no taint.
+	// Taint is added to [Manager.Taints] while the condition is true. If Taint is nil, none is
+	// added.
 	Taint *v1.Taint
 	// Read returns the available amount, in any unit, with the rules of [Stats].
 	Read func(ctx context.Context) (rank.Observation, error)
 	// Usage returns the usage of the pods. A missing pod has no figure. If Usage is nil, no
 	// usage is known, and one pod is evicted at a time.
 	Usage func(ctx context.Context, pods []*v1.Pod) (map[types.UID]int64, error)
-	// Reclaim frees what no pod needs, before pods are evicted, with the rules of [Reclaimer].
-	// If it is nil, nothing can be reclaimed.
+	// Reclaim frees what no pod needs, before pods are evicted, with the rules of [Reclaimer]. If
+	// Reclaim is nil, nothing can be reclaimed.
 	Reclaim func(ctx context.Context) error
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// Stats reads the usage of the node and its pods. Each call should read current figures. A
-// cached figure must have its time: a figure is used for one decision only, and none from before
-// the end of the last eviction.
+// Stats reads the usage of the node and its pods. Each call should read current figures. A cached
+// figure must have its time: a figure is used for one decision only, and a figure from before the
+// end of the last eviction is not used.
 //
-// A result returned together with an error counts: it has the parts that could be read.
+// A result that is returned together with an error has the parts that could be read, and is used.
 // Different methods are called concurrently, and should return soon after ctx ends. A lane makes
 // one call at a time.
 type Stats interface {
@@ -167,8 +167,8 @@ func (l *lane) usage(ctx context.Context, pods []*v1.Pod) (map[types.UID]*rank.U
 	return out, err
 }
 
-// candidates returns the pods with their usage, in the order of pods. An unknown Usage is nil.
-// After an error, some may be missing.
+// candidates returns the pods with their usage, in the order of pods. A nil Usage is unknown.
+// After an error, some pods may be missing.
 func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()

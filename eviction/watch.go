@@ -59,8 +59,8 @@ func (w watch) lasting(now time.Time, transition time.Duration) bool {
 	return w.met || !w.last.IsZero() && now.Sub(w.last) < transition
 }
 
-// due returns the time at which the state changes without a new observation; zero if it does
-// not.
+// due returns the time at which the state changes without a new observation, or zero if only an
+// observation can change it.
 func (w watch) due(t rank.Threshold, transition time.Duration) time.Time {
 	switch {
 	case w.met && !w.acting:
@@ -79,8 +79,8 @@ type trend struct {
 	rate      float64 // decrease in units a second
 }
 
-// noted returns t after an observation. The rate is that between the last two observations, to
-// react to a sudden fall.
+// noted returns the trend after an observation. Its rate comes from the last two observations
+// only, so that a sudden fall shows at once.
 func (t trend) noted(o rank.Observation, now time.Time) trend {
 	at := o.Time
 	if at.IsZero() {

@@ -20,7 +20,8 @@ import (
 // concurrently and must return when ctx ends. Removing something that is already gone is a
 // success.
 type ContainerRuntime interface {
-	// List lists the sandboxes first and then the containers of a pod; "" means all pods.
+	// List lists the sandboxes and the containers of a pod, or of all pods if pod is "". It lists
+	// the sandboxes first.
 	List(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error)
 	// StopContainer stops a container without a grace period.
 	StopContainer(ctx context.Context, id string) error
@@ -35,8 +36,8 @@ type Pods interface {
 	// Ready reports whether all sources have delivered their pods. Until then, no pod counts as
 	// Deleted.
 	Ready() bool
-	// State returns the state of a pod; Deleted for an unknown one. It is called often
-	// in a pass, so it should be cheap.
+	// State returns the state of a pod; an unknown pod is Deleted. It is called often in a pass,
+	// so it should be cheap.
 	State(uid types.UID) PodState
 }
 
@@ -78,7 +79,8 @@ type ContainerConfig struct {
 }
 
 const (
-	// The kubelet's interval is a minute. It has nothing like [ContainerCollector.Died].
+	// A pass over all pods is rare, since ContainerCollector.Died causes passes over single pods.
+	// The kubelet, which has no such call, makes one each minute.
 	defaultContainerInterval = 5 * time.Minute
 	// The containers of a pod usually end together. With this delay one pass serves them all.
 	defaultDelay = time.Second
@@ -115,10 +117,10 @@ const (
 //
 // # Pods that start
 //
-// The code that syncs a pod holds it: [ContainerCollector.Hold] waits for removals in progress, and
-// nothing of the pod is removed until it is released. That matters for a UID that comes back
-// (a static pod whose file was removed and restored), and for a plan based on an instance
-// that is about to be removed.
+// The code that syncs a pod calls [ContainerCollector.Hold], which waits for removals in
+// progress. Nothing of the pod is then removed until the hold is released. That matters for a UID
+// that comes back (a static pod whose file was removed and restored), and for a plan based on an
+// instance that is about to be removed.
 //
 // # When
 //
@@ -128,9 +130,9 @@ const (
 //
 // # Faults
 //
-// A container, sandbox or directory that cannot be removed is reported and skipped. Every
-// call has a deadline. The pods of a pass are handled in parallel, so a hung call delays no
-// other pod, and the next pass by ContainerConfig.Timeout at most.
+// A container, sandbox or directory that cannot be removed is reported and skipped. Every call
+// has a deadline. The pods of a pass are handled in parallel, so a hung call delays no other pod.
+// It delays the next pass by ContainerConfig.Timeout at most.
 type ContainerCollector struct {
 	cfg    ContainerConfig
 	policy ContainerPolicy
@@ -214,8 +216,9 @@ func (m *ContainerCollector) Died(uid types.UID) {
 }
 
 // Hold prevents the removal of anything of a pod until release is called. It first waits for
-// removals in progress. A sync of the pod uses it, so that its containers and sandboxes do not
-// disappear meanwhile. The error is ctx's. A pod may be held more than once.
+// removals in progress. A sync of the pod uses it, so that the pod's containers and sandboxes do
+// not disappear meanwhile. Hold returns an error only if ctx ends. A pod may be held more than
+// once.
 func (m *ContainerCollector) Hold(ctx context.Context, uid types.UID) (release func(), err error) {
 	h := m.holds.Open()
 	// The result of Add is not needed: ContainerConfig.Removed was called for removals, and the

@@ -20,8 +20,8 @@ import (
 // (container_decide.go), and removes one item after the other. Before an item of a pod is
 // removed it is taken in the hold table, so that no sync starts to use it.
 
-// containerRound is one pass. begin creates it. Its holds must be ended, or the table keeps
-// every release for ever.
+// containerRound is one pass, created by begin. The caller has to end its holds; otherwise the
+// hold table keeps every release for ever.
 type containerRound struct {
 	m         *ContainerCollector
 	holds     *hold.Pass[types.UID]
@@ -94,8 +94,8 @@ func (r *containerRound) sweep(ctx context.Context) error {
 	return errors.Join(derr, lerr, err, r.failures())
 }
 
-// failures returns the errors of removals since its last call, so that collect and sweep return
-// their own.
+// failures returns the errors of removals since its last call. So collect and sweep return only
+// the errors of their own removals.
 func (r *containerRound) failures() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *containerRound) failures() error {
 	return err
 }
 
-// begin returns a new pass. Its pass in the hold table begins before the lists are read, so that
+// begin returns a new pass. It calls Begin of the hold table before the lists are read, so that
 // Take refuses pods that were held since then.
 func (m *ContainerCollector) begin(all bool) *containerRound {
 	r := &containerRound{m: m, holds: m.holds.Begin(), gone: map[string]bool{}}
@@ -117,7 +117,8 @@ func (m *ContainerCollector) begin(all bool) *containerRound {
 	return r
 }
 
-// list calls Runtime.List for one pod, or with "" for all, within ContainerConfig.Timeout.
+// list calls Runtime.List for one pod, or for all pods if pod is "", within
+// ContainerConfig.Timeout.
 func (m *ContainerCollector) list(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -128,8 +129,8 @@ func (m *ContainerCollector) list(ctx context.Context, pod types.UID) ([]Sandbox
 	return sandboxes, containers, nil
 }
 
-// collect decides on the containers and sandboxes of a pod, or with "" of all pods, and removes
-// them.
+// collect decides on the containers and sandboxes of a pod, or of all pods if pod is "", and
+// removes them.
 func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	sandboxes, containers, err := r.m.list(ctx, pod)
 	if err != nil {

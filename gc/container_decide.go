@@ -22,12 +22,14 @@ type Container struct {
 	Pod     types.UID
 	Name    string
 	Sandbox string // the sandbox's ID
-	// Unknown counts as dead, but the container is stopped before its removal.
+	// State is the runtime's state. Unknown counts as dead, but the container is stopped before
+	// its removal.
 	State observed.State
 	// Attempt orders the instances of one container of a pod. If attempts are equal, CreatedAt
 	// decides.
 	Attempt uint32
-	// The age of a dead container counts from FinishedAt, or from CreatedAt if that is zero.
+	// CreatedAt and FinishedAt are the runtime's times. The age of a dead container counts from
+	// FinishedAt, or from CreatedAt if FinishedAt is zero.
 	CreatedAt, FinishedAt time.Time
 	// LogPath is the container's log, if known, for RemoveContainer.
 	LogPath string
@@ -60,8 +62,8 @@ const (
 type ContainerPolicy struct {
 	// MinAge is the minimum time that a container is kept after its end.
 	MinAge time.Duration
-	// MaxPerContainer limits the dead instances of each container of a pod, MaxContainers the
-	// dead instances of all pods. Below 0 there is no limit.
+	// MaxPerContainer limits the dead instances of each container of a pod. MaxContainers limits
+	// the dead instances of all pods together. A negative value means no limit.
 	MaxPerContainer, MaxContainers int
 }
 
@@ -116,15 +118,16 @@ type containerVerdict struct {
 
 // situation has the input of decisions besides containers and sandboxes.
 type situation struct {
-	// Pods returns the state of a pod; nil means that all pods are Live.
+	// Pods returns the state of a pod. If Pods is nil, all pods are Live.
 	Pods func(types.UID) PodState
-	// All ignores the limits for terminated and deleted pods: everything of them is removed.
+	// All ignores the limits for terminated and deleted pods: all of their containers and
+	// sandboxes are removed.
 	All bool
 	// Now is the current time, by the same clock as the runtime's times.
 	Now time.Time
 }
 
-// pod returns the state of a pod; Live for all if Pods is nil.
+// pod returns the state of a pod. If Pods is nil, it returns Live.
 func (s *situation) pod(uid types.UID) PodState {
 	if s.Pods == nil {
 		return Live
@@ -239,8 +242,8 @@ func newestFirst(a, b *containerVerdict) int {
 	return cmp.Or(b.made.Compare(a.made), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(a.ID, b.ID))
 }
 
-// keep keeps the n newest containers and those that are needed, and marks the others for removal.
-// It returns the kept ones.
+// keep keeps the n newest containers and those that are needed anyway, and marks the others for
+// removal. It returns the containers that it keeps.
 func keep(vs []*containerVerdict, n int) []*containerVerdict {
 	// Without capacity, so that append does not overwrite vs.
 	left := vs[:0:0]
@@ -254,8 +257,8 @@ func keep(vs []*containerVerdict, n int) []*containerVerdict {
 	return left
 }
 
-// decideSandboxes returns the sandboxes to remove, oldest first: those that are not ready and
-// without a container, except the newest of each pod. The newest sandbox is
+// decideSandboxes returns the sandboxes to remove, oldest first. It keeps sandboxes that are
+// ready or have a container, and the newest sandbox of each pod. But the newest sandbox is
 // removed too if the pod is deleted, or if the pod is terminated and situation.All is set.
 func decideSandboxes(s situation, sandboxes []Sandbox, containers []Container) []Sandbox {
 	// Dead containers count too: their logs and status need the sandbox.

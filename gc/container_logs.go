@@ -50,9 +50,9 @@ func linkedID(name string) (id string, whole bool) {
 // directory can create any number.
 const maxContainerNames = 50_000
 
-// containerOnDisk calls f and waits for it for at most ContainerConfig.Timeout, since the disk may
-// hang. f may outlive the call, so it must not use anything that the caller changes. A later call
-// with the same key waits until f has returned.
+// containerOnDisk calls f and waits for it for at most ContainerConfig.Timeout, since the disk
+// may hang. f may continue after containerOnDisk has returned, so f must not use anything that
+// the caller changes. A later call with the same key waits until f has returned.
 func containerOnDisk[T any](ctx context.Context, m *ContainerCollector, key string, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("the file system of %s did not answer within %v", key, m.cfg.Timeout))
 	defer cancel()
@@ -128,8 +128,8 @@ func (m *ContainerCollector) dangling(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// dangles reports whether a link leads to a missing log below PodLogsDir. For a link that cannot
-// be read it returns false. logs is the opened PodLogsDir, or nil.
+// dangles reports whether a link leads to a missing log below PodLogsDir. It returns false for a
+// link that cannot be read. logs is the opened PodLogsDir, or nil if there is none.
 func (m *ContainerCollector) dangles(logs *safefile.Dir, link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil || m.cfg.PodLogsDir != "" && !strings.HasPrefix(target, m.cfg.PodLogsDir+string(filepath.Separator)) {

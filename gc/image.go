@@ -19,7 +19,7 @@ type Image struct {
 	// Handler is the runtime handler for which the image was pulled, on runtimes with separate
 	// images per handler (KEP-4216); "" is the default.
 	Handler string
-	// Tags and Digests are its names, repository:tag and repository@digest.
+	// Tags and Digests are the names of the image: repository:tag and repository@digest.
 	Tags, Digests []string
 	// Size is the size in bytes that the runtime reports. It is usually the size of the compressed
 	// layers, including layers that other images share.
@@ -65,7 +65,8 @@ func (i *Image) Name() string {
 	return i.ID
 }
 
-// namesBy returns all names by which pods may refer to the image. full completes a name.
+// namesBy returns all names by which pods may refer to the image. full adds the registry and the
+// tag to a short name.
 func (i *Image) namesBy(full func(string) string) []string {
 	out := append(make([]string, 0, 2+len(i.Tags)+len(i.Digests)), i.ID)
 	if _, hex, ok := strings.Cut(i.ID, ":"); ok {
@@ -114,7 +115,7 @@ type ImageFact struct {
 	// Reference is the entry of Pins that matches the image. Desired is the name by which a pod
 	// refers to it.
 	Reference, Desired string
-	// Held means that a starting pod holds the image (see [ImageHold]), or has held it since the
-	// facts were read.
+	// Held means that a starting pod holds the image (see [ImageHold]), or has held the image
+	// since the facts were read.
 	Held bool
 }

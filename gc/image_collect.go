@@ -61,8 +61,8 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 
 // Reclaim removes unused images, regardless of High, Low and MaxAge. It stops when the available
 // space of the disk has grown by the given number of bytes, or when no unused image is left. It
-// returns the number of freed bytes. Fewer bytes than requested are no error; a failed removal is
-// one.
+// returns the number of freed bytes. If that is less than requested, there is no error; a failed
+// removal is an error.
 func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64, err error) {
 	rep, err := m.round(ctx, func(r *round) {
 		d, err := m.disk(ctx)
@@ -117,7 +117,8 @@ func (m *ImageCollector) round(ctx context.Context, act func(*round)) (ImageRepo
 	return r.ImageReport, errors.Join(r.errs...)
 }
 
-// call makes a call of the Store with ImageConfig.Timeout. It returns only when the call does.
+// call makes a call of the Store with ImageConfig.Timeout. It waits until the Store's method
+// returns.
 func (m *ImageCollector) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -163,8 +164,8 @@ func (m *ImageCollector) withIDs(images []Image) []Image {
 	return good
 }
 
-// recall reads the stored history, once, in the first pass with successful lists. A history that
-// cannot be read is replaced at the end of the pass. m.passing is held.
+// recall reads the stored history in the first pass whose lists succeed. A history that cannot be
+// read is replaced at the end of the pass. The caller holds m.passing.
 func (m *ImageCollector) recall() {
 	if m.recalled || m.cfg.Memory == nil {
 		return
@@ -179,7 +180,7 @@ func (m *ImageCollector) recall() {
 	m.mu.Unlock()
 }
 
-// maxUsers limits the named users of an image.
+// maxUsers is the maximum number of users that a report names for an image.
 const maxUsers = 3
 
 // facts returns the facts about all images, and their names by Image.key. It updates the

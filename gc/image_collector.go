@@ -49,22 +49,23 @@ type ImageConfig struct {
 	// repository, or a prefix that ends in /* for several repositories. Short names are
 	// completed: busybox means docker.io/library/busybox.
 	Pins []string
-	// Desired returns the images named by the pods of this node that have not ended. It
-	// is called in every pass, and must not start a pass: that would be a deadlock. Nil
-	// means no images.
+	// Desired returns the images named by the pods of this node that have not ended. It is called
+	// in every pass, and must not start a pass: that would be a deadlock. If Desired is nil, no
+	// image is desired.
 	Desired func() []string
-	// Prune is called after a pass that removed an image or found one missing, with the IDs of all
-	// remaining images and the time at which the pass began. It is for images.Manager.Prune. Nil
-	// means no call.
+	// Prune is called after a pass that removed an image or found one missing, with the IDs of
+	// all remaining images and the time at which the pass began. It is for images.Manager.Prune.
+	// If Prune is nil, nothing is called.
 	Prune func(ctx context.Context, present []string, since time.Time) error
-	// Memory keeps the times of images' last use over restarts. Nil keeps nothing.
+	// Memory keeps the times of images' last use over restarts. If Memory is nil, they are lost
+	// with the process.
 	Memory ImageMemory
 	Events Events // nil records none
 
 	Interval time.Duration // time between passes; 5m
 	Timeout  time.Duration // limit of each call of the Store; 2m
-	// Settle is how long a pass waits for the file system to show freed space, once the sizes
-	// of the removed images add up to enough; 1s.
+	// Settle is how long a pass waits for the file system to show freed space, once the sizes of
+	// the removed images add up to enough. The default is 1 s.
 	Settle time.Duration
 
 	Log     *zap.Logger           // silent
@@ -90,7 +91,7 @@ const (
 //	freed, err := m.Reclaim(ctx, 1<<30)  // now, for an eviction manager
 //	report, err := m.Explain(ctx)        // what would go, and why the rest stays
 //
-// It needs an [ImageStore]; package crigc has one over a CRI client.
+// It needs an [ImageStore]; package crigc implements one over a CRI client.
 //
 // Its methods may be called from any goroutine.
 //

@@ -20,8 +20,8 @@ type ImagePolicy struct {
 	High, Low int
 	// MinAge is the minimum time that an image is kept after it was first seen.
 	MinAge time.Duration
-	// MaxAge is the time after which an unused image is removed, regardless of the disk usage; 0
-	// means never. Otherwise it must exceed MinAge.
+	// MaxAge is the time after which an unused image is removed, regardless of the disk usage. It
+	// must exceed MinAge. If it is 0, no image is removed because of its age.
 	MaxAge time.Duration
 	// Judge, if not nil, is a custom policy, such as "keep the newest 3 of each repository". It
 	// gets all images with their verdicts, in the order of removal. It may change a Verdict of
@@ -140,8 +140,8 @@ func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage
 // free reports whether a verdict depends on age only: the image is not needed.
 func free(v ImageVerdict) bool { return v == ImageRemovable || v == ImageAged || v == ImageYoung }
 
-// inTurn returns the images in the order of removal; see decideImages. It is a total order: equal
-// facts give equal reports.
+// inTurn returns the images in the order of removal; see decideImages. No two images are equal in
+// this order, so equal facts give equal reports.
 func inTurn(judged []JudgedImage) []JudgedImage {
 	order := make([]*JudgedImage, len(judged)) // pointers are faster to sort
 	for i := range judged {
@@ -189,8 +189,8 @@ func rank(v ImageVerdict) int {
 	}
 }
 
-// judge returns the verdict on one image and JudgedImage.Why. The first of several reasons to
-// keep it wins.
+// judge returns the verdict on one image and the text of JudgedImage.Why. If there are several
+// reasons to keep the image, the first one counts.
 func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 	// The age of an image that was never used counts from the first list with it, so that an
 	// image that was pulled in advance is not removed at once. In the kubelet such an image
@@ -223,8 +223,8 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 // ErrNoCapacity means that the image disk has no capacity, so no percentage can be computed.
 var ErrNoCapacity = errors.New("gc: the image disk has no capacity")
 
-// WantImageSpace returns the number of bytes to free; 0 if the usage is below High. The usage is
-// rounded up to a full percent, as in the kubelet.
+// WantImageSpace returns the number of bytes to free, or 0 if the usage is below High. The usage
+// is rounded up to a full percent, as in the kubelet.
 func WantImageSpace(p ImagePolicy, d ImageDisk) (int64, error) {
 	if d.Capacity <= 0 {
 		return 0, fmt.Errorf("%w: capacity %d", ErrNoCapacity, d.Capacity)

@@ -19,7 +19,8 @@ type ImageMemory interface {
 	Write(key string, value []byte) error
 }
 
-// The record's key, and the version of its format. A history of another version is dropped.
+// memoryKey and memoryVersion are the key of the record in ImageMemory and the version of its
+// format. A history of another version is dropped.
 const (
 	memoryKey     = "images"
 	memoryVersion = 1
@@ -39,7 +40,7 @@ type history struct {
 }
 
 // observe updates the history from a list of images: it adds new images, drops missing ones, and
-// sets the time of use. It reports whether an image is missing.
+// sets the time of use. gone reports that an image of the history is missing in the list.
 func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time) (gone bool) {
 	// A new map drops missing images. An image that comes back later counts as new.
 	next := make(map[string]seen, len(images))

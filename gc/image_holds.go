@@ -35,7 +35,8 @@ type ImageLookup struct {
 }
 
 // Name holds the image with that name, present or not. Call it before the image is looked up or
-// pulled. If the image is being removed, Name waits for the end of the removal. The error is ctx's.
+// pulled. If the image is being removed, Name waits for the end of the removal. Name returns an
+// error only if ctx ends.
 func (h *ImageHold) Name(ctx context.Context, name string) (*ImageLookup, error) {
 	// Each look-up has its own hold, so that each learns of removals.
 	l := &ImageLookup{of: h, h: h.m.holds.Open()}
@@ -53,9 +54,9 @@ func (h *ImageHold) Name(ctx context.Context, name string) (*ImageLookup, error)
 	return l, err
 }
 
-// Got holds the image by its ID after it was looked up or pulled. intact is false if it was removed
-// meanwhile under another name: look it up or pull it again, and call Got again. The error is
-// ctx's.
+// Got holds the image by its ID after it was looked up or pulled. intact is false if the image
+// was removed meanwhile under another name: look it up or pull it again, and call Got again. Got
+// returns an error only if ctx ends.
 func (l *ImageLookup) Got(ctx context.Context, id string) (intact bool, err error) {
 	intact, err = l.h.Add(ctx, fullName(id))
 	if err == nil {

@@ -45,7 +45,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.failed), promshare.Register(reg, m.images), promshare.Register(reg, m.bytes))
 }
 
-// show sets the gauges from a pass, for every verdict, so that none keeps an old number.
+// show sets the gauges from a pass. It sets the gauge of every verdict, so that no gauge keeps
+// the number of an earlier pass.
 func (m *metrics) show(images []ImageOutcome) {
 	var n, bytes [numVerdicts]float64
 	for i := range images {

@@ -14,7 +14,7 @@ type ImageReport struct {
 	At time.Time
 	// Disk is the usage at the start of the pass; zero if the pass did not read it.
 	Disk ImageDisk
-	// Wanted is the number of bytes to free, Freed the increase of available bytes.
+	// Wanted is the number of bytes to free. Freed is the increase of available bytes.
 	Wanted, Freed int64
 	// Images has all images, in the order of decideImages.
 	Images []ImageOutcome

@@ -70,8 +70,8 @@ type outbox struct {
 	mu    sync.Mutex
 	queue []types.UID
 	boxes map[types.UID]*box
-	// A box stays after its events were received, since paid is needed later. A sweep removes old
-	// boxes.
+	// sweep is changed after each removal of old boxes. A box is not removed as soon as its
+	// events were received, since paid is needed for later events.
 	sweep int // number of boxes at which old ones are removed
 }
 

@@ -94,8 +94,9 @@ func (m *Manager) later(r *record, wait time.Duration) {
 }
 
 // Hold postpones inspections of a pod until release is called, at most for five seconds. A pod
-// worker calls Hold while it changes its pod: it causes most events itself, and one inspection at
-// the end is enough. GetNewerThan still inspects. release may be called more than once.
+// worker calls Hold while it changes its pod: most events of that time come from these changes,
+// and one inspection at the end is enough. GetNewerThan still inspects. release may be called
+// more than once.
 func (m *Manager) Hold(uid types.UID) (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,8 +180,9 @@ func (m *Manager) fly(r *record, f *flight) {
 	m.land(r, f, pod, err)
 }
 
-// land stores the result of an inspection, reports changes, and begins the next inspection if
-// news came meanwhile. It ignores the result of an inspection that was given up.
+// land stores the result of an inspection, reports changes, and begins the next inspection if an
+// event or a list asked for one meanwhile. It ignores the result of an inspection that was given
+// up.
 func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	if f.over {
 		return
@@ -331,10 +333,10 @@ func (m *Manager) view(uid types.UID) observed.View {
 	return v
 }
 
-// GetNewerThan returns the state of a pod, read from the runtime after t. It returns at once if the
-// cached state is new enough. Otherwise it inspects the pod, or waits for an inspection that began
-// after t. A t in the future means now. The result is shared: do not change it. The error is the
-// inspection's or ctx's.
+// GetNewerThan returns the state of a pod, read from the runtime after t. It returns at once if
+// the cached state is new enough. Otherwise it inspects the pod, or waits for an inspection that
+// began after t. If t is in the future, the current time is used. The result is shared: do not
+// change it. The error is that of the inspection or of ctx.
 func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*observed.Pod, error) {
 	if now := time.Now(); t.After(now) {
 		t = now

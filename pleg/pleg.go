@@ -82,7 +82,7 @@ type Manager struct {
 	met *metrics
 	out *outbox
 
-	// Concurrent requests cause one relist.
+	// kick requests a relist. Concurrent requests cause one relist.
 	kick   chan struct{} // asks for a relist now; capacity 1
 	listed chan struct{} // closed after the first relist
 

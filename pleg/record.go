@@ -185,7 +185,7 @@ func (r *record) mayDeny(l *observed.Listed, now time.Time) bool {
 	return true
 }
 
-// same reports whether a listed pod has exactly these items. Each is looked up at its old
+// same reports whether a listed pod has exactly these items. It looks for each item at its old
 // position first.
 func same(items []item, l *observed.Listed) bool {
 	if len(items) != len(l.Containers)+len(l.Sandboxes) {
@@ -233,8 +233,8 @@ func listedItems(l *observed.Listed) []item {
 	return items
 }
 
-// itemsOf returns the items of an inspected pod: containers, then sandboxes, in the order of
-// lists, so that same is fast.
+// itemsOf returns the items of an inspected pod: containers, then sandboxes. Their order is that
+// of lists, for which same is fast.
 func itemsOf(p *observed.Pod) []item {
 	items := make([]item, 0, len(p.Containers)+len(p.Sandboxes))
 	for i := range p.Containers {

@@ -72,8 +72,9 @@ func (c *core) accept(uid types.UID, u Update, newerThan, now time.Time) {
 	c.step(p, e, now)
 }
 
-// share executes the effects that concern other pods: it gives names to the next pods, and begins a
-// UID anew after its pod was forgotten. It returns all effects, including those that this causes.
+// share executes the effects that concern other pods: it offers a freed full name to the next pod
+// in the queue, and adds a pod again if an update for its UID waited until the pod was forgotten.
+// These effects can cause further ones. share returns all effects.
 func (c *core) share(now time.Time) []podEffect {
 	for i := 0; i < len(c.effects); i++ {
 		p := c.effects[i].pod
@@ -110,7 +111,7 @@ func (c *core) mayBegin(uid types.UID) bool {
 	return p != nil && p.stage == live
 }
 
-// forget drops a pod. If next is not nil, the UID begins anew with this update.
+// forget drops a pod. If next is not nil, a new pod with the same UID is added from this update.
 func (c *core) forget(p *pod, next *Update, now time.Time) {
 	if c.pods[p.uid] == p {
 		delete(c.pods, p.uid)

@@ -26,7 +26,7 @@ type Manager struct {
 	workers *serial.Manager[types.UID, *pod]
 	jitter  func(time.Duration) time.Duration
 
-	// Guarded by the lock of workers.
+	// core is guarded by the lock of workers.
 	core    *core
 	synced  bool            // SyncKnownPods was called
 	stopped bool            // Run's context has ended
@@ -157,10 +157,10 @@ func (m *Manager) Resync(uid types.UID) bool {
 	return ok
 }
 
-// SyncKnownPods compares the workers with the desired pods. It terminates the other pods,
-// drops the records of those that have finished, and returns the stages of the remaining
-// ones. It does not wait for the terminations. From the first call on, a UID without a
-// record counts as a pod of which nothing is left.
+// SyncKnownPods compares the workers with the desired pods. It terminates the other pods, drops
+// the records of those that have finished, and returns the stages of the remaining ones. It does
+// not wait for the terminations. From the first call on, a pod without a record counts as
+// completely cleaned up.
 func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]Kind {
 	want := make(map[types.UID]bool, len(desired))
 	for _, p := range desired {
@@ -183,8 +183,8 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]Kind {
 	return known
 }
 
-// apply executes the core's effects, except for call and next, which begin and end execute. It is
-// called with the workers locked and does not block.
+// apply executes the core's effects, except for call and next: the methods begin and end execute
+// those. It is called with the workers locked and does not block.
 func (m *Manager) apply(effects []podEffect) {
 	workers := m.workers.Locked()
 	for _, of := range effects {
@@ -217,8 +217,8 @@ func (m *Manager) apply(effects []podEffect) {
 	}
 }
 
-// workerCall is one call of a pod's worker. Its Update is the pod itself, whose state is in core:
-// updates of a pod never queue in the worker.
+// workerCall is one call of a pod's worker. Its field Update is the pod itself. Updates of a pod
+// never queue in the worker, since core has the pod's state.
 type workerCall = serial.Call[types.UID, *pod]
 
 // begin prepares the pod's next call in p.turn. ok is false if there is no call, because the pod
@@ -290,7 +290,8 @@ func (m *Manager) end(c *workerCall, r *serial.Result) {
 	}
 }
 
-// after calls fn, an Outcome.After, and recovers from a panic.
+// after calls fn, the function After of an Outcome. If fn panics, after recovers and logs the
+// panic.
 func (m *Manager) after(fn func()) {
 	var err error
 	defer func() { m.logPanic("syncer panicked after a sync", err) }()
@@ -306,8 +307,9 @@ func (m *Manager) logPanic(message string, err error) {
 	}
 }
 
-// failed returns when a call is tried again. Of the failures in a row, the 1st, 2nd, 4th, 8th and
-// so on are logged as warnings, so that a pod that fails for days does not fill the log.
+// failed logs a failed call, and returns when it is tried again. Of the failures in a row, the
+// 1st, 2nd, 4th, 8th and so on are logged as warnings, so that a pod that fails for days does not
+// fill the log.
 func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	delay, reason := m.retry(failures, r.Err, r.At)
 	log := m.cfg.Log.Debug
@@ -319,13 +321,14 @@ func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	return serial.Again(delay, reason)
 }
 
-// jitter returns a random duration in [d, 1.5 d), with the kubelet's factor, so that pods that were
-// started together are not synced together for ever.
+// jitter returns a random duration from d to 1.5 d, as in the kubelet. Without it, pods that were
+// started together would be synced together for ever.
 func jitter(d time.Duration) time.Duration { return delays.Jitter(d, 0.5) }
 
-// retry returns how long to wait after an error, and the reason of the wait. failures is the number
-// of failures in a row, this one included. If the error names a time for the next try (RetryAter),
-// the wait is at most Config.Resync: a wrong time must not stop the pod's syncs.
+// retry returns how long to wait after an error, and the reason of the wait. failures is the
+// number of failures in a row, this one included. If the error is a RetryAter, the wait lasts
+// until the time of its RetryAt, but at most Config.Resync: a wrong time must not stop the pod's
+// syncs.
 func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, string) {
 	reason := reasonOf(err)
 	// The network comes up for all pods at once, and soon after a start.

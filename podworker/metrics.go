@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's metrics of pod workers, by its names.
+// metrics has the kubelet's metrics of pod workers, with the same names.
 type metrics struct {
 	duration   *prometheus.HistogramVec
 	start      prometheus.Histogram

@@ -68,9 +68,9 @@ type KillOptions struct {
 	// them: the pod is unknown or finished, or Run has ended. In every case
 	// it is closed exactly once.
 	Done chan<- struct{}
-	// Why is the cause of the termination. With the zero Cause the pod has the grace
-	// period of its spec. A later request can shorten the grace period, not extend it;
-	// the minimum is 1 s.
+	// Why is the cause of the termination. If Why is the zero Cause, the pod gets the grace
+	// period of its spec. A later request can shorten the grace period, not extend it; the
+	// minimum is 1 s.
 	Why podlife.Cause
 }
 
@@ -81,8 +81,8 @@ type Update struct {
 	Type       UpdateType
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
-	// Life is the number of the pod's life ([podlife.Life]). It counts only in the update for which
-	// the worker is made.
+	// Life is the number of the pod's life ([podlife.Life]). It is used only in the update that
+	// creates the pod's worker.
 	Life uint32
 	// Start is when the cause of the update was observed. Only a latency metric uses it.
 	Start time.Time
@@ -93,7 +93,7 @@ type Update struct {
 // must not be changed.
 type Work struct {
 	Type UpdateType
-	// Life is the pod's life for which the worker was made.
+	// Life identifies the life of the pod ([podlife.Life]) for which the worker was created.
 	Life       podlife.Life
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
@@ -116,14 +116,13 @@ type Outcome struct {
 	// Terminal reports that the pod has ended by itself and is to be terminated. It is
 	// ignored if the sync returns an error.
 	Terminal bool
-	// Acted reports that the runtime was changed, so that the next call needs a
-	// newer observation (Work.NewerThan). An error implies it. Acted does not cause
-	// another call: that takes [Manager.Resync], as after an event of the runtime, or
-	// Again.
+	// Acted reports that the runtime was changed, so that the next call needs a newer observation
+	// (Work.NewerThan). An error implies it. Acted alone does not cause another sync: set Again,
+	// or call [Manager.Resync] when the runtime reports the change.
 	Acted bool
 	// Again is the time until the next sync. If it is 0, or longer than Config.Resync,
-	// Config.Resync is used. A syncer that makes one step in each sync sets it to a
-	// short time, such as 1 ms. It is ignored if the sync returns an error: the back-off
+	// Config.Resync is used. A syncer that makes one step in each sync sets Again to a short
+	// time, such as 1 ms. If the sync returns an error, Again is ignored and the back-off
 	// decides.
 	Again time.Duration
 	// After, if not nil, is called when the Manager has recorded the outcome. It is
@@ -157,13 +156,13 @@ var ErrNetworkNotReady = errors.New("network is not ready")
 // every other field means the default named beside it.
 type Config struct {
 	Syncer Syncer
-	// Idle reports that the runtime is known to run no container of a pod. It must not
-	// block. A pod whose first update has a terminal phase then skips the stage
-	// Terminating. Default: false for every pod.
+	// Idle reports that the runtime is known to run no container of a pod. It must not block. A
+	// pod whose first update has a terminal phase then skips the stage Terminating. If Idle is
+	// nil, no pod skips it.
 	Idle func(types.UID) bool
-	// Finished is called when nothing is left to do for a pod: its clean-up has succeeded,
-	// or it ended before anything was done. It must not block, nor call the Manager.
-	// Default: nothing.
+	// Finished is called when nothing is left to do for a pod: its clean-up has succeeded, or it
+	// ended before anything was done. It must not block, nor call the Manager. If Finished is
+	// nil, nothing is called.
 	Finished func(types.UID)
 
 	Resync         time.Duration // time between syncs of a pod without changes; 1m
@@ -188,10 +187,10 @@ const (
 	defaultNetworkBackoff = time.Second
 )
 
-// minFirstSyncs is the smallest default of Config.FirstSyncs. A first sync waits for the runtime
-// most of its time, so four keep one or two CPUs busy; with more the median pod starts later. On
-// 16 CPUs four starts at a time take twice as long as 16 for 100 pods on containerd, and 48 gain
-// nothing more.
+// minFirstSyncs is the smallest default of Config.FirstSyncs. A first sync mostly waits for the
+// runtime, so four first syncs keep one or two CPUs busy; more would delay the median pod. On 16
+// CPUs with containerd, 100 pods take twice as long with four first syncs at a time as with 16;
+// 48 are no faster than 16.
 const minFirstSyncs = 4
 
 // withDefaults returns c with every zero field set to the default that its

@@ -21,18 +21,19 @@ type Status struct {
 	Kind     Kind
 	Static   bool
 	Finished bool
-	// Doing describes the syncer's call in flight, "" if there is none. Since is when
-	// the call began or, without a call, when the last one ended or the worker was made.
+	// Doing describes the syncer's call in flight; it is "" if there is none. Since is when this
+	// call began. Without a call, Since is when the last call ended or, before the first call,
+	// when the worker was created.
 	Doing string
 	Since time.Time
 	// WaitingFor describes what the worker waits for before its next call.
 	WaitingFor string
-	// NextAt is when the worker's timer makes the next call, and NextReason why. They
-	// are zero and "" if no timer is set.
+	// NextAt is when the worker's timer makes the next call, and NextReason is the reason of that
+	// call. They are zero and "" if no timer is set.
 	NextAt     time.Time
 	NextReason string
-	// LastError is the error of the last call, "" if it succeeded. Failures counts
-	// the failed calls in a row.
+	// LastError is the error of the last call, or "" if it succeeded. Failures counts the failed
+	// calls in a row.
 	LastError string
 	Failures  int
 	// TerminatingAt is when the termination was requested, or the pod ended by itself.
@@ -86,8 +87,7 @@ func (m *Manager) status(p *pod) Status {
 	return s
 }
 
-// doing returns what the syncer is being called for, in words for people; "" while
-// it is not being called.
+// doing describes the syncer's call in flight for a person, or returns "" if there is none.
 func (s *state) doing() string {
 	switch {
 	case s.activity != calling:
@@ -112,11 +112,11 @@ func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool)
 	return unknown()
 }
 
-// never is the argument unknown of ask for queries that are false for a pod without a worker.
+// never is passed to ask as unknown by queries that are false for a pod without a worker.
 func never() bool { return false }
 
-// afterSync is the argument unknown of ask for queries that are true for a pod without a worker
-// once SyncKnownPods has been called: nothing of such a pod is left.
+// afterSync is passed to ask as unknown by queries that are true for a pod without a worker once
+// SyncKnownPods was called: such a pod is completely cleaned up.
 func (m *Manager) afterSync() bool { return m.synced }
 
 // KnownTerminated reports whether the pod's containers are proven to have stopped. It is false for

@@ -153,7 +153,7 @@ type pod struct {
 	outcome Outcome // result of the call in flight; only handle sets it
 }
 
-// newPod returns the pod of the first update u, in its initial state.
+// newPod returns a pod in its initial state. u is the first update of the pod.
 func newPod(uid types.UID, u *Update) *pod {
 	p := &pod{uid: uid, state: state{life: podlife.Life{UID: uid, N: u.Life}}}
 	if u.Pod != nil {
@@ -226,7 +226,8 @@ type (
 	freeName struct{}
 	// over calls Config.Finished: nothing is left to do for the pod.
 	over struct{}
-	// forget drops the pod. If next is not nil, the UID begins anew with this update.
+	// forget drops the pod. If next is not nil, a new pod with the same UID is added from this
+	// update.
 	forget struct{ next *Update }
 )
 

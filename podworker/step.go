@@ -148,8 +148,8 @@ func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 	return t.grant(pod, why)
 }
 
-// grant sets the grace period of a pod that terminates. shortened reports that it was longer
-// before.
+// grant sets the grace period of a pod that terminates. shortened reports that the pod had a
+// longer one before.
 func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
 	before := t.end.grace
 	if t.end.grace, shortened = effectiveGrace(before, pod, why); t.end.grace != before {
@@ -161,10 +161,11 @@ func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
 // effectiveGrace returns the grace period of a pod in seconds, and whether it is shorter than
 // current, the grace period so far. current is 0 if the pod has none yet.
 //
-// The first grace period is that of [podlife.Grace]. Afterwards only the grace period of a deletion
-// or of a cause can shorten it. A value below 1 counts as 1, the least that lets a process handle
-// its signal. A pod that only the runtime knows has no grace period: the annotations of its
-// containers have one each, and its spec may come later.
+// The first grace period is that of [podlife.Grace]. Afterwards only the grace period of a
+// deletion or of a cause can shorten it. A value below 1 counts as 1, the least that lets a
+// process handle its signal. If only the runtime knows the pod (pod is nil), the result is 0
+// unless the cause names a grace period: each container has its own in an annotation, and the
+// spec may come later.
 func effectiveGrace(current int64, pod *v1.Pod, why podlife.Cause) (grace int64, shortened bool) {
 	given := why.Grace != nil || pod != nil && pod.DeletionGracePeriodSeconds != nil
 	switch {
@@ -177,9 +178,9 @@ func effectiveGrace(current int64, pod *v1.Pod, why podlife.Cause) (grace int64,
 	return grace, grace < current
 }
 
-// hand makes u the pending update and makes the pod's worker call the syncer with it, once the pod
-// may begin. interrupt cancels the call in flight; it is set only if that call works on outdated
-// facts.
+// hand makes u the pending update and makes the pod's worker call the syncer with it, once the
+// pod may begin. interrupt cancels the call in flight; callers set it only if that call works on
+// outdated facts.
 func (t *transition) hand(u *Update, interrupt bool) {
 	coalesced := t.news
 	// The older start counts for the latency: the cause was seen then.
@@ -267,8 +268,8 @@ func (t *transition) deliver(interrupt bool) {
 	t.emit(deliver{interrupt})
 }
 
-// begun prepares a call of the syncer with the pending update or, without one, with what the syncer
-// was called with last.
+// begun prepares a call of the syncer with the pending update. If none is pending, the syncer
+// gets the arguments of its last call again.
 func (t *transition) begun() {
 	if t.stage == finished {
 		return
@@ -300,8 +301,9 @@ func (t *transition) countBegin(u *Update) {
 	}
 }
 
-// merge applies an update to what the syncer was called with last. A nil Pod keeps the spec.
-// RuntimePod is replaced even by nil, since an update with a spec is the better source.
+// merge replaces the spec and the runtime pod in k by those of an update. If the update has no
+// Pod, the spec in k stays. RuntimePod is replaced even by nil, since an update with a spec is
+// the better source.
 func (k *known) merge(u *Update) {
 	k.runtime = u.RuntimePod
 	if u.Pod != nil {
@@ -393,7 +395,7 @@ func (t *transition) finish() {
 	t.emit(over{})
 }
 
-// forget drops a pod. If next is not nil, the UID begins anew with this update.
+// forget drops a pod. If next is not nil, a new pod with the same UID is added from this update.
 func (t *transition) forget(next *Update) {
 	t.stage, t.pending, t.news = finished, Update{}, false
 	t.closeDone()
@@ -410,8 +412,8 @@ func (t *transition) freeName() {
 	}
 }
 
-// resynced makes the pod's worker call the syncer with what it was called with last, or with the
-// pending update.
+// resynced makes the pod's worker call the syncer with the pending update. If none is pending,
+// the syncer gets the arguments of its last call again.
 func (t *transition) resynced() {
 	if t.stage != finished && t.activity != held {
 		t.emit(again{})

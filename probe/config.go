@@ -71,20 +71,20 @@ type Config struct {
 	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // changes a probe's timing, for example to a period below a second; nil changes none
 
 	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that this
-	// machine cannot reach by its network. It returns when ctx ends. If Network is nil, the Manager
-	// opens the connections.
+	// machine cannot reach by its network. It must return when ctx ends. If Network is nil, the
+	// Manager opens the connections.
 	Network func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 
-	// Parallel limits the running checks; 256. Pods get slots in turn; a pod can
-	// have a quarter of them at most, including checks that gave their slot to
-	// others because they ran longer than a second.
+	// Parallel limits the running checks. The default is 256. Pods get slots in turn; a pod can
+	// have a quarter of them at most, including checks that gave their slot to others because
+	// they ran longer than a second.
 	Parallel     int
 	ParallelExec int // separate limit of exec checks; 32
 
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool
-	// Graceful closes connections in order, like the kubelet, without a reset. They
-	// stay in TIME_WAIT for a minute.
+	// Graceful closes connections with a FIN, like the kubelet, and not with a reset. They stay
+	// in TIME_WAIT for a minute.
 	Graceful bool
 	// FastStart makes additional checks of startup and readiness probes 100 ms, 200
 	// ms and so on after the first, up to the period, until one succeeds. Their

@@ -28,8 +28,8 @@ type target struct {
 	ip    string
 }
 
-// check makes one attempt of the probe p, with the current version of the pod. It does nothing if p
-// was stopped since turn.
+// check makes one attempt of the probe p, with the current version of the pod. It does nothing if
+// the probe was stopped: p.turn then differs from turn.
 func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outcome, string, error) {
 	m.mu.Lock()
 	if p.turn != turn {
@@ -66,7 +66,8 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	}
 }
 
-// http returns the check of an HTTP probe. An error is about the probe, not about the server.
+// http returns the check for an HTTP probe. It returns an error if the probe is invalid; it does
+// not contact the server.
 func (m *Manager) http(t target) (check.HTTP, error) {
 	g := t.probe.HTTPGet
 	host, port, err := t.address(g.Host, g.Port)
@@ -182,8 +183,8 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 // answerTimeout is the timeout of Config.Answers.
 const answerTimeout = time.Second
 
-// asked reports whether the runtime answers Config.Answers, after a check that it
-// did not answer.
+// asked calls Config.Answers after a check that got no answer, and reports whether the runtime
+// answered this call.
 func (r *runtime) asked() bool {
 	if r.answers == nil {
 		return false

@@ -44,13 +44,14 @@ type entry struct {
 	busy   bool          // a write is running
 	timer  *time.Timer   // fires when the budget allows the next write
 	wrote  chan struct{} // closed after the running or next write
-	// tokens is how many writes the budget allowed at the time filled, at most journalBurst. The
-	// budget protects the disk from a container whose results change every second.
+	// tokens is the number of writes that the budget allowed at the time filled; at most
+	// journalBurst. The budget protects the disk from a container whose results change every
+	// second.
 	tokens float64
 	filled time.Time
 }
 
-// newJournal returns a journal; with a nil store it stores nothing and never waits.
+// newJournal returns a journal. If store is nil, the journal stores nothing and never waits.
 func newJournal(store Store, log *zap.Logger, met *metrics) *journal {
 	return &journal{store: store, log: log, met: met, entries: map[types.UID]*entry{}}
 }
@@ -158,10 +159,11 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 	return wrote
 }
 
-// same compares two values; nil, which means no value, differs from an empty value.
+// same reports whether two values are equal. A nil value, which means that there is none, differs
+// from an empty value.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && string(a) == string(b) }
 
-// allowed reports whether the budget allows a write now, and subtracts it.
+// allowed reports whether the budget allows a write now. If so, it takes the write's token.
 func (e *entry) allowed() bool {
 	now := time.Now()
 	// The budget grows with time, one write each journalEvery.

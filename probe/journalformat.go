@@ -14,7 +14,7 @@ const journalVersion = 1
 // record has a pod's results by container ID, as they are stored in the journal.
 type record map[string]results
 
-// results has a container's results by type; Unknown if there is none.
+// results has a container's results by type; a type without a result is Unknown.
 type results [types3]Result
 
 // journalFile is the JSON of one pod: results by container ID and by the names

@@ -77,11 +77,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Observe updates a pod from the runtime's state; nil means that the state is not known yet. It
-// creates, replaces and ends the pod's probes accordingly. Calls for one pod must be in the order
-// of the observations. The first call for a new life of the pod (podlife.Life) drops the results of
-// the earlier life. After that, calls for the earlier life are ignored. Pod and state are shared
-// afterwards: do not change them.
+// Observe updates a pod from the runtime's state obs, which is nil if the state is not known yet.
+// It creates, replaces and ends the pod's probes accordingly. Calls for one pod must be in the
+// order of the observations. The first call for a new life of the pod (podlife.Life) drops the
+// results of the earlier life. After that, calls for the earlier life are ignored. Pod and state
+// are shared afterwards: do not change them.
 func (m *Manager) Observe(life podlife.Life, p *v1.Pod, obs *observed.Pod) {
 	var restored record
 	// The disk is read before the lock is taken: a slow one delays this pod

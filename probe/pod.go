@@ -278,8 +278,9 @@ func statusStarted(p *v1.Pod, c *container) bool {
 	return st != nil && st.Started != nil && *st.Started
 }
 
-// mayDiffer reports whether the published readiness of the instance of c may differ from ready. A
-// status in which the instance does not run has no readiness.
+// mayDiffer reports whether the published readiness of the instance of c may differ from ready.
+// It does not differ in a status in which the instance does not run, since readiness has no
+// meaning there.
 func (m *Manager) mayDiffer(c *container, ready bool) bool {
 	published, known := m.cfg.Published(c.pod.pod)
 	if !known {

@@ -107,8 +107,8 @@ func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again 
 	return again
 }
 
-// lookedAt logs when a probe begins to see only errors, and when that ends. The caller holds
-// m.mu.
+// lookedAt logs when a probe begins to end in errors only, and when it ends in a result again.
+// The caller holds m.mu.
 func (m *Manager) lookedAt(p *prober, r check.Round) {
 	threshold := int(p.spec.FailureThreshold)
 	if threshold <= 0 {

@@ -201,9 +201,9 @@ func keepTimes(past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	}
 }
 
-// transition returns the time since which c has had its current status by the past statuses; zero
-// if the status is new. known reports that a past status has a condition of that type. guess is the
-// index at which to look first.
+// transition returns the time since which c has had its current status, according to past; zero
+// if the status is new. known reports that a past status has a condition of that type. guess is
+// the index at which to look first.
 func transition(past []*v1.PodStatus, guess int, c *v1.PodCondition) (at metav1.Time, known bool) {
 	for _, old := range past {
 		var was *v1.PodCondition

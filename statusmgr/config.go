@@ -29,10 +29,10 @@ var ErrGone = errors.New("the sink does not have the pod")
 
 // Config configures a Manager. A comment after a field names the default for its zero value.
 type Config struct {
-	// Sink publishes the statuses. Nil publishes nothing.
+	// Sink publishes the statuses. If Sink is nil, they are not published.
 	Sink Sink
-	// Store keeps unpublished statuses over a crash of the agent. Nil keeps
-	// nothing.
+	// Store keeps unpublished statuses over a crash of the agent. If Store is nil, a crash loses
+	// them.
 	Store Store
 
 	Parallel   int           // writes to the sink at a time; 8

@@ -24,8 +24,8 @@ type FileSinkConfig struct {
 	// Sync makes each write durable over a power failure. Without it only a crash of the
 	// process is safe.
 	Sync bool
-	// OnCorrupt is called for each damaged file. setAside is the path to which the file was renamed,
-	// "" if that failed. Nil means no call.
+	// OnCorrupt is called for each damaged file. setAside is the path to which the file was
+	// renamed, or "" if that failed. If OnCorrupt is nil, nothing is called.
 	OnCorrupt func(file, setAside string, err error)
 
 	// files makes the calls of the operating system; tests replace it.

@@ -13,7 +13,7 @@ type Report struct {
 	// Life is the number of the pod's life ([podlife.Life]). A Report of an earlier life than
 	// the last one is ignored.
 	Life uint32
-	// Shown is how others see the pod.
+	// Shown is the object under which the status is published, and how certain that object is.
 	Shown Shown
 	// Runs says whether containers of the pod may run. A terminal phase is withheld until a Report
 	// says No, and then published with the status of that Report.

@@ -24,8 +24,8 @@ func (m *Manager) republish(e *entry) {
 	m.advance(e, input{event: onRepublish, replaced: as != nil && as.UID != e.sentTo && !e.restored})
 }
 
-// show sets e.shown, and reports whether its certainty or its object has changed, so that the
-// publication has to be checked.
+// show sets e.shown, and reports whether its certainty or its object has changed. The caller then
+// has to check the publication.
 func (e *entry) show(now Shown) (moved bool) {
 	was := e.shown
 	e.shown = now

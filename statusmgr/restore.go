@@ -85,8 +85,8 @@ func (m *Manager) restoreLate(ctx context.Context) {
 	}
 }
 
-// restoreUnsent adopts the statuses in Config.Store. A value that cannot be read does not keep it
-// from reading the others.
+// restoreUnsent adopts the statuses in Config.Store. If one value cannot be read, the others are
+// still read.
 func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 	if m.cfg.Store == nil {
 		return nil

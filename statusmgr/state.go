@@ -78,8 +78,8 @@ func (s *state) unsent() bool { return s.pending() || s.withheld || s.unsure }
 // busy reports whether a write is in flight.
 func (s *state) busy() bool { return s.stage == writing || s.stage == rewriting }
 
-// comparable reports whether the sink is expected to have entry.sent. If it has another status
-// then, another program wrote it.
+// comparable reports whether the sink is expected to have entry.sent. If the sink has another
+// status in this state, another program wrote it.
 func (s *state) comparable() bool { return s.sink != nothing && !s.news() && !s.busy() }
 
 // failing reports whether writes of the status fail or take long.

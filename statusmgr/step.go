@@ -210,8 +210,8 @@ func (s *state) wrote(in input, do *effects) {
 	}
 }
 
-// updated continues after the update: with the deletion if it is due and the sink has the newest
-// status, else with the end of the write.
+// updated continues after the update. It begins the deletion if that is due and the sink has the
+// newest status, and otherwise ends the write.
 func (s *state) updated(delays *retry.Backoff, do *effects) {
 	if s.deletable() && s.version == s.writing {
 		do.deletePod = true

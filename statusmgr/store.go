@@ -19,8 +19,7 @@ import (
 // Statuses on disk that the sink has not taken. A healthy sink takes most statuses
 // at once, so that a node at work writes next to nothing here.
 
-// Store keeps values over a crash, each under the UID of a pod. A
-// checkpoint.Store is one.
+// Store keeps values over a crash, each under the UID of a pod. A checkpoint.Store implements it.
 type Store interface {
 	Write(key string, value []byte) error
 	// Read returns fs.ErrNotExist if there is no value, or only a partial one.
@@ -63,7 +62,8 @@ func recordOf(e *entry) record {
 	return r
 }
 
-// why returns the cause of the stored status; builds before this field have none.
+// why returns the cause of the stored status. A record without a cause, as earlier builds wrote
+// it, has the cause that its status shows.
 func (r *record) why() podlife.Cause {
 	given := Report{Status: r.Status}
 	if r.Cause != nil {
@@ -97,22 +97,23 @@ func newStoreWriter() storeWriter {
 	return storeWriter{stored: map[types.UID]stored{}, busy: map[types.UID]chan struct{}{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
 }
 
-// take waits until no other goroutine writes the pod's value, and returns what is stored. Until the
-// caller calls release, with what is stored then, other calls of take for the pod wait.
-func (k *storeWriter) take(uid types.UID) (is stored, release func(stored)) {
+// take waits until no other goroutine writes the pod's value, and returns what the store has. The
+// caller has to call release with what the store has afterwards. Until then other calls of take
+// for the pod wait.
+func (k *storeWriter) take(uid types.UID) (current stored, release func(stored)) {
 	mine := make(chan struct{})
 	for {
 		k.mu.Lock()
 		before := k.busy[uid]
 		if before == nil {
-			k.busy[uid], is = mine, k.stored[uid]
+			k.busy[uid], current = mine, k.stored[uid]
 			k.mu.Unlock()
 			break
 		}
 		k.mu.Unlock()
 		<-before
 	}
-	return is, func(now stored) {
+	return current, func(now stored) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.stored[uid] = now; now == (stored{}) {

@@ -56,22 +56,21 @@ func (m *Manager) calls(w *write) {
 	}
 }
 
-// update publishes the status of w, unless the sink has it already. The argument as is the object
-// under which it is published.
-func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
-	st, withheld := publishable(w, as)
-	same := as.UID == w.sentTo
+// update publishes the status of w under the given object, unless the sink has it already.
+func (m *Manager) update(ctx context.Context, w *write, object *v1.Pod) result {
+	st, withheld := publishable(w, object)
+	same := object.UID == w.sentTo
 	// Only the deletion is left to do, or something else that the pass was begun
 	// for has gone away.
 	if same && !w.before.news() {
 		return result{input: input{event: onUpToDate}}
 	}
-	r := result{input: input{event: onWrote, withheld: withheld, mirrored: podmeta.IsMirror(as)}, sent: &st, sentTo: as.UID}
+	r := result{input: input{event: onWrote, withheld: withheld, mirrored: podmeta.IsMirror(object)}, sent: &st, sentTo: object.UID}
 	// Changes that took each other back count as written without a call.
 	if same && w.before.sink == known && sameStatus(w.sent, &st) {
 		return r
 	}
-	switch err := m.cfg.Sink.Update(ctx, as, st); {
+	switch err := m.cfg.Sink.Update(ctx, object, st); {
 	case errors.Is(err, ErrGone):
 		r.event = onGone
 	case err != nil:
@@ -80,10 +79,10 @@ func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
 	return r
 }
 
-// remove makes the sink delete an object, the argument as. It is called when nothing of the pod is
-// left on the node.
-func (m *Manager) remove(ctx context.Context, as *v1.Pod) result {
-	if err := m.cfg.Sink.Delete(ctx, as); err != nil && !errors.Is(err, ErrGone) {
+// remove makes the sink delete an object. It is called when nothing of the pod is left on the
+// node.
+func (m *Manager) remove(ctx context.Context, object *v1.Pod) result {
+	if err := m.cfg.Sink.Delete(ctx, object); err != nil && !errors.Is(err, ErrGone) {
 		return result{input: input{event: onDeleteFailed}, err: err}
 	}
 	return result{input: input{event: onDeleted}}
@@ -91,8 +90,8 @@ func (m *Manager) remove(ctx context.Context, as *v1.Pod) result {
 
 // publishable returns the status for the sink. withheld reports that a terminal phase is left out
 // because containers may still run.
-func publishable(w *write, as *v1.Pod) (st v1.PodStatus, withheld bool) {
-	api := as.Status
+func publishable(w *write, object *v1.Pod) (st v1.PodStatus, withheld bool) {
+	api := object.Status
 	// The object has no status of its own, as in a sink without an API.
 	if api.Phase == "" {
 		api = soleWriter(w)

@@ -53,8 +53,8 @@ func (s *Source) Problems() []error {
 	return slices.Clone(s.problems)
 }
 
-// Run calls wake, with a word for the cause, whenever a trigger fires. It returns nil when ctx
-// ends. It returns an error if no trigger can be opened, or an open one breaks.
+// Run calls wake whenever a trigger fires; cause names the trigger. It returns nil when ctx ends.
+// It returns an error if no trigger can be opened, or an open one breaks.
 func (s *Source) Run(ctx context.Context, wake func(cause string)) error {
 	if s.err != nil {
 		return s.err

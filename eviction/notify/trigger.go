@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// defaultStall in defaultWindow is a tenth of the time: not normal, and long before the node
-	// stalls.
+	// The default threshold is a tenth of the time (defaultStall in defaultWindow): this is not
+	// normal, and comes long before the node stalls.
 	defaultStall  = 100 * time.Millisecond
 	defaultWindow = time.Second
 
@@ -37,10 +37,10 @@ type psi struct {
 	stall, window time.Duration
 }
 
-// PSI triggers when at least one task was stalled waiting for memory for longer
-// than stall in a window. Path is /proc/pressure/memory, or memory.pressure of
-// a cgroup. The zero values mean 100 ms of 1 s. The kernel takes windows from
-// 500 ms to 10 s; without CAP_SYS_RESOURCE, multiples of 2 s only.
+// PSI triggers when at least one task was stalled waiting for memory for longer than stall in a
+// window. path is /proc/pressure/memory, or the file memory.pressure of a cgroup. If stall or
+// window is 0, it is 100 ms or 1 s. The kernel accepts windows from 500 ms to 10 s; without
+// CAP_SYS_RESOURCE, multiples of 2 s only.
 func PSI(path string, stall, window time.Duration) Trigger {
 	if window == 0 {
 		window = defaultWindow
@@ -72,9 +72,8 @@ func (p psi) line() string {
 // events waits for a memory.events file of cgroup v2.
 type events struct{ path string }
 
-// Events triggers when a limit of a cgroup v2 was hit, or a process in it was
-// killed for that: when high, max, oom or oom_kill of its memory.events has
-// grown.
+// Events triggers when a limit of a cgroup v2 was hit, or a process in it was killed because of
+// the limit: one of the counters high, max, oom and oom_kill in its memory.events has grown.
 func Events(path string) Trigger { return events{path} }
 
 // String names the file.

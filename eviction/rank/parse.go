@@ -15,8 +15,8 @@ import (
 
 // Text has the thresholds as in the kubelet's configuration file. Keys are signals.
 type Text struct {
-	// Hard has quantities ("100Mi") or percentages ("10%"). Nil means
-	// Defaults(); an empty map means none.
+	// Hard has quantities ("100Mi") or percentages ("10%"). If Hard is nil, it is Defaults(); if
+	// it is an empty map, there are no hard thresholds.
 	Hard map[string]string
 	Soft map[string]string
 	// SoftGrace has a duration ("1m30s") for each key of Soft.

@@ -10,7 +10,7 @@ import (
 type Amount struct {
 	// Value is in units of the signal. It is used if Fraction is 0.
 	Value int64
-	// Fraction of the capacity, from 0 to 1.
+	// Fraction is a fraction of the capacity, from 0 to 1.
 	Fraction float64
 	// Format is the format of the quantity, for display.
 	Format resource.Format
@@ -64,7 +64,7 @@ func (t Threshold) Met(o Observation) bool { return o.Available < t.Value.Of(o.C
 func (t Threshold) Unresolved(o Observation) bool { return t.Need(o) > 0 }
 
 // Need returns the amount to free until Value plus MinReclaim is available, in units of the
-// signal; 0 or less if nothing.
+// signal. It is 0 or negative if that much is available.
 func (t Threshold) Need(o Observation) int64 {
 	return t.Value.Of(o.Capacity) + t.MinReclaim.Of(o.Capacity) - o.Available
 }

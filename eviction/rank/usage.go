@@ -30,8 +30,9 @@ type Usage struct {
 	Time      time.Time // time of the oldest part; zero if unknown
 	Memory    int64     // working set, bytes
 	Processes int64
-	// EphemeralStorage is in bytes, EphemeralInodes in inodes: all that the pod has on the
-	// node's disk. That is containers, logs, local volumes, and other files that it can write.
+	// EphemeralStorage is the pod's usage of the node's disk in bytes, and EphemeralInodes in
+	// inodes. They include containers, logs, local volumes, and other files that the pod can
+	// write.
 	EphemeralStorage int64
 	EphemeralInodes  int64
 	Containers       []ContainerUsage
@@ -46,9 +47,10 @@ type Candidate struct {
 	Usage *Usage
 }
 
-// Request returns a pod's effective request of a resource, in its unit: the pod-level request
-// (KEP-2837), or else the larger of two values: the sum over containers and sidecars, and the
-// largest init container with the sidecars before it (KEP-753); plus the pod's overhead.
+// Request returns a pod's effective request of a resource, in the unit of the resource. It is the
+// pod-level request (KEP-2837) if there is one. Otherwise it is the sum over containers and
+// sidecars or, if that is larger, the largest init container with the sidecars before it
+// (KEP-753). The pod's overhead is added.
 func Request(pod *v1.Pod, name v1.ResourceName) int64 {
 	total := request(pod, name)
 	if total != 0 {

@@ -56,7 +56,7 @@ func NewContainers(rt ContainerService, podLogsDir string) *Containers {
 	}
 }
 
-// List lists the sandboxes and containers of a pod, or with "" of all pods. Items without a
+// List lists the sandboxes and containers of a pod, or of all pods if pod is "". Items without a
 // pod's labels are left out.
 func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []gc.Container, error) {
 	var sf *runtimeapi.PodSandboxFilter

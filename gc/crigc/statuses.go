@@ -27,9 +27,9 @@ type status struct {
 	finished int64    // Unix nanoseconds; 0 while it has not ended
 }
 
-// of returns the data of the containers in list, and reads those that are new or have ended since.
-// It leaves out containers that are gone. list has all containers of a pod, or all containers if
-// pod is "". Containers that are not in list are dropped from the cache.
+// of returns the data of the containers in list, and reads the data of containers that are new or
+// have ended since. It leaves out containers that are gone. list has all containers of a pod, or
+// all containers if pod is "". Containers that are not in list are dropped from the cache.
 func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod string, wanted func(*runtimeapi.Container) bool) (map[string]status, error) {
 	out := make(map[string]status, len(list))
 	next := map[string]map[string]status{}

@@ -24,7 +24,7 @@ const (
 	turnTimeout = time.Minute
 	// packTimeout is the timeout of a compression: maxPacked bytes at 7 MB a second.
 	packTimeout = 10 * time.Minute
-	// ending is how long running calls may still take once ctx has ended.
+	// ending is how long calls under way may still take after ctx has ended.
 	ending = 5 * time.Second
 	// maxPacked is the largest file that is compressed, in bytes: some hundred times the usual
 	// size of a log.
@@ -38,8 +38,8 @@ const (
 )
 
 // onDisk calls f after the previous call with the same key has ended. It waits for f for at most
-// limit, and for at most ending once ctx has ended. f may outlive the call, so it must not
-// change anything that the caller uses.
+// limit, and for at most ending once ctx has ended. f may continue after onDisk has returned, so
+// f must not change anything that the caller uses.
 func onDisk[T any](ctx context.Context, m *Manager, key string, limit time.Duration, f func() (T, error)) (T, error) {
 	// After ctx has ended, wait a little for calls under way: if the process exits between a
 	// rename and the runtime's answer, the container has no log with its name.

@@ -1,6 +1,6 @@
 package logrotate
 
-// noIdle is an idle without notifications: sizes are read every Config.Longest.
+// noIdle is an idle that reports no writes: sizes are read every Config.Longest.
 type noIdle struct{}
 
 // poll is newIdle for Config.Poll.

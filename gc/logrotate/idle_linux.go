@@ -37,8 +37,8 @@ func newIdle() idle {
 	return n
 }
 
-// arm implements idle. It may block on the file system, so it is called through onDisk. It
-// returns false at the limit of watches too (fs.inotify.max_user_watches).
+// arm implements idle. It may block on the file system, so it is called through onDisk. It also
+// returns false if the limit of watches is reached (fs.inotify.max_user_watches).
 func (n *inotify) arm(key, path string) bool {
 	conn, err := n.f.SyscallConn()
 	if err != nil {

@@ -45,7 +45,7 @@ type Config struct {
 	// container, including the current log. The defaults are the kubelet's: 10 MiB and 5.
 	MaxSize  int64
 	MaxFiles int
-	// PodBudget limits all logs of a pod, in bytes; 0 means no limit.
+	// PodBudget limits all logs of a pod together, in bytes. If it is 0, there is no limit.
 	PodBudget int64
 	// Burst is the rate in bytes a second at which a quiet log may suddenly grow. The times of
 	// checks depend on it. Default: 10 MB.
@@ -57,7 +57,7 @@ type Config struct {
 	// machine writes, such as a virtual machine that shares the directory.
 	Poll bool
 	// Running lists the logs of all running containers, in case a call of Watch or Forget was
-	// missed. It is called every Interval. Nil means no call.
+	// missed. It is called every Interval. If Running is nil, nothing is called.
 	Running  func(ctx context.Context) ([]Log, error)
 	Interval time.Duration // 5m
 
@@ -205,8 +205,8 @@ func (m *Manager) Watch(l Log) {
 	m.poke()
 }
 
-// Forget removes a container's log from the watched ones. Its files stay. It does not wait for a
-// rotation under way.
+// Forget stops watching a container's log. The files stay. It does not wait for a rotation under
+// way.
 func (m *Manager) Forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,8 +236,9 @@ func (m *Manager) poke() {
 	}
 }
 
-// limit returns the size in bytes at which a log of a pod is rotated. With a budget, half of it
-// is divided among the pod's logs in use; the other half is for rotated files. m.mu is held.
+// limit returns the size in bytes at which a log of a pod is rotated. With a budget, half of the
+// budget is divided among the pod's logs in use; the other half is for rotated files. The caller
+// holds m.mu.
 func (m *Manager) limit(pod types.UID) int64 {
 	limit := m.cfg.MaxSize
 	if b := m.cfg.PodBudget; b > 0 {

@@ -12,7 +12,8 @@ import (
 // Names of rotated files: the name of the log, the time of the rotation, and a suffix (the
 // kubelet's).
 const (
-	// stampLayout is in local time. Stamps sort as text.
+	// stampLayout is the layout of a stamp, in local time. Sorted as text, stamps are in order of
+	// time.
 	stampLayout = "20060102-150405"
 	compressed  = ".gz"
 	unfinished  = ".tmp"
@@ -43,8 +44,8 @@ func parseRotated(base, name string) (r rotated, ok bool) {
 	return r, true
 }
 
-// nextStamp returns the stamp of a rotation now. It sorts after newest, the stamp of the last
-// rotation, even if the clock was set back, so that no name is used twice.
+// nextStamp returns the stamp of a rotation at the time now. It sorts after newest, the stamp of
+// the last rotation, even if the clock was set back, so that no name is used twice.
 func nextStamp(newest string, now time.Time) string {
 	stamp := now.Format(stampLayout)
 	if stamp > newest {

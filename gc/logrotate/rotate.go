@@ -21,9 +21,9 @@ import (
 // full disk and survives a crash: space is freed before it is needed, a container always writes
 // to a named file, and a file is removed only when its replacement is complete.
 
-// rotate rotates a log that has reached its limit in bytes, and reopens a missing one. It
-// returns the files to compress. It runs in onDisk and does not use the watched log, which may
-// be forgotten meanwhile.
+// rotate rotates a log that has reached its limit in bytes. If the log is missing, rotate makes
+// the runtime reopen it. It returns the files to compress. It runs in onDisk and does not use the
+// watched log, which may be forgotten meanwhile.
 func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string, err error) {
 	fi, err := statLog(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -190,8 +190,8 @@ func (m *Manager) fail(w *watched, err error, now time.Time) {
 	m.again(w, now.Add(wait))
 }
 
-// turn rotates a log and then compresses its older files. It runs in its own goroutine and owns
-// w until it puts w back.
+// turn rotates a log and then compresses its older files. It runs in its own goroutine, and owns
+// w until it puts w back into the queue.
 func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	select {
 	case m.slots <- struct{}{}:

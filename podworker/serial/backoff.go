@@ -42,7 +42,7 @@ func (b Backoff) validate() error {
 	return errors.Join(errs...)
 }
 
-// Delay returns the delay after that number of failures in a row, which is at least 1.
+// Delay returns the delay after so many failures in a row; failures is at least 1.
 func (b Backoff) Delay(failures int) time.Duration {
 	b = b.withDefaults()
 	return retry.Backoff{First: b.First, Max: b.Max}.After(failures)

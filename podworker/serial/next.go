@@ -10,7 +10,7 @@ type Stage int
 // [Rest]. A pending update is delivered at once, whatever the handler returns.
 //
 // If the handler also returns an error, only [Again] has an effect: it sets the delay before the
-// retry. Otherwise Config.Backoff does. The stage does not change.
+// retry. Without it, Config.Backoff sets the delay. The stage does not change.
 type Next struct {
 	verb   verb
 	staged bool // the field stage is set

@@ -72,7 +72,8 @@ func (w *worker[K, U]) succeed() {
 	}
 }
 
-// schedule calls the handler again with the last update after d, unless the inbox already has work.
+// schedule makes the worker call the handler with the last update after d, unless the inbox
+// already has work.
 func (w *worker[K, U]) schedule(d time.Duration, reason string) {
 	switch {
 	case !w.inbox.empty():
@@ -83,8 +84,8 @@ func (w *worker[K, U]) schedule(d time.Duration, reason string) {
 	}
 }
 
-// endLife forgets all about a key whose call has returned. If an update is pending, the worker goes
-// on with it as for a new key.
+// endLife drops the state of a key whose call has returned. If an update is pending, the worker
+// goes on with it as for a new key.
 func (m *Manager[K, U]) endLife(w *worker[K, U]) {
 	w.life, w.over = life[U]{}, false
 	w.inbox.again = false

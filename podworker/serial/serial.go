@@ -14,15 +14,15 @@ import (
 // returns. Update is shared with the caller of [Manager.Update].
 type Call[K comparable, U any] struct {
 	Key K
-	// Update is the newest update of the key. Fresh is false if it was
-	// delivered before and the call is a retry or was asked for by
-	// [Again], [Enter], [Manager.Again] or [Manager.Interrupt].
+	// Update is the newest update of the key. Fresh reports that this call delivers it for the
+	// first time. It is false for a retry and for a call that [Again], [Enter], [Manager.Again]
+	// or [Manager.Interrupt] asked for.
 	Update U
 	Fresh  bool
 	// Stage is the stage of the key; 0 until a handler returns another one.
 	Stage Stage
-	// Calls is the number of calls of this key before this one. Failures is how many of the latest
-	// of them failed in a row; 0 if the last one succeeded.
+	// Calls is the number of earlier calls for this key. Failures is the number of failed calls
+	// in a row before this one; 0 if the last one succeeded.
 	Calls, Failures int
 	// Start is when the call began.
 	Start time.Time
@@ -59,25 +59,25 @@ type Config[K comparable, U any] struct {
 	// Limit is how many calls may be in flight at a time. Default: no limit.
 	Limit int
 	// Limited reports whether a call counts towards Limit and waits if the limit is reached. The
-	// call's Start is not set yet. Default: every call does.
+	// call's Start is not set yet. If Limited is nil, every call counts.
 	Limited func(c *Call[K, U]) bool
-	// Patience is how long a call counts towards Limit, so that a call that hangs does not hold up
-	// the others. Default: as long as the call runs.
+	// Patience is how long a call counts towards Limit, so that a call that hangs does not hold
+	// up the others. If Patience is 0, a call counts until it returns.
 	Patience time.Duration
 
 	// Backoff is the delay before a retry, unless the handler names one.
 	Backoff Backoff
-	// OnError is called after every failed call, with the number of failures in a row and the delay
-	// before the retry. Default: nothing is called. It is called by the key's goroutine, without a
-	// lock, before the key's next call.
+	// OnError is called after every failed call, with the number of failures in a row and the
+	// delay before the retry. It is called by the key's goroutine, without a lock, before the
+	// key's next call. If OnError is nil, nothing is called.
 	OnError func(key K, err error, failures int, retry time.Duration)
 
 	// Called is called after each call of Handle by the key's goroutine, without a lock. It is meant
 	// for metrics.
 	Called func(c *Call[K, U], r *Result)
 
-	// Begin is called before each call of Handle, and reports whether the call is made. If it is
-	// not, the pending update is dropped. Default: every call is made.
+	// Begin is called before each call of Handle, and reports whether the call is made. If Begin
+	// returns false, the pending update is dropped. If Begin is nil, every call is made.
 	Begin func(c *Call[K, U]) bool
 	// End is called when a call has ended, and may change r.Next.
 	End func(c *Call[K, U], r *Result)
@@ -180,7 +180,7 @@ func (m *Manager[K, U]) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest lets Run return once no goroutine of a worker runs.
+// rest makes Run return if Run's context has ended and no goroutine of a worker runs.
 func (m *Manager[K, U]) rest() {
 	if m.stopped && m.working == 0 {
 		close(m.idle)

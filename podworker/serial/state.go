@@ -7,13 +7,13 @@ type State[K comparable] struct {
 	Key      K
 	Stage    Stage
 	Activity Activity
-	// Since is when the call in flight began or, without a call, when the last one ended; for a key
-	// that was never called, when its first update came.
+	// Since is when the call in flight began. Without a call, Since is when the last call ended
+	// or, before the first call, when the first update came.
 	Since time.Time
-	// Waiting reports whether an update has not been delivered yet.
+	// Waiting reports that an update is pending.
 	Waiting bool
-	// NextAt is when the handler is called again without an update, and Reason is why. They are zero
-	// and "" if the key only waits for an update.
+	// NextAt is when the handler is called again without an update, and Reason says why. They are
+	// zero and "" if the key only waits for an update.
 	NextAt time.Time
 	Reason string
 	// Err is the last call's error, and Failures the number of failures in a row.

@@ -143,8 +143,8 @@ func (m *Manager[K, U]) begin(w *worker[K, U], now time.Time) bool {
 	return true
 }
 
-// admit prepares the worker's next call, and reports whether it may be made now. If it returns
-// false, the worker waits for a slot.
+// admit prepares the worker's next call, and reports whether the call may be made now. If it
+// returns false, the worker waits for a slot.
 func (m *Manager[K, U]) admit(w *worker[K, U]) bool {
 	w.prepare()
 	if m.cfg.Limit == 0 || !m.cfg.Limited(&w.call) {

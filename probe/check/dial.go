@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// Dial opens a TCP connection like the checks do. Unless graceful is set, Close
-// resets it, which leaves no TIME_WAIT (RFC 9293, 3.10.4 and the SO_LINGER of
-// socket(7) with a time of 0).
+// Dial opens a TCP connection as the checks do. Unless graceful is set, Close resets the
+// connection, so that it does not stay in TIME_WAIT (RFC 9293, 3.10.4, and SO_LINGER with a time
+// of 0 in socket(7)).
 func Dial(ctx context.Context, addr string, graceful bool) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)

@@ -20,9 +20,9 @@
 //
 // # Connections
 //
-// A check opens a connection and resets it at the end: neither side has a socket in
-// TIME_WAIT, which with a check each second would be 60 for each server. The field
-// Graceful closes connections in order instead, for servers that log resets.
+// A check opens a connection and resets it at the end: neither side has a socket in TIME_WAIT. A
+// check each second would otherwise leave 60 such sockets for each server. The field Graceful
+// closes connections with a FIN instead, for servers that log resets.
 //
 // # Checks on time
 //
@@ -47,9 +47,8 @@
 // Due checks wait in order for a slot. Checks that took their whole timeout the
 // last time get at most half of the slots: hanging servers only delay each other.
 //
-// Every decision uses the monotonic clock. After a check that took longer than its
-// period, the missed ones are made up by one at once, and later ones keep the
-// rhythm.
+// Every decision uses the monotonic clock. After a check that took longer than its period, one
+// check is made at once in place of all missed ones, and later checks keep the rhythm.
 //
 // # Fairness
 //

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Command runs a command and returns its output: stdout and stderr, interleaved or
-// one after the other. Only the first [MaxOutput] bytes are used. The error of a
-// command that exited has a method ExitCode() int, like os/exec's, or ExitStatus()
-// int, like that of k8s.io/utils/exec. The error after timeout is or wraps
-// context.DeadlineExceeded, or is a gRPC status of that code. The error after too
-// much output has a method OutputLimit() int. A timeout of 0 means none.
+// Command runs a command and returns its output: stdout and stderr, interleaved or one after the
+// other. Only the first [MaxOutput] bytes are used. The error of a command that exited has a
+// method ExitCode() int, like os/exec's, or ExitStatus() int, like that of k8s.io/utils/exec. The
+// error after timeout is or wraps context.DeadlineExceeded, or is a gRPC status of that code. The
+// error after too much output has a method OutputLimit() int. If timeout is 0, the command has no
+// timeout.
 type Command func(ctx context.Context, command []string, timeout time.Duration) (output []byte, err error)
 
 // Exec checks by a command's exit code.
@@ -25,9 +25,8 @@ type Exec struct {
 	Slack time.Duration
 }
 
-// ErrNoAnswer is wrapped by the error of [Exec.Check] if the runtime did not answer
-// until the context ended: the command has an earlier timeout of its own, so that
-// the runtime hangs.
+// ErrNoAnswer is wrapped by the error of [Exec.Check] if the runtime did not answer until the
+// context ended. The command's own timeout is earlier, so the runtime hangs, and not the command.
 var ErrNoAnswer = errors.New("the runtime did not report the command's result")
 
 // Check runs the command. Exit code 0 is a Success; any other is a Failure with the

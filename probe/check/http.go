@@ -21,7 +21,7 @@ type HTTP struct {
 	URL *url.URL
 	// Header is sent unchanged, see [Header]; its Host is the request's host.
 	Header http.Header
-	// Client makes the request; nil creates one for each check.
+	// Client makes the request. If Client is nil, each check creates one.
 	Client *Client
 }
 
@@ -36,9 +36,9 @@ type ClientConfig struct {
 	// that accepts no new connections passes. At most one idle connection for each
 	// server is kept for IdleTimeout.
 	KeepAlive bool
-	// IdleTimeout is the timeout of an idle connection; 90 s.
+	// IdleTimeout is the timeout of an idle connection. The default is 90 s.
 	IdleTimeout time.Duration
-	// Graceful closes connections in order, without a reset.
+	// Graceful closes connections with a FIN instead of a reset.
 	Graceful bool
 }
 

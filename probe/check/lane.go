@@ -9,10 +9,9 @@ import (
 // probe.
 const slowAfter = time.Second
 
-// lane has the slots of one kind of check, and the groups that wait for them. Slots
-// are given to the waiting groups in turn. A check that runs longer than slowAfter
-// gives its slot back and continues. It still counts for its group, which may have a limited number
-// of running checks.
+// lane has the slots of one kind of check, and the groups that wait for slots. Waiting groups get
+// slots in turn. A check that runs longer than slowAfter gives its slot back and continues. It
+// still counts as a running check of its group, and the number of those is limited.
 type lane struct {
 	limit    int // number of slots
 	share    int // limit of running checks of a group, including checks that gave their slot back
@@ -58,7 +57,7 @@ func (l *lane) push(p *Scheduled) {
 	}
 }
 
-// lineOf returns in which of the two queues of a group a probe waits.
+// lineOf returns the index of the queue in which a probe waits: each group has two queues.
 func lineOf(p *Scheduled) int {
 	if p.suspect {
 		return 1
@@ -93,9 +92,10 @@ func (l *lane) take() *run {
 	return nil
 }
 
-// allowed returns the probe of a group that may run next, or nil: quick or suspect, the first
-// probes of the group's two queues. If both may run, it is the one that was due first. Suspects may
-// use half of the lane's slots and half of their group's share, at least one each.
+// allowed returns the probe of a group that may run next, or nil. The choice is between quick and
+// suspect, the first probes of the group's two queues. If both may run, allowed returns the one
+// that was due first. Suspects may use half of the lane's slots and half of their group's share,
+// at least one each.
 func (l *lane) allowed(g *group, quick, suspect *Scheduled) *Scheduled {
 	switch {
 	case g.name != "" && g.running >= l.share:

@@ -25,22 +25,22 @@ type EngineConfig struct {
 // Spec describes one probe.
 type Spec struct {
 	Timing
-	// Check makes the check. Its context ends Slack after Timeout. Slack is for checks that enforce
-	// Timeout themselves, such as commands in a container: if the context ends first, the runtime
-	// did not answer, and not the command.
+	// Check makes the check. Its context ends Slack after Timeout. Slack is for checks that
+	// enforce Timeout themselves, such as commands in a container: if the context ends first, it
+	// is the runtime that did not answer, and not the command.
 	Check Func
 	Slack time.Duration
-	// Expensive checks have their own limit.
+	// Expensive checks are limited by EngineConfig.ParallelExpensive.
 	Expensive bool
 	// Group is the owner of the probe, such as a pod. Waiting groups get slots in
 	// turn, and a group can have a quarter of the slots at most. A check that runs
 	// longer than a second gives its slot to others and continues. Probes without a
 	// Group share one turn, without that limit, and keep their slots.
 	Group string
-	// Done is called with every round, in order; the next one does not begin before
-	// it returns. If it returns false the probe stops. It is not called for a round
-	// that Stop or the end of Run cancelled, but may still run when Stop returns.
-	// It may call the Engine.
+	// Done is called with every round, in order. The next round does not begin before Done
+	// returns. If Done returns false, the probe stops. Done is not called for a round that Stop
+	// or the end of Run cancelled, but a call may still be under way when Stop returns. Done may
+	// call the Engine.
 	Done func(Round) (again bool)
 }
 
@@ -51,12 +51,12 @@ type Round struct {
 	// Err is the error of the last attempt. A round with an error counts neither as a success nor as
 	// a failure. The text of Err has at most MaxOutput bytes.
 	Err error
-	// Verdict is Success or Failure if the last outcomes, this one included, were equal and as many
-	// as the threshold; else Unknown.
+	// Verdict is Success or Failure if this outcome and the ones before it were equal, and at
+	// least as many as the threshold. Otherwise it is Unknown.
 	Verdict Outcome
 	// Extra reports whether the round is an additional check of FastStart.
 	Extra bool
-	// Errors is the number of consecutive rounds with an error.
+	// Errors is the number of rounds in a row that ended with an error.
 	Errors int
 	Took   time.Duration
 }

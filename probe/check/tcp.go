@@ -10,7 +10,7 @@ import (
 type TCP struct {
 	Host string // a name or an address, IPv6 without brackets
 	Port int
-	// Graceful closes the connection in order, without a reset.
+	// Graceful closes the connection with a FIN instead of a reset.
 	Graceful bool
 }
 

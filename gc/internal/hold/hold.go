@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Table has the items that are held or being removed. The zero value is ready.
+// Table has the items that are held or being removed. The zero value is an empty table.
 type Table[K comparable] struct {
 	mu sync.Mutex
 	// seq is a logical clock: it counts releases and removals.
@@ -49,7 +49,8 @@ func (t *Table[K]) Open() *Hold[K] {
 
 // Add waits for a removal of k under way and then holds k. intact is false if k was removed since
 // the hold was opened, or since the last Add that returned false: earlier look-ups of the item by
-// any of its names are out of date. The error is ctx's. After Release, Add does nothing.
+// any of its names are out of date. Add returns an error only if ctx ends. After Release, Add
+// does nothing.
 func (h *Hold[K]) Add(ctx context.Context, k K) (intact bool, err error) {
 	t := h.t
 	for {

@@ -41,7 +41,7 @@ type Check struct {
 	Service string // "" means the server itself
 	// UserAgent is prepended to gRPC's own.
 	UserAgent string
-	// Graceful closes the connection in order, without a reset.
+	// Graceful closes the connection with a FIN instead of a reset.
 	Graceful bool
 }
 
