@@ -50,8 +50,8 @@ type ask struct {
 	count    int
 }
 
-// view is a copy of a resource for an Admission, made under Manager.mu, so that all containers of
-// the pod see the same state and the choice needs no lock. Commit compares the view with the
+// view is a copy of a resource for an Admission, made under Manager.mu. With it, all containers
+// of the pod see the same state and the choice needs no lock. Commit compares the view with the
 // resource's current state.
 type view struct {
 	devices []Device
@@ -193,8 +193,8 @@ func (m *Manager) look(pod *v1.Pod, slots []slot) {
 	}
 }
 
-// has reports whether a container is running with devices that are not known. A nil b stands for
-// a pod with an intact record.
+// has reports whether a container is running with devices that are not known. b is nil if the
+// pod's record is intact.
 func (b *blind) has(container string) bool {
 	return b != nil && (b.unknown == nil || b.unknown[container])
 }
@@ -279,8 +279,8 @@ func (a *Admission) Hints(container int) []numa.Hints {
 	return out
 }
 
-// question returns the question for n devices of a resource, without free and must,
-// which the caller sets.
+// question returns the question for n devices of a resource. The caller sets its fields free and
+// must.
 func (a *Admission) question(resource string, n int) question {
 	return question{resource: resource, devices: a.views[resource].devices, n: n}
 }
@@ -388,8 +388,8 @@ func (a *Admission) Asks() bool {
 	return slices.ContainsFunc(a.slots, func(s slot) bool { return len(s.wants) > 0 })
 }
 
-// Chosen returns the IDs of the devices that a container has or would get, by
-// resource. The caller may change the map; nil means none.
+// Chosen returns the IDs of the devices that a container has or would get, by resource. The
+// result is nil if there are none. The caller may change the map.
 func (a *Admission) Chosen(container int) map[string][]string {
 	if container < 0 || container >= len(a.held) || len(a.held[container]) == 0 {
 		return nil
@@ -415,8 +415,9 @@ func (a *Admission) Allocate(container int, hint numa.Hint) (topology.Provider, 
 	return next, nil
 }
 
-// Choose does the same as Allocate and returns an *Admission. The error is an [*InsufficientError],
-// a [*RequestError], or, if a plugin failed, an error of Commit.
+// Choose does the same as Allocate and returns an *Admission. The error is an
+// [*InsufficientError] or a [*RequestError]. If a plugin failed, it is one of the errors that
+// Commit returns for a plugin.
 func (a *Admission) Choose(container int, hint numa.Hint) (*Admission, error) {
 	next := &Admission{m: a.m, ctx: a.ctx, pod: a.pod, slots: a.slots, views: a.views, before: a.before, live: a.live, held: slices.Clone(a.held)}
 	first, last := container, container
@@ -434,8 +435,8 @@ func (a *Admission) Choose(container int, hint numa.Hint) (*Admission, error) {
 	return next, nil
 }
 
-// choose adds the choice of one resource for slot i. It changes a.held, so it must be called on a
-// new copy.
+// choose adds the choice of one resource for the container in slot i. It changes a.held, so it
+// must be called on a new copy of the Admission.
 func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 	s := a.slots[i]
 	if has, ok := a.has(i, w.resource); ok {

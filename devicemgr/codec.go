@@ -7,9 +7,9 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
-// shapes are the answers of plugins with nested messages. Messages are counted before anything is
-// decoded, since an empty message has two bytes on the wire and a hundred in memory. The numbers
-// are field numbers of the device plugin API's api.proto.
+// shapes are the shapes of those answers of plugins that have nested messages. The messages are
+// counted before anything is decoded, since an empty message takes two bytes on the wire and a
+// hundred in memory. The numbers are field numbers of the device plugin API's api.proto.
 var shapes = map[protoreflect.Name]wirecount.Shape{
 	"ListAndWatchResponse":        {1: device},
 	"PreferredAllocationResponse": {1: {}},

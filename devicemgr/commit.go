@@ -83,8 +83,8 @@ func (a *Admission) store(rec *record) error {
 	return err
 }
 
-// replace makes rec the pod's record. Manager.mu is held. First the old devices are freed, then
-// the new ones are taken.
+// replace makes rec the pod's record. The caller holds Manager.mu. The old devices are freed
+// before the new ones are taken.
 func (a *Admission) replace(rec *record) {
 	m := a.m
 	if old := m.pods[rec.UID]; old != nil {
@@ -110,7 +110,7 @@ func (a *Admission) anyFresh() bool {
 }
 
 // reserve marks the devices as allocated, if all of them are still available. The first loop
-// checks, the second marks. It does not block. Errors are ErrChanged and those of ready.
+// checks, the second marks. It does not block. It returns ErrChanged or an error of ready.
 func (a *Admission) reserve() error {
 	m := a.m
 	m.mu.Lock()
@@ -185,9 +185,9 @@ func (a *Admission) undo() {
 	m.subs.Publish(Change{Resources: freed})
 }
 
-// allocate calls the plugins: for each plugin one call after the other, for different plugins in
-// parallel, so that a slow plugin does not delay others. It returns when all calls have returned
-// or timed out.
+// allocate calls the plugins. Calls to one plugin follow one another; different plugins are
+// called in parallel, so that a slow plugin does not delay others. It returns when all calls have
+// returned or timed out.
 func (a *Admission) allocate() error {
 	perResource := map[string][]*choice{}
 	for i, list := range a.held {
@@ -254,9 +254,9 @@ func (a *Admission) call(c *choice) error {
 	return a.blame(s, "Allocate", err)
 }
 
-// blame converts a plugin's error to the error for the pod, which makes it wait, begin again, or
-// be rejected. A pod is rejected only for an error that the plugin itself returned, not if the
-// plugin went away or was replaced.
+// blame converts a plugin's error to the error for the pod. Depending on it, the pod waits, is
+// admitted again, or is rejected. A pod is rejected only for an error that the plugin itself
+// returned, not if the plugin went away or was replaced.
 func (a *Admission) blame(s *session, call string, err error) error {
 	m := a.m
 	m.mu.Lock()

@@ -18,7 +18,8 @@ type Device struct {
 	ID string
 	// Healthy is true only for the health string "Healthy" of the API.
 	Healthy bool
-	// Nodes are the NUMA nodes near the device; 0 if the device is near no node in particular.
+	// Nodes are the NUMA nodes near the device. It is 0 if the device is near no node in
+	// particular.
 	Nodes numa.NodeSet
 }
 

@@ -52,10 +52,10 @@ type Config struct {
 	SocketDir string
 	// Store must not be used by another Manager.
 	Store Store
-	// Machine has the NUMA nodes of the machine. Default: none.
+	// Machine has the NUMA nodes of the machine. If it is zero, no NUMA nodes are known.
 	Machine numa.Machine
 	// Claimed reports whether a container gets a resource from elsewhere, such as an extended
-	// resource through DRA. It is called without locks. Default: no.
+	// resource through DRA. It is called without locks. If Claimed is nil, no resource is.
 	Claimed func(pod *v1.Pod, container, resource string) bool
 
 	Grace   time.Duration // how long the capacity of a lost plugin is kept; 5m
@@ -195,9 +195,9 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Run lets plugins register and watches their devices until ctx ends; it returns
-// nil once all calls of plugins and of the store have returned. It may be called
-// once, after [Manager.Restore]. It blocks.
+// Run lets plugins register and watches their devices until ctx ends. It blocks, and returns nil
+// once all calls of plugins and of the store have returned. It may be called once, after
+// [Manager.Restore].
 func (m *Manager) Run(ctx context.Context) error {
 	// If the caller did not call Restore, every pod with a record counts as running: it is safe
 	// to keep a device too long, but not to allocate it twice.
@@ -240,8 +240,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// resource returns the resource with a name, and creates it if it is new. Manager.mu is held. The
-// text why says for people why there are no devices yet. A new resource is marked as lost until a
+// resource returns the resource with a name, and creates it if it is new. Manager.mu is held. why
+// is a text for people: why there are no devices yet. A new resource is marked as lost until a
 // plugin registers: pods wait up to Config.Grace for the plugin.
 func (m *Manager) resource(name, why string) *resource {
 	r := m.resources[name]
@@ -311,8 +311,8 @@ type Count struct {
 }
 
 // Capacity returns the counts of every known resource. A resource whose plugin was lost for
-// longer than Config.Grace has zeros; like the kubelet, a node's status has to show these. The
-// caller may modify the map.
+// longer than Config.Grace has zeros. The node's status has to show these zeros, as the kubelet's
+// does. The caller may modify the map.
 func (m *Manager) Capacity() map[v1.ResourceName]Count {
 	m.mu.Lock()
 	defer m.mu.Unlock()

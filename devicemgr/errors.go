@@ -25,7 +25,7 @@ var ErrAway = errors.New("the plugin has gone away")
 // again when [Manager.Subscribe] reports the resource, or at Until.
 type NotYetError struct {
 	Resource string
-	// Why says why the pod waits, for people.
+	// Why says for people why the pod waits.
 	Why string
 	// Until is the time at which the result changes even without the plugin, usually to a
 	// GoneError.

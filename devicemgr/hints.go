@@ -17,9 +17,9 @@ type question struct {
 
 // hints returns the sets of nodes that can serve the request. As in the kubelet, a set is
 // preferred if it has as few nodes as an idle machine needs. On machines of up to 8 nodes only
-// sets of nodes with devices are considered; on larger ones, numa.Candidates. Any means that the
-// resource has no preference. An empty list means that no set can serve the request. The question
-// is not modified.
+// sets of nodes with devices are considered; on larger ones, the sets of numa.Candidates. The
+// result Any means that the resource has no preference. An empty list means that no set can serve
+// the request. The question is not modified.
 func (q question) hints(m numa.Machine) numa.Hints {
 	h := numa.Hints{Resource: q.resource}
 	if !anyNear(q.devices) || len(m.Nodes) == 0 {

@@ -60,9 +60,9 @@ type kubeletEntry struct {
 	AllocResp     []byte             // an encoded ContainerAllocateResponse
 }
 
-// checksum returns the kubelet's checksum: FNV-1a over a dump of the data. The dump is the text
-// of the Go types as the kubelet's spew configuration prints them (package, type and field names,
-// sorted keys), so the strings below must not be changed. The dump distinguishes nil from empty.
+// checksum returns the kubelet's checksum: FNV-1a over a dump of the data. The kubelet makes the
+// dump with the library spew, which prints package, type and field names and sorts keys. The
+// strings below imitate it, so they must not be changed. The dump distinguishes nil from empty.
 func (d kubeletData) checksum() uint64 {
 	b := &kubeletsum.Dump{}
 	ids := func(list []string) { kubeletsum.List(b, list, func(id string) { b.Add("%s", id) }) }
@@ -198,10 +198,10 @@ func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 }
 
 // fromKubelet replaces the records of running pods by the entries of a kubelet's checkpoint, if a
-// kubelet wrote it after this agent. If the file exists, the agent keeps it up to date, so that a
-// kubelet can continue from it. running has the running containers by pod; nil if they are
-// unknown. Failures are logged, and then the agent's own records count. Restore calls it without
-// Manager.mu.
+// kubelet wrote the checkpoint after this agent. (The agent keeps an existing checkpoint up to
+// date, so that a kubelet can continue from it.) running has the running containers by pod; it is
+// nil if they are unknown. Failures are logged, and then the agent's own records count. Restore
+// calls fromKubelet without Manager.mu.
 func (m *Manager) fromKubelet(records []*record, known *names, running map[types.UID][]string) []*record {
 	if m.cfg.SocketDir == "" {
 		return records

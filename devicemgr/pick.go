@@ -16,8 +16,8 @@ type want struct {
 	taken    func(id string) bool // whether a device is in use; devices in reusable count as free
 	reusable []string             // devices of the pod's init containers that end before
 	hint     numa.NodeSet         // preferred NUMA nodes; 0 means any
-	// prefer returns the plugin's preferred size devices among the available ones; they must include
-	// those in must. Nil means that the plugin has no preference.
+	// prefer returns the size devices that the plugin prefers among the available ones. They must
+	// include those in must. If prefer is nil, the plugin has no preference.
 	prefer func(available, must []string, size int) ([]string, error)
 }
 

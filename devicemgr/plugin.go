@@ -4,12 +4,12 @@ import "context"
 
 // Plugin offers the devices of one resource. The manager wraps a program that registers at the
 // socket as a Plugin; [Manager.Offer] adds one of this process. Calls may overlap and must return
-// when their ctx ends. After the first ErrAway for a pod, the pod waits for the plugin to register
-// again; after a second one, or after any other error, the pod is rejected. Config.Timeout limits each call except Watch. No lock is held
-// during a call.
+// when their ctx ends. After the first ErrAway for a pod, the pod waits for the plugin to
+// register again; after a second one, or after any other error, the pod is rejected.
+// Config.Timeout limits each call except Watch. No lock is held during a call.
 type Plugin interface {
-	// Options returns the optional calls that the plugin implements. It is the first call, and is
-	// repeated before each further Watch.
+	// Options returns the optional calls that the plugin implements. The manager calls it first,
+	// and again before each further Watch.
 	Options(ctx context.Context) (Options, error)
 	// Watch calls list with all devices, first at once and then at each change, until ctx ends or
 	// the plugin goes away. The manager owns each list that it gets. list may block for a moment,

@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// List returns the resources of each active pod, by namespace and name.
+// List returns the resources of each active pod, sorted by namespace and name.
 func (s *PodResources) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	pods := slices.Clone(s.cfg.Pods.ActivePods())
 	slices.SortFunc(pods, func(a, b *v1.Pod) int {
@@ -84,8 +84,8 @@ func (s *PodResources) pod(pod *v1.Pod) *api.PodResources {
 	return out
 }
 
-// container returns the resources of a container. pooled means that its pod has pod-level memory,
-// which containers without limits of their own share.
+// container returns the resources of a container. pooled means that its pod has pod-level memory:
+// containers without limits of their own share it.
 func (s *PodResources) container(pod *v1.Pod, c *v1.Container, pooled bool) *api.ContainerResources {
 	name := c.Name
 	out := &api.ContainerResources{Name: name}

@@ -13,8 +13,8 @@ import (
 // podResourcesMetrics has the kubelet's metrics, under the kubelet's names.
 type podResourcesMetrics struct {
 	list, get, allocatable counts
-	// oldest creates its series at the first call: an unused series of v1alpha1 would be a second
-	// result of queries without labels.
+	// oldest returns the counters of v1alpha1, and creates them at its first call. A series that
+	// nobody uses would be a second result of queries that do not name the version.
 	oldest func() counts
 }
 

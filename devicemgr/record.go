@@ -43,7 +43,7 @@ type record struct {
 type Holding struct {
 	Container string `json:"container"`
 	Resource  string `json:"resource"`
-	// Devices are sorted by ID. Their nodes are those at the allocation.
+	// Devices are sorted by ID. Their nodes are those at the time of the allocation.
 	Devices []HeldDevice `json:"devices"`
 	// Attachment is the plugin's answer: the additions to the container.
 	Attachment Attachment `json:"attachment"`
@@ -54,7 +54,8 @@ type Holding struct {
 // HeldDevice is an allocated device of a container.
 type HeldDevice struct {
 	ID string `json:"id"`
-	// Nodes are the NUMA nodes near the device at the allocation; 0 for none.
+	// Nodes are the NUMA nodes near the device at the time of the allocation; 0 if there were
+	// none.
 	Nodes numa.NodeSet `json:"nodes,omitempty"`
 }
 
@@ -67,7 +68,7 @@ func (h Holding) ids() []string {
 	return ids
 }
 
-// holding returns the devices of a resource that a container has. A nil r is a pod without
+// holding returns the devices of a resource that a container has. r is nil for a pod without
 // devices.
 func (r *record) holding(container, resource string) (Holding, bool) {
 	if r != nil {
@@ -80,7 +81,7 @@ func (r *record) holding(container, resource string) (Holding, bool) {
 	return Holding{}, false
 }
 
-// parseRecord parses a pod's stored record. It rejects everything that cannot have been written,
+// parseRecord parses a pod's stored record. It rejects a value that record.check would reject,
 // and returns all mistakes.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
@@ -159,15 +160,15 @@ func checkResource(name string) error {
 	return nil
 }
 
-// Maximum lengths of the parts of a qualified name. The domain leaves space for the prefix
-// "requests." of quotas.
+// The maximum lengths of the parts of a qualified name. The prefix "requests." of quotas has to
+// fit before the domain.
 const (
 	maxDomain = 253 - len("requests.")
 	maxName   = 63
 )
 
-// qualified reports whether s is a DNS label of at most limit bytes or, if more is set, the name
-// part of a qualified name.
+// qualified reports whether s is a DNS label of at most limit bytes. If more is set, s may be the
+// name part of a qualified name instead.
 func qualified(s string, limit int, more bool) bool {
 	if s == "" || len(s) > limit {
 		return false

@@ -135,7 +135,8 @@ func (m *Manager) listen() (net.Listener, error) {
 type registry struct {
 	pluginapi.UnimplementedRegistrationServer
 	m *Manager
-	// Limited for all connections together; the server's own limit is per connection.
+	// calls limits the calls of all connections together; the server's own limit is per
+	// connection.
 	calls chan struct{} // has an element for each running call
 }
 
@@ -188,8 +189,8 @@ func (m *Manager) countRegistration(name string) {
 	m.met.registrations.WithLabelValues(name).Inc()
 }
 
-// named reports whether a resource may have a series in metrics. Manager.mu is held. Only the
-// first maxResources names may, since series are never removed.
+// named reports whether a resource may have its own series in metrics. Only the first
+// maxResources names may, since series are never removed. The caller holds Manager.mu.
 func (m *Manager) named(name string) bool {
 	if !m.counted[name] && len(m.counted) < maxResources {
 		m.counted[name] = true
@@ -269,8 +270,8 @@ type Registrar struct{ m *Manager }
 // Registrar returns a Registrar for this manager.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate returns an error if a plugin would be rejected. It does not check the endpoint, and
-// does not block.
+// Validate returns an error if a plugin would be rejected. It does not look at the socket of the
+// plugin, and does not block.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(checkResource(name), checkVersions(versions))
 }

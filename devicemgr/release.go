@@ -38,8 +38,8 @@ func (m *Manager) correct(uid types.UID) (ok bool) {
 }
 
 // amend does the work of correct. The caller holds the pod's turn. amend writes the current state
-// of the pod, or deletes the record of a released pod. It reads the state itself, so the last of
-// several corrections counts.
+// of the pod, or deletes the record of a released pod. It reads that state itself: if several
+// corrections wait, each writes the newest state.
 func (m *Manager) amend(uid types.UID) (ok bool) {
 	m.mu.Lock()
 	r := m.pods[uid]
@@ -74,8 +74,8 @@ type turn struct {
 }
 
 // enter waits for the turn of a pod's record, and returns a function that releases it. It must
-// not be called with Manager.mu held, nor twice by one goroutine. It has no deadline, but the
-// store has.
+// not be called with Manager.mu held, nor twice by one goroutine. It has no timeout of its own:
+// the calls to the store end at the store's timeout.
 func (m *Manager) enter(uid types.UID) (leave func()) {
 	m.mu.Lock()
 	t := m.turns[uid]

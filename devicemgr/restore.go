@@ -44,14 +44,15 @@ type names struct {
 
 // Restore reads the stored records after a restart. Call it before Run. running has the names of
 // the running containers by pod. These containers keep their devices, whatever their plugins
-// list. Nil means that they are unknown, so that every container may be running.
+// list. If running is nil, any container may be running.
 //
 // An error means that nothing could be read. Call Restore again, since until then devices of pods
 // look free. After a success, every further call returns an error.
 //
-// A damaged record is ignored if the pod is not running. If it is running, its devices are not
-// known. Then no device of its resources (before the pod is admitted: of any resource) is given
-// to others until the pod has ended. Restore blocks on the store.
+// A damaged record is ignored if the pod is not running. If the pod is running, its devices are
+// not known. No device of a resource that the pod requests is then given to others until the pod
+// has ended. Before the pod is admitted, its requests are not known, and no device of any
+// resource is given to others. Restore blocks on the store.
 func (m *Manager) Restore(running map[types.UID][]string) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
@@ -126,9 +127,9 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	return nil
 }
 
-// read returns the record of one pod from the store; nil if there is none. Manager.mu must not be
-// held. A record that cannot be read counts as damaged, whether its content or the disk is the
-// reason.
+// read returns the record of one pod from the store, or nil if there is none. A record that
+// cannot be read counts as damaged, whether the reason is its content or the disk. The caller
+// must not hold Manager.mu.
 func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 	live := running == nil || len(running[uid]) > 0
 	value, err := m.cfg.Store.Read(podPrefix + string(uid))
@@ -218,9 +219,9 @@ func (m *Manager) saveNames() error {
 }
 
 // Retain releases every pod for which known returns false, and corrects records that could not be
-// written or deleted. Call it from time to time, once all pods of the node are known. It does not
-// affect pods that are admitted meanwhile, since it checks only those that had devices before. It
-// blocks on the store while it corrects records.
+// written or deleted. Call it from time to time, once all pods of the node are known. It checks
+// only pods that had devices before the call, so it does not affect pods that are admitted
+// meanwhile. It blocks on the store while it corrects records.
 func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
 	have := slices.Collect(maps.Keys(m.pods))

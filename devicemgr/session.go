@@ -17,7 +17,7 @@ import (
 // for a resource gets a new session at once. Late events of the old plugin belong to the old
 // session and are ignored.
 
-// Pauses before a plugin that went away and did not register again is watched again.
+// The pauses before the manager watches a plugin again that went away and did not register since.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
@@ -147,9 +147,9 @@ func (m *Manager) attend(s *session) {
 	}
 }
 
-// watch watches the plugin once, and returns why the watch ended; never nil. It ends if the first
-// list does not arrive in time. After that there is no deadline, since a plugin sends nothing
-// while nothing changes.
+// watch watches the plugin once, and returns why the watch ended, which is never nil. The watch
+// ends if the first list does not arrive in time. After the first list there is no deadline,
+// since a plugin sends nothing while nothing changes.
 func (m *Manager) watch(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -265,8 +265,8 @@ func (m *Manager) list(s *session, raw []Device) {
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: owners})
 }
 
-// owners returns the pods with a device for which fits returns true, sorted. A nil fits selects
-// all. Manager.mu is held.
+// owners returns the pods with a device for which fits returns true, sorted. If fits is nil, it
+// returns all pods with a device. Manager.mu is held.
 func (r *resource) owners(fits func(id string) bool) []types.UID {
 	var uids []types.UID
 	for id, uid := range r.taken {
@@ -278,9 +278,10 @@ func (r *resource) owners(fits func(id string) bool) []types.UID {
 	return slices.Compact(uids)
 }
 
-// ready returns nil if devices of a resource can be allocated at the time now. Manager.mu is
-// held. Otherwise it returns a [*NotYetError] with the end of the wait, or a [*GoneError] after
-// it. The result may change with the time alone, without an event; see expire.
+// ready returns nil if devices of a resource can be allocated at the time now. Otherwise it
+// returns a [*NotYetError] with the end of the wait or, after that time, a [*GoneError]. The
+// result may change without an event, only because time has passed; see expire. The caller holds
+// Manager.mu.
 func (m *Manager) ready(r *resource, now time.Time) error {
 	notYet := func(until time.Time, why string) error {
 		if now.Before(until) {

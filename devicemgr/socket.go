@@ -89,7 +89,7 @@ func (r *remote) Close() error { return r.conn.Close() }
 type resignedError struct{ error }
 
 // plain returns an error without gRPC's wording. Unavailable becomes ErrAway, since the plugin
-// may return. The plugin's text is cut, since statuses and events of pods contain it.
+// may come back. The plugin's text is cut, since statuses and events of pods contain it.
 func plain(err error) error {
 	if err == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Container compiles one container of the pod. The error is [Problems], with a partial plan that
-// dry runs may show, or [ErrNoContainer], without a plan.
+// Container compiles one container of the pod. The error is [Problems] or [ErrNoContainer]. With
+// Problems, the plan is partial; dry runs may show it.
 func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error) {
 	c, group, path, err := Find(in.Pod, name)
 	if err != nil {
@@ -272,8 +272,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 	}
 }
 
-// volumeMount compiles one mount of a container. The string is the subpath within the volume; ""
-// means the whole volume.
+// volumeMount compiles one mount of a container. The second result is the subpath within the
+// volume, or "" for the whole volume.
 func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (*runtimeapi.Mount, string) {
 	// Checked before the volume, so that a mistake in the spec is reported even while the volume
 	// is not ready.
@@ -369,7 +369,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 	return sub, true
 }
 
-// propagation converts a mount propagation mode to the CRI's; nil means None.
+// propagation converts a mount propagation mode to the CRI's. If m is nil, the mode is None.
 func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {
 	if m == nil {
 		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE

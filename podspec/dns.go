@@ -58,7 +58,8 @@ func parseResolvConf(content string) (resolver, error) {
 	return r, errors.Join(errs...)
 }
 
-// mergeOptions appends options; an option replaces an earlier one with the same name.
+// mergeOptions appends the options in more to those in have. If two options have the same name,
+// the later one replaces the earlier one.
 func mergeOptions(have, more []string) []string {
 	// Options are equal if the text before the colon is: ndots:2 and ndots:5 set the same option.
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
@@ -155,8 +156,8 @@ func clusterResolves(s *v1.PodSpec) bool {
 }
 
 // loopbackResolver returns the configuration for a node without a resolv.conf: its loopback
-// address, which is the default of resolv.conf(5). It is explicit, since a runtime would
-// otherwise use a file of its own.
+// address, which is the default of resolv.conf(5). The address is written explicitly, since a
+// runtime would otherwise use a file of its own.
 func loopbackResolver(nodeIPs []string) resolver {
 	// With the root as the only search domain, names are looked up unchanged.
 	r := resolver{searches: []string{"."}}
@@ -203,8 +204,8 @@ func (r *resolver) limit(col *collector) {
 const clusterSearches = 3
 
 // CheckResolvConf checks a node's resolv.conf for pods that get its search domains in addition to
-// the cluster's. It returns the problems, in the kubelet's words; nil if there are none.
-// clusterDomain may be "".
+// the cluster's. It returns the problems, in the kubelet's words, or nil. clusterDomain may be
+// "".
 func CheckResolvConf(file, content, clusterDomain string) (problems []string) {
 	r, err := parseResolvConf(content)
 	if err != nil {

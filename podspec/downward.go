@@ -51,7 +51,7 @@ func fieldValue(in Input, path string) (string, error) {
 	return "", fmt.Errorf("%q is not supported; want metadata.name, .namespace, .uid, .labels, .annotations, spec.nodeName, spec.serviceAccountName, status.hostIP, .hostIPs, .podIP or .podIPs", path)
 }
 
-// podIPs returns the pod's addresses; those of the node for a pod in the host's network.
+// podIPs returns the pod's addresses. For a pod in the host's network it returns the node's.
 func podIPs(in Input) []string {
 	if in.Pod.Spec.HostNetwork {
 		return in.Node.IPs

@@ -48,8 +48,8 @@ func (e *environment) list() []*runtimeapi.KeyValue {
 	return out
 }
 
-// env computes a container's variables: envFrom in order, then env in order, then, for names
-// that are not set yet, variables of services and plugins.
+// env computes a container's variables. It applies envFrom in order, then env in order. Variables
+// of services and plugins are added for names that are not set yet.
 func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEnv {
 	e := &boundedEnv{environment: environment{values: map[string]string{}}, container: c.Name, col: col}
 	// If the environment is full, the problem is recorded; further variables would only repeat
@@ -107,7 +107,8 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 	return e
 }
 
-// isOptional dereferences the optional field of a source; nil means required.
+// isOptional returns the value of the field optional of a source. If it is nil, the source is
+// required.
 func isOptional(b *bool) bool { return b != nil && *b }
 
 // envFrom sets a variable for every key of a ConfigMap or Secret. Keys that are invalid as names
@@ -136,8 +137,8 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 	}
 }
 
-// setAll sets a variable for every key of an object, in order. If a key is in both maps, text
-// wins over raw.
+// setAll sets a variable for every key of an object, in order. If a key is in both maps, the
+// value in text is used.
 func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[string]string, raw map[string][]byte) {
 	// Sorted, so that always the same variable exceeds the limit.
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(text)), maps.Keys(raw))
@@ -228,12 +229,12 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 	return "", false
 }
 
-// missing records a problem for a missing value, unless the value is optional. The text is the
-// kubelet's.
-func missing(path *field.Path, kind, name, key string, there bool, optional *bool, col *collector) {
+// missing records a problem for a missing value, unless the value is optional. exists reports
+// whether the object exists and only the key is missing. The text is the kubelet's.
+func missing(path *field.Path, kind, name, key string, exists bool, optional *bool, col *collector) {
 	switch {
 	case isOptional(optional):
-	case there:
+	case exists:
 		col.add(path, "couldn't find key %s in %s %q", key, kind, name)
 	default:
 		col.add(path, "%s %q not found", kind, name)

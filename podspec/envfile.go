@@ -87,15 +87,15 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// emptyValue reports whether the text after an equals sign is an empty value: white space that no
-// unquoted value follows.
+// emptyValue reports whether the text after an equals sign is an empty value: white space that is
+// not followed by an unquoted value.
 func emptyValue(rest, blanks string) bool {
 	line, _, _ := strings.Cut(rest, "\n")
 	after := strings.Trim(line, blanks)
 	return line != "" && strings.ContainsRune(" \t", rune(line[0])) && (after == "" || after[0] == '\'' || after[0] == '#')
 }
 
-// comment reports whether text, the rest of a line after a value, is white space and a comment.
+// comment reports whether tail, the rest of a line after a value, is white space and a comment.
 func comment(tail, blanks string) bool {
 	text := strings.TrimLeft(tail, blanks)
 	return len(text) < len(tail) && strings.HasPrefix(text, "#")

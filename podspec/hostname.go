@@ -12,7 +12,7 @@ type nameError struct{ field, text string }
 
 func (e *nameError) Error() string { return e.text }
 
-// wrongName returns an error with the first of the validation messages; nil if there are none.
+// wrongName returns an error with the first of the validation messages, or nil if there are none.
 func wrongName(field, name string, msgs []string) error {
 	if len(msgs) == 0 {
 		return nil

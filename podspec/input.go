@@ -93,7 +93,7 @@ type Attachment struct {
 
 // Node holds the facts of the node that pods depend on.
 type Node struct {
-	// Name is the node's name in the downward API.
+	// Name is the node's name, for the downward API.
 	Name string
 	// IPs are the node's addresses, primary first.
 	IPs []string
@@ -101,14 +101,14 @@ type Node struct {
 	// Allocatable replaces unset limits in the downward API.
 	Capacity, Allocatable v1.ResourceList
 	CgroupV2              bool
-	// NoCPUQuota turns off the CPU quota of CPU limits. CPUPeriod is the period of the
-	// quota; 0 means 100ms.
+	// NoCPUQuota turns off the CPU quota of CPU limits. CPUPeriod is the period of the quota. If
+	// it is 0, the period is 100 ms.
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
 	// SingleProcessOOMKill makes the kernel kill one process of a container that is out of
 	// memory, instead of all. It has an effect on cgroup v2 only.
 	SingleProcessOOMKill bool
-	// CgroupParent is the pod's cgroup; with "" the runtime chooses one.
+	// CgroupParent is the path of the pod's cgroup. If it is "", the runtime chooses one.
 	CgroupParent string
 	// ResolvConf and HostsFile are the contents of the node's own files. Without ResolvConf, the
 	// DNS server is the loopback address.
@@ -126,7 +126,7 @@ type Node struct {
 	// DefaultSysctls has the values of sysctls that a pod does not set, by name. A pod gets those
 	// that belong to its own namespaces (KEP-5996).
 	DefaultSysctls map[string]string
-	// Swap limits the swap of containers; nil if cgroups do not account for swap.
+	// Swap limits the swap of containers. It is nil if cgroups do not account for swap.
 	Swap *Swap
 	// MemoryQoS, if set, protects memory requests and throttles containers before they reach
 	// their limits (KEP-2570). It needs cgroup v2.
@@ -143,12 +143,12 @@ type Swap struct {
 
 // MemoryQoS defines how memory requests and limits become cgroup v2 values.
 type MemoryQoS struct {
-	// Throttling is the position between request and limit, from 0 to 1, at which a container is
-	// throttled; 0 turns throttling off.
+	// Throttling is the point between request and limit at which a container is throttled, from 0
+	// to 1. If it is 0, throttling is off.
 	Throttling float64
 	// Reserve protects the requested memory from reclaim.
 	Reserve bool
-	// PageSize is the kernel's page size in bytes; 0 means 4096.
+	// PageSize is the kernel's page size in bytes. If it is 0, the size is 4096.
 	PageSize int64
 }
 
@@ -166,7 +166,8 @@ type ContainerOptions struct {
 type ImageFacts struct {
 	// Ref is the reference to create containers with.
 	Ref string
-	// UID is the image's user if the image names a number; otherwise User is the user's name.
+	// UID is the image's user if the image names a number. Otherwise UID is nil and User is the
+	// user's name.
 	UID  *int64
 	User string
 }
@@ -198,8 +199,8 @@ type SubPath struct {
 	// Mount is an index into ContainerPlan.Config.Mounts. Index is an index into the container's
 	// volumeMounts.
 	Mount, Index int
-	// Volume is the volume's name, VolumePath its path on the node, and Path the mounted path
-	// within it: relative, without "..".
+	// Volume is the volume's name. VolumePath is the volume's path on the node. Path is the
+	// mounted path within the volume: relative, without "..".
 	Volume, VolumePath, Path string
 }
 
@@ -212,7 +213,7 @@ type Dir struct {
 // File is a file to write.
 type File struct {
 	Path string
-	// Mode is the mode of the file; the umask does not apply.
+	// Mode is the mode of the file, whatever the umask is.
 	Mode    fs.FileMode
 	Content string
 	// Keep leaves an existing file unchanged.
@@ -240,8 +241,8 @@ type Problem struct {
 	Reason string
 	// Detail describes the mistake in at most maxDetail bytes.
 	Detail string
-	// Known is the start of the kubelet's text for this problem, if people and tools search
-	// events for that text; otherwise "".
+	// Known is the start of the kubelet's text for this problem. It is "" if nobody searches
+	// events for that text.
 	Known string
 }
 
@@ -253,9 +254,9 @@ func (p Problem) Error() string {
 	return p.Path + ": " + p.Detail
 }
 
-// Problems are all mistakes of a pod or container. As an error it has the reason of the first
-// one. Convert it with [Problems.Err]: a nil Problems stored in an error variable is not a nil
-// error.
+// Problems are all mistakes of a pod or container. As an error, Problems has the reason of the
+// first mistake. Convert it with [Problems.Err]: a nil Problems stored in an error variable is
+// not a nil error.
 type Problems []Problem
 
 // Err returns p as an error, which is nil if there are no problems.

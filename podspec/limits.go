@@ -10,14 +10,14 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Limits of execve(2) for arguments and environment. The compiler enforces them because nested
-// references let a small pod expand to an environment of any size.
+// The limits of execve(2) for arguments and environment. The compiler enforces them because
+// nested references let a small pod expand to an environment of any size.
 const (
 	// maxString is the longest argument or variable (MAX_ARG_STRLEN). It includes NAME= and the
 	// final zero byte.
 	maxString = 128 << 10
-	// maxStrings limits the total size of the arguments, and that of the variables: a quarter of
-	// the usual 8 MiB stack.
+	// maxStrings limits the total size of the arguments, and also that of the variables. It is a
+	// quarter of the usual stack of 8 MiB.
 	maxStrings = 2 << 20
 	// perString is the overhead of each string: a zero byte and a pointer.
 	perString = 1 + 8

@@ -24,12 +24,12 @@ const (
 	quotaPeriod  = 100000 // microseconds; the default period
 	minQuota     = 1000   // microseconds
 	milliPerCPU  = 1000
-	// The kernel's range is -1000 to 1000 (proc(5)). The kubelet itself has -999, below every
-	// pod.
+	// oomGuaranteed is just above the kubelet's own score of -999. The kernel's range is -1000 to
+	// 1000 (proc(5)).
 	oomGuaranteed = -997
 	oomBestEffort = 1000
-	// The priority of system-node-critical. Pods with this priority or a higher one are
-	// node-critical.
+	// nodeCriticalPriority is the priority of system-node-critical. Pods with this priority or a
+	// higher one are node-critical.
 	nodeCriticalPriority = 2000001000
 )
 
@@ -47,8 +47,9 @@ func shares(milli int64) int64 {
 	return max(milli*sharesPerCPU/milliPerCPU, minShares)
 }
 
-// quota returns the CPU time per period, in microseconds, for a limit in milli-CPUs; 0 without a
-// limit. It is at least 1 ms, the kernel's minimum (sched-bwc).
+// quota returns the CPU time per period, in microseconds, for a limit in milli-CPUs. It is at
+// least 1 ms, the kernel's minimum (sched-bwc). If milli is 0, there is no limit and the quota is
+// 0.
 func quota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
@@ -83,7 +84,7 @@ func pinned(p Pinning, r *runtimeapi.LinuxContainerResources) {
 }
 
 // limitOf returns a container's limit, or the pod-level limit if the container has none
-// (KEP-2837). The second result is false without both.
+// (KEP-2837). The second result is false if neither exists.
 func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quantity, bool) {
 	if q, ok := c.Resources.Limits[name]; ok {
 		return q, true
@@ -201,8 +202,9 @@ func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// swapShare returns a container's share of the node's swap, in bytes: the fraction of the node's
-// memory that it requests. A container whose memory request equals its limit gets none.
+// swapShare returns a container's share of the node's swap, in bytes. The share is in proportion
+// to the container's memory request. A container whose memory request equals its limit gets no
+// swap.
 func swapShare(in Input, c *v1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	memory := in.Node.Capacity.Memory().Value()
@@ -314,8 +316,8 @@ func burstableOOM(in Input, request int64) int64 {
 	return min(max(adj, least), oomBestEffort-1)
 }
 
-// shareOfPod returns a container's equal share of the pod-level memory request that exceeds the
-// requests of the containers.
+// shareOfPod returns a container's share of the pod-level memory request that exceeds the
+// requests of the containers. All containers have the same share.
 func shareOfPod(pod *v1.Pod) int64 {
 	n := int64(len(pod.Spec.InitContainers) + len(pod.Spec.Containers))
 	if pod.Spec.Resources == nil || n == 0 {

@@ -114,8 +114,8 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
-// linuxSandbox compiles the Linux part of a sandbox. The sandbox is privileged if one of its
-// containers is, because runtimes require it.
+// linuxSandbox compiles the Linux part of a sandbox. The sandbox is privileged if one of the
+// pod's containers is, because runtimes require it.
 func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	pod := in.Pod
 	sec := &runtimeapi.LinuxSandboxSecurityContext{

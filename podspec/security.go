@@ -198,7 +198,7 @@ func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) b
 	return true
 }
 
-// selinux converts an SELinux label to the CRI's; nil leaves the choice to the runtime.
+// selinux converts an SELinux label to the CRI's. If o is nil, the runtime chooses the label.
 func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	if o == nil {
 		return nil

@@ -2,8 +2,8 @@ package podspec
 
 import "github.com/nodewright/nodewright/podmeta"
 
-// sysctls returns the node's defaults for the namespaces that the pod does not share with the
-// node, overridden by the pod's own sysctls; nil if there are none.
+// sysctls returns the pod's sysctls and, for the namespaces that the pod does not share with the
+// node, those defaults of the node that the pod does not set. It returns nil if there are none.
 func sysctls(in Input) map[string]string {
 	spec := &in.Pod.Spec
 	out := map[string]string{}

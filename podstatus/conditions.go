@@ -14,7 +14,7 @@ import (
 )
 
 // owned are the conditions that a node agent writes. All others are copied from the pod's status.
-// Other programs write DisruptionTarget as well: the later condition is kept, or the node's if both
+// Other programs write DisruptionTarget as well: the later of two is kept, or the node's if both
 // are equally old.
 var owned = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodResizeInProgress,
@@ -62,7 +62,7 @@ func readyToStart(in *Input) v1.PodCondition {
 	return c
 }
 
-// resizes returns the conditions about a resize; none for a pod in a terminal phase.
+// resizes returns the conditions about a resize. It returns none for a pod in a terminal phase.
 func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	if podmeta.IsTerminal(st.Phase) {
 		return nil
@@ -100,9 +100,10 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	return out
 }
 
-// SetCondition replaces the condition of c's type in st, or adds c. Its transition time is now, or
-// the former condition's if the status is the same. It is for adding [v1.DisruptionTarget] to the
-// result of [Of] when a pod is ended; later calls of Of keep that condition.
+// SetCondition replaces the condition of c's type in st, or adds c. The transition time of c
+// becomes now; if the former condition has the same status, its time is kept. SetCondition is for
+// adding [v1.DisruptionTarget] to the result of [Of] when a pod is ended; later calls of Of keep
+// that condition.
 func SetCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
 	c.LastTransitionTime = transition(st.Conditions, c, now)
 	i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
@@ -165,9 +166,9 @@ func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1
 	return moment(now)
 }
 
-// unmet returns the names of the containers that counts selects and that do not meet ok. The result
-// unknown has the containers without a status, the result not has the others.
-func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.Container) bool, ok func(*v1.Container, *v1.ContainerStatus) bool) (unknown, not []string) {
+// unmet returns the names of those containers selected by counts for which ok returns false. The
+// containers without a status are in missing, the others in failing.
+func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.Container) bool, ok func(*v1.Container, *v1.ContainerStatus) bool) (missing, failing []string) {
 	for i := range specs {
 		c := &specs[i]
 		if !counts(c) {
@@ -175,24 +176,24 @@ func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.
 		}
 		switch s := find(statuses, c.Name); {
 		case s == nil:
-			unknown = append(unknown, c.Name)
+			missing = append(missing, c.Name)
 		case !ok(c, s):
-			not = append(not, c.Name)
+			failing = append(failing, c.Name)
 		}
 	}
-	return unknown, not
+	return missing, failing
 }
 
-// message returns the text of a condition about containers, for the containers that
-// unmet returned. The text is the kubelet's, since tools match it. The parameter word describes the
-// containers in not, such as "unready".
-func message(unknown, not []string, word string) string {
+// message returns the text of a condition about containers, for the containers that unmet
+// returned. word is the text's word for the containers in failing, such as "unready". The text is
+// the kubelet's, since tools match it.
+func message(missing, failing []string, word string) string {
 	var parts []string
-	if len(unknown) > 0 {
-		parts = append(parts, fmt.Sprintf("containers with unknown status: [%s]", strings.Join(unknown, " ")))
+	if len(missing) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with unknown status: [%s]", strings.Join(missing, " ")))
 	}
-	if len(not) > 0 {
-		parts = append(parts, fmt.Sprintf("containers with %s status: [%s]", word, strings.Join(not, " ")))
+	if len(failing) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with %s status: [%s]", word, strings.Join(failing, " ")))
 	}
 	return strings.Join(parts, ", ")
 }

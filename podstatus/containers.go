@@ -92,8 +92,8 @@ func (in *Input) regularStarted() bool {
 	return false
 }
 
-// instances returns the newest instance of a container and the one before it, which
-// supplies the last termination state; nil if there is none.
+// instances returns the newest instance of a container and the instance before it, from which the
+// last termination state is taken. A missing instance is nil.
 func instances(p *observed.Pod, name string) (newest, second *observed.Container) {
 	if p == nil {
 		return nil, nil
@@ -321,8 +321,7 @@ func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatu
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}
 }
 
-// comes reports whether another instance of a container that does not run will be
-// created, now or later.
+// comes reports whether a container that does not run will get another instance, now or later.
 func (in *Input) comes(c *v1.Container, g Group) bool {
 	if o := in.Observed.Newest(c.Name); o != nil && o.State == observed.Running {
 		return false
@@ -339,8 +338,8 @@ func (in *Input) comes(c *v1.Container, g Group) bool {
 	return i >= 0 && acts[i].Comes()
 }
 
-// applyProbes sets Ready and Started.
-// The API has neither field for ephemeral containers.
+// applyProbes sets Ready and Started. For ephemeral containers it sets neither, since the API has
+// neither field for them.
 func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	if g == EphemeralContainers {
 		return

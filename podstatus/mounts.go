@@ -41,8 +41,8 @@ func volumeMounts(c *v1.Container, o *observed.Container) []v1.VolumeMountStatus
 	return out
 }
 
-// recursiveReadOnly returns the effective mode of a mount. A mount that requests Enabled has the
-// mode Enabled: if the runtime could not do that, it would not have created the container.
+// recursiveReadOnly returns the effective mode of a mount. If the mount requests the mode
+// Enabled, it has this mode: otherwise the runtime would not have created the container.
 func recursiveReadOnly(asked *v1.RecursiveReadOnlyMode, shown bool) *v1.RecursiveReadOnlyMode {
 	mode := v1.RecursiveReadOnlyDisabled
 	if shown || asked != nil && *asked == v1.RecursiveReadOnlyEnabled {

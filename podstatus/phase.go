@@ -15,18 +15,19 @@ type tally struct {
 	// container will start, since the pod has lost its sandbox and may not run again.
 	restarting, stranded bool
 
-	// pendingInit counts init containers that have not completed, failedInit those that failed and
-	// are not restarted.
+	// pendingInit counts init containers that have not completed. failedInit counts those that
+	// failed and are not restarted.
 	pendingInit, failedInit int
 	// pendingSidecar counts sidecars that have not started yet.
 	pendingSidecar int
-	// unknown counts regular containers and sidecars without a status, waiting those that never ran.
+	// unknown counts regular containers and sidecars without a status. waiting counts those that
+	// never ran.
 	unknown, waiting int
 	// running and stopped count regular containers and sidecars. podruntime ends sidecars when the
 	// regular containers have ended.
 	running, stopped int
-	// succeeded counts the stopped containers with exit code 0, stoppedForGood those that are not
-	// restarted.
+	// succeeded counts the stopped containers with exit code 0. stoppedForGood counts those that
+	// are not restarted.
 	succeeded, stoppedForGood int
 }
 
@@ -90,7 +91,7 @@ func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
 	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)
 }
 
-// init counts an init container. For a waiting one, its last termination state counts.
+// init counts an init container. If the container waits, its last termination state is used.
 func (t *tally) init(c *v1.Container, s *v1.ContainerStatus) {
 	if podmeta.IsSidecar(c) {
 		t.sidecar(s)

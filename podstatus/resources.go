@@ -72,14 +72,14 @@ func podResources(in *Input, prev, st *v1.PodStatus) {
 	}
 }
 
-// effectiveResources returns the resources that are in effect. For a running container they are the
-// values that the runtime reports. If it reports none now, they are the values that it reported
-// before for the same instance. Otherwise they are the granted values. During a resize, single
-// values that the runtime does not report keep their former value; it never reports the memory
-// request.
+// effectiveResources returns the resources that are in effect. For a running container they are
+// the values that the runtime reports. If the runtime reports none now, they are the values that
+// it reported before for the same instance. Otherwise they are the granted values. During a
+// resize, a single value that the runtime does not report keeps its former value; the runtime
+// never reports the memory request.
 //
-// inPool means that the pod has pod-level resources: a container without limits is limited
-// by the pod, and shows no limits.
+// inPool means that the pod has pod-level resources: a container without limits is limited by the
+// pod, and shows no limits.
 func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container, before *v1.ContainerStatus, resizing, inPool bool) *v1.ResourceRequirements {
 	// Values that the runtime reports replace single granted values.
 	res := granted.DeepCopy()
@@ -160,10 +160,10 @@ func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	(*list)[name] = q
 }
 
-// keep copies the amount of name from the list from to *list. If from has none, it removes the
-// amount from *list.
-func keep(list *v1.ResourceList, from v1.ResourceList, name v1.ResourceName) {
-	if q, ok := from[name]; ok {
+// keep copies the amount of the resource name from the list source to *list. If source has no
+// amount, keep removes it from *list.
+func keep(list *v1.ResourceList, source v1.ResourceList, name v1.ResourceName) {
+	if q, ok := source[name]; ok {
 		set(list, name, q.DeepCopy())
 	} else {
 		delete(*list, name)

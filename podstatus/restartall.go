@@ -78,8 +78,8 @@ func takenEnd(before *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return end
 }
 
-// restartingAll returns the condition about a restart of all containers; an empty one for
-// a pod without such a rule.
+// restartingAll returns the condition about a restart of all containers. For a pod without such a
+// rule it returns an empty condition.
 func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	if !podmeta.CanRestartAll(in.Pod) {
 		// Most pods have no such rule, and no condition.
@@ -104,8 +104,8 @@ func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// triggerOf returns the name of the container whose exit triggered a restart of all
-// containers, as long as its status shows that exit; "" otherwise.
+// triggerOf returns the name of the container whose exit triggered a restart of all containers.
+// It returns "" if no status shows such an exit any more.
 func triggerOf(pod *v1.Pod, st *v1.PodStatus) string {
 	for _, g := range []Group{RegularContainers, InitContainers} {
 		specs, statuses := g.of(pod, st)

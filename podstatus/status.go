@@ -15,8 +15,8 @@ import (
 
 // Reasons and codes that the kubelet gives where the runtime gives none.
 const (
-	// The first two are waiting reasons, of pods with and without init containers. The
-	// others are reasons of terminated states.
+	// ReasonPodInitializing and ReasonContainerCreating are waiting reasons, of pods with and
+	// without init containers. The others are reasons of terminated states.
 	ReasonPodInitializing        = "PodInitializing"
 	ReasonContainerCreating      = "ContainerCreating"
 	ReasonContainerStatusUnknown = "ContainerStatusUnknown"
@@ -33,22 +33,23 @@ type Input struct {
 	// Pod is the pod as its source has it: the wanted spec and, from an API server, the
 	// published status.
 	Pod *v1.Pod
-	// Allocated is the pod with its allocated resources, which differ from the spec's
-	// until the node has accepted a resize; nil means Pod.
+	// Allocated is the pod with its allocated resources, which differ from the spec's until the
+	// node has accepted a resize. If it is nil, Pod is used.
 	Allocated *v1.Pod
-	// Observed is the pod's state in the runtime; nil means that the runtime has no sandbox and no
+	// Observed is the pod's state in the runtime. It is nil if the runtime has no sandbox and no
 	// container of the pod.
 	Observed *observed.Pod
-	// Runtime is the runtime's name, the type in container IDs; containerd.
+	// Runtime is the runtime's name, which is the type in container IDs. The default is
+	// containerd.
 	Runtime string
-	// Previous is the last status that was computed; nil means Pod.Status.
+	// Previous is the last status that was computed. If it is nil, Pod.Status is used.
 	Previous *v1.PodStatus
-	// StartErrors has, by container name, why the last start failed. Reason and Message become those
-	// of the container's waiting state.
+	// StartErrors says why the last start of a container failed, by container name. Its Reason
+	// and Message become those of the container's waiting state.
 	StartErrors map[string]podlife.Cause
 	// Terminal reports that no container will be started any more.
 	Terminal bool
-	// SandboxNotReady is the reason why the pod has no usable sandbox; "" if it has one.
+	// SandboxNotReady is the reason why the pod has no usable sandbox, or "" if the pod has one.
 	// See podlife.SandboxOf.
 	SandboxNotReady string
 	// Resize has the conditions PodResizePending and PodResizeInProgress, each at most once. Without
@@ -60,8 +61,8 @@ type Input struct {
 	RestartAll bool
 	// HostIPs are the node's addresses, primary first.
 	HostIPs []string
-	// Ready and Started return the results of a running container's probes, by container ID. Nil
-	// means that a running container is ready and started.
+	// Ready and Started return the results of a running container's probes, by container ID. If a
+	// function is nil, every running container counts as ready, or as started.
 	Ready, Started func(containerID string) bool
 	// Now is the transition time of changed conditions. If it is zero, it is
 	// Observed.ObservedAt, or else the pod's creation time. If all are zero, the
@@ -124,9 +125,9 @@ func Of(in Input) v1.PodStatus {
 	return status
 }
 
-// keepPhase sets a terminal phase of known, the published status, or else of prev in st: a terminal
-// phase never changes, since a controller may have replaced the pod already. If the phase is
-// unchanged, reason and message are kept.
+// keepPhase sets a terminal phase in st if known, the published status, has one, or else if prev
+// has one: a terminal phase never changes, since a controller may have replaced the pod already.
+// If the phase is unchanged, reason and message are kept.
 func keepPhase(known, prev, st *v1.PodStatus) {
 	switch {
 	case podmeta.IsTerminal(known.Phase):
@@ -236,8 +237,8 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 	}
 }
 
-// withOtherFamily adds a second address to ips if it has exactly one: the first of hosts that is of
-// the other IP family. The existing address never changes.
+// withOtherFamily adds a second address to ips if it has exactly one: the first address of hosts
+// that is of the other IP family. The existing address never changes.
 func withOtherFamily(ips, hosts []string) []string {
 	if len(ips) != 1 {
 		return ips
