@@ -77,14 +77,15 @@ const (
 // Its JSON is stored with statuses: fields may be added, and none may change.
 type Cause struct {
 	Kind Kind `json:"kind,omitempty"`
-	// Reason is the reason of the status, such as OutOfcpu; "" means the kind's reason.
+	// Reason is the reason of the status, such as OutOfcpu. If it is "", the kind's reason is
+	// used.
 	Reason string `json:"reason,omitempty"`
-	// Message is the text for people; "" means the kind's message.
+	// Message is the text for people. If it is "", the kind's message is used.
 	Message string `json:"message,omitempty"`
 	// At is when the cause arose. It is the transition time of DisruptionTarget.
 	At time.Time `json:"at,omitzero"`
-	// Grace is the grace period in seconds that the cause gives the pod or container. Nil means the
-	// pod's own grace period. See [Grace] for which of several periods applies.
+	// Grace is the grace period in seconds that the cause gives the pod or container. If Grace is
+	// nil, the pod's own grace period is used. See [Grace] for which of several periods applies.
 	Grace *int64 `json:"grace,omitempty"`
 }
 
@@ -97,8 +98,9 @@ type effects struct {
 	event   string // type of the event; "" means that there is no event
 	named   string // reason of the event; "" means the cause's reason
 	says    words  // text of the event; nil means the cause's message
-	// disrupts sets the condition DisruptionTarget (KEP-3329): the node ends the pod for the sake of
-	// other pods. about is the condition's message; "" means the message of the status.
+	// disrupts sets the condition DisruptionTarget (KEP-3329): the node ends the pod for the sake
+	// of other pods. about is the condition's message. If about is "", the condition has the
+	// message of the status.
 	disrupts bool
 	about    string
 	// keepsSuccess leaves the phase of a pod that has succeeded as it is.
@@ -109,11 +111,11 @@ type effects struct {
 	again  again
 }
 
-// words makes the message of an event about a container, or about a pod if container is "". pod is
-// the name of the pod in the kubelet's events.
+// words makes the message of an event about a container. If container is "", the event is about
+// the pod. pod is the name of the pod in the kubelet's events.
 type words func(c Cause, container, pod string) string
 
-// after returns the words that put prefix before the cause's message.
+// after returns a function that puts prefix before the cause's message.
 func after(prefix string) words {
 	return func(c Cause, _, _ string) string { return prefix + c.Message }
 }
@@ -252,17 +254,20 @@ func disrupted(conditions []v1.PodCondition, message string, at time.Time) []v1.
 	return conditions
 }
 
-// Reason returns the reason of a kind whose causes all have the same reason; else "".
+// Reason returns the reason of a kind whose causes all have the same reason. For other kinds it
+// returns "".
 func (k Kind) Reason() string { return table[k].reason }
 
-// Message returns the message of a kind whose causes all have the same message; else "".
+// Message returns the message of a kind whose causes all have the same message. For other kinds
+// it returns "".
 func (k Kind) Message() string { return table[k].message }
 
-// Event returns the event that reports the cause for a pod; eventType is "" if there is none.
+// Event returns the event that reports the cause for a pod. If there is no such event, eventType
+// is "".
 func (c Cause) Event() (eventType, reason, message string) { return c.ContainerEvent("", "") }
 
-// ContainerEvent returns the event that reports the cause for a container of a pod; eventType is
-// "" if there is none.
+// ContainerEvent returns the event that reports the cause for a container of a pod. If there is
+// no such event, eventType is "".
 func (c Cause) ContainerEvent(container, pod string) (eventType, reason, message string) {
 	e := c.effects()
 	reason, message = e.reason, e.message
@@ -308,10 +313,9 @@ func EndedByNode(st *v1.PodStatus) bool {
 	})
 }
 
-// CauseOf returns the cause that a status has been given, by this agent or by a kubelet: what
-// [Cause.Apply] wrote. Its At and Grace are not known. ok is false if the pod has not ended, or
-// ended by itself, for example because it succeeded; Reason and Message are then those of the
-// status.
+// CauseOf reads the cause back from a status to which this agent or a kubelet has applied it (see
+// [Cause.Apply]). Its At and Grace are not known. ok is false if the pod has not ended, or ended
+// by itself, for example because it succeeded; Reason and Message are then those of the status.
 func CauseOf(st *v1.PodStatus) (c Cause, ok bool) {
 	c = Cause{Reason: st.Reason, Message: st.Message}
 	trimmed := func(k Kind) bool {

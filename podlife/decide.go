@@ -14,19 +14,19 @@ import (
 // it.
 type Knowledge struct {
 	Pod *v1.Pod
-	// Runtime is the pod's state in the runtime; nil means that the runtime has no sandbox and no
+	// Runtime is the pod's state in the runtime. It is nil if the runtime has no sandbox and no
 	// container of the pod.
 	Runtime *observed.Pod
 	// Started and Alive are the results of the startup and liveness probes of a container, by its
-	// ID. Nil means that there are no results yet, and counts as Maybe.
+	// ID. If a function is nil, there are no results yet, and every answer is Maybe.
 	Started, Alive func(id string) observed.Answer
-	// Changed reports whether a running container has to be replaced because its definition changed;
-	// Resized, because a resource changed that cannot be changed while the container runs. Nil means
-	// no.
+	// Changed reports whether a running container has to be replaced because its definition
+	// changed. Resized reports whether it has to be replaced because of a resource that cannot be
+	// changed while it runs. If a function is nil, its answer is no.
 	Changed, Resized func(*v1.Container, *observed.Container) bool
-	// Waits returns the time until which a container may not be started, and the reason. The zero
-	// time means that the container may be started now. The second argument is the container's
-	// newest instance, nil if there is none. If Waits is nil, no container waits.
+	// Waits returns the time until which a container must not be started, and the reason. If the
+	// time is zero, the container may be started now. The second argument is the container's
+	// newest instance, or nil if there is none. If Waits is nil, no container waits.
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why Kind)
 }
 
@@ -67,14 +67,15 @@ func (a Act) Comes() bool {
 
 // Sandbox is the decision about a pod's sandbox.
 type Sandbox struct {
-	// Lack is why the pod has no usable sandbox; "" if it has one. The text is the message of the
-	// condition PodReadyToStartContainers.
+	// Lack is why the pod has no usable sandbox, or "" if the pod has one. The text is the
+	// message of the condition PodReadyToStartContainers.
 	Lack string
 	// Make means that another sandbox is to be made, once the previous one has been ended.
 	Make bool
 	// Attempt is the number of the sandbox in use, or of the one to be made.
 	Attempt uint32
-	// ID is the ID of the sandbox in use or, without one, of the previous sandbox.
+	// ID is the ID of the sandbox in use. If none is in use, it is the ID of the previous
+	// sandbox.
 	ID string
 }
 
@@ -184,8 +185,8 @@ func (d *Decision) over() {
 	}
 }
 
-// Begin decides when a container that is to run is started: now, or when its wait is over.
-// o is its last instance, nil if it has none.
+// Begin decides when a container that is to run is started: now, or when its wait is over. o is
+// the container's last instance, or nil if it has none.
 func (k *Knowledge) Begin(c *v1.Container, o *observed.Container) Act {
 	if k.Waits != nil {
 		if until, why := k.Waits(c, o); !until.IsZero() {
@@ -262,8 +263,8 @@ func SandboxOf(pod *v1.Pod, obs *observed.Pod) Sandbox {
 	return next
 }
 
-// withoutSandbox decides about a pod without a usable sandbox. Containers that ended for good are
-// not started again in a new sandbox.
+// withoutSandbox decides about a pod without a usable sandbox. A new sandbox does not restart
+// containers that have ended for good.
 func (k *Knowledge) withoutSandbox(d *Decision) {
 	// A second run is what the policy forbids.
 	if k.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && d.Sandbox.Attempt != 0 && k.hasRun() {

@@ -21,9 +21,9 @@ type Life struct {
 // Next returns the life that follows l.
 func (l Life) Next() Life { return Life{l.UID, l.N + 1} }
 
-// Outlived reports whether a mirror pod shows an earlier life of a static pod than l. Such a mirror
-// has to be replaced, since the phase of a pod in the API does not go back. status is the pod's
-// newest status, nil if it has none yet, and runs says whether one of its containers runs.
+// Outlived reports whether a mirror pod shows an earlier life of a static pod than l. Such a
+// mirror has to be replaced, since the phase of a pod in the API does not go back. status is the
+// pod's newest status, or nil if it has none yet. runs says whether one of its containers runs.
 //
 //  1. The mirror's number is lower: the answer is yes.
 //  2. Otherwise a mirror whose phase is not terminal is of this life: no.

@@ -7,8 +7,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// RestartsAll returns a container whose end restarts all containers of the pod (KEP-5532), and the
-// instance that ended, while the restart is still to be done; else nil.
+// RestartsAll returns a container whose end restarts all containers of the pod (KEP-5532), and
+// its instance that ended. It returns nil if there is none, or if the restart has been done.
 func RestartsAll(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Container) {
 	obs = obs.Settled()
 	if pod.DeletionTimestamp != nil {

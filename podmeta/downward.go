@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Field returns a field of a pod's metadata as the downward API shows it: metadata.name,
-// .namespace, .uid, .labels, .annotations, and the last two with ['KEY']. A missing label
-// or annotation is "". ok is false for any other path.
+// Field returns a field of a pod's metadata as the downward API shows it. The paths are
+// metadata.name, .namespace, .uid, .labels, .annotations, .labels['KEY'] and .annotations['KEY'].
+// A missing label or annotation is "". ok is false for any other path.
 func Field(pod *v1.Pod, path string) (value string, ok bool) {
 	switch path {
 	case "metadata.name":
@@ -54,9 +54,9 @@ func lines(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// Resource returns a request or limit of c as the downward API shows it: in units of ref's divisor,
-// rounded up. If c has no such limit, the result is the pod's limit, or else the node's allocatable
-// amount. ref.ContainerName is ignored.
+// Resource returns a request or limit of c as the downward API shows it: in units of ref's
+// divisor, rounded up. If c has no such limit, the result is the pod's limit. If the pod has none
+// either, it is the node's allocatable amount. ref.ContainerName is ignored.
 func Resource(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	res := v1.ResourceName(name)

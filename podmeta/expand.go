@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Expand replaces $(NAME) by the value that lookup returns for NAME. Unknown and unclosed
-// references are kept; unknown has their names. $$ becomes $, so that $$(NAME) becomes
-// $(NAME).
+// Expand replaces $(NAME) by the value that lookup returns for NAME. References to unknown names,
+// and references without an end, are kept; unknown lists the unknown names. $$ becomes $, so that
+// $$(NAME) becomes $(NAME).
 func Expand(s string, lookup func(string) (string, bool)) (out string, unknown []string) {
 	out, unknown, _ = ExpandWithin(s, math.MaxInt, lookup)
 	return out, unknown

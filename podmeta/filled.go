@@ -7,9 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FillRequests adds to requests, for each resource with a limit and no request, a request
-// of the limit, as the API server does. The lists are not changed; the result may be
-// requests itself.
+// FillRequests adds a request for each resource that has a limit and no request. As in the API
+// server, the request is the limit. The lists are not changed; the result may be requests itself.
 func FillRequests(requests, limits v1.ResourceList) v1.ResourceList {
 	own := true
 	for name, q := range limits {
@@ -57,8 +56,8 @@ func withRequests(list []v1.Container) []v1.Container {
 	return out
 }
 
-// LeftOfMemory subtracts the huge pages in capacity from the memory in list, down to 0 at
-// least: they cannot be used as other memory. It changes list and returns it.
+// LeftOfMemory subtracts the huge pages in capacity from the memory in list, since they cannot be
+// used as other memory. The result is at least 0. It changes list and returns it.
 func LeftOfMemory(list, capacity v1.ResourceList) v1.ResourceList {
 	memory, ok := list[v1.ResourceMemory]
 	if !ok {

@@ -6,7 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// imageReasons are the kubelet's reasons for which a container waits for its image.
+// imageReasons are the kubelet's reasons of the waiting state of a container that waits for its
+// image.
 var imageReasons = []string{"ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"}
 
 // MissingImages returns the images that containers of a pod wait for, by its status.

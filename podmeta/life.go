@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// LifeIn returns the number of a pod's life (podlife.Life) from the annotation key; 0 if there is
-// no such annotation or it is not a number.
+// LifeIn returns the number of a pod's life (podlife.Life) from the annotation key. It returns 0
+// if there is no such annotation, or if its value is not a number.
 func LifeIn(annotations map[string]string, key string) uint32 {
 	n, err := strconv.ParseUint(annotations[key], 10, 32)
 	if err != nil {

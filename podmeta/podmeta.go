@@ -75,8 +75,8 @@ func IsSidecar(c *v1.Container) bool {
 }
 
 // RestartsAfter reports whether a container is started again after it ended with that exit code
-// (KEP-5307). The first of its restart rules that matches decides; else its own restart policy;
-// else the pod's.
+// (KEP-5307). The first of its restart rules that matches decides. Without one, its own restart
+// policy decides, or else the pod's.
 func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	if ruleFor(c, exitCode) != nil {
 		return true // Restart and RestartAllContainers both do
@@ -149,7 +149,7 @@ func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
 const systemCritical = 2000000000
 
 // PriorityOf returns the priority of one of the two classes that every cluster has,
-// system-cluster-critical and system-node-critical; false for any other class.
+// system-cluster-critical and system-node-critical. ok is false for any other class.
 func PriorityOf(class string) (priority int32, ok bool) {
 	switch class {
 	case "system-cluster-critical":

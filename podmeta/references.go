@@ -6,7 +6,7 @@ import v1 "k8s.io/api/core/v1"
 type Reference struct {
 	Kind string // "ConfigMap", "Secret", "PersistentVolumeClaim" or "ResourceClaim"
 	Name string
-	// Optional reports that the pod runs without it.
+	// Optional reports that the pod runs even if the object does not exist.
 	Optional bool
 }
 

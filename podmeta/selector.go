@@ -17,10 +17,10 @@ func SelectsNode(terms []v1.NodeSelectorTerm, name string, labels map[string]str
 	})
 }
 
-// meets reports whether the labels have satisfy all the requirements want.
-func meets(have map[string]string, want []v1.NodeSelectorRequirement) bool {
-	return !slices.ContainsFunc(want, func(w v1.NodeSelectorRequirement) bool {
-		value, has := have[w.Key]
+// meets reports whether the labels satisfy all requirements.
+func meets(labels map[string]string, requirements []v1.NodeSelectorRequirement) bool {
+	return !slices.ContainsFunc(requirements, func(w v1.NodeSelectorRequirement) bool {
+		value, has := labels[w.Key]
 		return !meetsOne(value, has, w)
 	})
 }

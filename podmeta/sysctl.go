@@ -12,9 +12,9 @@ func SysctlName(name string) string {
 	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
-// SysctlNamespace returns the kind of namespace to which a sysctl belongs: ipc, net, uts
-// or user; "" for a sysctl of the whole machine. name has dots as separators. The list is
-// that of Kubernetes' page "Using sysctls in a Kubernetes Cluster".
+// SysctlNamespace returns the kind of namespace to which a sysctl belongs: ipc, net, uts or user.
+// It returns "" for a sysctl of the whole machine. name has dots as separators. The list is that
+// of Kubernetes' page "Using sysctls in a Kubernetes Cluster".
 func SysctlNamespace(name string) string {
 	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	switch {

@@ -53,9 +53,10 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 	return errors.Join(found(s.m.rt.StopPodSandbox(ctx, last.ID)), found(s.m.rt.RemovePodSandbox(ctx, last.ID)))
 }
 
-// struckSandbox counts a failure of the sandbox run last. It returns err with the time of the next
-// attempt, or nil if the next attempt may be made now. The failure of a sandbox is counted once,
-// unless runs is set: then the runtime says that the sandbox is ready, and every call is counted.
+// struckSandbox counts a failure of the latest sandbox, whose run is last. It returns err with
+// the time of the next attempt, or nil if the next attempt may be made now. The failure of a
+// sandbox is counted once. If runs is set, the runtime says that the sandbox is ready, and every
+// call is counted.
 func (s *syncing) struckSandbox(last *run, runs bool, err error) error {
 	if !runs && !last.Next.IsZero() {
 		return nil // it has waited for this
@@ -81,8 +82,8 @@ func (s *syncing) strike(last *run, must bool, err error) (wait error) {
 	return wait
 }
 
-// found returns nil if err is NotFound, and else err: the stop or removal of an object that does
-// not exist is no failure.
+// found returns nil if err is NotFound, and otherwise err. The stop or removal of an object that
+// does not exist has not failed.
 func found(err error) error {
 	if cri.IsNotFound(err) {
 		return nil
@@ -91,11 +92,11 @@ func found(err error) error {
 }
 
 // again returns an error while the next attempt to stop an instance has to wait. The wait begins
-// when the runtime confirms a stop and the instance still runs afterwards. The argument what is the
-// name of the instance in the error.
-func (s *syncing) again(id, what string) (err error) {
+// when the runtime confirms a stop and the instance still runs afterwards. The error calls the
+// instance label.
+func (s *syncing) again(id, label string) (err error) {
 	if slices.Contains(s.broken, id) {
-		s.m.runs.see(s.pod.UID, func(p *podRuns) { err = p.again(id, what, time.Now()) })
+		s.m.runs.see(s.pod.UID, func(p *podRuns) { err = p.again(id, label, time.Now()) })
 	}
 	return err
 }
@@ -137,9 +138,9 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	return nil
 }
 
-// struck counts a failure of a container and returns it as an error with its back-off. If must is
-// false and a failure of the instance was counted before, it is not counted again, and the error is
-// nil.
+// struck counts a failure of a container and returns err with its back-off. The failure of an
+// instance is counted once; for a further one struck returns nil. If must is set, every call is
+// counted.
 func (s *syncing) struck(c *v1.Container, last *run, must bool, err error) error {
 	if !must && !last.Next.IsZero() {
 		return nil

@@ -30,8 +30,8 @@ type Crash struct {
 	// For a container that was just killed they are nil and "".
 	ExitCode *int32
 	Reason   string
-	// Lived is the wall-clock time from the container's start to its end; 0 if it
-	// never started.
+	// Lived is the wall-clock time from the container's start to its end. It is 0 if the
+	// container never started.
 	Lived time.Duration
 
 	// Restarts is the number of restarts in this crash loop; 0 at its first crash.
@@ -49,7 +49,7 @@ type DoublingBackoff struct {
 	Max   time.Duration // 5m
 }
 
-// withDefaults makes the zero value the kubelet's policy.
+// withDefaults returns d with First and Max of the kubelet's policy where they are zero.
 func (d DoublingBackoff) withDefaults() DoublingBackoff {
 	if d.Max <= 0 {
 		d.Max = 5 * time.Minute
@@ -88,10 +88,10 @@ func (b ConstantBackoff) Delay(Crash) time.Duration { return time.Duration(b) }
 // Recovered returns false: the delay does not depend on the length of the crash loop.
 func (b ConstantBackoff) Recovered(Crash) bool { return false }
 
-// ByExitCode chooses a policy by the exit code of the last instance. A nil Default means the
-// kubelet's policy, DoublingBackoff{}.
+// ByExitCode chooses a policy by the exit code of the last instance. If Default is nil, the
+// default is the kubelet's policy, DoublingBackoff{}.
 type ByExitCode struct {
-	// Codes has policies by exit code. A nil policy counts as missing.
+	// Codes has policies by exit code. For a code whose policy is nil, Default is used.
 	Codes   map[int32]Backoff // must not change after New
 	Default Backoff
 }

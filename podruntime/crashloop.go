@@ -33,8 +33,8 @@ func definitionOf(c *v1.Container) string {
 }
 
 // heldUntil returns the time until which the crash-loop back-off holds back the restart of a
-// container, and the delay from the end of the instance last to that time. The zero time means that
-// the container may start now.
+// container, and the delay from the end of its previous instance, last, to that time. The zero
+// time means that the container may start now.
 func (m *Manager) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (time.Time, time.Duration) {
 	if last == nil || last.State != observed.Exited {
 		// Only an end is followed by a wait.
@@ -74,8 +74,8 @@ func (m *Manager) restarted(pod *v1.Pod, c *v1.Container, last *observed.Contain
 // delay returns the policy's delay, or 0 if that is negative.
 func (m *Manager) delay(c Crash) time.Duration { return max(m.cfg.Backoff.Delay(c), 0) }
 
-// crash returns the Crash that the policy's methods get for the end of the instance last. Restarts
-// is 0 if the policy says that the container had recovered.
+// crash returns the argument of the policy's methods for the end of the instance last. Its
+// Restarts is 0 if the policy says that the container had recovered.
 func (m *Manager) crash(l *crashLoop, pod *v1.Pod, c *v1.Container, last *observed.Container) Crash {
 	crash := Crash{
 		Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last),
@@ -97,8 +97,9 @@ func lifetime(c *observed.Container) time.Duration {
 	return max(c.FinishedAt.Sub(c.StartedAt), 0)
 }
 
-// loop returns the crash loop of a container and the time at which its instance last ended. The
-// loop is the one in memory, else the one in Config.Memory, else the result of derive.
+// loop returns the crash loop of a container and the time at which its last instance ended. It
+// returns the crash loop in memory if there is one, else the one in Config.Memory, else the
+// result of derive.
 func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (l crashLoop, ended time.Time) {
 	m.recallLoops(pod.UID)
 	m.runs.change(pod.UID, func(p *podRuns) { ended, l = p.ended(last, now), p.of(c.Name).loop })
@@ -125,8 +126,8 @@ func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, n
 // reach its longest delay with fewer restarts.
 const deriveMost = 64
 
-// derive computes the crash loop of a container of which no record is left: it takes all restarts
-// that the runtime has counted to be restarts of this loop.
+// derive computes the crash loop of a container that has no record: it assumes that all restarts
+// that the runtime has counted belong to this loop.
 func (m *Manager) derive(definition string, pod *v1.Pod, c *v1.Container, last *observed.Container) crashLoop {
 	l := crashLoop{definition: definition}
 	if last.Hash != "" && last.Hash != podspec.Hash(c) {

@@ -35,7 +35,8 @@ const memoryVersion = 1
 // not read.
 type savedLoops struct {
 	Version int `json:"version"`
-	// Life is the number of the pod's life, see [podlife.Life]; earlier builds wrote none.
+	// Life is the number of the pod's life; see [podlife.Life]. Records of earlier builds have
+	// none.
 	Life       *uint32              `json:"life,omitempty"`
 	Containers map[string]savedLoop `json:"containers"`
 }
@@ -60,8 +61,8 @@ func encodeLoops(life uint32, loops map[string]crashLoop) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// decodeLoops decodes what encodeLoops returned. It returns no loops if the record is of an earlier
-// life of the pod than life.
+// decodeLoops decodes the result of encodeLoops. life is the number of the pod's current life. If
+// the record is of an earlier life, decodeLoops returns no loops.
 func decodeLoops(b []byte, life uint32) (map[string]crashLoop, error) {
 	var s savedLoops
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -129,8 +130,8 @@ func (m *Manager) recallLoops(uid types.UID) {
 }
 
 // saveLoops writes the crash loops of a pod to Config.Memory if they have changed and the last
-// write is at least savePause ago. Each sync calls saveLoops, so the next sync writes what this one
-// left out. A failure is logged.
+// write is at least savePause ago. Each sync calls saveLoops, so a change that comes too soon is
+// written by a later sync. A failure is logged.
 func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 	if m.cfg.Memory == nil {
 		return

@@ -25,8 +25,8 @@ const (
 	maxLogNames = 10_000
 )
 
-// place is where files of a pod are. Each place may be on a file system of its
-// own that does not answer: at any moment each pod has at most one call in each.
+// place is a kind of directory with files of pods. Each place may be on a file system of its own
+// that does not answer. So a pod has at most one call in each place at a time.
 type place string
 
 const (
@@ -36,8 +36,8 @@ const (
 )
 
 // onDisk waits until the pod's earlier call in the same place has ended, calls f, and returns f's
-// results. If f has not returned within fileTimeout, or before ctx ends, onDisk returns an error. f
-// may still run then: it must not use data that the caller changes.
+// results. If f has not returned within fileTimeout, or before ctx ends, onDisk returns an error.
+// f then continues, so it must not use data that the caller changes.
 func onDisk[T any](ctx context.Context, d *detached.Queue, uid types.UID, in place, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("%s did not answer within %v", in, fileTimeout))
 	defer cancel()

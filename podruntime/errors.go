@@ -16,9 +16,9 @@ var ErrCreateSandbox = errors.New("create pod sandbox")
 // errUndone marks failures that left the runtime as it was.
 var errUndone = errors.New("nothing was done")
 
-// imageError is the error of an image that the node does not have and cannot pull for now. After a
-// failed pull, RetryAt is soon, before the pull is repeated: the second try finds that the pull has
-// to wait, and the container is shown with the reason ImagePullBackOff.
+// imageError is the error of an image that is missing on the node and cannot be pulled now. After
+// a failed pull, RetryAt is soon, before the pull is repeated. This next try fails because the
+// pull has to wait, and so shows the reason ImagePullBackOff for the container.
 type imageError struct {
 	error
 	again time.Time
@@ -71,7 +71,7 @@ func reasonOf(err error) string {
 	return cmp.Or(podlife.ReasonOf(err), podlife.RunFailed.Reason())
 }
 
-// kindOf returns the kind of cause of a start that failed, or has to wait.
+// kindOf returns the kind of cause for the error of a start that failed or has to wait.
 func kindOf(err error) podlife.Kind {
 	if errors.As(err, new(*imageError)) {
 		return podlife.ImageFailed
@@ -79,7 +79,7 @@ func kindOf(err error) podlife.Kind {
 	return podlife.Kind(reasonOf(err))
 }
 
-// causeOf returns the cause of a start that failed, or has to wait.
+// causeOf returns the cause for the error of a start that failed or has to wait.
 func causeOf(err error) podlife.Cause {
 	return podlife.Cause{Kind: kindOf(err), Reason: reasonOf(err), Message: callerror.Shown(err)}
 }

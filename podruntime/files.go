@@ -49,8 +49,8 @@ func (s *syncing) materialize(ctx context.Context, plan *podspec.ContainerPlan) 
 	return err
 }
 
-// makeDir makes the directory d and its missing parents, up to and including root. All that it
-// makes get the mode of d, whatever the umask is. Existing directories stay as they are.
+// makeDir makes the directory d and its missing parents, up to and including root. New
+// directories get the mode of d, whatever the umask is. Existing directories stay as they are.
 func makeDir(root string, d podspec.Dir) error {
 	held, err := hold(root, d.Path, d.Mode)
 	if err != nil {
@@ -59,8 +59,8 @@ func makeDir(root string, d podspec.Dir) error {
 	return held.Close()
 }
 
-// hold makes the directory at path below root and returns it open. The open directory stays the
-// same one if something else is put at its path.
+// hold makes the directory at path below root and returns it open. If a pod replaces the path
+// later, the open directory stays the same.
 func hold(root, path string, mode fs.FileMode) (*safefile.Dir, error) {
 	rel, err := below(root, path)
 	if err != nil {

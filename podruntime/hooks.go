@@ -68,8 +68,8 @@ const maxHookOutput = 1 << 10
 // cut returns the first maxHookOutput bytes of b.
 func cut(b []byte) []byte { return b[:min(len(b), maxHookOutput)] }
 
-// sleepHook waits for d or until ctx ends. A sleep that is as long as the grace period does not
-// count as interrupted.
+// sleepHook waits for d or until ctx ends. If ctx ends when d has already passed, the sleep does
+// not count as interrupted.
 func (m *Manager) sleepHook(ctx context.Context, d time.Duration) error {
 	start := time.Now()
 	t := time.NewTimer(d)

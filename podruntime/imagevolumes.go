@@ -61,8 +61,8 @@ func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
 	s.in.ImageRefs = refs
 }
 
-// imageVolumeErr returns the error of the first image volume that a container mounts and whose
-// image could not be pulled; nil if there is none.
+// imageVolumeErr returns the error of the first image volume of a container whose image could not
+// be pulled, or nil.
 func (s *syncing) imageVolumeErr(c *v1.Container) error {
 	for _, m := range c.VolumeMounts {
 		if err := s.imageErrs[m.Name]; err != nil {

@@ -87,7 +87,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 }
 
 // overdue reports whether a container has been ending for longer than its grace period. The grace
-// period begins with the first Kill of the container. If it began anew with each Kill, a sandbox
+// period begins with the first Kill of the container. If each Kill began a new one, a sandbox
 // whose containers cannot be stopped would never be stopped.
 func (m *Manager) overdue(uid types.UID, id string, grace time.Duration) (yes bool) {
 	m.runs.see(uid, func(p *podRuns) {
@@ -103,11 +103,11 @@ type turns struct {
 	// mu guards left. The other maps are complete when newTurns returns.
 	mu   sync.Mutex
 	left map[string]int // by container name, the number of instances that have not ended
-	// over has, for each container that runs, a channel that is closed when its last instance has
-	// ended.
+	// over has a channel for each container that runs. The channel is closed when the container's
+	// last instance has ended.
 	over map[string]chan struct{}
-	// waits has, by name of a sidecar, the containers that end before it. Other containers do not
-	// wait.
+	// waits has the containers that must end before a sidecar, by the name of the sidecar. Other
+	// containers do not wait.
 	waits map[string][]string
 }
 
@@ -140,7 +140,7 @@ func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 	return t
 }
 
-// ended records that one instance of the container name has ended, or could not be ended. It is
+// ended records that an instance of the container name has ended, or could not be ended. It is
 // called once for each of the live instances.
 func (t *turns) ended(name string) {
 	t.mu.Lock()
@@ -150,7 +150,8 @@ func (t *turns) ended(name string) {
 	}
 }
 
-// await blocks until the containers that end before name have ended, limit has passed, or ctx ends.
+// await blocks until the containers that must end before the container name have ended, limit has
+// passed, or ctx ends.
 func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 	// A nil t is for a container that is killed alone.
 	if t == nil || len(t.waits[name]) == 0 {
@@ -175,8 +176,8 @@ func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 	}
 }
 
-// killContainer runs the preStop hook, waits for the containers that end before this one, and stops
-// the container, all within its grace period. A nil t means that there is nothing to wait for.
+// killContainer runs the preStop hook, waits for the containers that end before this one, and
+// stops the container, all within its grace period. If t is nil, it waits for no other container.
 func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.Pod, o *observed.Container, why podlife.Cause, message string, t *turns) error {
 	p, c := specOf(pod, o)
 	grace := podlife.Grace(p, c, why)
@@ -220,7 +221,8 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.
 }
 
 // preStop runs the hook and waits for it as long as the grace period allows. A hook that takes
-// longer goes on until the caller calls end, which it does when the container has stopped.
+// longer continues until the caller calls end. The caller does that when the container has
+// stopped.
 func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, grace time.Duration) (end func()) {
 	// The container itself lasts no longer than its grace and the least time
 	// before KILL.
@@ -255,7 +257,7 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 
 // specOf returns the parts of the specs of a pod and of a container that say how the container
 // ends: grace periods and hooks. If pod is nil or does not have the container, they are read from
-// the annotations of o.
+// the annotations of the container, o.
 func specOf(pod *v1.Pod, o *observed.Container) (*v1.Pod, *v1.Container) {
 	if pod == nil {
 		return restoredPod(o), restored(o)

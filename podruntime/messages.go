@@ -88,8 +88,8 @@ func (m *Manager) messageTails(pod *v1.Pod, podDir string, obs *observed.Pod) (f
 	return files, logs
 }
 
-// readTails reads the messages at tails, whose files are all in one place, and returns them by
-// container index. Empty messages are left out. The caller may change the map.
+// readTails reads the messages at tails, and returns them by container index. All files of tails
+// are in the same place. Empty messages are left out. The caller may change the map.
 func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]string {
 	if len(tails) == 0 {
 		return map[int]string{}
@@ -124,7 +124,7 @@ func (t tail) read() string {
 }
 
 // fileEnd returns the last limit bytes of the file name below dir, or nil if it cannot be read.
-// whole reports that these are all bytes of the file.
+// whole reports that b is the whole file.
 func fileEnd(dir, name string, limit int64) (b []byte, whole bool) {
 	f, err := safefile.OpenIn(dir, name)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// metrics are the kubelet's metrics of starts, by its names. Starts that fail count. Starts that
-// have to wait, and starts of containers that are interrupted, do not.
+// metrics has the kubelet's metrics of starts, with the same names. Starts that fail are counted.
+// Starts that have to wait or are interrupted are not.
 type metrics struct {
 	pods, podErrors     prometheus.Counter
 	userNS, userNSError prometheus.Counter // pods with a user namespace of their own
@@ -75,17 +75,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 }
 
 // startsPod counts a sandbox that is about to be made, and failsPod a sandbox that could not be
-// made. own reports that the pod has a user namespace of its own.
-func (m *metrics) startsPod(own bool) {
+// made. userns reports that the pod has a user namespace of its own.
+func (m *metrics) startsPod(userns bool) {
 	m.pods.Inc()
-	if own {
+	if userns {
 		m.userNS.Inc()
 	}
 }
 
-func (m *metrics) failsPod(own bool) {
+func (m *metrics) failsPod(userns bool) {
 	m.podErrors.Inc()
-	if own {
+	if userns {
 		m.userNSError.Inc()
 	}
 }

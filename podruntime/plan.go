@@ -29,12 +29,12 @@ type PlanInput struct {
 	// of the pod.
 	Pod      *v1.Pod
 	Observed *observed.Pod
-	// Liveness and Startup return the results of probes by container ID. Nil means
-	// that the pod has no such probes.
+	// Liveness and Startup return the results of probes by container ID. If a function is nil,
+	// the pod has no such probes.
 	Liveness, Startup func(containerID string) ProbeResult
-	// Resources enables resizes of running containers. Nil plans none.
+	// Resources enables resizes of running containers. If Resources is nil, no resize is planned.
 	Resources *Resources
-	// Waits is the field Waits of [podlife.Knowledge].
+	// Waits is passed on as [podlife.Knowledge].Waits.
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why podlife.Kind)
 	// Unsure means that Pod may be older than the spec that its containers were made
 	// from. A running container is then not restarted for a different definition.
@@ -64,7 +64,7 @@ type Actions struct {
 	KillPod, CreateSandbox bool
 	SandboxID              string
 	Attempt                uint32
-	// Init, Regular and Ephemeral are the containers to start, in order, as indexes
+	// Init, Regular and Ephemeral are the containers to start, in order. The numbers are indexes
 	// into the spec's lists.
 	Init, Regular, Ephemeral []int
 	// Wait lists containers whose start has to wait.
@@ -160,9 +160,9 @@ func answers(results func(id string) ProbeResult) func(id string) observed.Answe
 	}
 }
 
-// act adds the decision about one container to the plan, and reports whether the container is to be
-// started. The argument what is the beginning of the text of the event.
-func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Act, updates map[string][]Update) (start bool) {
+// act adds the decision about one container to the plan, and reports whether the container is to
+// be started. kind is the beginning of the event's text, such as "Container".
+func (in *PlanInput) act(a *Actions, c *v1.Container, kind string, do podlife.Act, updates map[string][]Update) (start bool) {
 	o := in.Observed.Newest(c.Name)
 	switch do.Do {
 	case podlife.Keep:
@@ -173,17 +173,17 @@ func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Ac
 		a.Wait = append(a.Wait, Wait{Name: c.Name, Until: do.Until, Why: do.Why})
 	case podlife.End:
 		if do.Why == podlife.StateUnknown {
-			a.kill(o, do.Why, fmt.Sprintf("%s is in %q state, try killing it before restart", what, o.State), true)
+			a.kill(o, do.Why, fmt.Sprintf("%s is in %q state, try killing it before restart", kind, o.State), true)
 		} else {
-			a.kill(o, do.Why, fmt.Sprintf("%s %s %s", what, c.Name, do.Why.Message()), do.Again)
+			a.kill(o, do.Why, fmt.Sprintf("%s %s %s", kind, c.Name, do.Why.Message()), do.Again)
 		}
 		return do.Again
 	}
 	return false
 }
 
-// kill adds the end of one container to the plan. The texts are those of the kubelet's events. With
-// restart, the text says that the container will be restarted.
+// kill adds the end of one container to the plan. The texts are those of the kubelet's events. If
+// restart is set, the text says that the container will be restarted.
 func (a *Actions) kill(o *observed.Container, why podlife.Kind, message string, restart bool) {
 	if restart && why != podlife.StateUnknown {
 		message += ", will be restarted"
@@ -191,9 +191,9 @@ func (a *Actions) kill(o *observed.Container, why podlife.Kind, message string, 
 	a.Kill = append(a.Kill, Kill{ID: o.ID, Name: o.Name, Message: message, Why: why})
 }
 
-// changed reports whether a container was made from another definition than that of c, and so has
-// to be replaced. A container without a hash was not made by a kubelet or by this package, and
-// stays.
+// changed reports whether the running container o was made from another definition than c, and so
+// has to be replaced. A container without a hash was not made by a kubelet or by this package,
+// and stays.
 func (in *PlanInput) changed(c *v1.Container, o *observed.Container) bool {
 	return !in.Unsure && o.Hash != "" && o.Hash != podspec.Hash(c)
 }

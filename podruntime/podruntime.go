@@ -69,7 +69,7 @@ type ContainerRuntime interface {
 type ImageRequest struct {
 	// Pod is shared: read-only.
 	Pod *v1.Pod
-	// Container is the name of the container, "" for an image volume.
+	// Container is the name of the container, or "" for an image volume.
 	Container string
 	// Image is the reference from the spec, possibly without a tag.
 	Image  string
@@ -86,8 +86,8 @@ type ImageRequest struct {
 // Images provides images on the node. Its errors may have a reason (a method Reason()
 // string) and a time for the next try (a method RetryAt() time.Time).
 type Images interface {
-	// Ensure returns when the image is on the node, or with an error when it cannot be
-	// provided or ctx ends. It may be called concurrently, also for one pod.
+	// Ensure returns when the image is on the node. It returns an error if the image cannot be
+	// provided, or ctx ends. It may be called concurrently, also for one pod.
 	Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error)
 }
 
@@ -97,26 +97,25 @@ type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// ContainerEvents is an optional interface of [Events] for the events of containers. Without
-// it they are recorded as events of their pods.
+// ContainerEvents is an optional interface of [Events] for the events of containers. Without it,
+// events of containers are recorded as events of their pods.
 type ContainerEvents interface {
 	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
 // SubPaths provides the subPaths of volumes for containers to mount.
 type SubPaths interface {
-	// Bind prepares a subPath and returns the path on the node that the container
-	// mounts. A subPath that is prepared already is used again.
+	// Bind prepares a subPath and returns the path on the node that the container mounts. If the
+	// subPath is prepared already, Bind returns the same path again.
 	Bind(ctx context.Context, podDir, container string, s podspec.SubPath) (hostPath string, err error)
 }
 
 // Lifecycle has hooks around the runtime's calls for containers. They are called in the
 // goroutine of the runtime's call.
 type Lifecycle interface {
-	// Creating is called before CreateContainer. It may change conf, and may
-	// block until ctx ends. An error keeps the container from being created in this
-	// sync. created, if not nil, is called with the container's ID, or with the
-	// error of CreateContainer.
+	// Creating is called before CreateContainer. It may change conf, and may block until ctx
+	// ends. If it returns an error, the container is not created in this sync. created, if not
+	// nil, is called with the container's ID, or with the error of CreateContainer.
 	Creating(ctx context.Context, pod *v1.Pod, container string, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error)
 	// Started is called after a container was started, Removed after one was
 	// removed. They must not block.
@@ -143,39 +142,40 @@ type Config struct {
 	// PodLogsDir is the absolute path of the directory of all pods' logs. A log path
 	// that the runtime reports outside of it is ignored.
 	PodLogsDir string
-	// ContainerLogsDir gets a link to each container's log, for log collectors. ""
-	// makes no links.
+	// ContainerLogsDir is the directory of the links to the containers' logs, for log collectors.
+	// If it is "", no links are made.
 	ContainerLogsDir string
 	Events           Events // nil records none
-	// Lifecycle is called around the creation, start and removal of containers. Nil
-	// means no hooks.
+	// Lifecycle is called around the creation, start and removal of containers. If it is nil,
+	// nothing is called.
 	Lifecycle Lifecycle
-	// Reap kills the processes of a container that the runtime no longer knows, and
-	// returns how many it killed. It is called if the runtime refuses to remove a
-	// container or sandbox. Nil kills nothing.
+	// Reap kills the processes of a container that the runtime no longer knows, and returns how
+	// many it killed. It is called if the runtime refuses to remove a container or sandbox. If
+	// Reap is nil, nothing is killed.
 	Reap func(containerID string) (killed int, err error)
-	// SubPaths prepares subPaths so that a container cannot redirect them. Nil has
-	// the runtime mount them by path: a container that replaces a part of the path
-	// by a link can then mount other directories of the node.
+	// SubPaths prepares subPaths so that a container cannot redirect them. If SubPaths is nil,
+	// the runtime mounts them by path: a container that replaces a part of the path by a link can
+	// then mount other directories of the node.
 	SubPaths SubPaths
-	// Resizer changes the resources of running containers. Nil leaves them as
-	// they were created.
+	// Resizer changes the resources of running containers. If Resizer is nil, containers keep the
+	// resources with which they were created.
 	Resizer Resizer
-	// Cgroups changes the cgroup of a pod together with its containers. Nil means
-	// that pods have no cgroups.
+	// Cgroups changes the cgroup of a pod together with its containers. If Cgroups is nil, pods
+	// have no cgroups.
 	Cgroups PodCgroups
 
-	// KeepDead is the number of dead instances of each container that a sync keeps.
-	// Default: 1. Below 0 it keeps all, and the caller has to remove them.
+	// KeepDead is the number of dead instances of each container that a sync keeps. The default
+	// is 1. If it is negative, a sync keeps all, and the caller has to remove them.
 	KeepDead int
 
-	// Backoff delays restarts. Nil is the kubelet's policy, DoublingBackoff{}.
+	// Backoff delays restarts. The default is the kubelet's policy, DoublingBackoff{}.
 	Backoff Backoff
-	// HTTPHook makes the HTTP requests of lifecycle hooks, for pods that the node's
-	// network cannot reach. It has to return when ctx ends. Nil connects from the node.
+	// HTTPHook makes the HTTP requests of lifecycle hooks, for pods that the node's network
+	// cannot reach. It has to return when ctx ends. If HTTPHook is nil, the Manager connects from
+	// the node.
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
-	// Memory stores crash loops over restarts of the agent. Nil computes them from
-	// restart counts and exit times.
+	// Memory stores crash loops over restarts of the agent. If Memory is nil, crash loops are
+	// computed from restart counts and exit times.
 	Memory Memory
 
 	Log     *zap.Logger           // silent
@@ -195,7 +195,7 @@ type Manager struct {
 	runs *runs
 	// unsaved reports that the last write to Config.Memory failed.
 	unsaved atomic.Bool
-	// dial connects to the servers of hooks; nil means over the network.
+	// dial connects to the servers of hooks. If dial is nil, connections go over the network.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -244,23 +244,23 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Forget drops all records of a pod that is gone. No call for the pod may be under way: it
-// could make a new record.
+// Forget drops all records of a pod that is gone. No call for the pod may be under way, since
+// such a call could make a new record.
 func (m *Manager) Forget(uid types.UID) {
 	if m.runs.forget(uid) {
 		m.eraseLoops(uid)
 	}
 }
 
-// event reports an event of a pod to Config.Events. It does nothing if pod is nil, because the spec
-// is not known, since such an event would have no object.
+// event reports an event of a pod to Config.Events. If pod is nil, because its spec is not known,
+// event does nothing, since the event would have no object.
 func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...any) {
 	if m.cfg.Events != nil && pod != nil {
 		m.cfg.Events.Event(pod, eventType, reason, fmt.Sprintf(format, args...))
 	}
 }
 
-// containerEvent is an event of a container.
+// containerEvent reports an event of a container.
 func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, format string, args ...any) {
 	if c, ok := m.cfg.Events.(ContainerEvents); ok && pod != nil {
 		c.ContainerEvent(pod, container, eventType, reason, fmt.Sprintf(format, args...))
@@ -269,7 +269,8 @@ func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, form
 	m.event(pod, eventType, reason, format, args...)
 }
 
-// causeEvent reports why a container or, if it is "", a sandbox does not start.
+// causeEvent reports why a container does not start, or why the sandbox does not if container is
+// "".
 func (m *Manager) causeEvent(pod *v1.Pod, container string, why podlife.Cause) {
 	eventType, reason, message := why.ContainerEvent(container, podName(pod))
 	if container == "" {
@@ -284,11 +285,11 @@ type Request struct {
 	// Spec is the pod with everything its containers are made from. Its PodIPs may
 	// be empty.
 	Spec podspec.Input
-	// Observed is the pod as last seen in the runtime; nil if the runtime has nothing
-	// of it. A sync does not change it.
+	// Observed is the pod as last seen in the runtime. It is nil if the runtime has nothing of
+	// the pod. A sync does not change it.
 	Observed *observed.Pod
-	// Liveness and Startup return the results of probes by container ID. Nil means
-	// that the pod has no such probes.
+	// Liveness and Startup return the results of probes by container ID. If a function is nil,
+	// the pod has no such probes.
 	Liveness, Startup func(containerID string) ProbeResult
 	// Unsure has the meaning of [PlanInput.Unsure].
 	Unsure bool
@@ -333,7 +334,7 @@ func (r *Result) Changed() bool {
 	return false
 }
 
-// add notes an action. While containers start side by side, the caller holds
+// add adds the result of an action. While containers start in parallel, the caller holds
 // syncing.mu.
 func (r *Result) add(action, target string, err error) {
 	r.Actions = append(r.Actions, ActionResult{Action: action, Target: target, Err: err})

@@ -19,8 +19,8 @@ type removals struct {
 	// seed is random for each process, so that nobody can choose IDs whose hashes collide.
 	seed  maphash.Seed
 	start time.Time
-	// at has the times of removals by hash. Each is a duration since start by the monotonic clock,
-	// which takes a third of the memory of a time.
+	// at has the times of removals, by the hash of the ID. Each is the time from start to the
+	// removal by the monotonic clock, which takes a third of the memory of a time.Time.
 	at    map[uint64]time.Duration // since start
 	swept time.Time
 }

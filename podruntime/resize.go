@@ -23,16 +23,16 @@ import (
 // Update changes how much of one resource a running container may use
 // (KEP-1287).
 type Update struct {
-	// ID is the container ID in the runtime, Name the container's name in the spec.
+	// ID is the container ID in the runtime. Name is the container's name in the spec.
 	ID, Name string
 	Resource v1.ResourceName // cpu or memory
-	// From and To have the values of Resource alone. A 0 in To leaves the value
-	// unchanged. CPU quotas in both are for the same period.
+	// From and To are the values before and after the change. They have the values of Resource
+	// only. A 0 in To leaves the value unchanged. CPU quotas in both are for the same period.
 	From, To *runtimeapi.LinuxContainerResources
 }
 
-// Lowers reports that a limit is lowered or new, or that the limit does not change and a
-// request is lowered.
+// Lowers reports that a limit is lowered or new. It also reports true if the limit does not
+// change and a request is lowered.
 func (u *Update) Lowers() bool {
 	if u.Resource == v1.ResourceMemory {
 		return u.limitsMemory()
@@ -55,14 +55,13 @@ func (u *Update) limitsMemory() bool {
 
 // Resources returns the resources of containers to [Plan].
 type Resources struct {
-	// Wanted returns the runtime's values for the requirements r of a container of
-	// the spec.
+	// Wanted returns the runtime's values for a container c of the spec whose requirements are r.
 	Wanted func(c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources
-	// Applied returns the values of one resource that the container was last given;
-	// nil if they are not known.
+	// Applied returns the values of one resource that were last applied to the container, or nil
+	// if they are not known.
 	Applied func(containerID string, name v1.ResourceName) *runtimeapi.LinuxContainerResources
 	// Pooled reports whether a container has no limit of a resource and its pod has one
-	// (KEP-5419). Nil means no container.
+	// (KEP-5419). If Pooled is nil, no container is pooled.
 	Pooled func(c *v1.Container, name v1.ResourceName) bool
 }
 
@@ -72,8 +71,8 @@ func (a *Actions) resizes() bool {
 	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Why == podlife.Resized })
 }
 
-// resized are the resources that can be changed while a container runs.
-// Memory comes first: where its change is refused, CPU has not been touched.
+// resized are the resources that can be changed while a container runs. Memory comes first: if
+// its change is refused, CPU has not been changed yet.
 var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
 // resize returns the updates of the resources of a running container. restart reports that the
@@ -111,8 +110,8 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container) (restart bool
 }
 
 // shown returns the resources of a running container. Values that the runtime does not show are
-// taken from made, the requirements that the container was made with. If known is false, made is
-// not known, and the container counts as made from the spec.
+// taken from made, the requirements with which the container was made. If known is false, made is
+// not known, and the values come from the spec.
 func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.ResourceRequirements, known bool) *runtimeapi.LinuxContainerResources {
 	if !known {
 		made = c.Resources
@@ -136,8 +135,9 @@ func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.Resour
 	return out
 }
 
-// MadeWith returns the resources that a container was created with, from its annotation.
-// known is false if it has none that can be read, as when another program created it.
+// MadeWith returns the resources that a container was created with, from its annotation. known is
+// false if the annotation is missing or invalid, for example because another program created the
+// container.
 func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 	written := o.Annotations[cri.AnnotationResources]
 	// Annotations are in the hands of whoever runs containers on the node: their
@@ -191,9 +191,8 @@ func quantities(in map[v1.ResourceName]string) (out v1.ResourceList, ok bool) {
 	return out, true
 }
 
-// restartsFor reports whether the container's resize policy wants a restart for
-// a change of the resource. Without a policy it is changed in place, the API's
-// default.
+// restartsFor reports whether the container's resize policy demands a restart for a change of the
+// resource. Without a policy the change is made in place, the API's default.
 func restartsFor(c *v1.Container, name v1.ResourceName) bool {
 	for _, p := range c.ResizePolicy {
 		if p.ResourceName == name {
@@ -233,14 +232,13 @@ func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimea
 	}
 }
 
-// differs reports whether the cgroup changes if a resource gets the new values (argument to) in
-// place of the old ones (argument from). A 0 among the new values leaves a value unchanged: a limit
-// cannot be removed.
-func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
+// differs reports whether the cgroup changes if the values of a resource change from before to
+// after. A 0 in after leaves a value unchanged: a limit cannot be removed.
+func differs(before, after *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
-		return limitDiffers(from, to, name) || to.GetCpuShares() != from.GetCpuShares()
+		return limitDiffers(before, after, name) || after.GetCpuShares() != before.GetCpuShares()
 	}
-	return limitDiffers(from, to, name) || !maps.Equal(to.GetUnified(), from.GetUnified())
+	return limitDiffers(before, after, name) || !maps.Equal(after.GetUnified(), before.GetUnified())
 }
 
 // limitDiffers reports whether the limits of a resource differ. CPU limits are compared as the
@@ -298,7 +296,7 @@ func CheckResize(from, to *v1.Pod) error {
 	return nil
 }
 
-// podLevel returns the pod-level resources, which are empty if the spec has none.
+// podLevel returns the pod-level resources of a pod. If the spec has none, the result is empty.
 func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	if pod.Spec.Resources == nil {
 		return v1.ResourceRequirements{}
@@ -306,26 +304,26 @@ func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	return *pod.Spec.Resources
 }
 
-// checkRequirements returns an error if the requirements of a container or pod cannot be resized
-// from the old value was to the new value is. The error begins with the path of the field below
-// resources.
-func checkRequirements(was, is v1.ResourceRequirements) error {
-	if err := checkList(was.Requests, is.Requests); err != nil {
+// checkRequirements returns an error if a container or pod cannot be resized from the
+// requirements before to the requirements after. The error begins with the path of the field
+// below resources.
+func checkRequirements(before, after v1.ResourceRequirements) error {
+	if err := checkList(before.Requests, after.Requests); err != nil {
 		return fmt.Errorf("requests.%w", err)
 	}
-	if err := checkList(was.Limits, is.Limits); err != nil {
+	if err := checkList(before.Limits, after.Limits); err != nil {
 		return fmt.Errorf("limits.%w", err)
 	}
 	return nil
 }
 
-// checkList returns an error if a list of requests, or of limits, cannot be resized from the old
-// list was to the new list is.
-func checkList(was, is v1.ResourceList) error {
+// checkList returns an error if a resize must not change a list of requests, or of limits, from
+// before to after.
+func checkList(before, after v1.ResourceList) error {
 	// Sorted, so that the same change is refused with the same words.
-	for _, name := range slices.Sorted(maps.Keys(union(was, is))) {
-		p, had := was[name]
-		q, has := is[name]
+	for _, name := range slices.Sorted(maps.Keys(union(before, after))) {
+		p, had := before[name]
+		q, has := after[name]
 		switch {
 		// Huge pages, ephemeral storage and devices were counted at admission, and
 		// cannot change.
@@ -338,7 +336,7 @@ func checkList(was, is v1.ResourceList) error {
 	return nil
 }
 
-// union returns a list with the keys of both lists. Its values have no meaning.
+// union returns a list with the keys of both lists. Only the keys are meant to be used.
 func union(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(a)
 	if out == nil {

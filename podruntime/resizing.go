@@ -46,7 +46,7 @@ type PodCgroups interface {
 // ReasonResize is the reason of a failed resize. The next sync repeats it.
 const ReasonResize = "ResizeError"
 
-// wholePod stands in place of a container's ID for the cgroup of the pod.
+// wholePod is used like a container ID, for the cgroup of the whole pod.
 const wholePod = ""
 
 // planInput returns the input of Plan for the pod's next step.
@@ -97,16 +97,16 @@ func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, kno
 	return differs, known
 }
 
-// pool returns the values of one resource that the cgroup of a pod is to have: the sum of its
+// pool returns the values of one resource that the cgroup of a pod should have: the sum of its
 // containers, or the pod-level resources (KEP-5419). differs reports that other values were
-// applied last, or that these are not known, as after a restart of the agent.
-func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.LinuxContainerResources, differs, known bool) {
+// applied last, or that the values applied last are not known, as after a restart of the agent.
+func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (values *runtimeapi.LinuxContainerResources, differs, known bool) {
 	if m.cfg.Cgroups == nil || m.cfg.Resizer == nil {
 		return nil, false, false
 	}
-	to = only(podspec.PodResources(in), name)
+	values = only(podspec.PodResources(in), name)
 	last := m.runs.given(in.Pod.UID, wholePod, name)
-	return to, !proto.Equal(to, last), last != nil
+	return values, !proto.Equal(values, last), last != nil
 }
 
 // madePool records that the pod's cgroup was made with the values of its spec.
@@ -118,8 +118,8 @@ func (m *Manager) madePool(in podspec.Input) {
 	}
 }
 
-// resize changes the resources of running containers and of the pod's cgroup. It is called before
-// further containers start, which starting reports. Memory is changed before CPU, and decreases
+// resize changes the resources of running containers and of the pod's cgroup. starting reports
+// that further containers start after this call. Memory is changed before CPU, and decreases
 // before increases. The first failure ends the resize; the next sync tries again.
 func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 	start := time.Now()
@@ -169,9 +169,9 @@ func ofResource(updates []Update, name v1.ResourceName) []Update {
 	return out
 }
 
-// resizeOf changes one resource of containers, and of the pod's cgroup. updates may be empty: then
-// the runtime's sandbox is updated only if known is set, which means that the values applied last
-// to the cgroup are known.
+// resizeOf changes one resource of containers, and of the pod's cgroup. known reports that the
+// values last applied to the cgroup are known. If updates is empty, the runtime's sandbox is
+// updated only if known is set.
 func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update, known bool) error {
 	fail := func(target string, err error) error {
 		if ctx.Err() != nil {
@@ -270,8 +270,8 @@ func (e *refusedError) Unwrap() error { return e.err }
 // Is reports that the error matches errUndone: nothing was changed.
 func (e *refusedError) Is(target error) bool { return target == errUndone }
 
-// earlier returns the resources that the pod had before the updates. grows reports that it has more
-// afterwards.
+// earlier returns the resources that the pod had before the updates. grows reports that the pod
+// has more of them afterwards.
 func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (before *runtimeapi.LinuxContainerResources, grows bool) {
 	before = proto.CloneOf(after)
 	// more is only compared with 0: each call of this is about one resource, so

@@ -8,8 +8,9 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// restartAll removes all containers but not their logs, so that the next plan begins anew. Repeated
-// restarts of a pod are delayed by the crash-loop back-off, as those of a container are.
+// restartAll removes all containers but not their logs, so that the next plan starts them anew.
+// The crash-loop back-off delays repeated restarts of a pod, as it delays those of a single
+// container.
 func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	const action = "RestartAllContainers"
 	// Not nil: the plan found the same by the same observation.

@@ -16,9 +16,9 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// waits are those after failures of one container or sandbox in a row. A failed call causes an
-// event of the runtime: without a wait each failure would lead to the next call at once. A
-// container or sandbox that has lasted for waits.Max ends the row of failures.
+// waits are the waits after consecutive failures of one container or sandbox. A failed call
+// causes an event of the runtime: without a wait each failure would lead to the next call at
+// once. A container or sandbox that has lasted for waits.Max begins again with the shortest wait.
 var waits = retry.Backoff{First: time.Second, Max: time.Minute}
 
 // runState is the phase of a run, in the order in which a run goes through the phases.
@@ -47,24 +47,27 @@ func (s runState) String() string {
 type run struct {
 	Name string // container name; "" means the sandbox
 	ID   string // ID in the runtime; "" in the state planned
-	// State is what the runtime said last, in answer to a call or in an observation.
+	// State is the state that the runtime reported last, in answer to a call or in an
+	// observation.
 	State runState
-	// Since is when the runtime said so in answer to a call, when the end of an ending run was asked
-	// for first, or when an ended run ended. An observation that began before Since says nothing
-	// about State. The zero time means that State is known from observations only, so that no
-	// observation can contradict an answer of the runtime.
+	// Since is when the runtime confirmed State in answer to a call. For a run in the state
+	// ending it is when the first stop was requested; for an ended run, when it ended. An
+	// observation that began before Since says nothing about State. If Since is zero, State is
+	// known from observations only, so that no observation can contradict an answer of the
+	// runtime.
 	Since time.Time
 	// Seen reports that an observation that began after Since has shown State.
 	Seen bool
-	// Ends is why the agent ends or ended the run; "" if it did not.
+	// Ends is the reason for which the agent ends or ended the run. It is "" if the agent does
+	// not end it.
 	Ends podlife.Kind
-	// Next is when another attempt may be made, or when a run that was ended and still runs may be
-	// ended again. It is zero if no call has failed since Since.
+	// Next is when another attempt may be made, or when a run that was stopped and still runs may
+	// be stopped again. It is zero if no call has failed since Since.
 	Next time.Time
-	// Err is the failure of the last attempt to start, which may have failed before the runtime made
-	// anything; nil if that attempt succeeded.
+	// Err is the failure of the last attempt to start, or nil if that attempt succeeded. The
+	// attempt may have failed before the runtime made anything.
 	Err error
-	// Given has the resources that this process gave to the container last. The values are shared
+	// Given has the resources that this process last gave to the container. The values are shared
 	// and never changed.
 	Given resources
 
@@ -74,7 +77,8 @@ type run struct {
 // resources has runtime values by resource. Each entry has the values of that resource alone.
 type resources map[v1.ResourceName]*runtimeapi.LinuxContainerResources
 
-// history is what a run takes over from the previous run of the same container or sandbox.
+// history has the fields that a run takes over from the previous run of the same container or
+// sandbox.
 type history struct {
 	failed time.Duration // the last wait after failed calls in a row; 0 if the last call succeeded
 	broken int           // successes in a row that an observation contradicted
@@ -91,8 +95,9 @@ type runs struct {
 	// removed has the IDs of sandboxes and containers whose removal the runtime has confirmed.
 	// forget does not drop them.
 	removed removals
-	// left has the pods whose record of crash loops could not be deleted from Config.Memory. A list
-	// of the records may lack the remains of a failed write.
+	// left has the pods whose record of crash loops could not be deleted from Config.Memory. A
+	// list of the stored records does not replace it, since the list may lack what a failed write
+	// has left.
 	left map[types.UID]bool
 }
 
@@ -110,19 +115,19 @@ func newRuns() *runs {
 	return &runs{pods: map[types.UID]*podRuns{}, removed: newRemovals(time.Now()), left: map[types.UID]bool{}}
 }
 
-// see calls do with the runs of a pod while it holds the lock. It does nothing if the pod has no
+// see calls fn with the runs of a pod while it holds the lock. It does nothing if the pod has no
 // runs.
-func (r *runs) see(uid types.UID, do func(*podRuns)) {
+func (r *runs) see(uid types.UID, fn func(*podRuns)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.pods[uid]; p != nil {
-		do(p)
+		fn(p)
 	}
 }
 
-// change calls do with the runs of a pod while it holds the lock. A pod without runs gets an empty
-// podRuns first.
-func (r *runs) change(uid types.UID, do func(*podRuns)) {
+// change calls fn with the runs of a pod while it holds the lock. A pod without runs gets an
+// empty podRuns first.
+func (r *runs) change(uid types.UID, fn func(*podRuns)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.pods[uid]
@@ -130,7 +135,7 @@ func (r *runs) change(uid types.UID, do func(*podRuns)) {
 		p = newPodRuns()
 		r.pods[uid] = p
 	}
-	do(p)
+	fn(p)
 }
 
 // forget drops all runs of a pod. saved reports that Config.Memory may have a record of the pod.
@@ -144,8 +149,8 @@ func (r *runs) forget(uid types.UID) (saved bool) {
 	return saved
 }
 
-// stay records whether Config.Memory still has a record of a removed pod, so that Retain deletes it
-// later.
+// stay records whether Config.Memory still has a record of a removed pod. Retain deletes such a
+// record later.
 func (r *runs) stay(uid types.UID, stays bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,8 +166,9 @@ func (r *runs) all() (known, left []types.UID) {
 	return slices.Collect(maps.Keys(r.pods)), slices.Collect(maps.Keys(r.left))
 }
 
-// begin records the number of the pod's life. A new life is not delayed by failed starts and crash
-// loops of the previous one. Runs that were to end and may still run are kept.
+// begin records the number of the pod's life. A new life is not delayed by failed starts and
+// crash loops of the previous one. Runs that the agent is stopping, and that may still run, are
+// kept.
 func (p *podRuns) begin(life uint32) {
 	if life <= p.life {
 		return
@@ -225,11 +231,12 @@ func (p *podRuns) made(name, id string, state runState, now time.Time) {
 	r.ID, r.State, r.Since = id, state, now
 }
 
-// ends reports that the run was to end, and that no observation has shown its end.
+// ends reports that the agent stopped or is stopping the run, and that no observation has shown
+// its end.
 func (r *run) ends() bool { return r.State == ending || r.State == ended && !r.Seen }
 
-// gone replaces a run that the runtime no longer has with the next attempt, in the state planned.
-// The next attempt keeps the wait, the error and the history.
+// gone replaces a run that the runtime no longer has with the next attempt, which is in the state
+// planned. The next attempt keeps the wait, the error and the history of the run.
 func (r *run) gone() {
 	r.settle()
 	if r.ID != "" {
@@ -238,8 +245,8 @@ func (r *run) gone() {
 	*r = run{Name: r.Name, Next: r.Next, Err: r.Err, history: r.history}
 }
 
-// settle ends a wait that strike began, which is a wait after an observation that did not show what
-// the run records. A wait after a failed call stays: it delays the next attempt.
+// settle ends the wait that strike began when an observation did not show the run in its recorded
+// state. A wait after a failed call stays: it delays the next attempt.
 func (r *run) settle() {
 	if r.failed == 0 {
 		r.Next = time.Time{}
@@ -255,8 +262,8 @@ func (p *podRuns) fail(name string, err error, now time.Time) error {
 }
 
 // started records that the runtime has started a container or sandbox, and ends the waits after
-// failures. It leaves Err: the error of the last attempt is cleared when the postStart hook has
-// succeeded as well.
+// failures. It does not clear Err: the error of the last attempt is cleared only when the
+// postStart hook has succeeded as well.
 func (p *podRuns) started(name, id string, now time.Time) {
 	if p.of(name).ID != id {
 		p.made(name, id, started, now)
@@ -265,8 +272,8 @@ func (p *podRuns) started(name, id string, now time.Time) {
 	r.State, r.Since, r.Seen, r.Next, r.failed = started, now, false, time.Time{}, 0
 }
 
-// held returns an error, with the time of the next try, while a container or sandbox may not be
-// made or started; nil if it may.
+// held returns an error, with the time of the next try, while a container or sandbox must not be
+// made or started yet, and otherwise nil.
 func (p *podRuns) held(name string, now time.Time) *heldError {
 	if r := p.newest[name]; r != nil && !r.ends() && now.Before(r.Next) {
 		return &heldError{triedError{err: r.Err, until: r.Next}}
@@ -295,7 +302,7 @@ func (p *podRuns) end(name, id string, why podlife.Kind, now time.Time) (before 
 	return before
 }
 
-// unheard undoes [podRuns.end], because the call did not reach the runtime. before is the result of
+// unheard undoes [podRuns.end] if the call did not reach the runtime. before is the result of
 // end.
 func (p *podRuns) unheard(before run) {
 	if r := p.byID(before.ID); r != nil && r.State == ending {
@@ -321,8 +328,8 @@ func (p *podRuns) discarded(id string) {
 // observation contradicts: runs that were started and neither run nor have exited, and runs that
 // were stopped and still run.
 //
-// The newest instance of a container becomes a run with its first observation. A sandbox does not:
-// an observation does not say whether it can be used.
+// The first observation of a container adds a run for its newest instance. The observation of a
+// sandbox adds none, since it does not show whether the sandbox can be used.
 func (p *podRuns) learn(look *observed.Pod, now time.Time) (broken []string) {
 	for i := range look.Containers {
 		o := &look.Containers[i]
@@ -393,7 +400,7 @@ func (r *run) sawEnd(c *observed.Container, now time.Time) {
 // after the wall clock was put back, becomes now.
 func ago(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
 
-// ended returns when the instance last ended, which is the newest exited instance of a container.
+// ended returns when last, the newest exited instance of a container, has ended.
 func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
 	r := p.of(last.Name)
 	if r.ID != last.ID && (r.Since.IsZero() || r.State == ended) {
@@ -408,9 +415,9 @@ func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
 	return r.Since
 }
 
-// shown returns the state of a sandbox or container in an observation. there reports that the
+// shown returns the state of a sandbox or container in an observation. exists reports that the
 // observation has it.
-func shown(look *observed.Pod, id string) (state observed.State, there bool) {
+func shown(look *observed.Pod, id string) (state observed.State, exists bool) {
 	for i := range look.Sandboxes {
 		if look.Sandboxes[i].ID == id {
 			return look.Sandboxes[i].State, true
@@ -422,10 +429,10 @@ func shown(look *observed.Pod, id string) (state observed.State, there bool) {
 	return observed.Unknown, false
 }
 
-// strike counts that an observation contradicted the run. It returns an error with the time before
-// which the same call must not be made again; nil if it may be made now. The first failure of a run
-// that an observation has shown causes no wait, since a person may have removed it, unless must is
-// set.
+// strike counts that an observation contradicted the run. It returns an error with the time
+// before which the same call must not be made again, or nil if the call may be made now. If an
+// observation has shown the run before, its first failure causes no wait, since a person may have
+// removed the container; with must set it causes a wait.
 func (r *run) strike(must bool, err error, now time.Time) error {
 	// It lasted before its first failure: the row of failures is over. A success that does not
 	// last ends none.
@@ -445,10 +452,10 @@ func (r *run) strike(must bool, err error, now time.Time) error {
 }
 
 // again returns an error, with the time of the next try, while a run that was stopped and still
-// runs may not be stopped again. The argument what is the name of the run in the error.
-func (p *podRuns) again(id, what string, now time.Time) error {
+// runs must not be stopped again yet. The error calls the run label.
+func (p *podRuns) again(id, label string, now time.Time) error {
 	r := p.byID(id)
-	err := fmt.Errorf("%s still runs after a successful stop", what)
+	err := fmt.Errorf("%s still runs after a successful stop", label)
 	switch {
 	case r == nil || r.State != ended || r.Seen:
 		return nil
@@ -461,9 +468,9 @@ func (p *podRuns) again(id, what string, now time.Time) error {
 	}
 }
 
-// goes records that the runtime has confirmed the removal of everything that the observation of a
-// pod shows. It returns an error if the observation shows a sandbox or container whose removal was
-// confirmed before the observation.
+// goes records that the runtime has confirmed the removal of all sandboxes and containers in the
+// observation look. It returns an error if one of them was removed, with the runtime's
+// confirmation, before the observation was made.
 func (r *runs) goes(look *observed.Pod, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -496,8 +503,9 @@ func (r *runs) newest(uid types.UID, name string) (out run) {
 	return out
 }
 
-// given returns the values of a resource that the container id was given last, or the pod's cgroup
-// if id is wholePod; nil if they are not known. The caller must not change them.
+// given returns the values of a resource that the container id was given last, or nil if they are
+// not known. For wholePod they are the values of the pod's cgroup. The caller must not change
+// them.
 func (r *runs) given(uid types.UID, id string, name v1.ResourceName) (out *runtimeapi.LinuxContainerResources) {
 	r.see(uid, func(p *podRuns) {
 		if id == wholePod {
@@ -509,10 +517,9 @@ func (r *runs) given(uid types.UID, id string, name v1.ResourceName) (out *runti
 	return out
 }
 
-// give records the values of a resource that the container id was given, or the pod's cgroup if id
-// is wholePod. The values are the argument to, which give keeps: the caller must not change them
-// afterwards.
-func (r *runs) give(uid types.UID, id string, name v1.ResourceName, to *runtimeapi.LinuxContainerResources) {
+// give records the values of a resource that the container id was given. For wholePod they are
+// the values of the pod's cgroup. give keeps values: the caller must not change them afterwards.
+func (r *runs) give(uid types.UID, id string, name v1.ResourceName, values *runtimeapi.LinuxContainerResources) {
 	r.change(uid, func(p *podRuns) {
 		given := &p.given
 		if id != wholePod {
@@ -525,7 +532,7 @@ func (r *runs) give(uid types.UID, id string, name v1.ResourceName, to *runtimea
 		if *given == nil {
 			*given = resources{}
 		}
-		(*given)[name] = to
+		(*given)[name] = values
 	})
 }
 
@@ -541,8 +548,8 @@ func (r *runs) fail(uid types.UID, name string, err error, now time.Time) error 
 	return err
 }
 
-// note records the error of the last attempt to start a container, for StartErrors; nil after a
-// success.
+// note records the error of the last attempt to start a container, for StartErrors. After a
+// success err is nil.
 func (r *runs) note(uid types.UID, name string, err error) {
 	r.change(uid, func(p *podRuns) { p.of(name).Err = err })
 }
@@ -571,9 +578,9 @@ func (p *podRuns) endedFor(id string) podlife.Kind {
 	return ""
 }
 
-// StartErrors returns, by container name, the causes of starts that failed or have to wait. Users
-// see Reason and Message unchanged. The caller may change the map. Errors of an earlier life of the
-// pod are left out.
+// StartErrors returns, by container name, the causes of starts that failed or have to wait.
+// Statuses show their Reason and Message unchanged. The caller may change the map. Errors of an
+// earlier life of the pod are left out.
 func (m *Manager) StartErrors(life podlife.Life) map[string]podlife.Cause {
 	out := map[string]podlife.Cause{}
 	m.runs.see(life.UID, func(p *podRuns) {

@@ -45,8 +45,8 @@ func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.T
 	return time.Time{}, ""
 }
 
-// wait adds the containers of list, whose start has to wait, to the result of the sync: each once
-// in a sync.
+// wait adds the containers in list, whose start has to wait, to the result of the sync. Each
+// container is added once in a sync.
 func (s *syncing) wait(list []Wait) {
 	for _, w := range list {
 		if s.tried[w.Name] {
@@ -75,8 +75,8 @@ func (s *syncing) waitAfter(name string) {
 	}
 }
 
-// outcome records the outcome of the start of a container: in the metrics, for StartErrors, and in
-// the result of the sync. It returns err with the container's name.
+// outcome records the outcome of the start of a container: in the metrics, in the errors of
+// StartErrors, and in the result of the sync. It returns err with the container's name.
 func (s *syncing) outcome(ctx context.Context, c *v1.Container, g podspec.Group, err error) error {
 	// The values of the label container_type are the kubelet's, in the order of
 	// podspec.Group.
@@ -227,8 +227,8 @@ func refusedAbandoned(ctx context.Context, err error, c *observed.Container) boo
 	return c.Abandoned && cri.IsRefused(err) && ctx.Err() == nil
 }
 
-// crashLoop returns an error while the back-off of a container that has ended keeps it
-// from being started again.
+// crashLoop returns an error while the crash-loop back-off delays the restart of a container that
+// has ended.
 func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
 	until, delay := s.m.heldUntil(s.pod, c, last, time.Now())
 	if until.IsZero() {
@@ -238,9 +238,9 @@ func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
 	return &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 }
 
-// create makes the container. If the runtime says that the name is taken, an earlier call made it
-// without the agent seeing the answer, or a removal failed: create tries again with another attempt
-// number.
+// create makes the container. If the runtime says that the name is taken, an earlier call made
+// the container and its answer was lost, or a removal failed. create then tries again with
+// another attempt number.
 func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (id string, err error) {
 	created, err := s.m.cfg.Lifecycle.Creating(ctx, s.pod, plan.Config.GetMetadata().GetName(), plan.Config)
 	if err != nil {
@@ -276,9 +276,10 @@ func (s *syncing) run(ctx context.Context, name, id string) error {
 	return err
 }
 
-// finishing is how much longer than its caller's context a call that makes something may take. A
-// runtime that is interrupted may leave a half-made container, which counts as failed, or a cgroup
-// without a container. A runtime that hangs delays the end of a sync by this time at most.
+// finishing is the time that a call of the runtime that makes something gets after its caller's
+// context has ended. A runtime that is interrupted may leave a half-made container, which counts
+// as failed, or a cgroup without a container. A runtime that hangs delays the end of a sync by at
+// most finishing.
 const finishing = 5 * time.Second
 
 // lasting returns a context that ends finishing later than ctx.
@@ -307,8 +308,8 @@ func attemptAfter(restarts uint32, last *observed.Container) uint32 {
 	}
 }
 
-// drop takes a container that was removed from the runtime out of s.obs, from which this sync makes
-// its plans.
+// drop removes a container from s.obs, from which this sync makes its plans. The runtime has
+// already removed it.
 func (s *syncing) drop(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,8 +367,8 @@ func (s *syncing) target(name string) string {
 	return ""
 }
 
-// compile makes the runtime's configuration of a container. Reading all files in volumes that have
-// values of environment variables may take fileTimeout together.
+// compile makes the runtime's configuration of a container. It waits at most fileTimeout for all
+// files in volumes that have values of environment variables.
 func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.ContainerOptions) (*podspec.ContainerPlan, error) {
 	in := s.in
 	// A reader that the caller gave has limits of its own.
@@ -381,8 +382,9 @@ func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.Contai
 	return podspec.Container(in, c.Name, o)
 }
 
-// restartCount returns the restart count of the instance to be made: the count of the instance last
-// + 1. If the runtime has no instance, the names of the remaining log files give the count.
+// restartCount returns the restart count of the next instance: the count of the previous
+// instance, last, plus one. If the runtime has no instance, the names of the remaining log files
+// give the count.
 func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Container, last *observed.Container) (int32, error) {
 	switch {
 	// An instance that was never started did not count as a restart, and its
@@ -399,7 +401,8 @@ func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Cont
 	return onDisk(ctx, &m.disk, in.Pod.UID, inLogs, func() (int32, error) { return countLogs(logs, dir) })
 }
 
-// countLogs returns 1 + the highest number of the log files in a directory, or 0 if there are none.
+// countLogs returns the highest number of the log files in a directory plus one, or 0 if there
+// are none.
 func countLogs(logsDir, dir string) (int32, error) {
 	held, err := openBelow(logsDir, dir)
 	if errors.Is(err, fs.ErrNotExist) {

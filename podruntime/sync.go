@@ -158,7 +158,7 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	return s.starts(ctx, a)
 }
 
-// kills ends the sandboxes and containers that the plan ends. It returns false if nothing more of
+// kills ends the sandboxes and containers that the plan ends. It returns false if nothing else of
 // the plan may be executed.
 func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	if a.KillPod {
@@ -208,8 +208,8 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	return true
 }
 
-// killPod ends all containers and sandboxes of the pod. If one was stopped before and still runs,
-// killPod returns an error until the wait for the next stop is over.
+// killPod ends all containers and sandboxes of the pod. If one of them was stopped before and
+// still runs, killPod returns an error until the wait before the next stop is over.
 func (s *syncing) killPod(ctx context.Context) error {
 	for i := range s.obs.Containers {
 		if c := &s.obs.Containers[i]; c.State == observed.Running {
@@ -346,7 +346,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 }
 
 // runSandbox makes a sandbox and returns its ID. If the runtime says that the name is taken, an
-// earlier call made it without the agent seeing the answer: runSandbox tries again with another
+// earlier call made the sandbox and its answer was lost. runSandbox then tries again with another
 // attempt number.
 func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error) {
 	ctx, cancel := lasting(ctx)
@@ -557,7 +557,7 @@ func (s *syncing) result(target string, err error) {
 	s.res.add("StartContainer", target, err)
 }
 
-// newest returns a copy of the newest instance of a container in s.obs, nil if there is none.
+// newest returns a copy of the newest instance of a container in s.obs, or nil if there is none.
 func (s *syncing) newest(name string) *observed.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
