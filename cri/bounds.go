@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Limits of values that a Reader returns, whatever the runtime sends. Names and IDs
-// become parts of paths in many places: one that cannot be part of a path counts as
-// missing.
+// Limits of the values that a Reader returns, whatever the runtime sends. Names and IDs become
+// parts of paths in many places. A name or ID that cannot be part of a path counts as missing.
 const (
 	maxName    = 253       // bytes; the longest name of an object of the API
 	maxID      = 256       // bytes; those of the usual runtimes have 64
@@ -28,33 +27,32 @@ const (
 	maxPods      = 64 << 10
 )
 
-// oneName returns s if it can be the name of a file of at most most bytes, else "". Control
-// characters are refused too, since names are shown in logs and terminals.
-func oneName(s string, most int) string {
+// oneName returns s if s can be the name of a file of at most limit bytes, and otherwise "".
+// Control characters are refused too, since names are shown in logs and terminals.
+func oneName(s string, limit int) string {
 	odd := func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == utf8.RuneError }
-	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, odd) {
+	if len(s) > limit || s == "." || s == ".." || strings.ContainsFunc(s, odd) {
 		return ""
 	}
 	return s
 }
 
-// podOf returns the pod of a sandbox or container, from its labels. The UID is "" if it
-// belongs to no pod. Another program may have set the labels.
+// podOf returns the pod of a sandbox or container, from its labels. The UID is "" if there is no
+// pod. The labels are not trusted, since another program may have set them.
 func podOf(labels map[string]string) (uid types.UID, namespace, name string) {
 	return types.UID(oneName(labels[LabelPodUID], maxName)),
 		oneName(labels[LabelPodNamespace], maxName), oneName(labels[LabelPodName], maxName)
 }
 
-// cut returns the first bytes of s, at most most of them, without an incomplete character at the
-// end.
-func cut(s string, most int) string {
-	if len(s) <= most {
+// cut returns the first limit bytes of s, or fewer if a character would be cut in two.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return strings.Clone(s[:most]) // a slice would keep all of s in memory
+	return strings.Clone(s[:limit]) // a slice would keep all of s in memory
 }
 
 // ours returns m. If m is larger than the labels or annotations of an API object can be, the result

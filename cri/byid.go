@@ -28,15 +28,15 @@ type PodRuntime interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
-// Noting returns rt, and records its calls. If such calls created the sandbox and all containers of
-// a pod, the pod is inspected by their IDs, without lists, as long as
+// Noting returns a PodRuntime that calls rt and records the calls. If such calls created the
+// sandbox and all containers of a pod, the pod is inspected by their IDs, without lists, as long
+// as
 //
-//   - all of these calls succeeded, and none ended something of the pod;
+//   - all of these calls succeeded, and none ended a sandbox or container of the pod;
 //   - the event stream is open, and its events named nothing else of the pod;
 //   - the last list of all pods showed nothing else of the pod.
 //
-// For a second after the start of a container, the status of its sandbox is not read
-// either.
+// For a second after the start of a container, the status of its sandbox is not read either.
 func (r *Reader) Noting(rt PodRuntime) PodRuntime { return &noting{rt, r} }
 
 // noting passes calls on to a runtime and records them: begin before the call and end

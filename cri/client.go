@@ -99,7 +99,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// connect adds a connection, which the first call opens, to c.conns. It limits the size of
+// connect adds a connection to c.conns. The first call opens it. connect limits the size of
 // messages and headers, and the bytes that the runtime may send before they are read.
 func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 	dial := cfg.Dialer
@@ -144,21 +144,21 @@ func (c *Client) Close(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// IsNotFound reports whether a call failed because the runtime has no such sandbox,
-// container or image. For a removal that is a success.
+// IsNotFound reports whether a call failed because the runtime has no such sandbox, container or
+// image. After a removal, a caller treats this error as a success.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 
-// IsRefused reports whether the runtime answered that a sandbox or container is
-// not in a state for the call (FailedPrecondition), such as the removal of one
-// that it takes to be running.
+// IsRefused reports whether the runtime answered that the state of a sandbox or container does
+// not allow the call (FailedPrecondition). An example is the removal of a container that the
+// runtime believes to be running.
 func IsRefused(err error) bool { return code(err) == codes.FailedPrecondition }
 
 // IsUnavailable reports whether the runtime could not be reached. If the connection was lost during
 // the call, the runtime may have executed the call nevertheless.
 func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
 
-// code returns the gRPC code of err, which may be wrapped. The end of a deadline in this process
-// counts as DeadlineExceeded, too.
+// code returns the gRPC code of err, which may be wrapped. It is DeadlineExceeded also if a
+// deadline of this process has passed.
 func code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
@@ -186,8 +186,8 @@ func (e *callError) Error() string   { return e.op + ": " + e.err.Error() }
 func (e *callError) Unwrap() error   { return e.err }
 func (e *callError) Message() string { return status.Convert(e.err).Message() }
 
-// call makes one request with a deadline, counts it, and adds its name to the error. With
-// a timeout of 0 or less, only ctx limits it. After an error the answer is nil.
+// call makes one request with a deadline, counts it, and adds its name to the error. If timeout
+// is 0 or negative, only ctx limits the request. After an error the answer is nil.
 func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration,
 	fn func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req, opts ...grpc.CallOption,
 ) (*Resp, error) {

@@ -72,26 +72,26 @@ func (e *endings) forget(uid types.UID, id string) {
 	e.drop(uid, id)
 }
 
-// keep drops the containers of a pod for which there returns false. there is called with
-// mu held.
-func (e *endings) keep(uid types.UID, there func(id string) bool) {
+// keep drops the containers of a pod for which exists returns false. It calls exists with mu
+// held.
+func (e *endings) keep(uid types.UID, exists func(id string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.keepLocked(uid, there)
+	e.keepLocked(uid, exists)
 }
 
 // keepAll does the same as keep, for all pods.
-func (e *endings) keepAll(there func(id string) bool) {
+func (e *endings) keepAll(exists func(id string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for uid := range e.pods {
-		e.keepLocked(uid, there)
+		e.keepLocked(uid, exists)
 	}
 }
 
-func (e *endings) keepLocked(uid types.UID, there func(id string) bool) {
+func (e *endings) keepLocked(uid types.UID, exists func(id string) bool) {
 	for id := range e.pods[uid] {
-		if !there(id) {
+		if !exists(id) {
 			e.drop(uid, id)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // runtime may change them while the agent runs.
 type Features struct {
 	Name, Version, APIVersion string
-	// CgroupDriver is "systemd" or "cgroupfs"; "" if the runtime does not report it. The
+	// CgroupDriver is "systemd" or "cgroupfs". It is "" if the runtime does not report it. The
 	// agent has to use the same driver.
 	CgroupDriver string
 	// EventStream reports that container events are streamed.

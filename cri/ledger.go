@@ -29,28 +29,28 @@ const startProves = time.Second
 type ledgers struct {
 	mu        sync.Mutex
 	streaming bool
-	// listed has the pods that may have items without a ledger: those of the newest
-	// list that began while the stream was open, and those with a ledger since. Any
-	// other pod has nothing in the runtime. It is nil before the first such list.
+	// listed has the pods that may have items without a ledger: the pods of the newest list that
+	// began while the stream was open, and the pods that got a ledger since. Any other pod has
+	// nothing in the runtime. listed is nil before the first such list.
 	listed  map[types.UID]bool
 	streams int // number of opened and ended streams; a list is used only if it has not changed since the list began
 	pods    map[types.UID]*ledger
 	owners  map[string]types.UID // pods by the IDs of all ledgers
 }
 
-// ledger has the sandbox and the containers of a pod. For a pod with several sandboxes, as after
-// the end of its first one, sure is never set.
+// ledger has the sandbox and the containers of a pod.
 type ledger struct {
 	namespace, name string
-	// sure means that the pod has nothing else in the runtime.
+	// sure means that the pod has nothing else in the runtime. It is never set for a pod with
+	// several sandboxes, for example a pod whose first sandbox has ended.
 	sure bool
 	// calls counts the calls in progress that create or end something of the pod.
 	calls int
-	// changes counts everything that makes lists in progress out of date.
+	// changes is increased by everything that makes lists in progress out of date.
 	changes int
-	// unclaimed has the IDs of events that no call has returned yet. The answer to a
-	// call removes its ID; an ID that remains was created by another program. While
-	// there are any, the pod is inspected with lists.
+	// unclaimed has the IDs of events that no call has returned yet. The answer to a call removes
+	// its ID. An ID that remains was created by another program. While there are such IDs, the
+	// pod is inspected with lists.
 	unclaimed map[string]bool
 
 	sandbox    string
@@ -166,7 +166,7 @@ func (l *ledger) compare(pod *observed.Listed) {
 	}
 }
 
-// unsure makes the next inspection use lists. Lists in progress are not recorded.
+// unsure makes the next inspection use lists, and makes lists in progress out of date.
 func (l *ledger) unsure() {
 	l.sure = false
 	l.changes++
@@ -235,8 +235,8 @@ func (ls *ledgers) begin(uid types.UID) {
 	}
 }
 
-// end counts the end of a call. note records what the call has created. After an error,
-// or with a nil note, the next inspection uses lists.
+// end counts the end of a call. note records what the call has created. After an error, or if
+// note is nil, the next inspection uses lists.
 func (ls *ledgers) end(uid types.UID, err error, note func(l *ledger)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -277,15 +277,15 @@ func (ls *ledgers) madeContainer(uid types.UID, l *ledger, sandbox, id string) {
 	delete(l.unclaimed, id)
 }
 
-// owner returns the pod of a sandbox or container; "" if no ledger has it.
+// owner returns the pod of a sandbox or container, or "" if no ledger has it.
 func (ls *ledgers) owner(id string) types.UID {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.owners[id]
 }
 
-// recordStatus records the status of a sandbox that is ready. It drops the time of an
-// earlier start, which says nothing about the time after the status.
+// recordStatus records the status of a sandbox that is ready. It drops the time of an earlier
+// start, since the status is newer.
 func (ls *ledgers) recordStatus(s *observed.Sandbox) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -299,12 +299,12 @@ type expected struct {
 	namespace, name string
 	sandbox         string
 	containers      []string
-	// status is the sandbox's status if no call is needed to read it; nil otherwise.
+	// status is the sandbox's status. It is nil if it has to be read with a call.
 	status *observed.Sandbox
 }
 
-// expect returns what the pod has, or false if it has to be inspected with lists. A
-// recent start of a container saves one status call of the sandbox.
+// expect returns what the pod has. The second result is false if the pod has to be inspected with
+// lists. A recent start of a container saves the call for the status of the sandbox.
 func (ls *ledgers) expect(uid types.UID, now time.Time) (expected, bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -34,7 +34,7 @@ const (
 	// maxObjects limits the messages in an answer, nested ones and map entries
 	// included: an empty message takes 2 bytes in an answer and 200 in memory.
 	maxObjects = 1 << 20
-	// maxDepth limits the nesting of messages; the CRI's are nested less.
+	// maxDepth limits the nesting of messages. The messages of the CRI are nested less.
 	maxDepth = 32
 	// maxHeader limits the headers and trailers of an answer, which contain the error
 	// message. maxError limits the part of the message that is kept, since it is

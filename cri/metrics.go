@@ -9,8 +9,9 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics have the kubelet's names, and its values of the label operation_type: the name
-// of the call in snake case. So dashboards for the kubelet work unchanged.
+// metrics has the kubelet's metrics of runtime calls, with the same names and the same values of
+// the label operation_type: the name of the call in snake case. So dashboards for the kubelet
+// work unchanged.
 type metrics struct {
 	calls, errors *prometheus.CounterVec
 	duration      *prometheus.HistogramVec

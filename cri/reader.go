@@ -42,7 +42,7 @@ type Reader struct {
 	ledgers *ledgers
 
 	mu sync.Mutex
-	// warned has the sandboxes about whose invalid addresses a warning was logged.
+	// warned has the sandboxes for which a warning about invalid addresses was logged.
 	warned map[string]bool
 }
 
@@ -202,8 +202,8 @@ func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.P
 	return pod, nil
 }
 
-// sandbox converts the status of a sandbox, with its addresses sorted for NodeIP. id is
-// the requested ID: the one in the answer is ignored.
+// sandbox converts the status of a sandbox, with its addresses sorted for NodeIP. id is the
+// requested ID. It is used instead of the ID in the answer.
 func (r *Reader) sandbox(id string, st *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	s := sandboxOf(st)
 	s.ID = id
@@ -259,11 +259,11 @@ func (r *Reader) noted(e observed.Event) {
 	}
 }
 
-// Events opens the runtime's event stream, calls ready once it is open, and calls on for every
-// event until the stream ends. The error is never nil. It is observed.ErrNoEventStream if the
+// Events opens the runtime's event stream, calls ready once the stream is open, and calls on for
+// every event until the stream ends. It always returns an error: observed.ErrNoEventStream if the
 // runtime has no stream, ctx's error if ctx has ended, and otherwise the reason why the stream
-// ended. on is called from the caller's goroutine, one event after the other; ready is called from
-// another goroutine. There are no events for changes before ready, so call List after ready.
+// ended. on is called from the caller's goroutine, one event after the other; ready is called
+// from another goroutine. There are no events for changes before ready, so call List after ready.
 func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -298,8 +298,8 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 	}
 }
 
-// eventOf converts an event; false if it belongs to no pod. The statuses in it are not
-// used, since events may arrive in another order than they happened.
+// eventOf converts an event. It returns false if the event belongs to no pod. The statuses in the
+// event are not used, since events may arrive in another order than they happened.
 func eventOf(ev *runtimeapi.ContainerEventResponse) (observed.Event, bool) {
 	uid := oneName(ev.GetPodSandboxStatus().GetMetadata().GetUid(), maxName)
 	if uid == "" || oneName(ev.GetContainerId(), maxID) == "" {
@@ -329,8 +329,8 @@ func sandboxState(s runtimeapi.PodSandboxState) observed.State {
 	return observed.Exited
 }
 
-// StateOf returns the state of a container as a plain value. A state that this version
-// of the CRI does not have is Unknown.
+// StateOf returns the state of a container as a plain value. A state that is not defined in this
+// version of the CRI becomes Unknown.
 func StateOf(s runtimeapi.ContainerState) observed.State {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:

@@ -55,9 +55,9 @@ func (c *Client) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxC
 	return resp.GetPodSandboxId(), nil
 }
 
-// StopPodSandbox kills the containers of a sandbox, stops it and removes its network. It
-// may be called again. A missing sandbox is a success with most runtimes; the error of
-// others is [IsNotFound].
+// StopPodSandbox kills the containers of a sandbox, stops the sandbox and removes its network. It
+// may be called again. For a missing sandbox, most runtimes return no error; others return an
+// error for which [IsNotFound] is true.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "stop_podsandbox", c.timeout, c.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return err
@@ -155,9 +155,9 @@ func (e *ExitError) ExitStatus() int { return int(e.Code) }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit code %d", e.Code) }
 
-// ExecSync runs a command in a container and waits for its end. With a timeout of 0, only ctx
-// limits the time. For an exit code other than 0 it returns the output and an *ExitError. For a
-// command that writes more than 256 KiB it returns an *OutputError and no output.
+// ExecSync runs a command in a container and waits for its end. If timeout is 0, only ctx limits
+// the time. For an exit code other than 0 it returns the output and an *ExitError. For a command
+// that writes more than 256 KiB it returns an *OutputError and no output.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
 	// The runtime ends the command at its timeout. The client waits longer, so that the
 	// answer can arrive.
@@ -212,8 +212,8 @@ func (c *Client) CheckpointPod(ctx context.Context, r *runtimeapi.CheckpointPodR
 	return err
 }
 
-// RestorePod creates a sandbox and its containers from a checkpoint. Its deadline is that
-// of CheckpointPod.
+// RestorePod creates a sandbox and its containers from a checkpoint. Its deadline is that of ctx,
+// or the client's timeout if ctx has none.
 func (c *Client) RestorePod(ctx context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	return call(ctx, c, "restore_pod", c.until(ctx), c.runtime.RestorePod, r)
 }

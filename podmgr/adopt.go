@@ -14,19 +14,20 @@ import (
 // Found is a running pod with the namespace and name of a pod of a manifest. A kubelet or an
 // earlier process of the agent started it.
 type Found struct {
-	// UID is adopted only if it has the form of a hash: see [podmeta.IsHashUID].
+	// UID is the UID of the running pod. It is adopted only if it has the form of a hash; see
+	// [podmeta.IsHashUID].
 	UID types.UID
 	// Since is the creation time of the newest sandbox, by the runtime's clock.
 	Since time.Time
 }
 
-// identify gives pods of a file the UIDs of the pods that run already. A kubelet computes
-// another UID from the same file, and a pod with a new UID is restarted.
+// identify gives pods of a file the UIDs of the pods that run already. A kubelet computes another
+// UID from the same file, and a pod with a new UID is restarted.
 //
 // A running pod is adopted if it was created after the last change of the file, or was adopted
 // before. The runtime is asked only before the first snapshot: a file that comes later is newer
-// than all running pods. The result maps the manifest's UIDs to the adopted ones; nil if there
-// are none. It is stored with the file, so the next start adopts the same UIDs. identify may
+// than all running pods. took maps the manifest's UIDs to the adopted ones; it is nil if no pod
+// is adopted. It is stored with the file, so the next start adopts the same UIDs. identify may
 // block on the runtime.
 func (d *directory) identify(ctx context.Context, path string, changed time.Time, now *decoded) (took map[types.UID]types.UID) {
 	before := d.tookBefore(path)
@@ -46,14 +47,14 @@ func (d *directory) identify(ctx context.Context, path string, changed time.Time
 	return took
 }
 
-// adopted returns the UID for a pod. The argument own is the UID from the manifest; before is the
-// UID that was adopted earlier, or "". It does no I/O.
-func adopted(own types.UID, changed time.Time, before types.UID, found []Found) types.UID {
+// adopted returns the UID for a pod. computed is the UID from the manifest. before is the UID
+// that was adopted earlier, or "". adopted does no I/O.
+func adopted(computed types.UID, changed time.Time, before types.UID, found []Found) types.UID {
 	var last Found
 	for _, f := range found {
 		// The manifest's own UID runs: nothing is adopted, whatever else bears the name.
-		if f.UID == own {
-			return own
+		if f.UID == computed {
+			return computed
 		}
 		// A UID of another form is no kubelet's, and
 		// may be unsafe as the name of a directory.
@@ -75,7 +76,7 @@ func adopted(own types.UID, changed time.Time, before types.UID, found []Found) 
 	case last.UID != "" && len(found) == 1 && last.Since.After(changed):
 		return last.UID
 	default:
-		return own
+		return computed
 	}
 }
 
@@ -86,8 +87,9 @@ func rename(p *v1.Pod, uid types.UID) {
 	p.Annotations[podmeta.AnnotationHash] = string(uid)
 }
 
-// found calls [DirectoryConfig.Found] for a pod. Once the files have been listed it returns nil
-// without the call. An error is logged; the pods returned with it count.
+// found calls [DirectoryConfig.Found] for a pod. Once the files have been listed, it makes no
+// call and returns nil. If the call fails, found logs the error and returns the pods that came
+// with it.
 func (d *directory) found(ctx context.Context, p *v1.Pod) []Found {
 	if d.listed || d.cfg.Found == nil {
 		return nil

@@ -13,11 +13,11 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Bounds of one manifest, a file or a body. Whoever writes manifests may run
-// pods, but must not be able to end the agent by a mistake.
+// Limits of one manifest, a file or a body. A person who may write manifests may run pods, but
+// must not be able to stop the agent by a mistake.
 const (
-	// maxThings limits the documents of a manifest plus the items of lists in them. The largest
-	// nodes need some hundreds.
+	// maxThings limits the number of documents in a manifest plus the number of items in its
+	// lists. The largest nodes need some hundreds.
 	maxThings = 5000
 	// maxValues limits the values in a document, counted by [manifestguard.Values]. The YAML
 	// parser needs up to a kilobyte for each.
@@ -152,7 +152,7 @@ func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) b
 	return good
 }
 
-// notInPath returns why a text must not be part of a path; "" if it may be.
+// notInPath returns why a text must not be part of a path, or "" if it may be.
 func notInPath(s string) string {
 	switch {
 	case len(s) > maxName:

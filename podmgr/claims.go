@@ -65,9 +65,9 @@ func claimUID(c *resourceapi.ResourceClaim) types.UID {
 	return types.UID(hex.EncodeToString(h.Sum(nil)))
 }
 
-// ResourceClaims returns the ResourceClaims of a namespace, by name. The caller owns the map;
-// the objects are shared and read-only. If two sources have a claim of the same name, the first
-// source in Config.Sources wins.
+// ResourceClaims returns the ResourceClaims of a namespace, by name. The caller owns the map; the
+// objects are shared and read-only. If two sources have a claim of the same name, the first
+// source in Config.Sources is used.
 func (m *Manager) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {
 	return byName(m, namespace, func(s *Snapshot) []*resourceapi.ResourceClaim { return s.ResourceClaims })
 }

@@ -46,21 +46,20 @@ func (o origin) shown() string {
 type decoded struct {
 	pods    []*v1.Pod
 	numbers map[*v1.Pod]int // document numbers of the pods
-	// Objects beside pods are in the order of the
-	// documents, with their namespaces filled in.
+	// The objects other than pods are in the order of the documents, and have their namespaces.
 	configMaps []*v1.ConfigMap
 	secrets    []*v1.Secret
 	claims     []*v1.PersistentVolumeClaim
 	volumes    []*v1.PersistentVolume
 	resources  []*resourceapi.ResourceClaim
 	problems   []Problem // the first maxProblems, and one that says how many more there are
-	// broken has the names of the objects with problems; "" stands for objects without a name.
+	// broken has the names of the objects with problems. An object without a name has the key "".
 	broken map[string]bool
 	// unnamed is the number of problems that are not in the field problems.
 	unnamed int
 	things  int // documents, and items of lists
-	// doc is the document being decoded. tree has its fields; it is nil until they are first needed.
-	// before is the number of lines in the file before the document.
+	// doc is the document that is being decoded. tree has its fields; it is nil until they are
+	// first needed. before is the number of lines in the file before the document.
 	doc    []byte
 	tree   *manifestwords.Document
 	before int
@@ -72,10 +71,10 @@ func (d *decoded) objects() int {
 	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes) + len(d.resources)
 }
 
-// Decode decodes a manifest, YAML or JSON with one or more documents, with the limits, defaults and
-// checks of [Directory]. The pods are in the manifest's order, without UID, node name and
-// annotations of static pods, as one would send them to an API server. Decode opens no file: name
-// is only used as the File of Problems.
+// Decode decodes a manifest, YAML or JSON with one or more documents, with the limits, defaults
+// and checks of [Directory]. The pods are in the manifest's order. They have no UID, no node name
+// and no annotations of static pods, so that they can be sent to an API server. Decode opens no
+// file: name is only used as the File of Problems.
 func Decode(name string, manifest []byte) Snapshot {
 	d := decode(manifest, origin{file: name, plain: true})
 	return Snapshot{
@@ -202,8 +201,8 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 	d.object(raw, o, n)
 }
 
-// object decodes one object of the n-th document. Lists call it for each item, so maxThings also
-// limits items, and maxDepth also limits nested lists.
+// object decodes one object of the n-th document. It is called for each item of a list too, so
+// that maxThings also limits items, and maxDepth also limits nested lists.
 func (d *decoded) object(raw []byte, o origin, n int) {
 	if d.things++; d.things > maxThings {
 		d.problem(o, n, "", "", fmt.Sprintf("is one of more than %d objects in the file, and is not read", maxThings))
@@ -424,7 +423,7 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	d.numbers[p] = n
 }
 
-// mistake returns a mistake of validation in words.
+// mistake returns the text of a mistake that validation found.
 func (d *decoded) mistake(e *field.Error, p *v1.Pod, o origin) string {
 	switch {
 	case e.Field == "metadata.name" && p.Name == "":
@@ -451,7 +450,7 @@ func (d *decoded) mistake(e *field.Error, p *v1.Pod, o origin) string {
 	}
 }
 
-// dnsName returns a valid pod name that is similar to s, as a proposal for the user.
+// dnsName returns a valid pod name that is similar to s, which an error proposes to the user.
 func dnsName(s string) string {
 	return cmp.Or(strings.Trim(strings.Map(func(r rune) rune {
 		switch {

@@ -33,7 +33,7 @@ func setDefaults(p *v1.Pod) {
 	}
 }
 
-// setIf sets a field that has its zero value.
+// setIf sets a field to def if the field has its zero value.
 func setIf[T comparable](p *T, def T) {
 	var zero T
 	if *p == zero {

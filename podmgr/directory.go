@@ -25,9 +25,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// stuckWriter is the longest wait for a writer, counted from the last change of the file. A file
-// that is still open for writing afterwards is read if no earlier version is in effect, and is a
-// problem otherwise.
+// stuckWriter is the longest wait for a writer, counted from the last change of the file. If the
+// file is still open for writing afterwards, it is read, unless an earlier version is in effect;
+// then it is reported as a problem.
 const stuckWriter = 2 * time.Second
 
 // maxManifest is the largest manifest that is read, in bytes (the kubelet's
@@ -61,7 +61,8 @@ type Memory interface {
 	// Write replaces the value of a key. An error is logged, and the value is written again at
 	// the next change.
 	Write(key string, value []byte) error
-	// Delete may return an error that is fs.ErrNotExist if there is no value of the key.
+	// Delete removes the value of a key. For a missing key it may return an error that is
+	// fs.ErrNotExist.
 	Delete(key string) error
 	// Keys returns all keys. Keys that the source did not write are ignored.
 	Keys() ([]string, error)
@@ -75,19 +76,19 @@ type DirectoryConfig struct {
 	Path string
 	// NodeName is appended, in lower case, to the names of pods.
 	NodeName string
-	// Rescan is the interval between scans without a notification of the kernel; 20s, the
-	// kubelet's fileCheckFrequency.
+	// Rescan is the interval between scans without a notification of the kernel. The default is
+	// 20 s, the kubelet's fileCheckFrequency.
 	Rescan time.Duration
 	// Poll turns off inotify: the directory is read every Rescan only. It is for file systems
 	// without notifications, such as network file systems. A file that is removed and put back
 	// between two scans counts as unchanged.
 	Poll bool
-	// Memory stores the last good version of each file. Without it, a file that is broken when
-	// the process starts has no pods.
+	// Memory stores the last good version of each file. If Memory is nil, a file that is broken
+	// when the process starts has no pods.
 	Memory Memory
 	// Found returns the running pods with the name of pod, so that a pod that a kubelet started
-	// from the same file keeps running. It may block on the runtime. It is called only before
-	// the first snapshot, with a copy of the pod. Nil adopts no pods.
+	// from the same file keeps running. It may block on the runtime. It is called only before the
+	// first snapshot, with a copy of the pod. If Found is nil, no running pod is adopted.
 	Found func(ctx context.Context, pod *v1.Pod) ([]Found, error)
 
 	Log *zap.Logger // silent
@@ -165,9 +166,9 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 	return &directory{cfg: cfg, files: map[string]*manifest{}, holders: map[string]string{}, notes: newNotes(cfg)}, nil
 }
 
-// Read reads the manifests once, as the source of [Directory] reads them at its start. It waits for
-// files that are being written, for some seconds at most. The error says why there is nothing to
-// read, or is ctx's error.
+// Read reads the manifests once, as the source of [Directory] reads them at its start. It waits
+// for files that are being written, for some seconds at most. It returns an error if the
+// manifests cannot be read, or if ctx ends.
 func Read(ctx context.Context, cfg DirectoryConfig) (Snapshot, error) {
 	cfg.Memory, cfg.Found = nil, nil // those of an agent that runs the pods
 	s, err := Directory(cfg)
@@ -359,7 +360,8 @@ func manifestsIn(path string) ([]string, error) {
 	return out, nil
 }
 
-// isBackup reports whether an editor or a package manager left a file beside the one that counts.
+// isBackup reports whether a file is a copy that an editor or a package manager left beside the
+// file in use.
 func isBackup(name string) bool {
 	for _, end := range []string{"~", ".bak", ".orig", ".rej", ".swp", ".swo", ".rpmsave", ".rpmnew", ".rpmorig"} {
 		if strings.HasSuffix(name, end) {
@@ -390,10 +392,10 @@ type reading struct {
 	data    []byte
 }
 
-// read reads a file, unless its signature equals *was or a process is writing to it. It may block
-// for ever and uses no fields of the source. A reading without data and without an error means that
-// there is nothing to read now.
-func read(path string, was *signature) (r reading, err error) {
+// read reads a file, unless its signature equals *before or a process is writing to it. It may
+// block for ever and uses no fields of the source. A reading without data and without an error
+// means that there is nothing to read now.
+func read(path string, before *signature) (r reading, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return r, err
@@ -403,7 +405,7 @@ func read(path string, was *signature) (r reading, err error) {
 	if r.folder = fi.IsDir(); r.folder {
 		return r, nil
 	}
-	if r.same = was != nil && *was == r.sig; r.same {
+	if r.same = before != nil && *before == r.sig; r.same {
 		return r, nil
 	}
 	f, err := safefile.OpenLinked(path)
@@ -432,8 +434,8 @@ func read(path string, was *signature) (r reading, err error) {
 	return r, err
 }
 
-// patience returns the timeout for a file. It shrinks during a scan, since one dead server may
-// hold many files and would delay the pods of all others.
+// patience returns the timeout for a file. It becomes shorter during a scan, since one server
+// that does not answer may have many of the files and would delay the pods of all others.
 func (d *directory) patience(old *manifest) time.Duration {
 	switch {
 	case old != nil && old.silent:
@@ -445,8 +447,8 @@ func (d *directory) patience(old *manifest) time.Duration {
 	}
 }
 
-// look reads a file if it changed. A soon above 0 is the time after which the file has to be
-// read again without a notification.
+// look reads a file if it changed. If soon is above 0, the file has to be read again after this
+// time, even without a notification.
 func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	var was *signature
@@ -577,9 +579,9 @@ func (d *directory) broken(path string, sig signature, reason string) (changed b
 	return true
 }
 
-// keep keeps objects of the old version in effect where the new version is broken: each object
-// that a broken document names; and all missing objects, if a document is so broken that its
-// name is unknown. old is not changed, but shares its objects with m.
+// keep keeps objects of the old version in effect where the new version is broken. These are the
+// objects that a broken document names. If the name in a document cannot be read, they are all
+// objects that are missing now. old is not changed, but shares its objects with m.
 func (m *manifest) keep(old *manifest) {
 	if old == nil {
 		return
@@ -616,8 +618,8 @@ func (m *manifest) keep(old *manifest) {
 	}
 }
 
-// keepObjects returns the list now, with the addition of objects of the list old that are missing
-// in now and for whose names wanted returns true.
+// keepObjects returns the list now, followed by the objects of the list old that are missing in
+// now and for whose names wanted returns true.
 func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) []T {
 	have := map[string]bool{}
 	for _, o := range now {
@@ -644,9 +646,9 @@ func asWritten(p *v1.Pod) string {
 	return p.Namespace + "/" + strings.TrimSuffix(p.Name, "-"+strings.ToLower(p.Spec.NodeName))
 }
 
-// snapshot returns the objects of all files. Of several pods with the same name, the first one
-// wins; at the start, the one in the oldest file. Pods are copies, since the Manager annotates
-// them; other objects are shared.
+// snapshot returns the objects of all files. Of several pods with the same name, it returns the
+// pod of the first file; at the start, the pod of the oldest file. Pods are copies, since the
+// Manager annotates them; other objects are shared.
 func (d *directory) snapshot() Snapshot {
 	s := Snapshot{Files: map[types.UID]string{}}
 	paths := make([]string, 0, len(d.files))

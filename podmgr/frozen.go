@@ -13,7 +13,7 @@ import (
 // with an API server.
 
 // frozen returns the path of the first field that differs between two versions of a pod and must
-// not change while the pod keeps its UID; "" if there is none.
+// not change while the pod keeps its UID. It returns "" if there is no such field.
 func frozen(first, now *v1.Pod) string {
 	a, b := first.Spec.DeepCopy(), now.Spec.DeepCopy()
 	for _, s := range []*v1.PodSpec{a, b} {
@@ -31,9 +31,9 @@ func frozen(first, now *v1.Pod) string {
 	return differs("spec", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
-// differs returns the path of the first field in which a and b, two values of one type, differ;
-// "" if they are equal. path is the path of a and b. It descends into lists of equal length, to
-// the fields of their elements.
+// differs returns the path of the first field in which a and b, two values of one type, differ.
+// It returns "" if they are equal. path is the path of a and b. In lists of equal length, differs
+// compares the fields of the elements.
 func differs(path string, a, b reflect.Value) string {
 	if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
 		return ""

@@ -159,8 +159,8 @@ func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 	}
 }
 
-// fetch returns the body, never nil, of at most maxManifest bytes.
-// It blocks for up to httpTimeout. No error quotes the URL.
+// fetch returns the body, which is never nil and has at most maxManifest bytes. It blocks for up
+// to httpTimeout. No error quotes the URL.
 func (w *web) fetch(ctx context.Context) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.cfg.URL, nil)
 	if err != nil {

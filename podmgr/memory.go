@@ -48,8 +48,8 @@ func parseRemembered(b []byte, path string) (r remembered, ok bool) {
 	return r, true
 }
 
-// recall reads the last good version of a file, from before the restart; nil if there is none.
-// Its objects are in effect while the new version is broken.
+// recall reads the last good version of a file from before the restart, or returns nil if there
+// is none. Its objects are in effect while the new version is broken.
 func (d *directory) recall(path string) *manifest {
 	r, ok := d.remembered(path)
 	if !ok {
@@ -125,7 +125,7 @@ func (d *directory) forget(path string) {
 	}
 }
 
-// forgetKey deletes a record. path is for the log; "" if it is not known.
+// forgetKey deletes a record. path is for the log; it is "" if it is not known.
 func (d *directory) forgetKey(key, path string) {
 	d.notes.put(note{key: key, path: path})
 }
@@ -148,13 +148,13 @@ type notes struct {
 	signal  chan struct{} // something is pending; capacity 1
 }
 
-// newNotes returns an empty queue. Without a Memory, put and read must not be called.
+// newNotes returns an empty queue. If the source has no Memory, put and read must not be called.
 func newNotes(cfg DirectoryConfig) *notes {
 	return &notes{memory: cfg.Memory, log: cfg.Log, pending: map[string]note{}, signal: make(chan struct{}, 1)}
 }
 
-// begin starts the goroutine. end stops it after everything pending is written; put must not be
-// called afterwards.
+// begin starts the goroutine. end waits until everything pending is written, and stops the
+// goroutine; put must not be called afterwards.
 func (n *notes) begin(ctx context.Context) (end func()) {
 	n.mu.Lock()
 	n.running = true

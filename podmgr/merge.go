@@ -61,7 +61,7 @@ func (s *store) put(p *v1.Pod) {
 	s.byName[name] = p
 }
 
-// drop removes a pod by UID and name; the stored version may be another one than p.
+// drop removes a pod by UID and name. The stored version of the pod may differ from p.
 func (s *store) drop(p *v1.Pod) {
 	name := podmeta.FullName(p.Namespace, p.Name)
 	// A new mirror pod has the name of the old one and another UID.
@@ -228,8 +228,8 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	return before, refused
 }
 
-// withDeletion returns a copy of a pod with a deletion timestamp, for a pod that its source no
-// longer names: it ends like a pod whose deletion was requested.
+// withDeletion returns a copy of a pod with a deletion timestamp. It is for a pod that its source
+// no longer names: such a pod ends like one whose deletion was requested.
 func withDeletion(p *v1.Pod) *v1.Pod {
 	if p.DeletionTimestamp != nil {
 		return p

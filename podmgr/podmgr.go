@@ -68,8 +68,8 @@ type Snapshot struct {
 	// Files has the files that pods come from, by the UIDs of the pods. It may be nil.
 	Files map[types.UID]string
 	// Partial means that pods may be missing, for example because the source returns remembered
-	// pods until its server answers. No running pod is ended because a partial Snapshot lacks
-	// it.
+	// pods until its server answers. A running pod that is missing in a partial Snapshot is not
+	// ended.
 	Partial bool
 }
 
@@ -77,15 +77,15 @@ type Snapshot struct {
 type Problem struct {
 	// Source is the name of the source; the Manager sets it.
 	Source string
-	// File is the path or URL of the manifest. Document is the number of the document in
-	// it, from 1 on; 0 means the whole file.
+	// File is the path or URL of the manifest. Document is the number of the document in the
+	// file, from 1 on; 0 means the whole file.
 	File     string
 	Document int
-	// Line is the line in the file, from 1; 0 is not known.
+	// Line is the line in the file, from 1 on; 0 if it is not known.
 	Line int
 	// Pod is namespace/name of the object, as far as it could be read.
 	Pod string
-	// Field is the path of the field within the object; "" means the object as a whole.
+	// Field is the path of the field within the object. It is "" for the object as a whole.
 	Field  string
 	Reason string
 	// Kept reports that an earlier, good version stays in effect.
@@ -133,9 +133,9 @@ type Source interface {
 // every other field means the default named beside it.
 type Config struct {
 	Sources []Source
-	// Refused is called for each pod that is not in effect because another pod has its name or UID.
-	// It is called again only if the pod was in effect in between. It must not block. Nil means no
-	// call.
+	// Refused is called for each pod that is not in effect because another pod has its name or
+	// UID. For the same pod it is called again only if the pod was in effect in between. It must
+	// not block. If Refused is nil, nothing is called.
 	Refused func(pod *v1.Pod, why string)
 	// Mistakes is called when the problems of a file have changed. problems is empty when the file
 	// has no more problems. It is called by one goroutine of each source, without locks.
@@ -308,7 +308,7 @@ func (m *Manager) Pod(uid types.UID) (*v1.Pod, bool) {
 	return p, p != nil
 }
 
-// File returns the file that a wanted pod comes from; "" if it comes from none.
+// File returns the file that a wanted pod comes from, or "" if the pod comes from no file.
 func (m *Manager) File(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -331,8 +331,8 @@ func (m *Manager) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return p, p != nil
 }
 
-// Claim returns a PersistentVolumeClaim, shared and read-only. If two sources have it, the first
-// source in Config.Sources wins.
+// Claim returns a PersistentVolumeClaim, which is shared and read-only. If two sources have it,
+// the first source in Config.Sources is used.
 func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -346,8 +346,8 @@ func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool
 	return nil, false
 }
 
-// Volume returns a PersistentVolume, shared and read-only. If two sources have it, the first
-// source in Config.Sources wins.
+// Volume returns a PersistentVolume, which is shared and read-only. If two sources have it, the
+// first source in Config.Sources is used.
 func (m *Manager) Volume(name string) (*v1.PersistentVolume, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -392,9 +392,9 @@ func byName[T metav1.Object](m *Manager, namespace string, list func(*Snapshot) 
 	return out
 }
 
-// ConfigMaps returns the ConfigMaps of a namespace, by name. The caller owns the map; the
-// objects are shared and read-only. If two sources have a ConfigMap of the same name, the first
-// source in Config.Sources wins.
+// ConfigMaps returns the ConfigMaps of a namespace, by name. The caller owns the map; the objects
+// are shared and read-only. If two sources have a ConfigMap of the same name, the first source in
+// Config.Sources is used.
 func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
 	return byName(m, namespace, func(s *Snapshot) []*v1.ConfigMap { return s.ConfigMaps })
 }

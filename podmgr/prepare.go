@@ -18,8 +18,9 @@ func Default(pod *v1.Pod) {
 }
 
 // Validate returns the mistakes for which an API server would refuse the pod, as far as they
-// matter to a node, and references that only an API server can resolve; at most 100. The pod
-// must have its defaults. A Manager refuses pods with mistakes, except those of [API] sources.
+// matter to a node. References that only an API server can resolve are mistakes too. It returns
+// at most 100 mistakes. The pod must have its defaults. A Manager refuses pods with mistakes,
+// except those of [API] sources.
 func Validate(pod *v1.Pod) field.ErrorList {
 	errs := validatePod(pod)
 	if pod.UID == "" {

@@ -11,9 +11,9 @@ import (
 // maxListed limits the problems that are listed for a source, over all files.
 const maxListed = 1000
 
-// bounded returns at most maxProblems problems of each file and maxListed in total, shortened,
-// plus the number of omitted ones. A custom source may report any number of problems, of any
-// length.
+// bounded returns at most maxProblems problems of each file and maxListed in total, with
+// shortened texts. The number of omitted problems is added as another problem. A custom source
+// may report any number of problems, of any length.
 func bounded(source string, all []Problem) []Problem {
 	var out []Problem
 	kept, more, files := map[string]int{}, map[string]int{}, []string(nil)
@@ -72,8 +72,8 @@ func (m *Manager) Problems() []Problem {
 	return out
 }
 
-// logProblems logs, for each file whose problems changed, the new problems in one line, or that
-// they are over.
+// logProblems logs the files whose problems have changed: the new problems of a file in one line,
+// or that the file has no more problems.
 func (m *Manager) logProblems(old, now []Problem) {
 	were, are := byFile(old), byFile(now)
 	for _, file := range slices.Sorted(maps.Keys(are)) {

@@ -41,7 +41,7 @@ type entry struct {
 	then *entry
 }
 
-// The ranks order the changes of one snapshot: the receiver has to act on lower ranks first.
+// The ranks order the changes of one snapshot. The receiver has to handle lower ranks first.
 const (
 	rankRemove = iota
 	rankAdd
@@ -129,7 +129,8 @@ func (e *entry) before(next *entry) *entry {
 }
 
 // with merges e with the later entry next. It returns nil if e and next cancel out. The result
-// keeps the position of e, so that a pod that keeps changing is not delayed for ever.
+// keeps the position of e in the queue, so that a pod that keeps changing is not delayed for
+// ever.
 func (e *entry) with(next *entry) *entry {
 	rank, something := follow(e.rank, next.rank, next.pod)
 	if !something {
@@ -147,8 +148,8 @@ func union(a, b []Object) []Object {
 	return slices.Compact(all)
 }
 
-// follow merges two changes of a pod into one. now is its latest version. something is false if
-// the changes cancel out.
+// follow merges two changes of a pod into one. now is the latest version of the pod. something is
+// false if the changes cancel out.
 func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 	switch {
 	case first == rankAdd && second == rankRemove:
@@ -175,7 +176,8 @@ type taken struct {
 	of []*entry
 }
 
-// take removes and returns the next change: of the oldest snapshot, with the lowest rank.
+// take removes and returns the next change. It is the change with the lowest rank of the oldest
+// snapshot.
 func (q *queue) take() (taken, bool) {
 	if len(q.entries) == 0 {
 		return taken{}, false

@@ -12,16 +12,16 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// A source that failed is run again after firstPause, and after at most maxPause
-// if it keeps failing.
+// A source that failed is run again after firstPause. If it keeps failing, the pause grows up to
+// maxPause.
 const (
 	firstPause = time.Second
 	maxPause   = time.Minute
 )
 
 // Run runs every source until ctx ends, and returns nil when all have returned. A source that
-// fails is run again after 1s to 1min, and is a Problem until it delivers a snapshot; its pods
-// stay wanted meanwhile. A source that returns nil is not run again, and its last pods stay
+// fails is run again after a pause of 1 s to 1 min. Until it delivers a snapshot, it is a Problem
+// and its pods stay wanted. A source that returns nil is not run again, and its last pods stay
 // wanted.
 func (m *Manager) Run(ctx context.Context) error {
 	var g errgroup.Group
@@ -89,8 +89,8 @@ func (m *Manager) recovered(source string) {
 	}
 }
 
-// Err returns the sources that failed and have not delivered a snapshot since, with the reasons;
-// nil if there is none.
+// Err returns the sources that failed and have not delivered a snapshot since, with the reasons.
+// It returns nil if there are none.
 func (m *Manager) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -49,8 +49,8 @@ type podValidator struct {
 	ports map[string]bool // host ports
 }
 
-// add drops mistakes beyond maxMistakes: a pod with a million
-// of them must not cost more than one with a hundred.
+// add adds a mistake, unless there are maxMistakes already: a pod with a million mistakes must
+// not cost more than a pod with a hundred.
 func (v *podValidator) add(e *field.Error) {
 	if len(v.errs) < maxMistakes {
 		v.errs = append(v.errs, e)
@@ -432,7 +432,7 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 	}
 }
 
-// sourceOf returns the source of a volume by name; nil if the pod has no such volume.
+// sourceOf returns the source of a volume by name, or nil if the pod has no such volume.
 func (v *podValidator) sourceOf(name string) *v1.VolumeSource {
 	for i := range v.pod.Spec.Volumes {
 		if vol := &v.pod.Spec.Volumes[i]; vol.Name == name {

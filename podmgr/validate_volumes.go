@@ -64,7 +64,7 @@ func (v *podValidator) required(p *field.Path, value string) {
 	}
 }
 
-// mode checks the permission bits of files; nil means the default.
+// mode checks the permission bits of files. If mode is nil, the default is used.
 func (v *podValidator) mode(mode *int32, p *field.Path) {
 	if mode != nil && (*mode < 0 || *mode > maxMode) {
 		v.add(field.Invalid(p, *mode, fmt.Sprintf("must be 0 to %d (0777 octal)", maxMode)))

@@ -12,11 +12,11 @@ import (
 
 // Want says whether the sources want one pod, and how certain that is.
 type Want struct {
-	// Pod is the wanted pod, shared and read-only; nil if no source names it.
+	// Pod is the wanted pod, which is shared and read-only; nil if no source names the pod.
 	Pod *v1.Pod
-	// By is the certainty that the pod is wanted or, if Pod is nil, that it is not. It is
-	// Remembered while a source has delivered only a Partial snapshot, and Unheard, with a nil
-	// Pod, while a source has delivered none.
+	// By is the certainty of Pod: of the pod being wanted or, if Pod is nil, of the pod not being
+	// wanted. It is Remembered while a source has delivered only a Partial snapshot. It is
+	// Unheard, with a nil Pod, while a source has delivered none.
 	By podlife.Certainty
 }
 

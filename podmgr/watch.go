@@ -22,8 +22,8 @@ const (
 	burst = 2 * time.Millisecond
 )
 
-// await returns true after a change, at the latest after limit, and false when ctx ends. More
-// changes do not extend the burst, so a busy directory is still read.
+// await waits for a change, for at most limit. It returns false when ctx ends, and otherwise
+// true. More changes do not extend the burst, so a busy directory is still read.
 func await(ctx context.Context, changed <-chan struct{}, limit time.Duration) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()

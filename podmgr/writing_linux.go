@@ -15,9 +15,9 @@ import (
 const settle = 100 * time.Millisecond
 
 // beingWritten reports whether a process has the file open for writing. The kernel grants a read
-// lease only if none has (fcntl(2), F_SETLEASE). Writers wait until f is closed, so f is read in
-// one consistent state. Where leases do not work, age decides: the time since the last change of
-// the content.
+// lease only if no process has (fcntl(2), F_SETLEASE). While the lease is held, writers wait, so
+// f is read in one consistent state. Where leases do not work, age decides: the time since the
+// last change of the content.
 func beingWritten(f *os.File, age time.Duration) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	switch {

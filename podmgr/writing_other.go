@@ -11,7 +11,7 @@ import (
 // settle is the time without changes after which a file counts as written.
 const settle = 100 * time.Millisecond
 
-// beingWritten decides by the age only: this system has no read leases.
+// beingWritten uses the age only, since this system has no read leases.
 func beingWritten(_ *os.File, age time.Duration) bool {
 	return age >= 0 && age < settle
 }

@@ -243,11 +243,11 @@ func differs(before, after *runtimeapi.LinuxContainerResources, name v1.Resource
 
 // limitDiffers reports whether the limits of a resource differ. CPU limits are compared as the
 // quotient of quota and period, since a runtime may show the same limit with another period.
-func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
+func limitDiffers(before, after *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
-		return to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
+		return after.GetCpuQuota() > 0 && after.GetCpuQuota()*before.GetCpuPeriod() != before.GetCpuQuota()*after.GetCpuPeriod()
 	}
-	return to.GetMemoryLimitInBytes() > 0 && to.GetMemoryLimitInBytes() != from.GetMemoryLimitInBytes()
+	return after.GetMemoryLimitInBytes() > 0 && after.GetMemoryLimitInBytes() != before.GetMemoryLimitInBytes()
 }
 
 // inPeriod returns r with the CPU quota converted to the given period, so that quotas can be

@@ -25,9 +25,9 @@ type Options struct {
 	Stream     string    // Stdout or Stderr; "" means both
 	Timestamps bool      // puts each line's time (RFC 3339 with nanoseconds) before it
 
-	// Follow continues with new output until ctx ends, or until Ended reports that there will be no
-	// more output. Ended is called whenever all output so far has been written, and at least once a
-	// second. Nil means that there may always be more.
+	// Follow continues with new output until ctx ends, or until Ended reports that there will be
+	// no more output. Ended is called whenever all output so far has been written, and at least
+	// once a second. If Ended is nil, there may always be more output.
 	Follow bool
 	Ended  func() bool
 

@@ -97,7 +97,7 @@ func (d *disk) look() (fs.FileInfo, error) {
 	return slowfile.Call(&d.System, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
-// watch returns a watcher of the log's directory; nil if the system cannot provide one.
+// watch returns a watcher of the log's directory, or nil if the system cannot provide one.
 func (d *disk) watch() *fsnotify.Watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

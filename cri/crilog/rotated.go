@@ -45,9 +45,9 @@ func (d *disk) stamps() ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// missed returns the times of the rotated files that this copy has not read. known and now are the
-// times before and after the rotations. The oldest new one is left out: it is the file that was
-// current before and has been read.
+// missed returns the times of the rotated files that this copy has not read. known and now are
+// the times before and after the rotations. The oldest time that is only in now is left out: its
+// file was the current file before and has been read.
 func missed(known, now []string) []string {
 	var fresh []string
 	for _, s := range now {

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// tailStart returns the offset at which the last n lines of f begin; 0 for a negative n. It reads f
-// from the end, at most n times maxLine bytes.
+// tailStart returns the offset at which the last n lines of f begin. It returns 0 if n is
+// negative. It reads f from the end, at most n times maxLine bytes.
 func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 	if n < 0 {
 		return 0, nil

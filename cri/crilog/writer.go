@@ -97,7 +97,8 @@ func (l *lineWriter) rest() error {
 	return err
 }
 
-// write writes a line without its newline or, with cut, the beginning of a line that is too long.
+// write writes a line without its newline. If cut is set, raw is the beginning of a line that is
+// too long.
 func (l *lineWriter) write(raw []byte, cut bool) error {
 	then := func(s spill) {
 		if cut {

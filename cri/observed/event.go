@@ -34,8 +34,8 @@ func (k EventKind) String() string {
 	return names[k]
 }
 
-// Event is a runtime's report that something happened to a pod. It says that the pod should be
-// inspected, and does not say what its state is: events can be lost, late or duplicated.
+// Event is a runtime's report that something happened to a pod. It only says that the pod should
+// be inspected. It does not have the state, since events can be lost, late or duplicated.
 type Event struct {
 	UID types.UID
 	// ID is the ID of the container or sandbox.

@@ -70,13 +70,13 @@ type Pod struct {
 	Name      string
 	Namespace string
 
-	// ObservedAt is the time before the runtime was read: the Pod has all changes that the runtime
-	// made before this time. It has a monotonic clock reading.
+	// ObservedAt is a time just before the runtime was read: the Pod has all changes that the
+	// runtime made before this time. It has a monotonic clock reading.
 	ObservedAt time.Time
 
-	// Sandboxes are sorted newest first, and so are the Containers of one name. The order is by
-	// attempt, which does not depend on a clock; then running instances come first; then by creation
-	// time and ID.
+	// Sandboxes are sorted newest first, and so are the Containers of one name. A higher attempt
+	// is newer, since it does not depend on a clock. With equal attempts, running instances come
+	// first. Then creation time and ID decide.
 	Sandboxes  []Sandbox
 	Containers []Container
 }
@@ -137,17 +137,18 @@ type Container struct {
 	RestartCount int32
 	Hash         string
 
-	// StopSignal is the name of the stop signal in the API, such as SIGTERM or SIGRTMIN+3; "" if it
-	// is not known.
+	// StopSignal is the name of the stop signal in the API, such as SIGTERM or SIGRTMIN+3. It is
+	// "" if the signal is not known.
 	StopSignal string
 	// Mounts has only the mounts about which the runtime knows more than the pod's spec: recursively
 	// read-only mounts, and mounts of images.
 	Mounts []Mount
 	// LogPath is the log file on the node.
 	LogPath string
-	// Resources are the resources that the runtime reports; nil if it reports none.
+	// Resources are the resources that the runtime reports. It is nil if the runtime reports
+	// none.
 	Resources *Resources
-	// User is the user that the runtime reports; nil if it reports none.
+	// User is the user that the runtime reports. It is nil if the runtime reports none.
 	User *User
 
 	Labels      map[string]string
@@ -244,7 +245,7 @@ func (c *Container) Code() int32 {
 	return *c.ExitCode
 }
 
-// IPs returns the addresses of the newest sandbox if it is ready, else nil.
+// IPs returns the addresses of the newest sandbox. If that is not ready, IPs returns nil.
 func (p *Pod) IPs() []string {
 	if s := p.NewestSandbox(); s != nil && s.State == Running {
 		return s.IPs

@@ -15,9 +15,10 @@ type Instance struct {
 	ID        string
 }
 
-// NewestFirst compares two instances, for slices.SortFunc. The higher attempt comes first, so that
-// a clock that was set back has no effect. With equal attempts, as of a runtime that does not
-// report them, a running instance comes first, then the one that was created later.
+// NewestFirst compares two instances, for slices.SortFunc. The instance with the higher attempt
+// comes first, so that a clock that was set back has no effect. If the attempts are equal, as
+// with a runtime that does not report them, a running instance comes first, and then the one that
+// was created later.
 func NewestFirst(a, b Instance) int {
 	running := 0
 	switch {

@@ -43,13 +43,14 @@ type View struct {
 	// UID if the pod was not observed.
 	Pod   *Pod
 	Depth Depth
-	// Err is the error of the newest inspection; nil if it succeeded. With an Err, Pod is from an
-	// earlier inspection.
+	// Err is the error of the newest inspection, or nil if it succeeded. If Err is set, Pod is
+	// from an earlier inspection.
 	Err error
 }
 
-// Runs reports whether a container or a sandbox of the pod runs; see [Pod.Runs]. It is Yes if one
-// ran at the last observation. It is No only if no newer inspection has failed.
+// Runs reports whether a container or a sandbox of the pod runs; see [Pod.Runs]. The answer is
+// Yes if one ran at the last observation. The answer No becomes Maybe if a newer inspection has
+// failed.
 func (v View) Runs() Answer { return v.sure(v.Pod.Runs()) }
 
 // ContainersRun reports whether a container of the pod runs, with the rules of Runs.
@@ -63,8 +64,9 @@ func (v View) sure(a Answer) Answer {
 	return a
 }
 
-// Stopped reports that no container and no sandbox of the pod runs, by an inspection and not only
-// by a list. Only then may the things that its containers use be removed.
+// Stopped reports that no container and no sandbox of the pod runs. It is true only after an
+// inspection; a list is not enough. Things that the containers use may be removed only if Stopped
+// is true.
 func (v View) Stopped() bool { return v.Depth == Whole && v.Runs() == No }
 
 // Absent reports whether the runtime has no sandbox and no container of the pod, in any state.
