@@ -64,7 +64,7 @@ func (c credential) hash() string {
 var errNotForPulls = fmt.Errorf("the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 
 // lookup returns the credentials for an image in secrets, the most specific first. skipped names
-// the secrets that are not pull secrets; err names the pull secrets that cannot be decoded.
+// the secrets that are not pull secrets. err names the pull secrets that cannot be decoded.
 // Neither error contains a part of a secret's data.
 func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, err error) {
 	var all []credential
@@ -113,8 +113,8 @@ func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
 	return out
 }
 
-// parseSecret decodes a pull secret. The key decides between dockerconfigjson and dockercfg, not
-// Secret.Type, as in the kubelet; dockerconfigjson wins if both are set.
+// parseSecret decodes a pull secret. As in the kubelet, its keys decide which format it has, not
+// Secret.Type. If it has both keys, dockerconfigjson is used.
 func parseSecret(s *v1.Secret) ([]credential, error) {
 	// A Secret from a manifest file may have StringData; an API server would have merged it into
 	// Data.
@@ -207,9 +207,9 @@ func registryPattern(key string) string {
 	return host + "/" + p
 }
 
-// matches reports whether a pattern matches an image: each label of the host by glob, an equal
-// port, and the path as a prefix. A prefix need not end at a slash: team matches teams/app, as
-// in the kubelet.
+// matches reports whether a pattern matches an image. Each label of the host must match as a
+// glob, the port must be equal, and the path must be a prefix. A prefix need not end at a slash:
+// team matches teams/app, as in the kubelet.
 func matches(pattern, image string) bool {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -234,7 +234,7 @@ func matches(pattern, image string) bool {
 	return strings.HasPrefix(reference.Path(named), strings.TrimSuffix(prefix, "/"))
 }
 
-// splitPort splits a host into its labels and its port; "" without a port.
+// splitPort splits a host into its labels and its port. port is "" if there is none.
 func splitPort(host string) (labels []string, port string) {
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		host, port = h, p

@@ -52,22 +52,23 @@ type Config struct {
 	// credentials does not delay others.
 	Backoff    time.Duration // delay after a first failure, doubled by each further one; 10s
 	MaxBackoff time.Duration // longest delay after failures; 5m
-	// QPS and Burst limit the rate of pulls; pulls above the rate wait. Default: no limit.
+	// QPS and Burst limit the rate of pulls; pulls above the rate wait. If QPS is 0, there is no
+	// limit.
 	QPS   float64
 	Burst int
-	// Parallel limits the number of concurrent pulls, and ParallelPerRegistry that from one
+	// Parallel limits the number of concurrent pulls. ParallelPerRegistry limits those from one
 	// registry. Further pulls wait in a queue, first come, first served. A pull whose registry
-	// has reached its limit does not block pulls from other registries. Default: no limit.
+	// has reached its limit does not block pulls from other registries. 0 means no limit.
 	Parallel            int
 	ParallelPerRegistry int
 	// Records is the absolute path of a directory with records of pulls (KEP-2535). A pod may use
-	// a present image only if a record has the pod's credentials; otherwise the image is pulled
+	// a present image only if a record has the pod's credentials. Otherwise the image is pulled
 	// again with them, so that the registry decides. The directory is created on demand; the
 	// kubelet's is ROOT/image_manager. An unreadable record leads to another pull. If a pull
-	// cannot be recorded, it is not started, unless Verify is NeverVerify. Default: no records,
-	// and every pod may use every present image.
+	// cannot be recorded, it is not started, unless Verify is NeverVerify. If Records is "",
+	// there are no records, and every pod may use every present image.
 	Records string
-	// Verify selects the images whose use is verified with Records. Default:
+	// Verify selects the images whose use is verified with Records. The default is
 	// NeverVerifyPreloadedImages.
 	Verify Verify
 	// Allowlist has the images that NeverVerifyAllowlistedImages exempts: repositories without
@@ -92,7 +93,7 @@ type Request struct {
 	// Pod is the pod that needs the image. If it is nil there are no events, and Secrets are
 	// ignored.
 	Pod *v1.Pod
-	// Container is the name of the container, for events; "" for an image volume.
+	// Container is the name of the container, for events. It is "" for an image volume.
 	Container string
 	Image     string
 	Policy    v1.PullPolicy
@@ -102,8 +103,8 @@ type Request struct {
 	// Secrets are the pod's pull secrets, in order. If a pull fails, the event and the error name
 	// the missing ones of Pod.Spec.ImagePullSecrets.
 	Secrets []*v1.Secret
-	// RuntimeHandler is the handler of the pod's runtime class, for runtimes with separate
-	// images per handler (KEP-4216); "" is the runtime's default.
+	// RuntimeHandler is the handler of the pod's runtime class, for runtimes with separate images
+	// per handler (KEP-4216). "" is the runtime's default.
 	RuntimeHandler string
 	// ServiceAccount is the pod's service account, or nil if its UID is unknown. The pod may use
 	// images that were pulled with a token of this account. A PodKeyring returns the pod's
@@ -118,10 +119,11 @@ type Request struct {
 type Image struct {
 	// Ref is the reference to create containers with.
 	Ref string
-	// UID is the image's user if the image names a number; otherwise User is the user's name.
+	// UID is the image's user if the image names a number. Otherwise UID is nil and User is the
+	// user's name.
 	UID  *int64
 	User string
-	// Size is in bytes; 0 if the runtime does not report it.
+	// Size is the size in bytes. It is 0 if the runtime does not report it.
 	Size uint64
 	// Pinned means that garbage collection must keep the image.
 	Pinned bool
@@ -156,7 +158,7 @@ func (e *Error) Unwrap() error { return e.err }
 // Reason returns one of the Reason constants.
 func (e *Error) Reason() string { return e.reason }
 
-// RetryAt returns the time of the next attempt; zero if there is no back-off.
+// RetryAt returns the time of the next attempt. It is zero if there is no back-off.
 func (e *Error) RetryAt() time.Time { return e.until }
 
 // Manager pulls images and decides which pods may use them. Its methods may be called from any
@@ -196,7 +198,8 @@ type backoffKey struct {
 type backoff struct {
 	pod      Waiter
 	failures int // consecutive
-	// delay is the current delay, which ends at until; last is the text of the last error.
+	// delay is the current delay, which ends at the time until. last is the text of the last
+	// error.
 	delay time.Duration
 	until time.Time
 	last  string
@@ -275,10 +278,9 @@ func normalize(image string) (string, error) {
 // address.
 var nobody = &v1.Pod{}
 
-// Ensure returns when the image is on the node, or with an error when it cannot be pulled now. It
-// blocks for the time of the pull, or until ctx ends. The error is an *Error, or ctx's error. It
-// may be called from any goroutine; callers for the same image with the same credentials share one
-// pull.
+// Ensure returns when the image is on the node. It returns an error if the image cannot be pulled
+// now, or ctx ends: an *Error or ctx's error. It blocks for the time of the pull. It may be
+// called from any goroutine; callers for the same image with the same credentials share one pull.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Pod == nil {
 		r.Pod, r.Secrets = nobody, nil
@@ -323,8 +325,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	return m.pull(ctx, r, name, spec)
 }
 
-// status returns the image, or nil if it is not present. The CRI returns an answer without an
-// image then.
+// status returns the image, or nil if it is not present. The CRI's answer has no image then.
 func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Image, error) {
 	resp, err := m.cfg.Service.ImageStatus(ctx, spec, false)
 	if err != nil || resp.GetImage() == nil {

@@ -24,8 +24,9 @@ type Keyring interface {
 	Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error)
 }
 
-// credentialsOf returns the credentials of the keyring k; if k is a PodKeyring, those for the pod.
-// Credentials of other keyrings belong to the node: they have neither secret nor account.
+// credentialsOf returns the credentials of the keyring k for an image. If k is a PodKeyring, they
+// are those of the pod. Credentials of other keyrings belong to the node: they have neither
+// secret nor account.
 func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (out []credential, err error) {
 	pods, ok := k.(PodKeyring)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 // secrets add new ones.
 const maxSecrets = 100
 
-// none reports whether no credentials are recorded. Each pod needs the registry's permission for
-// such an image.
+// none reports whether no credentials are recorded. A pod may then use the image only if the
+// registry permits it.
 func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
@@ -40,7 +40,7 @@ func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 }
 
 // union returns the sorted union of both lists, and whether it differs from have. It modifies
-// neither. The order makes equal records equal files.
+// neither list. Since the result is sorted, equal records give equal files.
 func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 	all := slices.Clone(have)
 	for _, x := range more {
@@ -90,9 +90,9 @@ func compareAccounts(a, b ServiceAccount) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// updated returns the record of image ref after a pull from repository with creds, and whether
-// it differs from r, which may be nil. Empty creds create a record, but do not change one. It
-// copies the map, since readers use r without a lock.
+// updated returns the record of the image ref after a pull from repository with creds, and
+// whether this record differs from r, which may be nil. Empty creds create a record, but do not
+// change an existing one. It copies the map, since readers use r without a lock.
 func (r *pulledRecord) updated(ref, repository string, creds pullCredentials, now time.Time) (*pulledRecord, bool) {
 	var have map[string]pullCredentials
 	if r != nil {

@@ -65,7 +65,8 @@ var sizes = []struct {
 	{0, "0-10MB"},
 }
 
-// sizeLabel returns the label for a size in bytes; N/A if it is unknown.
+// sizeLabel returns the label for a size in bytes. If the size is 0, it is unknown and the label
+// N/A.
 func sizeLabel(bytes uint64) string {
 	for _, s := range sizes {
 		if bytes > s.above {

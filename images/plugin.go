@@ -33,14 +33,15 @@ type Plugin struct {
 	// Match has patterns of the images that the plugin is called for: host[:port][/path]. Labels
 	// of the host may be globs, the port must be equal, and the path is a prefix.
 	Match []string
-	// CacheDuration applies to answers without a duration; 0 disables the cache.
+	// CacheDuration applies to answers that name no duration. If it is 0, they are not cached.
 	CacheDuration time.Duration
 	Args          []string
 	Env           []string // NAME=value, in addition to this process's environment
 	// APIVersion is the version of requests and answers, such as
-	// credentialprovider.kubelet.k8s.io/v1beta1. Default: v1.
+	// credentialprovider.kubelet.k8s.io/v1beta1. The default is v1.
 	APIVersion string
-	// Token adds tokens of service accounts to requests; nil for none. It requires APIVersion v1.
+	// Token adds tokens of service accounts to requests. If it is nil, requests have no token. It
+	// requires APIVersion v1.
 	Token *PluginToken
 }
 
@@ -52,7 +53,7 @@ type PluginsConfig struct {
 	// service account.
 	Accounts Accounts
 	// Hash is exported as a metric label, as sha256:..., to compare the configuration of nodes.
-	// Default: no such metric.
+	// If it is "", there is no such metric.
 	Hash    string
 	Metrics prometheus.Registerer // not exported
 }
@@ -85,7 +86,8 @@ const (
 	pluginVersion = "credentialprovider.kubelet.k8s.io/v1"
 	// pluginTimeout limits one run, as in the kubelet.
 	pluginTimeout = time.Minute
-	// maxAnswer limits the bytes of an answer, and maxComplaint those of the standard error.
+	// maxAnswer limits the bytes of an answer. maxComplaint limits the bytes of the standard
+	// error.
 	maxAnswer    = 1 << 20
 	maxComplaint = 4 << 10
 	// maxLasts limits the cache duration of an answer.
@@ -184,7 +186,7 @@ func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod)
 	return all, errors.Join(errs...)
 }
 
-// knowing iterates over the plugins whose patterns match an image, in order.
+// knowing iterates over the plugins with a pattern that matches the image, in order.
 func (p *Plugins) knowing(image string) iter.Seq[*Plugin] {
 	return func(yield func(*Plugin) bool) {
 		for i := range p.cfg.Plugins {

@@ -58,8 +58,8 @@ type PodKeyring interface {
 	PodAccounts(ctx context.Context, image string, pod *v1.Pod) []ServiceAccount
 }
 
-// PodCredential is a credential with the service account that it belongs to; nil for the node's
-// own.
+// PodCredential is a credential with the service account that it belongs to. The account is nil
+// for a credential of the node.
 type PodCredential struct {
 	Auth    *runtimeapi.AuthConfig
 	Account *ServiceAccount
@@ -77,9 +77,8 @@ type identity struct {
 	asked      string // equal for requests that can share a run of the plugin
 }
 
-// whose returns the identity for a plugin's request for a pod, without a token. use is false if the
-// plugin is not used for this pod. whose requests no token, since a check of the records needs
-// none.
+// whose returns the identity for a plugin's request for a pod, without a token: a check of the
+// records needs none. use is false if the plugin is not used for this pod.
 func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	t := plugin.Token
 	switch {
@@ -145,8 +144,8 @@ func digest(parts ...any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// accountOf returns the UID of the service account in a token; "" if there is none. It does not
-// verify the token, which came from the API server: a wrong UID can only cause a refusal.
+// accountOf returns the UID of the service account in a token, or "" if there is none. It does
+// not verify the token, which came from the API server: a wrong UID can only cause a refusal.
 func accountOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

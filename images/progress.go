@@ -24,7 +24,7 @@ const (
 // Pull describes a pull at one moment. It has no number of bytes, since the CRI does not report
 // it.
 type Pull struct {
-	// Image is the name with a tag or a digest; Registry is the host of its registry.
+	// Image is the name with a tag or a digest. Registry is the host of its registry.
 	Image          string
 	Registry       string
 	RuntimeHandler string
@@ -32,14 +32,15 @@ type Pull struct {
 	State PullState
 	Asked time.Time // time of the first request; zero if State is HeldBack
 	Since time.Time // time when State began
-	// Position is the position in the queue, counted from 1; 0 unless State is Queued. Pulls from
-	// other registries may start earlier while this pull's registry has reached its limit.
+	// Position is the position in the queue, counted from 1. It is 0 unless State is Queued.
+	// Pulls from other registries may start earlier while this pull's registry has reached its
+	// limit.
 	Position int
 	// Credential is the number of the credential in use, from 1 to Credentials. Both are 0 before
 	// Pulling, and for a pull without credentials.
 	Credential, Credentials int
-	// Try is the number of the attempt, from 1; among several Pods, the highest. If State is
-	// HeldBack, it is the number of the next attempt.
+	// Try is the number of the attempt, counted from 1. If several Pods wait, it is their highest
+	// number. If State is HeldBack, it is the number of the next attempt.
 	Try int
 	// Pods has the pods that wait for the pull.
 	Pods []Waiter
@@ -108,8 +109,8 @@ func byImage(a, b Pull) int {
 	return cmp.Or(strings.Compare(a.Image, b.Image), strings.Compare(a.RuntimeHandler, b.RuntimeHandler))
 }
 
-// describe returns the Pull of a flight. Manager.mu is held. It reads the ticket's since only
-// for a flight that has left the queue.
+// describe returns the Pull of a flight. Manager.mu is held. It reads the field since of the
+// ticket only for a flight that has left the queue.
 func (m *Manager) describe(f *flight, places map[*ticket]int) Pull {
 	p := Pull{
 		Image: f.spec.GetImage(), Registry: f.place.registry, RuntimeHandler: f.spec.GetRuntimeHandler(),

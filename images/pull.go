@@ -107,8 +107,8 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	}
 }
 
-// forget removes the flight from Manager.flights, unless a newer flight has its key. mu must be
-// held.
+// forget removes the flight from Manager.flights. If a newer flight has the same key, it stays.
+// mu must be held.
 func (m *Manager) forget(f *flight) {
 	if m.flights[f.key] == f {
 		delete(m.flights, f.key)
@@ -167,9 +167,9 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 	})
 }
 
-// try pulls with the n-th credential, counted from 1, or with none if n is 0. If the image is
-// missing after the pull, because it was removed under another name meanwhile, it pulls once
-// more.
+// try pulls with the n-th credential, counted from 1. If n is 0, it pulls without a credential.
+// If the image is missing after the pull, it was removed under another name meanwhile, and try
+// pulls once more.
 func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	got, err := m.ask(ctx, f, n)
 	if err == nil && got.image == nil && got.unseen == nil {
@@ -179,8 +179,8 @@ func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	return got, err
 }
 
-// ask calls the runtime's PullImage and then its ImageStatus. An error of the latter is returned
-// in unseen: the pull did not fail.
+// ask calls the runtime's PullImage and then its ImageStatus. If only ImageStatus fails, the pull
+// has not failed: the error is in the result's field unseen.
 func (m *Manager) ask(ctx context.Context, f *flight, n int) (pulled, error) {
 	start := time.Now()
 	// Pulls reports these two fields.

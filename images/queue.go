@@ -28,7 +28,8 @@ type ticket struct {
 	since    time.Time     // when the ticket got a slot; valid after ready is closed
 }
 
-// newQueue returns an empty queue with its limits, in total and per registry; 0 means no limit.
+// newQueue returns an empty queue. all limits the running pulls, and each limits those from one
+// registry. 0 means no limit.
 func newQueue(all, each int) *queue {
 	return &queue{all: all, each: each, takenOf: map[string]int{}}
 }
@@ -84,8 +85,8 @@ func (q *queue) positions() map[*ticket]int {
 	return out
 }
 
-// registryOf returns the registry of an image, host and port: docker.io for short names, "" for
-// invalid names.
+// registryOf returns the registry of an image, as host and port. It is docker.io for short names,
+// and "" for invalid names.
 func registryOf(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -94,8 +95,8 @@ func registryOf(image string) string {
 	return reference.Domain(named)
 }
 
-// Load returns how many images are being pulled, how many may be at a time (Config.Parallel; 0
-// means no limit), and how many wait for a slot, in total or for their registry.
+// Load returns how many images are being pulled, how many may be at a time (Config.Parallel), and
+// how many wait for a slot, in total or for their registry. If limit is 0, there is no limit.
 func (m *Manager) Load() (running, limit, waiting int) {
 	q := m.queue
 	q.mu.Lock()

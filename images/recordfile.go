@@ -159,8 +159,8 @@ func writeRecord(dir, name string, v any) (err error) {
 	return safefile.SyncDir(dir)
 }
 
-// removeRecord removes a file without a sync, so the file may exist again after a crash. Then an
-// intent is settled again, or a record pruned again.
+// removeRecord removes a file without a sync. After a crash the file may exist again: then the
+// intent is settled again, or the record is pruned again.
 func removeRecord(dir, name string) error {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -168,9 +168,9 @@ func removeRecord(dir, name string) error {
 	return nil
 }
 
-// readRecords calls each for every record file of a directory. broken is the error of reading
-// that file, or nil. It removes temporary files of a crash and ignores other files. A missing
-// directory counts as empty.
+// readRecords calls each for every record file of a directory. If the file cannot be read, broken
+// is the error, and otherwise nil. readRecords removes temporary files of a crash and ignores
+// other files. A missing directory counts as empty.
 func readRecords(dir string, each func(name string, b []byte, broken error)) error {
 	held, err := safefile.OpenDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -183,8 +183,8 @@ func (s *records) begin(image, before string) error {
 }
 
 // end ends one begin. sure reports that the result of the pull is recorded. The last end of an
-// image removes the intent. If sure was false for one of the pulls, the intent is kept and end
-// returns true: settle has to be called.
+// image removes the intent. But if sure was false for one of the pulls, the intent is kept and
+// end returns true: the caller has to call settle.
 func (s *records) end(image string, sure bool) (open bool) {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -231,9 +231,9 @@ func (s *records) unsettled() (images []string) {
 }
 
 // settle ends the intent of an interrupted pull. ref is the reference of the image that is
-// present now; "" for none. A new image without a record gets a record without credentials, so
-// that each pod needs the registry's permission. If a new pull of the image has begun, that pull
-// ends the intent instead.
+// present now, or "" if none is. A new image without a record gets a record without credentials,
+// so that each pod needs the registry's permission. If a new pull of the image has begun, that
+// pull ends the intent instead.
 func (s *records) settle(image, ref string) {
 	name := recordName(image)
 	s.mu.Lock()

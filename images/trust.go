@@ -17,10 +17,10 @@ const (
 	settleAgain = time.Minute
 )
 
-// Prune removes the records of removed images: those that are not in present and were not
-// touched after since, the time at which the list of present images began. present must have all
-// images on the node: an image without a record counts as preloaded. Without Config.Records it
-// does nothing.
+// Prune removes the records of removed images. These are the images that are not in present and
+// were not recorded or confirmed after since, the time at which the list of present images began.
+// present must have all images on the node: an image without a record counts as preloaded.
+// Without Config.Records, Prune does nothing.
 func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) error {
 	if m.records == nil {
 		return nil
@@ -35,8 +35,8 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 }
 
 // mayUse reports whether a pod may use a present image without asking the registry. It reads
-// secrets and accounts only if the decision depends on them, which it does not for preloaded and
-// public images.
+// secrets and accounts only if the decision depends on them. For preloaded and public images it
+// does not.
 func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image) bool {
 	if m.records == nil {
 		return true
@@ -74,9 +74,10 @@ func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []S
 	return out
 }
 
-// usedBy returns the credentials to record after a pull with the n-th credential, counted from 1; 0
-// means without a credential. All waiters had this credential, but possibly from different Secrets.
-// If it belongs to the node, or there was none, every pod of the node may use the image.
+// usedBy returns the credentials to record after a pull with the n-th credential, counted from 1.
+// If n is 0, the pull used none. All waiters had this credential, but possibly from different
+// Secrets. If the credential belongs to the node, or there was none, every pod of the node may
+// use the image.
 func usedBy(n int, all [][]credential) (out pullCredentials) {
 	if n == 0 {
 		return pullCredentials{NodePodsAccessible: true}
@@ -137,8 +138,7 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	return got, err
 }
 
-// settle finds out the result of a pull that ended with an unknown result, and settles its intent;
-// see records.settle.
+// settle finds out the result of an interrupted pull, and settles its intent; see records.settle.
 func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
 	img, err := m.status(ctx, spec)
 	switch {

@@ -26,7 +26,7 @@ const (
 	AlwaysVerify Verify = "AlwaysVerify"
 )
 
-// Results of a check, as the metric names them.
+// The results of a check, with the names that the metric has for them.
 const (
 	checkPolicy     = "credentialPolicyAllowed"
 	checkRecord     = "credentialRecordFound"
@@ -41,7 +41,7 @@ type policy struct {
 	under  []string // prefixes of repositories; each ends in a slash
 }
 
-// newPolicy validates both values; the error has all mistakes. An empty verify means
+// newPolicy checks both values; the error has all mistakes. If verify is "", it is
 // NeverVerifyPreloadedImages, as in the kubelet.
 func newPolicy(verify Verify, allowlist []string) (policy, error) {
 	p := policy{verify: verify}
@@ -108,7 +108,7 @@ func (p *policy) spares(image string, ours bool) bool {
 	}
 }
 
-// repository returns an image's full name without tag and digest; "" for an invalid name.
+// repository returns an image's full name without tag and digest, or "" for an invalid name.
 func repository(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -117,8 +117,8 @@ func repository(image string) string {
 	return named.Name()
 }
 
-// asWritten returns an image's name without tag and digest, as written: not expanded. Records may
-// use that name too. A colon before the last slash belongs to the port.
+// asWritten returns an image's name without tag and digest, as it was written: a short name stays
+// short. Records may use that name too. A colon before the last slash belongs to the port.
 func asWritten(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
@@ -148,7 +148,7 @@ type verdict struct {
 }
 
 // decide reports whether a pod may use a present image without asking the registry. It has no
-// side effects. It calls who only if the pod's credentials matter.
+// side effects. It calls who only if the decision depends on the pod's credentials.
 //
 // The kubelet accepts a Secret by its recorded name, even if its content has changed, as long as
 // fewer than a hundred are stored. So a user who may write Secrets could use an image that the

@@ -19,8 +19,8 @@ type outcome[T any] struct {
 }
 
 // call runs f, usually a call of a plugin, with a timeout, and waits until f returns. If f has
-// not returned some time (grace) after the deadline, call returns anyway, and f goes on. The
-// context of f also ends when Run ends.
+// not returned some time (grace) after the deadline, call returns anyway with late set, and f
+// continues. The context of f also ends when Run ends.
 func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx context.Context) (T, error)) (o *outcome[T], late bool) {
 	ctx, cancel := context.WithTimeout(n.run, timeout)
 	o = &outcome[T]{done: make(chan struct{})}

@@ -24,12 +24,12 @@ type Config struct {
 	// with mode 0700, must not be shared with other programs, and must survive a
 	// reboot.
 	StateDir string
-	// NetnsDir is the absolute path of the directory in which namespaces are bound;
-	// /run/netns, where ip-netns(8) lists them.
+	// NetnsDir is the absolute path of the directory in which namespaces are bound. The default
+	// is /run/netns, where ip-netns(8) lists them.
 	NetnsDir string
-	// Prefix begins the names of namespaces, followed by a dash and 32 hexadecimal
-	// digits. Run removes namespaces in NetnsDir that have such a name and no record.
-	// It is [a-z0-9][a-z0-9-]* of at most 32 bytes; "nodewright".
+	// Prefix begins the names of namespaces, followed by a dash and 32 hexadecimal digits. Run
+	// removes namespaces in NetnsDir that have such a name and no record. Prefix has the form
+	// [a-z0-9][a-z0-9-]* and at most 32 bytes. The default is "nodewright".
 	Prefix string
 	// Exclusive means that no other runtime uses the plugins' networks, so that resources without
 	// a record may be freed. See [Collector].
@@ -38,20 +38,22 @@ type Config struct {
 	// logs the results. See [Checker].
 	CheckAfterRestart bool
 
-	// Timeouts of the plugins' calls. A call that does not return within 5 s after
-	// its timeout is abandoned: no other call is made for its ID until it returns.
+	// SetUpTimeout and the next three fields limit the plugin's calls. A call that does not
+	// return within 5 s after its timeout is abandoned: no other call is made for its ID until it
+	// returns.
 	SetUpTimeout    time.Duration // 2m
 	TearDownTimeout time.Duration // 1m
 	CheckTimeout    time.Duration // 30s
 	CollectTimeout  time.Duration // also of Recovered; 2m
-	// DiskTimeout limits each use of StateDir and NetnsDir; 30s.
+	// DiskTimeout limits each use of StateDir and NetnsDir. The default is 30 s.
 	DiskTimeout time.Duration
-	// Parallel limits the concurrent plugin calls, without abandoned ones; 8.
+	// Parallel limits the concurrent plugin calls. Abandoned calls do not count. The default is
+	// 8.
 	Parallel int
 
-	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
+	// BootID identifies the boot of the machine. The default is the kernel's boot ID.
 	BootID string
-	// Namespaces creates the namespaces. Default: those of the kernel.
+	// Namespaces creates the namespaces. The default creates them in the kernel.
 	Namespaces Namespaces
 	Log        *zap.Logger // silent
 	Observer   Observer    // none

@@ -45,8 +45,8 @@
 // On a disk that hangs, operations fail after [Config.DiskTimeout]. Get, List and Status do
 // not use the disk.
 //
-// The next agent recognizes its namespaces by their names. If the path of a namespace has
-// anything else, such as another mount, that is neither used nor removed.
+// The next agent recognizes its namespaces by their names. If something else is at the path of a
+// namespace, such as another mount, it is neither used nor removed.
 //
 // Tier: beta.
 package network

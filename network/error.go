@@ -68,9 +68,8 @@ func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// CodeOf returns the code of the first [Error] in the tree of err. Without such an
-// error it is DeadlineExceeded or Canceled for the errors of a context, OK for nil, and
-// otherwise Unknown.
+// CodeOf returns the code of the first [Error] in the tree of err. If there is none, the code is
+// DeadlineExceeded or Canceled for the errors of a context, OK for nil, and otherwise Unknown.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {

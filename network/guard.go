@@ -12,15 +12,14 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// WriteGuard writes the process group whose leader is pid into a guard. A guard is the
-// locked file that a plugin gets with each call. The plugin calls WriteGuard when it
-// has started a process that inherited the guard and leads a process group of its own.
-// The guard then has one line: the decimal pid, a space, and the start time of the
-// process as in field 22 of /proc/PID/stat. A later call replaces the line. If guard is
-// nil, nothing is written.
+// WriteGuard writes the process group whose leader is pid into a guard. A guard is the locked
+// file that a plugin gets with each call. The plugin calls WriteGuard when it has started a
+// process that inherited the guard and leads a process group of its own. The guard then has one
+// line: the decimal pid, a space, and the start time of the process as in field 22 of
+// /proc/PID/stat. A later call replaces the line. If guard is nil, nothing is written.
 //
-// If the agent ends and the group does not, the next agent waits for the guard's
-// lock and then kills the group, so that no TearDown runs beside an earlier SetUp.
+// If the agent ends and the group does not, the next agent waits for the guard's lock and then
+// kills the group, so that no TearDown runs while an earlier SetUp still runs.
 func WriteGuard(guard *os.File, pid int) error {
 	if guard == nil {
 		return nil
@@ -59,9 +58,9 @@ func readGuard(guard *os.File) (group, error) {
 	return parseGuard(b)
 }
 
-// parseGuard accepts only the format of WriteGuard, since every process that inherited
-// the guard can write to it. In particular it refuses the numbers that kill(2) takes
-// for all processes, or for the caller's own group.
+// parseGuard accepts only the format of WriteGuard, since every process that inherited the guard
+// can write to it. In particular it refuses the numbers by which kill(2) would signal all
+// processes, or the caller's own group.
 func parseGuard(b []byte) (group, error) {
 	line, rest, ok := bytes.Cut(b, []byte("\n"))
 	pid, start, two := bytes.Cut(line, []byte(" "))

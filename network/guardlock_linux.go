@@ -58,8 +58,8 @@ func dropGuard(dir, name string) error {
 	return err
 }
 
-// tryGuard opens a guard and locks it, unless it is locked. The lock belongs to the open file,
-// which processes inherit.
+// tryGuard opens a guard and locks it. held reports that another process holds the lock. The lock
+// belongs to the open file, which processes inherit.
 func tryGuard(path string) (f *os.File, held bool, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -154,8 +154,8 @@ func killHolders(file *os.File, pgrp int) (killed bool) {
 	}
 }
 
-// killHolder kills a process if it has a file open. Its pid may be reused before
-// the kill, so that a pidfd is opened before the check.
+// killHolder kills a process if it has a file open. It opens a pidfd before it checks the
+// process, since the pid may be used for another process before the kill.
 func killHolder(pid int, want os.FileInfo) bool {
 	held, err := unix.PidfdOpen(pid, 0)
 	if err == nil {

@@ -9,8 +9,7 @@ import (
 // Space describes a path at which a network namespace may be.
 type Space struct {
 	Kind SpaceKind
-	// ID distinguishes namespaces that exist at the same time; 0 unless Kind is
-	// SpaceNamed.
+	// ID distinguishes namespaces that exist at the same time. It is 0 unless Kind is SpaceNamed.
 	ID uint64
 }
 
@@ -33,18 +32,17 @@ var ErrForeign = errors.New("not a network namespace of this network")
 // Calls for different paths are concurrent. The kernel's implementation does not wait
 // for processes or sockets inside a namespace.
 type Namespaces interface {
-	// Make creates a namespace with its loopback interface up and binds it to path,
-	// whose directory is created if needed. If path exists, it returns fs.ErrExist.
-	// owner is the user namespace that owns the new namespace; nil means the caller's.
-	// After an error nothing of it is left.
+	// Make creates a namespace with its loopback interface up and binds it to path, whose
+	// directory is created if needed. If path exists, Make returns fs.ErrExist. owner is the user
+	// namespace that owns the new namespace. If owner is nil, the caller's user namespace owns
+	// it. After an error nothing of the namespace is left.
 	Make(ctx context.Context, path string, owner *os.File) (id uint64, err error)
 	// Look returns the kind of file at path.
 	Look(path string) (Space, error)
-	// Remove removes the namespace with that ID at path, any namespace if id is 0, or
-	// an empty file. If path has anything else, it is kept, and the error is
-	// [ErrForeign]. A missing path is no error.
+	// Remove removes the namespace with that ID at path. If id is 0, it removes any namespace or
+	// an empty file. If path has anything else, it is kept, and the error is [ErrForeign]. A
+	// missing path is no error.
 	Remove(path string, id uint64) error
-	// List returns the entries of the directory, at most limit; none if it does not
-	// exist.
+	// List returns the entries of the directory, at most limit. A missing directory has none.
 	List(dir string, limit int) ([]string, error)
 }

@@ -74,9 +74,9 @@ func bindNew(ctx context.Context, path string, owner *os.File) (id uint64, err e
 	return id, err
 }
 
-// onThread creates the namespace on the calling goroutine's locked thread. back reports
-// whether the thread has returned to its original namespace; if not, it must not be
-// used any more.
+// onThread creates the namespace on the calling goroutine's locked thread. back reports whether
+// the thread has returned to its original namespace. If it has not, the thread must not be used
+// any more.
 func onThread(ctx context.Context, path string, owner *os.File) (id uint64, back bool, err error) {
 	const own = "/proc/thread-self/ns/net"
 	home, err := openSpace(own)

@@ -61,7 +61,7 @@ type plugged struct {
 	refresh   chan struct{} // has a token when Status may have changed
 }
 
-// who returns the plugin's name for errors.
+// who returns the plugin's name, for errors.
 func (p *plugged) who() string { return "plugin " + p.name }
 
 // entry is one attachment. Network.mu guards it, except for constant fields, and
@@ -76,7 +76,7 @@ type entry struct {
 
 	record *record // the input of TearDown; nil before Plan has returned
 
-	// Used only by the running operation.
+	// space is used only by the running operation, like the fields below.
 	space    uint64        // the namespace's ID; 0 if not known
 	there    bool          // the namespace existed when the record was read
 	foreign  bool          // the file at path does not belong to this network
@@ -140,15 +140,13 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// Attach sets up a pod's network and returns it. It waits for the recovery, for a slot,
-// and for the plugin. If ctx ends first, Attach returns, but the work continues, with
-// its own deadlines.
+// Attach sets up a pod's network and returns it. It waits for the recovery, for a slot, and for
+// the plugin. If ctx ends first, Attach returns, but the work continues, with its own deadlines.
 //
-// If the ID is attached or being attached, Attach returns the result of the existing
-// attachment if that was requested with the same values as a, and otherwise a
-// FailedPrecondition. For an ID that is being torn
-// down, Attach waits for that first. After a failure everything is torn down in the
-// background.
+// If the ID is attached or being attached with the same values, Attach returns the result of the
+// existing attachment. If the values differ, it returns a FailedPrecondition. If the ID is being
+// torn down, Attach waits for the end of that first. After a failure everything is torn down in
+// the background.
 //
 // The error has a [Code]. The slices of the Result are shared and must not be changed.
 func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
@@ -196,8 +194,8 @@ func (n *Network) busy(id string, cause error) error {
 	return Errorf(Unavailable, "it is still being taken back: %w", cause)
 }
 
-// join returns what an Attach has to wait for: the outcome of an operation (wait), or
-// the end of an earlier attachment (gone).
+// join returns what an Attach has to wait for: either wait, the outcome of an operation, or gone,
+// which is closed at the end of an earlier attachment.
 func (n *Network) join(a Attachment, sum digest, owner *os.File) (wait *pending, gone <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -278,11 +276,10 @@ func (n *Network) stopTimer(e *entry) {
 	}
 }
 
-// Detach tears a pod's network down and returns nil when everything is removed, or if
-// the ID is not known. It waits like Attach, also for a running Attach. An error has a
-// [Code]; after an error the teardown is retried in the background, after 1 s and then
-// after twice as long each time, up to 5 min. Each further call of Detach retries it at
-// once.
+// Detach tears a pod's network down. It returns nil when everything is removed, or if the ID is
+// not known. Like Attach, it waits, also for an Attach that is running. An error has a [Code].
+// After an error the teardown is retried in the background: after 1 s, and then after twice as
+// long each time, up to 5 min. Each further call of Detach retries it at once.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return fmt.Errorf("detach: %w", &Error{InvalidArgument, err})

@@ -20,7 +20,7 @@ var atPoint = func(string) {}
 // lateCall is a plugin's call that has not returned.
 type lateCall struct {
 	done <-chan struct{}
-	// then is called when the call returns, with Network.mu held.
+	// then is called with Network.mu held when the plugin's call returns.
 	then func()
 }
 
@@ -58,7 +58,7 @@ func (n *Network) attachNow(e *entry, a Attachment, owner *os.File) {
 	e.attach.finish(result, err)
 }
 
-// nothingMade ends an attachment for which nothing exists any more. The caller holds n.mu.
+// nothingMade ends an attachment of which nothing exists any more. The caller holds n.mu.
 func (n *Network) nothingMade(e *entry) {
 	e.detach.finish(Result{}, nil)
 	e.detach = nil
@@ -83,8 +83,8 @@ func (n *Network) leaveBehind(e *entry, late *lateCall) {
 	}()
 }
 
-// setUp is the part of attachNow that runs without n.mu. late is a plugin's call that
-// hangs; nil if there is none.
+// setUp is the part of attachNow that runs without n.mu. late is a plugin's call that hangs, or
+// nil if there is none.
 func (n *Network) setUp(e *entry, a Attachment, owner *os.File) (r Result, late *lateCall, err error) {
 	release, err := n.acquire(n.slots)
 	if err != nil {
@@ -173,7 +173,7 @@ func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 	return nil, nil
 }
 
-// makeSpace creates the namespace. The kernel may take long, so this may hang like a
+// makeSpace creates the namespace. The kernel may take long, so this call may be abandoned like a
 // plugin's call.
 func (n *Network) makeSpace(e *entry, owner *os.File) (*lateCall, error) {
 	made, late := call(n, "network", "make namespace", n.cfg.DiskTimeout, func(ctx context.Context) (uint64, error) {
@@ -260,8 +260,8 @@ func (n *Network) retryLater(e *entry) {
 	})
 }
 
-// tearDown is the part of detachNow that runs without n.mu. late is a plugin's call
-// that hangs; nil if there is none.
+// tearDown is the part of detachNow that runs without n.mu. late is a plugin's call that hangs,
+// or nil if there is none.
 func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 	p := e.plugin
 	select {
@@ -337,7 +337,7 @@ func (n *Network) tearDownNow(e *entry, guard *os.File) (*lateCall, error) {
 	return nil, o.err
 }
 
-// guard returns the locked guard of a call; nil if the plugin needs none.
+// guard returns the locked guard of a call, or nil if the plugin needs none.
 func (n *Network) guard(e *entry, patience time.Duration) (*os.File, error) {
 	if !e.plugin.durable {
 		return nil, nil

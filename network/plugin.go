@@ -28,12 +28,12 @@ type Attachment struct {
 	// CgroupParent is the pod's cgroup, as a path below the hierarchy's root.
 	CgroupParent string `json:"cgroupParent,omitempty"`
 	DNS          DNS    `json:"dns,omitzero"`
-	// Ingress and Egress limit the pod's traffic, in bits per second; 0 is no
-	// limit, and other values are between 1,000 and 10^15.
+	// Ingress and Egress limit the pod's traffic, in bits per second. 0 means no limit; other
+	// values are between 1,000 and 10^15.
 	Ingress uint64 `json:"ingress,omitempty"`
 	Egress  uint64 `json:"egress,omitempty"`
-	// UserNS is the user namespace that owns the pod's network namespace, open for
-	// reading; nil is the agent's own. It is not recorded and not compared. The
+	// UserNS is the user namespace that owns the pod's network namespace, open for reading. If it
+	// is nil, the agent's own user namespace is used. It is not recorded and not compared. The
 	// caller closes it after Attach has returned.
 	UserNS *os.File `json:"-"`
 }
@@ -42,8 +42,8 @@ type Attachment struct {
 type Port struct {
 	// Protocol is "tcp", "udp" or "sctp".
 	Protocol string `json:"protocol"`
-	// HostIP is the address of the node on which the port answers; the zero value
-	// is all of them.
+	// HostIP is the address of the node on which the port answers. The zero value means all
+	// addresses.
 	HostIP        netip.Addr `json:"hostIP,omitzero"`
 	HostPort      uint16     `json:"hostPort"`
 	ContainerPort uint16     `json:"containerPort"`
@@ -84,9 +84,8 @@ type Plugin interface {
 	// Durable reports whether anything that SetUp creates survives a reboot, so
 	// that the record has to be synced to the disk before SetUp.
 	Durable() bool
-	// Plan checks a, and returns the plan for SetUp and TearDown, at most 256 KiB. It
-	// changes only the plugin's memory. TearDown is called for each plan, even if SetUp
-	// was not.
+	// Plan checks a, and returns the plan for SetUp and TearDown, at most 256 KiB. It changes
+	// only the plugin's memory. TearDown is called for each plan, even if SetUp was not called.
 	Plan(ctx context.Context, a Attachment) (saved []byte, err error)
 	// SetUp sets up the planned network in the namespace at the path netns. After an
 	// error TearDown is called. guard is a locked file that each process started by
@@ -108,9 +107,9 @@ type Plugin interface {
 	// plugin knows an attachment that is not in kept, its record was damaged or
 	// dropped, and the plugin may tear it down.
 	Recovered(ctx context.Context, kept []Kept) error
-	// Run watches for changes until ctx ends. It returns nil at once if there is
-	// nothing to watch. After an error it is called again. It calls changed when the
-	// result of Status may have changed.
+	// Run watches for changes until ctx ends. If there is nothing to watch, it returns nil at
+	// once. After an error it is called again. It calls changed when the result of Status may
+	// have changed.
 	Run(ctx context.Context, changed func()) error
 }
 

@@ -99,8 +99,8 @@ func decodeRecord(name string, file []byte) (*record, error) {
 	return &r, nil
 }
 
-// decodeProgress reads the progress of a record's attachment; nil if the file
-// belongs to another record or is invalid.
+// decodeProgress reads the progress of a record's attachment. It returns nil if the file belongs
+// to another record or is invalid.
 func decodeProgress(r *record, file []byte) *progress {
 	var p progress
 	if decodeFile(file, &p) != nil || p.Token != r.Token {

@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// loadRetries and serveRetries are the pauses after the records could not be read, and after a
-// plugin's Recovered or Run failed.
+// loadRetries is the back-off after the records could not be read. serveRetries is the back-off
+// after a plugin's Recovered or Run failed.
 var (
 	loadRetries  = retry.Backoff{First: time.Second, Max: 30 * time.Second}
 	serveRetries = retry.Backoff{First: time.Second, Max: 5 * time.Minute}

@@ -29,11 +29,11 @@ type Info struct {
 	State  State
 	Plugin string // "" if Damaged
 	Netns  string // path of its namespace; "" if Damaged
-	// Created is the time of the first request, by the wall clock; for a Damaged attachment, the
-	// time at which the damage was found.
+	// Created is the time of the first request, by the wall clock. For a Damaged attachment it is
+	// the time at which the damage was found.
 	Created time.Time
-	// Err is the error of the last teardown, or describes the damage of its record;
-	// else nil.
+	// Err is the error of the last teardown, or describes the damage of the record. It is nil if
+	// there is neither.
 	Err error
 }
 
@@ -45,8 +45,8 @@ type Counts struct {
 	Kills   uint64      // killed process groups that outlived another agent
 }
 
-// Operations that are reported to an [Observer]. Where the kubelet had a metric of the
-// operation, they have its name.
+// The operations that are reported to an [Observer]. If the kubelet had a metric of an operation,
+// the operation has the kubelet's name.
 const (
 	OpSetUp    = "set_up_pod"
 	OpTearDown = "tear_down_pod"

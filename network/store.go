@@ -32,8 +32,8 @@ func newStore(dir string, timeout time.Duration) *store {
 	return s
 }
 
-// do calls f after earlier calls for the same name have returned. It may return before
-// f does, so f must not share variables with the caller.
+// do calls f after earlier calls for the same name have returned. do may return before f does, so
+// f must not share variables with the caller.
 func (s *store) do(ctx context.Context, name string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

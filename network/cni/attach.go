@@ -47,7 +47,7 @@ func checkID(id string) error {
 }
 
 // do runs f with a deadline. It first waits until other calls for the same ID, and the processes
-// that they left, have ended. It returns when f returns, but at the latest when grace has passed
+// that they started, have ended. It returns when f returns, at the latest when grace has passed
 // after the deadline. The guard stays locked while f or its processes run.
 func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Context, guard *os.File, left *sync.WaitGroup) (T, error)) (T, error) {
 	var none T
@@ -109,7 +109,7 @@ func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Contex
 type joinedError interface{ Unwrap() []error }
 
 // coded gives an error the code of a wrapped error that has one. It drops the text that libcni
-// adds to a plugin's error, which says nothing more.
+// adds to a plugin's error, since that text has no further information.
 func coded(err error) error {
 	var e *network.Error
 	if _, several := err.(joinedError); !several && errors.As(err, &e) {
@@ -249,7 +249,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, guard *os.File) erro
 	return nil
 }
 
-// remember stores a result in memory; nil removes it.
+// remember stores a result in memory. If result is nil, it removes the stored one.
 func (p *Plugin) remember(id string, result []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

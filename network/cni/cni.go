@@ -122,9 +122,9 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	return nil
 }
 
-// Run watches the directories of configurations and plugins, and calls STATUS of
-// plugins of version 1.1 and above that are not ready, every 30 s. It returns nil
-// when ctx ends, and then holds no host ports any more. It must be called once.
+// Run watches the directories of configurations and plugins. Every 30 s it calls STATUS of
+// plugins of version 1.1 and above that are not ready. It returns nil when ctx ends, and then
+// holds no host ports any more. It must be called once.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	p.changed.Store(&changed)
 	w := dirwatch.New(p.notWatched, nil)
@@ -143,8 +143,9 @@ func (p *Plugin) notWatched(dir string, err error) {
 	p.cfg.Log.Warn("failed to watch directory; reading it from time to time", zap.String("directory", dir), zap.Error(err))
 }
 
-// watchAndLoad reads the directories once they are watched. The directories of
-// plugins' files are known only then, so that it may read again.
+// watchAndLoad reads the directories once they are watched. The first read shows in which
+// directories the plugins' files are. If they are not watched yet, watchAndLoad watches them and
+// reads again.
 func (p *Plugin) watchAndLoad(ctx context.Context, w *dirwatch.Watcher) loaded {
 	var r loaded
 	var watched bool
@@ -190,8 +191,8 @@ func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	return subs, err == nil
 }
 
-// use stores a loaded list, or the error none if there is no list. A new list has the status of
-// the previous one until its own plugins have answered.
+// use stores a loaded list. If there is no list, it stores the error none instead. A new list has
+// the status of the previous one until its own plugins have answered.
 func (p *Plugin) use(l *list, none error) {
 	was := p.list
 	p.loaded, p.list, p.none = true, l, none
@@ -300,7 +301,7 @@ func (p *Plugin) Plan(ctx context.Context, a network.Attachment) ([]byte, error)
 	return b, nil
 }
 
-// hasStatus reports whether a list's version has the verb STATUS, and GC.
+// hasStatus reports whether a list's version has the verbs STATUS and GC.
 func hasStatus(l *list) bool { return l.version == "1.1.0" }
 
 // statusTimeout is the deadline of STATUS of one plugin.

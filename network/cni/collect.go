@@ -16,10 +16,10 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Collect runs DEL for attachments in libcni's cache that are not in keep, and then GC
-// with those in keep, for the list in use and the lists of those attachments. While
-// Collect runs, no other verb runs for any attachment. If a verb of an attachment
-// hangs, only Collect waits for it.
+// Collect runs DEL for attachments in libcni's cache that are not in keep. Then it runs GC with
+// those in keep, for the list in use and the lists of those attachments. While Collect runs, no
+// other verb runs for any attachment. If a verb of an attachment hangs, only Collect waits for
+// it.
 func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	c := call{id: everything, verb: "GC", timeout: p.cfg.GCTimeout}
 	_, err := do(ctx, p, c, func(ctx context.Context, _ *os.File, left *sync.WaitGroup) (struct{}, error) {

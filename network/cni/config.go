@@ -34,23 +34,23 @@ const (
 
 // Config configures a Plugin. Its zero value is valid.
 type Config struct {
-	// ConfDir has the network configurations; DefaultConfDir. It need not exist.
+	// ConfDir has the network configurations. The default is DefaultConfDir. It need not exist.
 	ConfDir string
-	// BinDirs are the directories of the plugins' executables; a plugin is taken from
-	// the first directory that has it. Default: DefaultBinDir. They need not exist.
+	// BinDirs are the directories of the plugins' executables; a plugin is taken from the first
+	// directory that has it. The default is DefaultBinDir. They need not exist.
 	BinDirs []string
-	// CacheDir is a directory for libcni's cache of results, for this plugin alone,
-	// created with mode 0700; DefaultCacheDir.
+	// CacheDir is a directory for libcni's cache of results, for this plugin alone, created with
+	// mode 0700. The default is DefaultCacheDir.
 	CacheDir string
-	// Reserved are ports of TCP that no pod can have as host ports, such as those of the
-	// agent itself; none.
+	// Reserved are ports of TCP that no pod can have as host ports, such as those of the agent
+	// itself.
 	Reserved []uint16
 	// Prefer selects the primary address.
 	Prefer Preference
 
-	// Deadlines of the verbs; 0 means the default. The context of a call may end it
-	// earlier. Those of ADD, DEL, CHECK and GC limit the calls of all plugins of a list
-	// together.
+	// AddTimeout and the fields below are the timeouts of the verbs. If one is 0, it has its
+	// default. The context of a call may end it earlier. The timeouts of ADD, DEL, CHECK and GC
+	// limit the calls of all plugins of a list together.
 	AddTimeout     time.Duration // 2 min
 	DelTimeout     time.Duration // 60 s
 	CheckTimeout   time.Duration // 30 s

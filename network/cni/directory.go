@@ -33,8 +33,8 @@ type directory struct {
 
 	last  *list
 	named map[string]string // errors by file, as they were logged
-	// Results of the last load: the directories of plugins' files of the checked lists, and whether
-	// a plugin did not return its versions.
+	// subs and the fields below are results of the last load: the directories of plugins' files
+	// of the checked lists, and whether a plugin did not return its versions.
 	subs       []string
 	unanswered bool
 }

@@ -34,7 +34,7 @@ const (
 	busyPause = time.Second
 )
 
-// Patience with processes.
+// The waits for processes.
 const (
 	pipePatience = time.Second // for processes that keep a plugin's pipes open after its end
 	killPatience = time.Second // for killed processes
@@ -96,8 +96,8 @@ type executor struct {
 
 var _ invoke.Exec = (*executor)(nil)
 
-// FindInPath returns the executable of a plugin in the configured directories. The plugin gets the
-// same directories as CNI_PATH.
+// FindInPath returns the executable of a plugin in the configured directories. The variable
+// CNI_PATH of the plugin has the same directories.
 func (x *executor) FindInPath(kind string, _ []string) (string, error) {
 	path, _, err := findPlugin(kind, x.binDirs)
 	return path, err

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold duplicates the descriptor of a guard, so that the file stays open and locked when its owner
-// closes it. It returns nil for nil.
+// hold duplicates the descriptor of a guard, so that the file stays open and locked when its
+// owner closes it. If guard is nil, hold returns nil.
 func hold(guard *os.File) (*os.File, error) {
 	if guard == nil {
 		return nil, nil

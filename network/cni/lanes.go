@@ -17,9 +17,8 @@ type lanes struct {
 // everything is the ID of a collection. No other ID is empty.
 const everything = ""
 
-// enter waits until no other call for the ID runs. With the ID everything, it waits
-// until no call runs at all. A call for one ID does not wait for a collection that has
-// not begun yet.
+// enter waits until no other call for the ID runs. If the ID is everything, it waits until no
+// call runs at all. A call for one ID does not wait for a collection that has not begun yet.
 func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) {
 	for {
 		if ctx.Err() != nil {

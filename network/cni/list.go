@@ -162,13 +162,13 @@ func checkKind(kind string) error {
 	return nil
 }
 
-// offered returns those versions of a list that this package supports, the highest
-// first. one and more are the fields cniVersion and cniVersions. If both are empty, it
-// returns 0.1.0, as the specification demands.
-func offered(one string, more []string) ([]string, error) {
-	all := slices.Clone(more)
-	if one != "" || len(more) == 0 {
-		all = append(all, one)
+// offered returns those versions of a list that this package supports, the highest first.
+// cniVersion and cniVersions are the fields of these names. If both are empty, it returns 0.1.0,
+// as the specification demands.
+func offered(cniVersion string, cniVersions []string) ([]string, error) {
+	all := slices.Clone(cniVersions)
+	if cniVersion != "" || len(cniVersions) == 0 {
+		all = append(all, cniVersion)
 	}
 	var known []string
 	for _, v := range slices.Backward(version.All.SupportedVersions()) {
@@ -182,7 +182,7 @@ func offered(one string, more []string) ([]string, error) {
 	return known, nil
 }
 
-// with returns the list with additional plugins, which have separate files.
+// with returns a copy of the list with additional plugins, which have separate files.
 func (l *list) with(more []json.RawMessage) (*list, error) {
 	if len(more) == 0 {
 		return l, nil

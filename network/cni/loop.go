@@ -8,8 +8,8 @@ import (
 
 // Times of the loop.
 const (
-	// quiet is how long to wait for further changes after a change; each further change
-	// prolongs the wait, up to most.
+	// quiet is how long to wait for further changes after a change. Each further change prolongs
+	// the wait, up to most.
 	quiet = 100 * time.Millisecond
 	most  = time.Second
 	// again is the pause before STATUS of plugins that are not ready is called again,

@@ -79,8 +79,7 @@ func address(n net.IPNet) (netip.Addr, error) {
 	return ip, nil
 }
 
-// sameNamespace reports whether two paths are of one namespace; "" is the
-// host's.
+// sameNamespace reports whether two paths are of one namespace. The path "" means the host's.
 func sameNamespace(said, netns string) bool {
 	if said == "" || filepath.Clean(said) == netns {
 		return said != ""
@@ -93,9 +92,9 @@ func sameNamespace(said, netns string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// extra returns the recorded form of a result. A result that could not be parsed
-// again, for example because of an invalid address of another interface, would be
-// lost for DEL.
+// extra returns the recorded form of a result. It returns an error if the result could not be
+// parsed again, for example because another interface has an invalid address: the result would be
+// missing at DEL.
 func extra(r types.Result) (raw json.RawMessage, err error) {
 	defer recovered(&err)
 	if raw, err = json.Marshal(r); err != nil {

@@ -24,8 +24,8 @@ type saved struct {
 	Version string `json:"cniVersion"` // the used version of List
 	List    []byte `json:"list"`       // as it was read, with its plugins from files
 	IfName  string `json:"ifName"`
-	// Args are the CNI_ARGS; Capabilities are the runtimeConfig values that a
-	// plugin of List declares.
+	// Args are the CNI_ARGS. Capabilities are the runtimeConfig values that a plugin of List
+	// declares.
 	Args         [][2]string                `json:"args,omitempty"`
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 
@@ -43,7 +43,7 @@ func (s *saved) encode() ([]byte, error) {
 	return b, nil
 }
 
-// decodeSaved decodes a record. It refuses everything that encode would not write.
+// decodeSaved decodes a record. It refuses every value that encode would not write.
 func decodeSaved(b []byte) (*saved, error) {
 	s := &saved{}
 	if len(b) > maxSaved {

@@ -15,7 +15,7 @@ import (
 )
 
 // askAgain is the pause before VERSION is called again for a plugin that did not answer. If the
-// plugin's file changes, it is called at once.
+// plugin's file changes, VERSION is called again at once.
 const askAgain = 30 * time.Second
 
 // maxAsked limits the concurrent requests for versions.
@@ -107,9 +107,9 @@ func (v *versions) of(ctx context.Context, kind string) answer {
 	return a
 }
 
-// same reports whether an executable is unchanged.
-func same(was, is os.FileInfo) bool {
-	return os.SameFile(was, is) && was.ModTime().Equal(is.ModTime()) && was.Size() == is.Size()
+// same reports whether an executable is unchanged between two looks at it.
+func same(before, after os.FileInfo) bool {
+	return os.SameFile(before, after) && before.ModTime().Equal(after.ModTime()) && before.Size() == after.Size()
 }
 
 // sweep drops the answers that were not used since the last sweep.
