@@ -94,7 +94,7 @@ func (h *handler) node(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusNotImplemented, errors.New("this agent does not describe its node: what local.Handler serves is no local.NodeDescriber"))
 		return
 	}
-	n := &v1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	n := &v1.Node{TypeMeta: nodeType}
 	if e, ok := h.agent.(NodeExplainer); ok {
 		n.Name = e.WhyNode().Name
 	}
@@ -102,11 +102,20 @@ func (h *handler) node(w http.ResponseWriter, r *http.Request) {
 	reply(w, n)
 }
 
-// Node returns the Node object of a node without a cluster.
+// Node returns the Node object of a node without a cluster. If the agent serves the Kubernetes API,
+// it is the object of the API, which also has what clients have set, such as spec.unschedulable.
 func (c *Client) Node(ctx context.Context) (*v1.Node, error) {
+	var l v1.NodeList
+	if err := c.get(ctx, "/api/v1/nodes", &l); err == nil && len(l.Items) == 1 {
+		l.Items[0].TypeMeta = nodeType
+		return &l.Items[0], nil
+	}
 	var n v1.Node
 	return &n, c.get(ctx, "/v1/node", &n)
 }
+
+// nodeType is the type of a Node object.
+var nodeType = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 
 func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
 	n, ok := h.agent.(NodeExplainer)

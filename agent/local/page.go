@@ -302,8 +302,11 @@ func (a *answers) state() (text, class string) {
 			return string(c.Type), "bad"
 		}
 	}
-	if a.why.ShuttingDown {
+	switch {
+	case a.why.ShuttingDown:
 		return "shutting down", "ending"
+	case a.node != nil && a.node.Spec.Unschedulable:
+		return text + ", cordoned", "starting"
 	}
 	return text, class
 }

@@ -27,11 +27,12 @@ import (
 
 // agent answers as the test says.
 type agent struct {
-	pods  []v1.Pod
-	text  string // of every message
-	hangs bool
-	err   error
-	log   func() io.ReadCloser
+	pods     []v1.Pod
+	text     string // of every message
+	cordoned bool
+	hangs    bool
+	err      error
+	log      func() io.ReadCloser
 }
 
 func (a *agent) answer(ctx context.Context) error {
@@ -123,7 +124,7 @@ func (a *agent) Node(ctx context.Context) (*v1.Node, error) {
 	n := &v1.Node{}
 	n.Status.Capacity = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi")}
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
-	n.Status.NodeInfo.OSImage = a.text
+	n.Status.NodeInfo.OSImage, n.Spec.Unschedulable = a.text, a.cordoned
 	return n, a.answer(ctx)
 }
 
@@ -245,6 +246,13 @@ func TestPages(t *testing.T) {
 	}
 	if _, err := local.NewPage(local.PageConfig{}); err == nil {
 		t.Error("a page without an agent")
+	}
+}
+
+func TestPageShowsThatTheNodeIsCordoned(t *testing.T) {
+	const want = `<p class="pill starting">Ready, cordoned</p>`
+	if body := get(newPage(t, &agent{cordoned: true}), "/").Body.String(); !strings.Contains(body, want) {
+		t.Errorf("no %q:\n%s", want, body)
 	}
 }
 

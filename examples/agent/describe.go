@@ -48,26 +48,30 @@ func (c *clientFlags) describe(ctx context.Context, std stdio, names []string) e
 }
 
 func newWhy(std stdio) *cobra.Command {
-	var c clientFlags
+	var (
+		c     clientFlags
+		parts bool
+	)
 	cmd := &cobra.Command{
 		Use: "why NAME|node", Short: "Say why a pod waits, or how close the node is to evictions", SuggestFor: []string{"status", "explain"},
 		Example: "  agent why web\n  agent why node",
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), std, args) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), std, args, parts) },
 	}
 	c.registerPods(cmd)
+	cmd.Flags().BoolVar(&parts, "parts", false, "with node: list the parts of the agent and their hooks, too")
 	cmd.ValidArgsFunction = first(c.from(func(ctx context.Context, args []string) []string {
 		return append([]string{"node"}, c.pods(ctx, args)...)
 	}))
 	return cmd
 }
 
-func (c *clientFlags) why(ctx context.Context, std stdio, names []string) error {
+func (c *clientFlags) why(ctx context.Context, std stdio, names []string, parts bool) error {
 	if len(names) != 1 {
 		return errPodName
 	}
 	cl := c.client()
 	if names[0] == "node" {
-		return whyNode(ctx, std, cl)
+		return whyNode(ctx, std, cl, parts)
 	}
 	pod, err := c.findOrExplain(ctx, std, cl, names[0])
 	if err != nil {

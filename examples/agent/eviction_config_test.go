@@ -143,8 +143,7 @@ func TestWriteNodeWhy(t *testing.T) {
 	if err := writeNodeWhy(&b, n, now); err != nil {
 		t.Fatal(err)
 	}
-	const want = `node edge
-advice: set net.ipv4.ip_forward
+	const want = `advice: set net.ipv4.ip_forward
 the machine is going down: no pod may begin
 MemoryPressure: True (kubelet has insufficient memory available)
 DiskPressure: False

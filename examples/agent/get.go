@@ -304,11 +304,6 @@ func isAbout(e *v1.Event, name string) bool {
 }
 
 func (c *clientFlags) listNodes(ctx context.Context, _ stdio) ([]object, error) {
-	var l v1.NodeList // of the API, which has its labels and its creation
-	if err := c.client().Get(ctx, "/api/v1/nodes", &l); err == nil && len(l.Items) == 1 {
-		l.Items[0].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-		return []object{&l.Items[0]}, nil
-	}
 	n, err := c.client().Node(ctx)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@
 //	agent port-forward NAME PORT forward ports to a pod
 //	agent why NAME               what a pod waits for
 //	agent why node               how far the node is from evicting pods, and what it did
+//	agent info                   what the agent runs, and where its files are
 //	agent top pods               what pods use
 //	agent images                 which images stay, why, and which would go
 //	agent images load FILE       install the images of an archive
@@ -88,7 +89,7 @@ func newRoot(std stdio) *cobra.Command {
 		command *cobra.Command
 	}{
 		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
-		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newTop(std)}, {looking, newUI(std)},
+		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newInfo(std)}, {looking, newTop(std)}, {looking, newUI(std)},
 		{working, newLogs(std)}, {working, newExec(std)}, {working, newAttach(std)}, {working, newCopy(std)}, {working, newPortForward(std)}, {working, newImages(std)},
 		{planning, newCheck(std)}, {planning, newFit(std)},
 		{itself, newConfig(std)}, {itself, newVersion(std)},

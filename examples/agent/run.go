@@ -37,7 +37,7 @@ func newRun(std stdio) (*cobra.Command, *runFlags) {
 			if err := f.validate(); err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), f)
+			return runAgent(cmd.Context(), std, f, cmd.Root().Name())
 		},
 	}
 	// The kubelet's flags are of package flag, for programs that embed the agent.
@@ -58,7 +58,7 @@ type goFlag struct {
 
 func (f goFlag) Set(s string) error { return f.set.Set(f.name, s) }
 
-func runAgent(ctx context.Context, f *runFlags) error {
+func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error {
 	// Whatever that of the service is: containers of other users read files of their pods.
 	syscall.Umask(0o022)
 	conf, warnings, err := loadConfig(f)
@@ -101,6 +101,7 @@ func runAgent(ctx context.Context, f *runFlags) error {
 		select {
 		case <-n.Up():
 			log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", o.Socket))
+			greet(beside, std, o.Socket, program)
 		case <-beside.Done():
 		}
 	}()

@@ -15,22 +15,23 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-func whyNode(ctx context.Context, std stdio, cl *local.Client) error {
+// whyNode prints the state of the node. With parts it prints the agent's parts too.
+func whyNode(ctx context.Context, std stdio, cl *local.Client, parts bool) error {
+	if err := writeNode(ctx, std.out, cl); err != nil {
+		return err
+	}
 	w, err := cl.WhyNode(ctx)
 	if err != nil {
 		return err
 	}
+	if !parts {
+		w.Parts = nil
+	}
 	return writeNodeWhy(std.out, w, time.Now())
 }
 
-// writeNodeWhy prints the result of "agent why node".
+// writeNodeWhy prints what disturbs the node, how far it is from evictions, and what the agent did.
 func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
-	fmt.Fprintf(out, "node %s\n", n.Name)
-	for _, f := range []struct{ name, value string }{{"runtime", n.Runtime}, {"network", n.Network}} {
-		if f.value != "" {
-			fmt.Fprintf(out, "%s: %s\n", f.name, oneLine(f.value))
-		}
-	}
 	for _, s := range n.Advice {
 		fmt.Fprintln(out, "advice: "+oneLine(s))
 	}

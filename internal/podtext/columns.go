@@ -190,7 +190,7 @@ var Volumes = []Column{
 // Nodes are the columns of nodes.
 var Nodes = []Column{
 	NameColumn,
-	Text("Status", func(o metav1.Object) any { return nodeStatus(o.(*v1.Node)) }),
+	Text("Status", func(o metav1.Object) any { return NodeStatus(o.(*v1.Node)) }),
 	Text("Roles", func(o metav1.Object) any {
 		var roles []string
 		for _, l := range slices.Sorted(maps.Keys(o.GetLabels())) {
@@ -214,7 +214,8 @@ var Nodes = []Column{
 // unknown is printed for a value that should be there.
 const unknown = "<unknown>"
 
-func nodeStatus(n *v1.Node) string {
+// NodeStatus returns the state of a node as kubectl prints it, such as Ready,SchedulingDisabled.
+func NodeStatus(n *v1.Node) string {
 	status := "Unknown"
 	for _, c := range n.Status.Conditions {
 		if c.Type != v1.NodeReady {

@@ -122,6 +122,6 @@ func find[T any](h *Hooks, p part.Part, kind string, list *[]Of[T]) {
 // Log logs the parts with their hooks.
 func (h *Hooks) Log(log *zap.Logger) {
 	for _, name := range h.Names {
-		log.Info("registered part", zap.String("name", name), zap.Strings("hooks", h.Kinds[name]))
+		log.Debug("registered part", zap.String("name", name), zap.Strings("hooks", h.Kinds[name]))
 	}
 }
