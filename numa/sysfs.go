@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // ReadSysfs reads the machine from the root of a host's file system: os.DirFS("/"), or the mount
 // point of the host's root. If CPUs go online or offline during the call, the result may be
 // inconsistent; read it again.
 func ReadSysfs(root fs.FS) (Machine, error) {
-	r := reader{root}
+	r := reader{root, kernel.At(root)}
 	online, err := r.cpus("sys/devices/system/cpu/online")
 	if err != nil {
 		return Machine{}, err
@@ -44,7 +46,10 @@ func ReadSysfs(root fs.FS) (Machine, error) {
 }
 
 // reader reads small files. Its errors contain the file's name.
-type reader struct{ root fs.FS }
+type reader struct {
+	root   fs.FS
+	kernel *kernel.Reader
+}
 
 func (r reader) text(name string) (string, error) {
 	b, err := fs.ReadFile(r.root, name)

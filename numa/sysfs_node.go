@@ -1,13 +1,16 @@
 package numa
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/nodewright/nodewright/internal/kernel"
 )
 
 // nodes reads the nodes into m, and sets the node of each of its CPUs.
@@ -55,10 +58,9 @@ func (r reader) node(at string, id, nodes int) (Node, CPUSet, error) {
 		return fail(err)
 	}
 	n := Node{ID: id}
-	if n.Memory, err = r.memory(path.Join(at, "meminfo")); err != nil {
-		return fail(err)
-	}
-	if n.HugePages, err = r.hugePages(path.Join(at, "hugepages")); err != nil {
+	total, err := r.kernel.NodeMemory(context.Background(), id)
+	pages, err2 := r.kernel.NodeHugePages(context.Background(), id)
+	if n.Memory, n.HugePages, err = memory(at+"/meminfo", total, pages, err, err2); err != nil {
 		return fail(err)
 	}
 	if n.Distances, err = r.distances(path.Join(at, "distance"), nodes); err != nil {
@@ -70,60 +72,29 @@ func (r reader) node(at string, id, nodes int) (Node, CPUSet, error) {
 // onlyNode reads the single node of a kernel without NUMA.
 func (r reader) onlyNode(m *Machine) error {
 	n := Node{Distances: []int{10}}
-	var err error
-	if n.Memory, err = r.memory("proc/meminfo"); err != nil {
-		return err
-	}
-	if n.HugePages, err = r.hugePages("sys/kernel/mm/hugepages"); err != nil {
+	info, err := r.kernel.MemInfo(context.Background())
+	pages, err2 := r.kernel.HugePages(context.Background())
+	if n.Memory, n.HugePages, err = memory("proc/meminfo", info.Total, pages, err, err2); err != nil {
 		return err
 	}
 	m.Nodes = []Node{n}
 	return nil
 }
 
-// memory returns MemTotal in bytes. The lines of a node's file begin with "Node 0".
-func (r reader) memory(name string) (uint64, error) {
-	text, err := r.text(name)
-	if err != nil {
-		return 0, err
+// memory returns a node's memory in bytes, which is in a file, and its huge pages by their size in bytes.
+func memory(file string, total kernel.Amount, pages []kernel.HugePages, errs ...error) (uint64, map[uint64]uint64, error) {
+	bytes, ok := total.Number()
+	if err := errors.Join(errs...); err != nil || !ok {
+		return 0, nil, cmp.Or(err, fmt.Errorf("%s has no line MemTotal", file))
 	}
-	for line := range strings.Lines(text) {
-		key, value, _ := strings.Cut(line, ":")
-		if words := strings.Fields(key); len(words) == 0 || words[len(words)-1] != "MemTotal" {
-			continue
+	var bySize map[uint64]uint64
+	for _, p := range pages {
+		if bySize == nil {
+			bySize = map[uint64]uint64{}
 		}
-		number, isKB := strings.CutSuffix(strings.TrimSpace(value), " kB")
-		kb, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
-		if err != nil || !isKB || kb > math.MaxUint64/1024 {
-			return 0, fmt.Errorf("%s has %q; want a number of kB", name, strings.TrimSpace(line))
-		}
-		return kb * 1024, nil
+		bySize[uint64(p.Size)] = uint64(p.Pages)
 	}
-	return 0, fmt.Errorf("%s has no line MemTotal", name)
-}
-
-// hugePages returns the numbers of huge pages by page size in bytes; nil without
-// any sizes.
-func (r reader) hugePages(dir string) (map[uint64]uint64, error) {
-	sizes, err := r.numbered(dir, "hugepages-", "kB")
-	if err != nil || len(sizes) == 0 {
-		return nil, err
-	}
-	pages := map[uint64]uint64{}
-	for _, kb := range sizes {
-		name := path.Join(dir, fmt.Sprintf("hugepages-%dkB", kb), "nr_hugepages")
-		text, err := r.text(name)
-		if err != nil {
-			return nil, err
-		}
-		size := uint64(kb) * 1024
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || size == 0 || n > math.MaxUint64/size {
-			return nil, fmt.Errorf("%s is %q; want a number of pages", name, text)
-		}
-		pages[size] = n
-	}
-	return pages, nil
+	return bytes, bySize, nil
 }
 
 // distances returns the distances to all nodes, or nil if the kernel has none.

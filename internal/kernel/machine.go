@@ -20,11 +20,25 @@ func (r *Reader) MemInfo(ctx context.Context) (MemInfo, error) {
 	if err != nil {
 		return MemInfo{}, err
 	}
-	return parseMemInfo(b)
+	return parseMemInfo("meminfo", b)
 }
 
-// parseMemInfo parses /proc/meminfo, whose kB are 1024 bytes.
-func parseMemInfo(b []byte) (MemInfo, error) {
+// NodeMemory reads the memory of a NUMA node in bytes.
+func (r *Reader) NodeMemory(ctx context.Context, node int) (Amount, error) {
+	file := nodeDir(node) + "/meminfo"
+	b, err := r.read(ctx, r.sys, file, maxSmall)
+	if err != nil {
+		return Amount{}, err
+	}
+	info, err := parseMemInfo("sys/"+file, b)
+	return info.Total, err
+}
+
+func nodeDir(node int) string { return "devices/system/node/node" + strconv.Itoa(node) }
+
+// parseMemInfo parses /proc/meminfo, whose kB are 1024 bytes, or the file of a NUMA node, whose lines
+// begin with "Node" and its number.
+func parseMemInfo(file string, b []byte) (MemInfo, error) {
 	var out MemInfo
 	to := map[string]*Amount{
 		"MemTotal": &out.Total, "MemFree": &out.Free, "Inactive(file)": &out.InactiveFile, "AnonPages": &out.Anon,
@@ -32,14 +46,15 @@ func parseMemInfo(b []byte) (MemInfo, error) {
 	}
 	for line := range strings.Lines(string(b)) {
 		name, value, ok := strings.Cut(line, ":")
-		a := to[strings.TrimSpace(name)]
+		name = name[strings.LastIndexByte(name, ' ')+1:]
+		a := to[name]
 		if !ok || a == nil {
 			continue
 		}
 		text := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB"))
 		kb, err := strconv.ParseUint(text, 10, 53) // so that the bytes fit an int64
 		if err != nil {
-			return MemInfo{}, &FormatError{"meminfo: " + name, text, "a number of kB"}
+			return MemInfo{}, &FormatError{file + ": " + name, text, "a number of kB"}
 		}
 		*a = Number(kb * 1024)
 	}
@@ -228,7 +243,15 @@ type HugePages struct{ Size, Pages int64 } // size in bytes
 // HugePages reads the sizes of huge pages in ascending order
 // (Documentation/admin-guide/mm/hugetlbpage). The result is empty if the kernel has no huge pages.
 func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
-	const dir = "kernel/mm/hugepages"
+	return r.hugePages(ctx, "kernel/mm/hugepages")
+}
+
+// NodeHugePages reads the huge pages of a NUMA node, as HugePages does.
+func (r *Reader) NodeHugePages(ctx context.Context, node int) ([]HugePages, error) {
+	return r.hugePages(ctx, nodeDir(node)+"/hugepages")
+}
+
+func (r *Reader) hugePages(ctx context.Context, dir string) ([]HugePages, error) {
 	names, err := do(ctx, r.calls, dir, func() ([]string, error) { return r.sys.Dirs(dir, maxNames) })
 	if errors.Is(err, ErrAbsent) {
 		return nil, nil
@@ -250,7 +273,7 @@ func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 		text := strings.TrimSpace(string(b))
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt64/size {
-			return nil, &FormatError{file, text, "a number of pages"}
+			return nil, &FormatError{"sys/" + file, text, "a number of pages"}
 		}
 		out = append(out, HugePages{size, n})
 	}

@@ -142,11 +142,11 @@ func second[T any](_ T, err error) error { return err }
 func TestMachineOfNonsense(t *testing.T) {
 	for _, text := range []string{"MemTotal: x kB", "MemTotal: -1 kB", "MemTotal: 9007199254740992 kB", "MemTotal: 1 MB", "MemTotal: 1 kB\nSwapTotal: x kB"} {
 		var bad *FormatError
-		if got, err := parseMemInfo([]byte(text)); !errors.As(err, &bad) {
+		if got, err := parseMemInfo("meminfo", []byte(text)); !errors.As(err, &bad) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
-	if got, err := parseMemInfo([]byte("MemFree: 1 kB\n")); err != nil || got != (MemInfo{Free: Number(1024)}) {
+	if got, err := parseMemInfo("meminfo", []byte("MemFree: 1 kB\n")); err != nil || got != (MemInfo{Free: Number(1024)}) {
 		t.Errorf("no total: %+v, %v", got, err)
 	}
 	for _, text := range []string{"x", "-1", "9223372036854775807", ""} {
@@ -174,7 +174,7 @@ func FuzzMachine(f *testing.F) {
 		f.Add(m.Data)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := parseMemInfo(b); err == nil {
+		if m, err := parseMemInfo("meminfo", b); err == nil {
 			if n, _ := m.Total.Number(); n%1024 != 0 || n>>63 != 0 {
 				t.Errorf("memory %+v of %q", m, b)
 			}
