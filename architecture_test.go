@@ -50,7 +50,7 @@ var insides = []string{"hostchains", "sysctl", "preempt"}
 // kits are for the tests of those who use this module, and for ours: no package that
 // is none of them imports them.
 var kits = []string{
-	"agent/agenttest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "nodeagent/hollow", "volumemgr/plugintest",
+	"agent/agenttest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "node/kerneltest", "nodeagent/hollow", "volumemgr/plugintest",
 }
 
 // benches are programs for the tests of others, which are made of kits.
@@ -92,6 +92,12 @@ var shared = map[string][]string{
 	// Answers of gRPC servers, counted before they are decoded.
 	"internal/wirecodec": {
 		"google.golang.org/grpc/mem", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect", "internal/wirecount",
+	},
+
+	// A runtime of this process, served as one of another.
+	"internal/criserver": {
+		"google.golang.org/grpc", "google.golang.org/grpc/codes", "google.golang.org/grpc/metadata", "google.golang.org/grpc/status",
+		"google.golang.org/protobuf/proto", "k8s.io/cri-api/pkg/apis", "k8s.io/cri-api/pkg/apis/runtime/v1",
 	},
 
 	// Bounds of HTTP servers, and what their clients share.

@@ -1,6 +1,7 @@
 package numa
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,7 @@ import (
 // point of the host's root. If CPUs go online or offline during the call, the result may be
 // inconsistent; read it again.
 func ReadSysfs(root fs.FS) (Machine, error) {
-	r := reader{root, kernel.At(root)}
+	r := reader{kernel.At(root)}
 	online, err := r.cpus("sys/devices/system/cpu/online")
 	if err != nil {
 		return Machine{}, err
@@ -46,17 +47,14 @@ func ReadSysfs(root fs.FS) (Machine, error) {
 }
 
 // reader reads small files. Its errors contain the file's name.
-type reader struct {
-	root   fs.FS
-	kernel *kernel.Reader
-}
+type reader struct{ kernel *kernel.Reader }
 
 func (r reader) text(name string) (string, error) {
-	b, err := fs.ReadFile(r.root, name)
+	text, err := r.kernel.Sys(context.Background(), strings.TrimPrefix(name, "sys/"))
 	if err != nil {
 		return "", named(name, err)
 	}
-	return strings.TrimSpace(string(b)), nil
+	return text, nil
 }
 
 // named adds the file's name to err, unless it is already part of it.
@@ -92,10 +90,10 @@ func (r reader) number(name string) (int, error) {
 	return int(n), nil
 }
 
-// numbered returns the numbers of directory entries that consist of a prefix, a
-// number and a suffix. Other entries are ignored; a missing directory has none.
-func (r reader) numbered(dir, prefix, suffix string) ([]int, error) {
-	entries, err := fs.ReadDir(r.root, dir)
+// numbered returns the numbers of the directories in dir whose names are a prefix and a number.
+// A missing directory has none.
+func (r reader) numbered(dir, prefix string) ([]int, error) {
+	dirs, err := r.kernel.SysDirs(context.Background(), strings.TrimPrefix(dir, "sys/"))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
@@ -103,12 +101,9 @@ func (r reader) numbered(dir, prefix, suffix string) ([]int, error) {
 		return nil, named(dir, err)
 	}
 	var numbers []int
-	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), prefix)
+	for _, name := range dirs {
+		rest, ok := strings.CutPrefix(name, prefix)
 		if !ok {
-			continue
-		}
-		if rest, ok = strings.CutSuffix(rest, suffix); !ok {
 			continue
 		}
 		if n, err := strconv.ParseUint(rest, 10, 31); err == nil && strconv.FormatUint(n, 10) == rest {

@@ -44,7 +44,7 @@ func (r reader) cpu(id int) (CPU, error) {
 // ignored.
 func (r reader) cache(id int) (int, error) {
 	dir := path.Join(cpuDir(id), "cache")
-	indexes, err := r.numbered(dir, "index", "")
+	indexes, err := r.numbered(dir, "index")
 	if err != nil {
 		return 0, err
 	}

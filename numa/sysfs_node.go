@@ -16,7 +16,7 @@ import (
 // nodes reads the nodes into m, and sets the node of each of its CPUs.
 func (r reader) nodes(m *Machine, online CPUSet) error {
 	const dir = "sys/devices/system/node"
-	ids, err := r.numbered(dir, "node", "")
+	ids, err := r.numbered(dir, "node")
 	if err != nil {
 		return err
 	}

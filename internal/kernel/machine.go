@@ -231,10 +231,20 @@ func parseDisks(b []byte) (out []Disk) {
 	return out
 }
 
+// Sys reads a small file of /sys, without the white space around its content.
+func (r *Reader) Sys(ctx context.Context, name string) (string, error) {
+	b, err := r.read(ctx, r.sys, name, maxSmall)
+	return strings.TrimSpace(string(b)), err
+}
+
+// SysDirs lists the directories in a directory of /sys.
+func (r *Reader) SysDirs(ctx context.Context, name string) ([]string, error) {
+	return do(ctx, r.calls, name, func() ([]string, error) { return r.sys.Dirs(name, maxNames) })
+}
+
 // OnlineCPUs reads the list of the CPUs that are online, such as 0-3,8.
 func (r *Reader) OnlineCPUs(ctx context.Context) (string, error) {
-	b, err := r.read(ctx, r.sys, "devices/system/cpu/online", maxValue)
-	return strings.TrimSpace(string(b)), err
+	return r.Sys(ctx, "devices/system/cpu/online")
 }
 
 // HugePages are the huge pages of one size, used or not, of all NUMA nodes.
@@ -252,7 +262,7 @@ func (r *Reader) NodeHugePages(ctx context.Context, node int) ([]HugePages, erro
 }
 
 func (r *Reader) hugePages(ctx context.Context, dir string) ([]HugePages, error) {
-	names, err := do(ctx, r.calls, dir, func() ([]string, error) { return r.sys.Dirs(dir, maxNames) })
+	names, err := r.SysDirs(ctx, dir)
 	if errors.Is(err, ErrAbsent) {
 		return nil, nil
 	}
@@ -266,11 +276,10 @@ func (r *Reader) hugePages(ctx context.Context, dir string) ([]HugePages, error)
 			continue
 		}
 		file := dir + "/" + name + "/nr_hugepages"
-		b, err := r.read(ctx, r.sys, file, maxValue)
+		text, err := r.Sys(ctx, file)
 		if err != nil {
 			return nil, err
 		}
-		text := strings.TrimSpace(string(b))
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt64/size {
 			return nil, &FormatError{"sys/" + file, text, "a number of pages"}
