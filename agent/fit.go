@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -68,7 +69,7 @@ func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	} else {
 		out.Requests = a.node.Requests(pod, others)
 	}
-	out.Missing = append(a.lacksObjects(pod), a.lacksPorts(pod)...)
+	out.Missing = slices.Concat(a.lacksObjects(pod), a.lacksVolumes(pod), a.lacksPorts(pod))
 	return out
 }
 
@@ -108,20 +109,50 @@ func (a *Agent) lacksObjects(pod *v1.Pod) (out []local.FitMissing) {
 	return out
 }
 
-// lacksPorts returns the TCP host ports of a pod at which a process of the node listens. It
+// volumePatience limits the checks of a pod's volumes in a dry run.
+const volumePatience = 5 * time.Second
+
+// lacksVolumes returns the volumes of a pod that could not be mounted now. Volumes of missing
+// claims are left out: the claims are in lacksObjects.
+func (a *Agent) lacksVolumes(pod *v1.Pod) (out []local.FitMissing) {
+	v, ok := a.volumes.(VolumeChecker)
+	if !ok {
+		return nil
+	}
+	there := pod.DeepCopy()
+	there.Spec.Volumes = slices.DeleteFunc(there.Spec.Volumes, func(v v1.Volume) bool {
+		if v.PersistentVolumeClaim == nil {
+			return v.Ephemeral != nil
+		}
+		_, found := a.pods.Claim(pod.Namespace, v.PersistentVolumeClaim.ClaimName)
+		return !found
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), volumePatience)
+	defer cancel()
+	for _, err := range v.Check(ctx, there) {
+		out = append(out, local.FitMissing{Kind: local.KindVolume, Name: err.Volume, Message: err.Error()})
+	}
+	return out
+}
+
+// lacksPorts returns the host ports of a pod at which a process of the node listens. It
 // leaves out ports of other pods, since these are a reason to reject the pod.
 func (a *Agent) lacksPorts(pod *v1.Pod) (out []local.FitMissing) {
-	declared := map[int32]bool{}
+	type number struct {
+		protocol v1.Protocol
+		port     int32
+	}
+	declared := map[number]bool{}
 	for _, p := range a.admission.Active("") {
 		for _, port := range fit.HostPorts(p) {
-			declared[port.Port] = true
+			declared[number{port.Protocol, port.Port}] = true
 		}
 	}
 	for _, port := range fit.HostPorts(pod) {
-		if port.Protocol != v1.ProtocolTCP || declared[port.Port] {
+		if declared[number{port.Protocol, port.Port}] {
 			continue
 		}
-		if who := a.query.Holder(port.Port); who != "" {
+		if who := a.query.Holder(port); who != "" {
 			name := fmt.Sprintf("%d/%s", port.Port, port.Protocol)
 			out = append(out, local.FitMissing{Kind: local.KindHostPort, Name: name, Message: "host port " + name + " is taken by " + who})
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 // Volumes mounts and unmounts the volumes of pods; *volumemgr.Manager implements it. Optional
-// methods are in the interfaces [VolumeRunner], [VolumeWatcher], [VolumeMeasurer] and
-// [VolumeExplainer]. An implementation can assert that it has one at compile time:
+// methods are in the interfaces [VolumeRunner], [VolumeWatcher], [VolumeMeasurer],
+// [VolumeExplainer] and [VolumeChecker]. An implementation can assert that it has one at compile time:
 //
 //	var _ agent.VolumeRunner = (*Mine)(nil)
 type Volumes interface {
@@ -48,6 +48,12 @@ type VolumeMeasurer interface {
 // VolumeExplainer is a [Volumes] that can say why a pod waits for its volumes.
 type VolumeExplainer interface {
 	Why(uid types.UID) []volumemgr.Status
+}
+
+// VolumeChecker is a [Volumes] that can check a pod's volumes without a change. Check returns an
+// error for each volume that could not be mounted now.
+type VolumeChecker interface {
+	Check(ctx context.Context, pod *v1.Pod) []*volumemgr.Error
 }
 
 // runVolumes runs the volumes until ctx ends.

@@ -176,6 +176,21 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs 
 	return wants, errs
 }
 
+// Check returns an error for each volume of the pod that could not be mounted now, as far as that is
+// known without a change: its claim and persistent volume, its plugin, and what a [Checker] says.
+func (m *Manager) Check(ctx context.Context, pod *v1.Pod) (errs []*Error) {
+	for _, u := range uses(pod) {
+		w, err := m.resolveOne(ctx, pod, u)
+		if c, ok := w.plugin.(Checker); ok && err == nil {
+			err = c.Check(ctx, w.spec)
+		}
+		if err != nil {
+			errs = append(errs, &Error{Volume: u.volume.Name, Err: err})
+		}
+	}
+	return errs
+}
+
 // resolveOne returns the spec, the plugin and the device of one volume. It may call Claims. It
 // changes nothing.
 func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, error) {

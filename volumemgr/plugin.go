@@ -19,8 +19,8 @@ import (
 // a crash in the middle. They must return soon after ctx ends; ctx always has a deadline (see
 // [Deadliner]).
 //
-// The interfaces [Refresher], [DevicePlugin], [BlockPlugin], [Deadliner], [Meter] and [Labeler]
-// are optional.
+// The interfaces [Refresher], [DevicePlugin], [BlockPlugin], [Checker], [Deadliner], [Meter] and
+// [Labeler] are optional.
 type Plugin interface {
 	// Name is the kubelet's name of the plugin, such as
 	// "kubernetes.io/empty-dir". It is part of paths on disk.
@@ -190,6 +190,12 @@ type BlockPlugin interface {
 	MapDevice(ctx context.Context, v *Volume) (device string, err error)
 	// UnmapDevice undoes MapDevice; v.Spec and v.Pod may be nil.
 	UnmapDevice(ctx context.Context, v *Volume) error
+}
+
+// Checker is a Plugin that knows before a set-up whether it would fail. Check has no side effects.
+type Checker interface {
+	Plugin
+	Check(ctx context.Context, spec *Spec) error
 }
 
 // Deadliner is a Plugin that sets the deadlines of its operations.

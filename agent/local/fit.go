@@ -46,15 +46,16 @@ type Fit struct {
 	Steps []string `json:"steps,omitempty"`
 }
 
-// Kinds of FitMissing besides those of objects.
+// Kinds of FitMissing besides those of objects. A Volume has the name that the pod gives it.
 const (
 	KindImage    = "Image"
 	KindHostPort = "HostPort"
+	KindVolume   = "Volume"
 )
 
 // FitMissing is something that a pod needs and the node does not have.
 type FitMissing struct {
-	Kind string `json:"kind"` // a ConfigMap, a PersistentVolumeClaim, an Image, a HostPort, ...
+	Kind string `json:"kind"` // a ConfigMap, a PersistentVolumeClaim, an Image, a HostPort, a Volume, ...
 	Name string `json:"name"` // with its namespace, if it has one
 	// Message describes it in one line.
 	Message string `json:"message"`

@@ -37,7 +37,7 @@ func newCheck(std stdio) *cobra.Command {
 		Use: "check [-f FILE|DIRECTORY] [--config FILE]", Short: "Check manifests and the configuration before they are copied to the node",
 		Long: `Check manifests and the configuration, as the agent reads them: each mistake with its file, line, field and
 value, and what to write instead. If an agent runs on this machine, it says of each pod what would be missing: room, images,
-ConfigMaps, Secrets, claims and host ports. A pod of the node with the same name counts as replaced.
+ConfigMaps, Secrets, claims, volumes and host ports. A pod of the node with the same name counts as replaced.
 The exit code is 0 if all pods would run, and 1 otherwise. Without an agent the manifests alone are checked.`,
 		Example:    "  agent check -f web.yaml\n  agent check -f /etc/nodewright/manifests\n  agent check --config /etc/nodewright/agent.yaml\n  agent check -f - < web.yaml",
 		SuggestFor: []string{"validate", "lint", "verify"},

@@ -174,11 +174,12 @@ func ownerOf(inode uint32) (pid int, name string) {
 	return 0, ""
 }
 
-// Listener returns the listener on a TCP port in the network namespace of the calling thread: the
-// UID of its pod, "" without a pod, and the process as text. Both are "" if there is no listener,
-// or the kernel does not answer.
-func Listener(port uint16) (podUID, who string) {
-	for _, c := range Claims(TCP, netip.Addr{}, port) {
+// Listener returns the process that would lose its packets if the port were claimed, in the network
+// namespace of the calling thread: the UID of its pod, "" without a pod, and the process as text.
+// Without an address all addresses of the node count. Both are "" if there is no such process, or
+// the kernel does not answer.
+func Listener(proto uint8, addr netip.Addr, port uint16) (podUID, who string) {
+	for _, c := range Claims(proto, addr, port) {
 		l, found, err := listenerOf(c, nil)
 		if err != nil || !found {
 			continue

@@ -119,19 +119,32 @@ func TestClaims(t *testing.T) {
 }
 
 func TestListener(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := netip.MustParseAddrPort(l.Addr().String()).Port()
-	want := fmt.Sprintf("this agent (process %d)", os.Getpid())
-	if pod, who := Listener(port); pod != "" || who != want {
-		t.Errorf("port %d: pod %q, %q; want %q", port, pod, who, want)
-	}
-	if err := l.Close(); err != nil {
+	defer func() { _ = tcp.Close() }()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if pod, who := Listener(0); pod != "" || who != "" {
+	defer func() { _ = udp.Close() }()
+	this := fmt.Sprintf("this agent (process %d)", os.Getpid())
+	for _, tc := range []struct {
+		proto uint8
+		at    net.Addr
+		addr  string
+		want  string
+	}{
+		{TCP, tcp.Addr(), "", this}, {TCP, tcp.Addr(), "127.0.0.1", this}, {TCP, tcp.Addr(), "192.0.2.1", ""},
+		{UDP, udp.LocalAddr(), "", this}, {UDP, udp.LocalAddr(), "192.0.2.1", ""},
+	} {
+		addr, _ := netip.ParseAddr(tc.addr)
+		if pod, who := Listener(tc.proto, addr, netip.MustParseAddrPort(tc.at.String()).Port()); pod != "" || who != tc.want {
+			t.Errorf("protocol %d, %s, address %q: pod %q, %q; want %q", tc.proto, tc.at, tc.addr, pod, who, tc.want)
+		}
+	}
+	if pod, who := Listener(TCP, netip.Addr{}, 0); pod != "" || who != "" {
 		t.Errorf("port 0: pod %q, %q; want nobody", pod, who)
 	}
 }

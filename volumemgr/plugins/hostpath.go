@@ -90,6 +90,20 @@ func (p *hostPathPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volume
 	return result, err
 }
 
+// Check checks an existing path against the volume's type. A missing path is no error if SetUp
+// creates it.
+func (p *hostPathPlugin) Check(ctx context.Context, spec *volumemgr.Spec) error {
+	h, _ := hostPathSource(spec)
+	if err := checkPath(h.Path); err != nil || h.Type == nil || *h.Type == v1.HostPathUnset {
+		return err
+	}
+	_, err := p.checks.Do(ctx, "check "+string(*h.Type)+" "+h.Path, func() (struct{}, error) { return struct{}{}, wouldHaveType(h.Path, *h.Type) })
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("hostPath %s does not answer: %w", h.Path, err)
+	}
+	return err
+}
+
 // TearDown does nothing: the path belongs to the node.
 func (*hostPathPlugin) TearDown(context.Context, *volumemgr.Volume) error { return nil }
 
@@ -127,13 +141,28 @@ func checkHostPath(path string, kind v1.HostPathType) error {
 	if kind == v1.HostPathUnset {
 		return nil
 	}
-	want, known := kindText(kind)
-	if !known {
+	if _, known := kindText(kind); !known {
 		return fmt.Errorf("hostPath.type %q, want \"\", DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice or BlockDevice", kind)
 	}
 	if err := create(path, kind); err != nil {
 		return fmt.Errorf("hostPath type check failed: %s cannot be made: %w", path, err)
 	}
+	return hasType(path, kind)
+}
+
+// wouldHaveType returns an error if checkHostPath would fail. It creates nothing.
+func wouldHaveType(path string, kind v1.HostPathType) error {
+	if kind == v1.HostPathDirectoryOrCreate || kind == v1.HostPathFileOrCreate {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	return hasType(path, kind)
+}
+
+// hasType returns an error if a path does not have the type.
+func hasType(path string, kind v1.HostPathType) error {
+	want, _ := kindText(kind)
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("hostPath type check failed: %s is not %s: %w", path, want, err)

@@ -59,7 +59,16 @@ func TestCheck(t *testing.T) {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(top, path)
 			}
+			_, before := os.Stat(path)
+			foretold := newHostPath().Check(t.Context(), &volumemgr.Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}})
+			if _, after := os.Stat(path); (before == nil) != (after == nil) {
+				t.Errorf("%s as %q: Check made it", tc.path, kind)
+			}
 			err = checkHostPath(path, kind)
+			// Only the attempt shows that a parent is missing.
+			if (foretold == nil) != (err == nil) && !(tc.path == "no/parent" && kind == v1.HostPathFileOrCreate) {
+				t.Errorf("%s as %q: Check returns %v, and SetUp %v", tc.path, kind, foretold, err)
+			}
 			want := kind == "" || strings.Contains(tc.good+" ", " "+string(kind)+" ")
 			if (err == nil) != want {
 				t.Errorf("%s as %q: %v, want ok %t", tc.path, kind, err, want)

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -58,8 +59,8 @@ type Query struct {
 	Explain func(*v1.Pod) string
 	// Short returns the resources that the node lacks for a pod, a line each.
 	Short func(*v1.Pod) []string
-	// Listener returns the pod or the process that listens on a TCP port of the node.
-	Listener func(port uint16) (podUID, process string)
+	// Listener returns the pod or the process that listens on a port of the node; without an address on any of the node's.
+	Listener func(proto uint8, addr netip.Addr, port uint16) (podUID, process string)
 	// Parts are those of the agent.
 	PartList []local.Part
 	// PodLogs is the directory of the pods' logs.

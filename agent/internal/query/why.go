@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/explain"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/crilog"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/hostports"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -34,7 +37,8 @@ func (q *Query) Why(pod *v1.Pod) local.Why {
 func (q *Query) facts(pod *v1.Pod) explain.Facts {
 	f := explain.Facts{
 		Now: time.Now(), Pod: pod, RuntimeError: q.Runtime.Healthy(), Pulls: q.Images.Waiting(pod.UID), Observed: q.Runtime.View(pod.UID).Pod,
-		Parts: q.Explain(pod), Manifest: q.Sources.File(pod.UID), Events: q.Events(pod), Holder: q.Holder,
+		Parts: q.Explain(pod), Manifest: q.Sources.File(pod.UID), Events: q.Events(pod),
+		Holder: func(port int32) string { return q.Holder(fit.HostPort{Protocol: v1.ProtocolTCP, Port: port}) },
 	}
 	f.Answer, f.Reserving = q.Admission(pod.UID)
 	if f.Answer != nil {
@@ -95,9 +99,14 @@ func (q *Query) lastWords(pod *v1.Pod, container string, previous bool) string {
 	return b.String()
 }
 
-// Holder returns the pod or process that listens on a TCP port of the node.
-func (q *Query) Holder(port int32) string {
-	uid, process := q.Listener(uint16(port))
+// Holder returns the pod or process that listens on a port of the node.
+func (q *Query) Holder(p fit.HostPort) string {
+	proto, known := hostports.Proto(strings.ToLower(string(p.Protocol)))
+	if !known {
+		return ""
+	}
+	addr, _ := netip.ParseAddr(p.IP) // an invalid address counts as all addresses
+	uid, process := q.Listener(proto, addr, uint16(p.Port))
 	return cmp.Or(q.podName(types.UID(uid)), process)
 }
 
