@@ -40,9 +40,9 @@ type Config struct {
 	// in place of the certificate of REST. It may return an empty certificate, but not
 	// nil.
 	Certificate func() (*tls.Certificate, error)
-	// Timeout limits each call but Watch; 30s.
+	// Timeout limits each call except Watch. The default is 30 s.
 	Timeout time.Duration
-	// Observer gets each exchange and each watch; none.
+	// Observer gets each exchange and each watch. If it is nil, they are not reported.
 	Observer Observer
 }
 
@@ -86,8 +86,8 @@ type Client struct {
 	unlimited bool
 }
 
-// vocabulary is the part that all clients share. It is never changed. It takes 50 KB,
-// which each client would need otherwise.
+// vocabulary is the part that all clients share. It is never changed. It takes 50 kB, and each
+// client would need it otherwise.
 type vocabulary struct {
 	scheme *runtime.Scheme
 	params runtime.ParameterCodec
@@ -187,7 +187,7 @@ func (c *Client) Unlimited() *Client {
 	return &d
 }
 
-// Get reads an object. With resourceVersion "0" in opts the server may answer from
+// Get reads an object into into. If opts has the resourceVersion "0", the server may answer from
 // its cache.
 func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object, opts ...metav1.GetOptions) error {
 	req, err := c.begin(r, k, http.MethodGet)
@@ -210,7 +210,8 @@ type ListWatcher interface {
 
 var _ ListWatcher = (*Client)(nil)
 
-// List reads the objects that opts select in a namespace; "" means all namespaces.
+// List reads the objects of a namespace that opts select. If namespace is "", it reads them in
+// all namespaces.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
 	if err != nil {
@@ -219,9 +220,9 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, opts me
 	return c.do(ctx, http.MethodGet, req.VersionedParams(&opts, c.params), into)
 }
 
-// Create creates an object. With subresources it posts obj to that subresource of the
-// object k, for example to request a service account token. The answer is decoded into
-// into, which may be obj or nil.
+// Create creates an object. With subresources it posts obj to that subresource of the object k,
+// for example to request a service account token. The answer is decoded into the argument into,
+// which may be obj or nil.
 func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
 	// A create request has the name in the body, not in the path.
 	if len(subresources) == 0 {
@@ -234,7 +235,8 @@ func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtim
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPost, req.Body(obj), into)
 }
 
-// Update replaces an object, and decodes the answer into into, which may be obj or nil.
+// Update replaces an object, and decodes the answer into the argument into, which may be obj or
+// nil.
 func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
 	req, err := c.begin(r, k, http.MethodPut, subresources...)
 	if err != nil {
@@ -243,7 +245,7 @@ func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtim
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPut, req.Body(obj), into)
 }
 
-// Patch changes an object, and decodes the answer into into, which may be nil.
+// Patch changes an object, and decodes the answer into the argument into, which may be nil.
 func (c *Client) Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error {
 	req, err := c.begin(r, k, http.MethodPatch, subresources...)
 	if err != nil {
@@ -261,8 +263,8 @@ func (c *Client) Delete(ctx context.Context, r Resource, k Key, opts metav1.Dele
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodDelete, req.Body(&opts), nil)
 }
 
-// DeleteAll deletes the objects that opts select in a namespace; "" means all
-// namespaces.
+// DeleteAll deletes the objects of a namespace that opts select. If namespace is "", it deletes
+// them in all namespaces.
 func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodDelete)
 	if err != nil {
@@ -303,7 +305,7 @@ func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (
 	return req.SubResource(subresources...), nil
 }
 
-// do makes one call and decodes its answer into into, unless into is nil. It blocks
+// do makes one call and decodes its answer into the argument into, unless that is nil. It blocks
 // until the answer, the end of ctx, or the timeout.
 func (c *Client) do(ctx context.Context, verb string, req *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)

@@ -26,15 +26,14 @@ const (
 	// maxDecoded is the approximate limit of an answer's size in memory, in bytes:
 	// an empty container is two bytes of protobuf and eight hundred in memory.
 	maxDecoded = 1 << 30
-	// maxObject limits the bytes of one object, alone, in a list or in an event,
-	// and maxObjectDecoded its size in memory: a server accepts requests of 3 MiB,
-	// which are slightly larger in its answers, and a text of many small values
-	// grows tenfold.
+	// maxObject limits the bytes of one object, alone, in a list or in an event. maxObjectDecoded
+	// limits its size in memory. A server accepts requests of 3 MiB, which are slightly larger in
+	// its answers, and a text of many small values grows tenfold.
 	maxObject        = 8 << 20
 	maxObjectDecoded = 64 << 20
-	// maxValues limits the values of a JSON answer, names of fields included: each
-	// takes some hundred bytes during the check of quantities. A server without
-	// protobuf answers in JSON.
+	// maxValues limits the number of values in a JSON answer, names of fields included. Each
+	// value takes some hundred bytes while its quantities are checked. A server without protobuf
+	// answers in JSON.
 	maxValues = 5_000_000
 )
 
@@ -58,8 +57,8 @@ func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 // oneObject is the key of a context whose request is answered with one object.
 type oneObject struct{}
 
-// boundedBody is the body of an answer. Reading more than limit bytes is an error; from
-// then on left is negative.
+// boundedBody is the body of an answer. Reading more than limit bytes is an error; left is
+// negative from then on.
 type boundedBody struct {
 	io.ReadCloser
 	limit, left int64
@@ -192,7 +191,7 @@ func oneJSON(data []byte, into any) error {
 	return nil
 }
 
-// elementOf returns the type of the objects of a list; nil if into is not a list.
+// elementOf returns the type of the objects of a list, or nil if into is not a list.
 func elementOf(into any) reflect.Type {
 	t := reflect.TypeOf(into)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {

@@ -11,9 +11,9 @@ import (
 // Observer gets the results of the calls of one or more Clients. Its methods are
 // called from any goroutine and must return at once.
 type Observer interface {
-	// Exchanged reports one request to a server; a repeated call makes several
-	// requests. code is the status code of the answer, 0 if there was none. took is the
-	// time until the answer began, 0 for a watch.
+	// Exchanged reports one request to a server; a repeated call makes several requests. code is
+	// the status code of the answer, or 0 if there was none. took is the time until the answer
+	// began, or 0 for a watch.
 	Exchanged(method, host string, code int, took time.Duration)
 	// WatchBegun reports that a watch was opened, or the error if it was not.
 	// WatchEnded reports that an opened watch has ended.
@@ -27,13 +27,12 @@ type exchanges struct {
 	told Observer
 }
 
-// observed wraps next, so that the Observer told gets each exchange. If told is nil, it
-// returns next.
-func observed(next http.RoundTripper, told Observer) http.RoundTripper {
-	if told == nil {
+// observed wraps next, so that observer gets each exchange. If observer is nil, it returns next.
+func observed(next http.RoundTripper, observer Observer) http.RoundTripper {
+	if observer == nil {
 		return next
 	}
-	return exchanges{next, told}
+	return exchanges{next, observer}
 }
 
 // RoundTrip implements http.RoundTripper. It reports each try of a call, before the

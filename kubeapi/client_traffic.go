@@ -20,8 +20,8 @@ type Traffic interface {
 	Received(verb, host string, bytes int64)
 	// Throttled reports how long a call waited for the rate limit.
 	Throttled(verb, host string, waited time.Duration)
-	// Retried reports that a request is repeated. code is the status code of the answer
-	// before; 0 if there was no answer.
+	// Retried reports that a request is repeated. code is the status code of the previous answer,
+	// or 0 if there was none.
 	Retried(verb, host string, code int)
 }
 
@@ -78,7 +78,7 @@ func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Respon
 	}
 }
 
-// counted is the body of an answer that reports the bytes read when it is closed.
+// counted is the body of an answer. When it is closed, it reports how many bytes were read.
 type counted struct {
 	io.ReadCloser
 	n    int64
@@ -105,10 +105,10 @@ type throttle struct {
 	told Traffic
 }
 
-// throttled wraps limit, so that told gets the waits. Without an observer that
-// implements Traffic, it returns limit.
-func throttled(limit flowcontrol.RateLimiter, told Observer) flowcontrol.RateLimiter {
-	if t, ok := told.(Traffic); ok {
+// throttled wraps limit, so that observer gets the waits. If observer does not implement Traffic,
+// it returns limit.
+func throttled(limit flowcontrol.RateLimiter, observer Observer) flowcontrol.RateLimiter {
+	if t, ok := observer.(Traffic); ok {
 		return throttle{limit, t}
 	}
 	return limit

@@ -56,18 +56,17 @@ type CredentialsConfig struct {
 	// credentials of a bootstrap kubeconfig, while there is no valid certificate. One
 	// of them may be nil.
 	API, Bootstrap CredentialsAPI
-	// Initial is the certificate to use if Store has none. It is replaced at once.
-	// Default: none.
+	// Initial is the certificate to use if Store has none. It is replaced at once. It may be nil.
 	Initial *tls.Certificate
-	// CloseConnections is called to end connections that use an earlier certificate. Nil is not
-	// called.
+	// CloseConnections is called to end connections that use an earlier certificate. If it is
+	// nil, nothing is called.
 	CloseConnections func()
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// Times between requests and checks of Credentials.
+// The waits and intervals of Credentials.
 const (
 	firstCertificateRetry = 2 * time.Second // after a failed request; doubles
 	lastCertificateRetry  = 32 * time.Second
@@ -171,8 +170,8 @@ func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	return m, nil
 }
 
-// Current returns the pair in use; nil if there is none. The certificate may have
-// expired by the clock of this machine; the caller decides whether to use it.
+// Current returns the pair in use, or nil if there is none. The certificate may have expired by
+// the clock of this machine; the caller decides whether to use it.
 func (m *Credentials) Current() *tls.Certificate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,8 +223,8 @@ func (m *Credentials) TemplateChanged() {
 	}
 }
 
-// use starts to use a pair. issued is the time at which it was issued; zero for a pair from the
-// store.
+// use starts to use a pair. issued is the time at which the pair was issued. For a pair from the
+// store it is zero.
 func (m *Credentials) use(pair *tls.Certificate, issued time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,7 +244,7 @@ func (m *Credentials) use(pair *tls.Certificate, issued time.Time) {
 	}
 }
 
-// ttl returns the remaining lifetime of the certificate; nil if there is none.
+// ttl returns the remaining lifetime of the certificate, or nil if there is none.
 func (m *Credentials) ttl() *time.Duration {
 	c := m.Current()
 	if c == nil {
@@ -355,12 +354,12 @@ func serverHealthy(err error) bool {
 	return err == nil || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
-// asBootstrap reports whether the next request uses the bootstrap credentials: without a
-// certificate, or at the first try if the certificate has expired. After a refusal the
-// other credentials are used, since this machine's clock may be wrong and the bootstrap
-// token may have expired. last is the error of the last try; was says whether that try
-// used the bootstrap credentials.
-func (m *Credentials) asBootstrap(last error, was bool) bool {
+// asBootstrap reports whether the next request uses the bootstrap credentials. It does if there
+// is no certificate, or at the first try if the certificate has expired. After a refusal the
+// other credentials are used, since this machine's clock may be wrong and the bootstrap token may
+// have expired. last is the error of the last try. lastBootstrap reports whether that try used
+// the bootstrap credentials.
+func (m *Credentials) asBootstrap(last error, lastBootstrap bool) bool {
 	pair := m.Current()
 	switch {
 	case m.cfg.Bootstrap == nil:
@@ -370,9 +369,9 @@ func (m *Credentials) asBootstrap(last error, was bool) bool {
 	case last == nil:
 		return time.Now().After(pair.Leaf.NotAfter)
 	case apierrors.IsUnauthorized(last) || apierrors.IsForbidden(last):
-		return !was
+		return !lastBootstrap
 	}
-	return was
+	return lastBootstrap
 }
 
 // request requests a certificate, waits until it is issued, and puts it into use.

@@ -90,8 +90,8 @@ func decodeRequest(r *certificatesv1.CertificateSigningRequest) *x509.Certificat
 	return c
 }
 
-// issued returns the certificate of a request, or an error if the request was denied or
-// failed. It returns neither while the request is pending.
+// issued returns the certificate of a request, or an error if the request was denied or failed.
+// While the request is pending, both are nil.
 func issued(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range r.Status.Conditions {
 		switch {

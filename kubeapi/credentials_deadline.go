@@ -11,8 +11,8 @@ func rotationDeadline(c *x509.Certificate, random float64) time.Time {
 	return c.NotBefore.Add(certificatePart(c, random))
 }
 
-// certificatePart returns the part of a certificate's lifetime after which it is
-// replaced.
+// certificatePart returns the part of a certificate's lifetime, as a duration, after which the
+// certificate is replaced.
 func certificatePart(c *x509.Certificate, random float64) time.Duration {
 	return partOf(c.NotAfter.Sub(c.NotBefore), random)
 }
@@ -26,11 +26,11 @@ func partOf(life time.Duration, random float64) time.Duration {
 const plausible = 15 * time.Minute
 
 // rotateAt returns the time at which to replace a certificate that this process received at the
-// time issued; zero means at an unknown time. It is the rotationDeadline, unless that is not
-// after issued, or the validity begins more than plausible after issued. In these cases the
-// clocks of the signer and this machine differ, and the validity counts from issued: a clock
-// that is hours ahead must not cause repeated replacements. If a short validity was only
-// backdated, its remaining part counts from issued.
+// time issued. If issued is zero, that time is not known. The result is the rotationDeadline,
+// unless that is not after issued, or the validity begins more than plausible after issued. In
+// these cases the clocks of the signer and this machine differ, and the validity counts from
+// issued: a clock that is hours ahead must not cause repeated replacements. If a short validity
+// was only backdated, its remaining part counts from issued.
 func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 	at := rotationDeadline(c, random)
 	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {

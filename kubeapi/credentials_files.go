@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxFile limits the bytes that are read of a certificate, key, bundle of roots or kubeconfig.
-	// The roots of all public authorities have 250 kB.
+	// maxFile limits the size of a certificate, key, bundle of roots or kubeconfig, in bytes. The
+	// roots of all public authorities have 250 kB.
 	maxFile = 2 << 20
 	// maxEntries limits the entries of the store's directory that are read; it has
 	// five.

@@ -23,13 +23,13 @@ type CredentialFiles struct {
 	Current string
 }
 
-// LoadCredentials reads the credentials for the API server. The result user is for all
-// calls. If a first certificate has to be requested, the result bootstrap is not nil:
-// it is for that request. In this case LoadCredentials writes a kubeconfig that points
-// to the future certificate.
+// LoadCredentials reads the credentials for the API server. The result user is for all calls. If
+// a first certificate has to be requested, the result bootstrap is not nil, and is for that
+// request. In this case LoadCredentials writes a kubeconfig that points to the future
+// certificate.
 //
-// Kubeconfig is used if it is readable and every certificate in it is valid at the time
-// now. If there is no Bootstrap, it is used in any case.
+// Kubeconfig is used if it is readable and every certificate in it is valid at the time now. If
+// there is no Bootstrap, it is used in any case.
 func LoadCredentials(f CredentialFiles, now time.Time) (user, bootstrap *rest.Config, err error) {
 	if f.Bootstrap == "" {
 		user, err = read(f.Kubeconfig)

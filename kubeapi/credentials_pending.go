@@ -22,9 +22,8 @@ type asked struct {
 	request  *certificatesv1.CertificateSigningRequest
 }
 
-// ask returns the request to send. It is the last one if the template and the key have
-// not changed: a server may be away for weeks, and a new signature for each try would
-// be wasted.
+// ask returns the request to send. If the template and the key have not changed, it is the last
+// request: a server may be away for weeks, and a new signature for each try would be wasted.
 func (m *Credentials) ask(t *x509.CertificateRequest) (*asked, error) {
 	key, text, err := m.pendingKey()
 	if err != nil {
@@ -41,9 +40,9 @@ func (m *Credentials) ask(t *x509.CertificateRequest) (*asked, error) {
 	return m.asked, nil
 }
 
-// pendingKey returns the key of the next request. The key is on disk until its
-// certificate is, so that a request from before a crash, or one that is not approved
-// yet, is found again. A key that cannot be stored is used nevertheless.
+// pendingKey returns the key of the next request. The key stays on disk until its certificate is
+// there. So a request from before a crash, or one that is not approved yet, is found again. A key
+// that cannot be stored is used nevertheless.
 func (m *Credentials) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := readFile(m.pendingPath()); err == nil {
 		if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) {

@@ -62,9 +62,9 @@ func NewReviewer(c ReviewClient) (*Reviewer, error) {
 var ErrTokenAudience = errors.New("credentials: the token is for another audience")
 
 // ReviewToken returns the owner of q's token. For an unknown token the result is not
-// authenticated, and there is no error. If the server could not check the token, there
-// is an error. The token must be for one of the audiences of q; if q has none, for the
-// server's own audience. q is neither changed nor kept.
+// authenticated, and there is no error. If the server could not check the token, there is an
+// error. The token must be for one of the audiences of q. If q has none, the token must be for
+// the server's own audience. q is neither changed nor kept.
 func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	got := &authenticationv1.TokenReview{}
 	if err := r.create(ctx, TokenReviews, q, got); err != nil {

@@ -34,7 +34,7 @@ func RotatingConfig(user *rest.Config) (server *rest.Config, initial *tls.Certif
 	return server, &pair, nil
 }
 
-// dataOf returns data if it is given, or else a file's content; nil if the file
+// dataOf returns data, or the content of the file if data is empty. It returns nil if the file
 // does not exist yet.
 func dataOf(data []byte, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {

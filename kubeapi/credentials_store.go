@@ -39,10 +39,9 @@ func (s *CertificateStore) path(what string) string {
 // CurrentPath returns the path of the pair in use: certificate and key.
 func (s *CertificateStore) CurrentPath() string { return s.path("current") }
 
-// Current reads the pair in use: the one of the current link; without that link
-// CertFile and KeyFile; without those <prefix>.crt and <prefix>.key. If none of them
-// exists, it returns ErrNoCertificate. It first completes an Update that a crash
-// interrupted.
+// Current reads the pair in use: the pair of the current link or, without the link, CertFile and
+// KeyFile or, without them, <prefix>.crt and <prefix>.key. If none of them exists, it returns
+// ErrNoCertificate. It first completes an Update that a crash interrupted.
 func (s *CertificateStore) Current() (*tls.Certificate, error) {
 	if err := s.recover(); err != nil {
 		return nil, err

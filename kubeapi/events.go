@@ -30,14 +30,14 @@ type EventClient interface {
 type EventConfig struct {
 	Client   EventClient
 	NodeName string
-	// Component is the source of the events; "kubelet", which tools search for.
+	// Component is the source of the events. The default is "kubelet", for which tools search.
 	Component string
-	// QPS and Burst limit the sent events; 50 and 100, the kubelet's eventRecordQPS
-	// and eventBurst. A negative QPS means no limit.
+	// QPS and Burst limit the sent events. The defaults are 50 and 100, the kubelet's
+	// eventRecordQPS and eventBurst. A negative QPS means no limit.
 	QPS   float64
 	Burst int
-	// Kept is how many events are kept in memory, sent or not. It also limits the
-	// objects and kinds of events whose rates are tracked. Default: 1000.
+	// Kept is how many events are kept in memory, sent or not. It also limits the objects and
+	// kinds of events whose rates are tracked. The default is 1000.
 	Kept int
 
 	Log *zap.Logger // silent

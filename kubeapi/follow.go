@@ -51,16 +51,17 @@ type FollowConfig[T FollowedObject] struct {
 	Fields    string // a selector of fields; everything
 
 	NewList func() runtime.Object // an empty list of the kind
-	// Trim removes unneeded fields, before more objects are read; none.
+	// Trim removes fields that are not needed from an object, before more objects are read. If it
+	// is nil, all fields are kept.
 	Trim func(T)
 
 	// Replace gets all objects, and the server's version of the list.
 	Replace     func(all []T, version string)
 	Put, Delete func(T)
-	// Failed gets the error of a failed try, and the time until the next one. Nil:
+	// Failed gets the error of a failed try, and the time until the next one. If it is nil,
 	// nothing is called.
 	Failed func(err error, again time.Duration)
-	// Gate, if not nil, is waited for before each try.
+	// Gate is waited for before each try, if it is not nil.
 	Gate *Gate
 }
 
@@ -189,8 +190,8 @@ func (f *Follower[T]) try(ctx context.Context) error {
 	return err
 }
 
-// IsAnswer reports whether an error is the answer of an API server; false if there
-// was no answer.
+// IsAnswer reports whether an error is the answer of an API server. It returns false if there was
+// no answer.
 func IsAnswer(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code != 0

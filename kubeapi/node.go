@@ -27,8 +27,8 @@ type NodeStatus interface {
 	Reported()
 }
 
-// NodeStore stores a value under a key; *checkpoint.Store implements it. Read
-// returns fs.ErrNotExist if there is none.
+// NodeStore stores a value under a key; *checkpoint.Store implements it. For a key without a
+// value, Read returns fs.ErrNotExist.
 type NodeStore interface {
 	Write(key string, value []byte) error
 	Read(key string) ([]byte, error)
@@ -57,22 +57,23 @@ type NodeConfig struct {
 	Update time.Duration // between two checks for changes to report; 10s
 	Report time.Duration // between two reports without a change; 5m
 
-	// PodCIDR gets the node's pod ranges, joined by commas, when they change. If it
-	// returns an error, it is called again. Nil: nothing is called.
+	// PodCIDR gets the node's pod ranges, joined by commas, when they change. If it returns an
+	// error, it is called again. If it is nil, nothing is called.
 	PodCIDR func(ctx context.Context, cidrs string) error
-	// Changed gets the Node whenever it changes, and nil when it was deleted. The
-	// Node is shared: do not change it. Calls are serialized and have to return
-	// soon. Nil: nothing is called.
+	// Changed gets the Node whenever it changes, and nil when it was deleted. The Node is shared:
+	// do not change it. Calls are serialized and have to return soon. If Changed is nil, nothing
+	// is called.
 	Changed func(*v1.Node)
-	// Reported gets the status that the API server now has. Nil: nothing is called.
+	// Reported gets the status that the API server now has. If it is nil, nothing is called.
 	Reported func(*v1.NodeStatus)
-	// Event gets the node's events. Nil: nothing is called.
+	// Event gets the node's events. If it is nil, nothing is called.
 	Event func(status.Event)
-	// Store stores the Node for starts without an API server; none.
+	// Store stores the Node for starts without an API server. If it is nil, the Node is not
+	// stored.
 	Store NodeStore
 
-	// Booted and Started are the times at which the machine and the agent started, for
-	// the metrics of the first start. Default: the time of NewNodeManager.
+	// Booted and Started are the times at which the machine and the agent started, for the
+	// metrics of the first start. The default is the time of NewNodeManager.
 	Booted, Started time.Time
 
 	Log     *zap.Logger           // silent
@@ -204,22 +205,20 @@ func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 	return m, nil
 }
 
-// Node returns the newest known Node, nil if there is none. It is shared: do not
-// change it. live reports that it came from the API server since the start of the
-// agent.
+// Node returns the newest known Node, or nil if there is none. The Node is shared: do not change
+// it. live reports that it came from the API server since the start of the agent.
 func (m *NodeManager) Node() (n *v1.Node, live bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.node, m.live
 }
 
-// Known is closed once Node returns the Node, or it is certain that there is none to return:
-// the API server has no such Node, or the server did not answer and none is stored. Admit no
-// pods before: without the labels of the Node, pods with a node selector would be rejected,
-// which is final.
+// Known is closed once Node returns the Node, or it is certain that there is none: either the API
+// server has no such Node, or the server did not answer and none is stored. Admit no pods before:
+// without the labels of the Node, pods with a node selector would be rejected, which is final.
 func (m *NodeManager) Known() <-chan struct{} { return m.known }
 
-// UID returns the UID of the Node at the API server; "" if it is not known.
+// UID returns the UID of the Node at the API server, or "" if it is not known.
 func (m *NodeManager) UID() types.UID {
 	if n, live := m.Node(); live && n != nil {
 		return n.UID
@@ -252,10 +251,10 @@ func (m *NodeManager) see(n *v1.Node) {
 	}
 }
 
-// gone records that a list of that resource version does not have the Node. If the API
-// server has not sent the Node since the start, a stored Node stays valid. A list that
-// is older than the Node comes from a store that was wiped or restored; in this case
-// nobody has removed the node from the cluster.
+// gone records that a list with that resource version does not have the Node. If the API server
+// has not sent the Node since the start, a stored Node stays valid. A list that is older than the
+// Node comes from a store that was wiped or restored; in this case nobody has removed the node
+// from the cluster.
 func (m *NodeManager) gone(version string) {
 	m.telling.Lock()
 	defer m.telling.Unlock()

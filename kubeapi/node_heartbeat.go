@@ -7,11 +7,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// HeartbeatClient returns a client for NodeConfig.API and LeaseConfig.API. It has no
-// rate limit, and its own connections. The timeout of its calls is the time between two
-// renewals of the lease (10s if lease is 0). It is not the time between two reports: a
-// slow server would not answer sooner if it was called more often. The function change
-// may modify the client's configuration; nil means no change.
+// HeartbeatClient returns a client for NodeConfig.API and LeaseConfig.API. It has no rate limit,
+// and its own connections. lease is the duration of the lease. The timeout of the client's calls
+// is the time between two renewals of the lease, or 10 s if lease is 0. It is not the time
+// between two reports: a slow server would not answer sooner if it was called more often. change
+// may modify the client's configuration; it may be nil.
 func HeartbeatClient(cfg *rest.Config, lease time.Duration, change func(*Config)) (*Client, error) {
 	if lease <= 0 {
 		lease = defaultLease

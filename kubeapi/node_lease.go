@@ -37,9 +37,9 @@ type LeaseConfig struct {
 	Name     string        // of the node
 	API      *Client       // see HeartbeatClient
 	Duration time.Duration // 40s; whole seconds
-	// Owner returns the UID of the Node, "" if it is not known. The creation of the
-	// lease waits for the UID, but no longer than the time between two renewals. Nil:
-	// the lease has no owner.
+	// Owner returns the UID of the Node, or "" if it is not known. The creation of the lease
+	// waits for the UID, but no longer than the time between two renewals. If Owner is nil, the
+	// lease has no owner.
 	Owner func() types.UID
 	Log   *zap.Logger // silent
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/internal/strategicpatch"
 )
 
-// nodePatch returns a strategic merge patch that changes old's labels, annotations and
-// status to those of want; "{}" if they are equal. Other fields of want are ignored: the
-// agent does not own them.
+// nodePatch returns a strategic merge patch that changes old's labels, annotations and status to
+// those of want. If they are equal, it returns "{}". Other fields of want are ignored: the agent
+// does not own them.
 //
 // The server merges conditions by type, so that conditions of other writers stay. It
 // would merge addresses by type as well, although a Node may have two of one type:

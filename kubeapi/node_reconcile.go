@@ -19,8 +19,7 @@ const annotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach
 // the node.
 const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// defaultLabels are the labels that are set to the agent's values on an existing Node,
-// too.
+// defaultLabels are the labels that get the agent's values on an existing Node as well.
 var defaultLabels = []string{
 	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
 	v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable, v1.LabelArchStable,
@@ -42,11 +41,11 @@ func ownLabels(hostname string, configured map[string]string) map[string]string 
 	return out
 }
 
-// reconcileNode changes the agent's fields of an existing node to those of a new one,
-// and reports whether anything changed: the annotation of attached volumes, the default
-// labels, missing capacity, sizes of huge pages. freshDevices sets extended resources
-// to 0: the machine's devices may be others than before. Taints and other labels are
-// kept.
+// reconcileNode sets the agent's fields of an existing node to those of a new one, and reports
+// whether anything changed. The agent's fields are the annotation of attached volumes, the
+// default labels, missing capacity, and the sizes of huge pages. If freshDevices is set, extended
+// resources become 0, since the machine may have other devices than before. Taints and other
+// labels are kept.
 func reconcileNode(have, fresh *v1.Node, freshDevices bool) bool {
 	changed := reconcileAttach(have, fresh)
 	changed = reconcileLabels(have, fresh) || changed

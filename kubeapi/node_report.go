@@ -38,9 +38,9 @@ type reporter struct {
 	begun    startup
 }
 
-// report registers the node. Then it reports changes at once; without changes, it
-// reports every NodeConfig.Report. It calls asked once the API server has answered the
-// first request to create the Node, or at once without NodeConfig.Register.
+// report registers the node. Then it reports changes at once; without changes, it reports every
+// NodeConfig.Report. It calls asked once the API server has answered the first request to create
+// the Node. Without NodeConfig.Register it calls asked at once.
 func (m *NodeManager) report(ctx context.Context, asked func()) {
 	select {
 	case <-ctx.Done():

@@ -158,8 +158,8 @@ type state struct {
 	lost      map[string]time.Time
 }
 
-// look records which drivers are connected. It returns the drivers whose slices must
-// not be deleted now, sorted, and the time of the next deletion; zero if there is none.
+// look records which drivers are connected. keep has the drivers whose slices must not be deleted
+// now, sorted. due is the time of the next deletion, or zero if there is none.
 func (s *state) look(connected []string, now time.Time) (keep []string, due time.Time) {
 	keep = slices.Compact(slices.Sorted(slices.Values(connected)))
 	for _, driver := range keep {

@@ -1,8 +1,7 @@
-// Package node reads and protects the machine of an agent: its capacity
-// ([DetectMachine]), the files that pods inherit from it ([MachineFiles]), the lock
-// of a root directory ([LockRoot]), the resources that each agent uses
-// ([TakeClaims]), and the processes of containers that a runtime has lost
-// ([ReapContainer]).
+// Package node reads and protects the machine of an agent: its capacity ([DetectMachine]), the
+// files that pods inherit from it ([MachineFiles]), the lock of a root directory ([LockRoot]),
+// the record of resources that only one agent of a machine can use ([TakeClaims]), and the
+// processes of containers that a runtime has lost ([ReapContainer]).
 //
 //	lock, err := node.LockRoot("/var/lib/agent")
 //	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// appArmorFile says whether the kernel enforces AppArmor profiles (AppArmor's
-// wiki, Libapparmor interfaces: aa_is_enabled reads it too).
+// appArmorFile has Y if the kernel enforces AppArmor profiles. aa_is_enabled reads it too
+// (AppArmor's wiki, Libapparmor interfaces).
 const appArmorFile = "/sys/module/apparmor/parameters/enabled"
 
 // AppArmorEnabled reports whether the kernel enforces AppArmor profiles.

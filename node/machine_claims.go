@@ -110,9 +110,9 @@ func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error
 	return nil
 }
 
-// DropClaims removes the record of the agent with a root directory from dir
-// ([ClaimsDir] if empty). The agent must not use the resources any more. A missing
-// record is a success.
+// DropClaims removes the record of the agent with a root directory from dir ([ClaimsDir] if
+// empty). The agent must not use the resources any more. If there is no record, DropClaims
+// returns nil.
 func DropClaims(ctx context.Context, dir, rootDir string) error {
 	rootDir = filepath.Clean(rootDir)
 	if _, err := os.Lstat(cmp.Or(dir, ClaimsDir)); errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +135,7 @@ func claimFile(rootDir string) string {
 	return hex.EncodeToString(sum[:8]) + ".json"
 }
 
-// claimsDir is the directory, locked.
+// claimsDir is the directory of the records. It is locked while it is in use.
 type claimsDir struct {
 	path, rootDir string
 	dir           *safefile.Dir
@@ -231,8 +231,8 @@ func (c *claimsDir) others(ctx context.Context) ([]otherAgent, error) {
 	return out, nil
 }
 
-// isThere reports whether another agent with that root directory exists, and its process if it
-// runs. If the file system does not answer, it returns true.
+// isThere reports whether another agent with that root directory exists. pid is its process if
+// the agent runs. If the file system does not answer, isThere returns true.
 func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pid string) {
 	type answer struct {
 		there bool
@@ -260,8 +260,7 @@ func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pi
 	return true, ""
 }
 
-// lockHolder returns the process that has the lock of a root directory, "" if there
-// is none.
+// lockHolder returns the process that has the lock of a root directory, or "" if there is none.
 func lockHolder(rootDir string) string {
 	f, err := safefile.Open(filepath.Join(rootDir, RootLockName))
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 // better than a pod that does not start. If the disk does not answer within 5 seconds,
 // the last content is returned.
 type MachineFiles struct {
-	// ResolvConf is the path of the resolver's configuration; "-" means none.
+	// ResolvConf is the path of the resolver's configuration. "-" means that there is none.
 	ResolvConf string
 
 	reads detached.Group[string]

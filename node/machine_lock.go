@@ -92,7 +92,8 @@ func take(f *os.File) error {
 	return err
 }
 
-// Hold requires one more call of Release.
+// Hold keeps the lock until one more call of Release. The error is [ErrReleased] if the lock is
+// released already.
 func (l *DirLock) Hold() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,8 +104,8 @@ func (l *DirLock) Hold() error {
 	return nil
 }
 
-// Release releases the lock after one call, plus one for each Hold. Further calls
-// do nothing.
+// Release releases the lock at its first call. After calls of Hold, it needs one more call for
+// each of them. Further calls do nothing.
 func (l *DirLock) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 // lockFilePause is the pause between two tries to lock a file.
 const lockFilePause = 100 * time.Millisecond
 
-// FileLock is a lock on a file that is shared by programs that may run the node, only
-// one at a time. The owner of the lock is notified when another program opens the file,
-// and can then stop and release the lock. Its methods may be called from any goroutine.
+// FileLock is a lock on a file that is shared by programs that may run the node, only one at a
+// time. The program that has the lock can wait until another program opens the file (Wanted), and
+// then stop and release the lock. Its methods may be called from any goroutine.
 type FileLock struct {
 	file, events *os.File
 }

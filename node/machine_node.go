@@ -19,15 +19,15 @@ import (
 
 // Machine describes a machine for pods.
 type Machine struct {
-	// Name is the node's name: required, lower case.
+	// Name is the node's name. It is required, and in lower case.
 	Name string
-	// IPs are the node's addresses, primary first; status.hostIPs of pods.
+	// IPs are the node's addresses, primary first. They become status.hostIPs of pods.
 	IPs []string
 	// Labels are matched against node selectors. The well-known labels for
 	// hostname, operating system and architecture are added to them.
 	Labels map[string]string
-	// Capacity and Allocatable limit the admitted pods. Allocatable defaults to
-	// Capacity minus the memory reserved for huge pages.
+	// Capacity and Allocatable limit the admitted pods. If Allocatable is nil, it is Capacity
+	// minus the memory reserved for huge pages.
 	Capacity, Allocatable v1.ResourceList
 }
 
@@ -70,8 +70,8 @@ func DetectMachine(dir string, maxPods int64) (Machine, error) {
 	return n, err
 }
 
-// outwardIP returns the source address of the default route, or else the
-// first global address of any interface, or "".
+// outwardIP returns the source address of the default route. Without one, it returns the first
+// global address of any interface, or "".
 func outwardIP() string {
 	// Connecting a datagram socket uses the routing table and sends nothing.
 	// The address is TEST-NET-1 (RFC 5737).

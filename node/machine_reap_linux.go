@@ -17,8 +17,8 @@ const shortestID = 32
 func ReapContainer(id string) (killed int, err error) { return reap(cgroupRoots(), id) }
 
 // reap kills the processes in the cgroups whose name contains a container's ID, below any of the
-// roots, and returns their number. Runtimes put container cgroups at different places, but all of
-// them use the ID in the name.
+// roots, and returns their number. Runtimes put the cgroups of containers at different places,
+// but all runtimes use the ID in the name.
 func reap(roots []string, id string) (killed int, err error) {
 	if len(id) < shortestID {
 		return 0, nil

@@ -22,8 +22,8 @@ type Subject struct {
 	// Image is the name of an image that the runtime has and that understands the scripts of this
 	// package.
 	Image string
-	// Offer provides an image that understands the scripts and can be pulled by the given name; each
-	// call provides another image. It returns the full name.
+	// Offer provides an image that understands the scripts and can be pulled by the given name.
+	// It returns the full name. Each call provides another image.
 	Offer func(name string) string
 }
 
@@ -136,13 +136,13 @@ func (r *rig) status(id string) *runtimeapi.ContainerStatus {
 	return resp.GetStatus()
 }
 
-// until calls ok until it returns true, for as long as a slow machine may need. what names the
-// condition in the failure.
-func (r *rig) until(what string, ok func() bool) {
+// until calls ok until it returns true, for as long as a slow machine may need. condition names
+// what was awaited, for the failure.
+func (r *rig) until(condition string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("never: %s", what)
+			r.t.Fatalf("never: %s", condition)
 		}
 	}
 }

@@ -41,7 +41,7 @@ type container struct {
 	ended    chan struct{}
 }
 
-// trap is the step "trap" of a script: with TERM the container ends with code, after a delay.
+// trap is the step "trap" of a script: after TERM the container ends with code, after a delay.
 type trap struct {
 	code  int32
 	after time.Duration

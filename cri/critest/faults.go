@@ -18,7 +18,7 @@ type Call struct {
 	At     time.Time
 }
 
-// faults has the simulated faults by method; "" means every method.
+// faults has the simulated faults by method. The key "" is for every method.
 type faults struct {
 	mu     sync.Mutex
 	calls  []Call
@@ -40,7 +40,7 @@ func newFaults() faults {
 	}
 }
 
-// Fail makes every call of a method fail with err. With a nil err the calls work again.
+// Fail makes every call of a method fail with err. If err is nil, the calls work again.
 func (r *Runtime) Fail(method string, err error) {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
@@ -129,7 +129,8 @@ func (r *Runtime) FindLost() {
 	}
 }
 
-// refusal returns the error of the removal of a container whose start was lost; else nil.
+// refusal returns the error of the removal of a container whose start was lost, and nil for any
+// other container.
 func (c *container) refusal() error {
 	if !c.lost {
 		return nil
@@ -156,8 +157,8 @@ func (r *Runtime) SetIPs(ips ...string) {
 	r.ips = ips
 }
 
-// Pretend makes every call of the given methods return success and do nothing. A call that creates
-// an object returns a new ID. Without methods all calls do their work again.
+// Pretend makes every call of the given methods return success and do nothing. A call that
+// creates an object returns a new ID. If no method is given, all calls do their work again.
 func (r *Runtime) Pretend(methods ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +194,7 @@ func (r *Runtime) Freeze(on bool) {
 }
 
 // Hide makes lists omit the objects for whose ID hidden returns true. Their statuses can still be
-// read. With nil everything is listed.
+// read. If hidden is nil, lists omit nothing.
 func (r *Runtime) Hide(hidden func(id string, sandbox bool) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,7 +233,8 @@ func (r *Runtime) NoEvents() {
 	r.noEvents = true
 }
 
-// Calls returns the calls so far of the given methods; without methods, all calls.
+// Calls returns the calls of the given methods so far. If no method is given, it returns all
+// calls.
 func (r *Runtime) Calls(methods ...string) []Call {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// Registry serves images by the part of the OCI distribution specification that a pull needs. All
-// images are variants of one image, with a further layer and a volume.
+// Registry is a server of images. It has the part of the OCI distribution specification that a
+// pull needs. All images are variants of one image, with a further layer and a volume.
 type Registry struct {
 	t    testing.TB
 	host string // host and port

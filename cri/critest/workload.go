@@ -8,13 +8,13 @@ import (
 type Workload struct {
 	// Steps is the script, in place of the container's command and arguments.
 	Steps []string
-	// Memory is the memory usage in bytes. Default: 1 MiB.
+	// Memory is the memory usage in bytes. The default is 1 MiB.
 	Memory uint64
 }
 
-// SetWorkload makes fn decide what containers do that are made from now on, whatever their commands
-// are. It is for pods whose commands are not scripts of this package. fn is called with a lock held
-// and must not call the runtime. With nil containers run their commands again.
+// SetWorkload sets a function that decides what new containers do, whatever their commands are.
+// It is for pods whose commands are not scripts of this package. fn is called with a lock held
+// and must not call the runtime. If fn is nil, new containers run their commands.
 func (r *Runtime) SetWorkload(fn func(*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig) Workload) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

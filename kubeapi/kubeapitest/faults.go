@@ -18,26 +18,26 @@ type Fault func(q Request) (delay time.Duration, err error)
 // Any selects every call for a fault.
 func Any(Request) bool { return true }
 
-// Of selects the calls of a verb, or with "" of all verbs, on a resource.
+// Of selects the calls of a verb on a resource. If verb is "", it selects all verbs.
 func Of(verb string, r kubeapi.Resource) func(Request) bool {
 	return func(q Request) bool { return q.Resource == r && (verb == "" || q.Verb == verb) }
 }
 
-// Slow returns a Fault that delays the calls that the function which selects.
-func Slow(d time.Duration, which func(Request) bool) Fault {
+// Slow returns a Fault that delays the calls for which selects returns true.
+func Slow(d time.Duration, selects func(Request) bool) Fault {
 	return func(q Request) (time.Duration, error) {
-		if which(q) {
+		if selects(q) {
 			return d, nil
 		}
 		return 0, nil
 	}
 }
 
-// Refuse returns a Fault with which the first n calls that which selects fail with err,
-// or all of them if n is negative.
-func Refuse(n int, err error, which func(Request) bool) Fault {
+// Refuse returns a Fault. The first n calls for which selects returns true fail with err. If n is
+// negative, all such calls fail.
+func Refuse(n int, err error, selects func(Request) bool) Fault {
 	return func(q Request) (time.Duration, error) {
-		if n == 0 || !which(q) {
+		if n == 0 || !selects(q) {
 			return 0, nil
 		}
 		n--

@@ -75,8 +75,7 @@ func mergeField(v reflect.Value, name, key string, patch any) error {
 	return json.Unmarshal(text, f.Addr().Interface())
 }
 
-// valueNamed returns the field of a struct with a JSON name; the zero Value if
-// there is none.
+// valueNamed returns the field of a struct with a JSON name, or the zero Value if there is none.
 func valueNamed(v reflect.Value, name string) reflect.Value {
 	t := v.Type()
 	for i := range t.NumField() {

@@ -57,9 +57,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// prompt reports whether the server answers a call at once, so that it needs no
-// goroutine of its own: watches, handlers of creations, and all calls during a
-// fault may block.
+// prompt reports whether the server answers a call at once, so that the call needs no goroutine
+// of its own. Watches, handlers of creations, and all calls during a fault may block.
 func (s *Server) prompt(req *http.Request) bool {
 	if req.Method == http.MethodPost || req.URL.Query().Has("watch") {
 		return false

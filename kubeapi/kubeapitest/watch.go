@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bookmarkEvery is how often a watch gets a bookmark with the current revision;
-// like the API server.
+// bookmarkEvery is how often a watch gets a bookmark with the current revision, as from the API
+// server.
 const bookmarkEvery = time.Minute
 
 // stream is one open watch.
@@ -86,8 +86,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	st.run(r, ended, query.Get("timeoutSeconds"))
 }
 
-// open registers the watch. Changes from now on, or since the revision from, are
-// pending. If initial is true, open returns the existing objects and their revision.
+// open registers the watch. If initial is true, it returns the existing objects and their
+// revision, and later changes become pending. Otherwise the changes since the revision from are
+// pending.
 func (st *stream) open(initial bool, from uint64) (have []object, at uint64) {
 	s := st.s
 	s.mu.Lock()

@@ -29,7 +29,7 @@ type Sealer struct{ aead cipher.AEAD } // nil: clear
 // It cannot decrypt values.
 func Clear() *Sealer { return &Sealer{} }
 
-// Encrypts reports whether values are encrypted; false for Clear.
+// Encrypts reports whether values are encrypted. It returns false for a Sealer of Clear.
 func (s *Sealer) Encrypts() bool { return s != nil && s.aead != nil }
 
 func newSealer(key []byte) (*Sealer, error) {
@@ -60,8 +60,9 @@ func (s *Sealer) Seal(name string, plain []byte) ([]byte, error) {
 	return s.aead.Seal(out, nonce, plain, []byte(name)), nil
 }
 
-// Unseal decrypts a value that was encrypted under this name. It returns an
-// unencrypted value unchanged. The error is ErrWrongKey, or ErrNoKey without a key.
+// Unseal decrypts a value that was encrypted under this name. It returns an unencrypted value
+// unchanged. It returns ErrWrongKey if the key is not the right one, and ErrNoKey if the Sealer
+// has no key.
 func (s *Sealer) Unseal(name string, b []byte) ([]byte, error) {
 	if !Sealed(b) {
 		return b, nil

@@ -8,10 +8,10 @@ import (
 // errFull means that every address of the subnet is taken.
 var errFull = errors.New("no free address")
 
-// addresses allocates the addresses of a subnet, the one that has been free for the
-// longest time first. The search begins after the last address that an earlier process
-// allocated. Addresses that were never allocated in this process come before all that
-// were freed. Plugin.mu guards it.
+// addresses allocates the addresses of a subnet. It allocates the address that has been free for
+// the longest time. The search begins after the last address that an earlier process allocated.
+// Addresses that were never allocated in this process come before those that were freed.
+// Plugin.mu guards it.
 type addresses struct {
 	subnet netip.Prefix
 	// used also has addresses outside of the subnet, of pods that an agent with another
@@ -60,9 +60,9 @@ func (a *addresses) take(addr netip.Addr) bool {
 	return true
 }
 
-// give allocates the address that has been free for the longest time. A freed address is used
-// again as late as possible: peers may still have connections to it, and name servers may still
-// answer with it. It returns errFull if no address is free.
+// give allocates the address that has been free for the longest time, or returns errFull if no
+// address is free. A freed address is used again as late as possible: peers may still have
+// connections to it, and name servers may still answer with it.
 func (a *addresses) give() (netip.Addr, error) {
 	base := toUint(a.subnet.Addr())
 	for a.left > 0 {

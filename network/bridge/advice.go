@@ -19,8 +19,8 @@ type notes struct {
 	dropping   []string // chains of other programs
 }
 
-// Advice returns sentences for a verbose status: each names a setting that disturbs the
-// pods' traffic, and how to change it. Nil means that there is none. The sentences are
+// Advice returns sentences for a verbose status. Each names a setting that disturbs the pods'
+// traffic, and how to change it. It returns nil if there is no such setting. The sentences are
 // kept up to date while Run runs.
 func (p *Plugin) Advice() []string {
 	p.mu.Lock()
@@ -35,8 +35,8 @@ func (p *Plugin) Advice() []string {
 	return slices.Concat(all, p.notes.conflicts, p.notes.dropping)
 }
 
-// forwardingNote returns the sentence that says for which address families forwarding
-// between other interfaces is dropped; "" if for none.
+// forwardingNote returns the sentence that says for which address families forwarding between
+// other interfaces is dropped. It returns "" if there is no such family.
 func forwardingNote(drop4, drop6 bool) string {
 	const tail = " was turned on for pods, and forwarding between other interfaces stays dropped; to allow it, set it in sysctl.d and restart the machine"
 	switch {

@@ -12,8 +12,8 @@ import (
 // maxOperations limits calls that have not returned, abandoned ones included.
 const maxOperations = 256 // in flight
 
-// remember stores the netlink ports of this plugin's sockets: events from them are
-// its own changes. It is called before a socket changes anything.
+// remember stores the netlink port of one of this plugin's sockets: events with this port are the
+// plugin's own changes. It is called before a socket changes anything.
 func (p *Plugin) remember(port uint32) {
 	// After an error a new socket is opened, but events of the old one may still arrive.
 	const kept = 16
@@ -32,9 +32,9 @@ func (p *Plugin) isOwn(port uint32) bool {
 	return slices.Contains(p.own, port)
 }
 
-// enter waits for the gate. The caller must call leave afterwards. The gate is a
-// channel and not a mutex, so that the wait can end with ctx: the holder of the gate
-// may wait long for the kernel.
+// enter waits for the gate. The caller must call leave afterwards. The gate is a channel and not
+// a mutex, so that the wait can end with ctx: another call that is in the gate may wait long for
+// the kernel.
 func (p *Plugin) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case p.gate <- struct{}{}:
@@ -49,9 +49,9 @@ func late(ctx context.Context, doing string) error {
 	return network.Errorf(network.DeadlineExceeded, "bridge network: %s: %w", doing, context.Cause(ctx))
 }
 
-// one waits until no other call for the same ID is running, including abandoned calls.
-// The caller must call done at the end. Without the wait, a TearDown during an
-// abandoned SetUp would miss the parts that SetUp still creates.
+// one waits until no other call for the same ID is running, including abandoned calls. The caller
+// must call done at the end. Without the wait, a TearDown during an abandoned SetUp would miss
+// the parts that SetUp creates afterwards.
 func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	for {
 		p.mu.Lock()
@@ -78,9 +78,9 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	}
 }
 
-// do runs f, whose system calls may take long: f continues after ctx ends,
-// and later calls for the same ID wait for it. kind and id are the key: a repeated
-// call gets the result of the running one. Errors without a code get one.
+// do runs f, whose system calls may take long. If ctx ends first, do returns and f continues;
+// later calls for the same ID wait for f. kind and id are the key of a call: a repeated call gets
+// the result of the running one. Errors without a code get one.
 func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context) (network.Result, error)) (network.Result, error) {
 	r, err := p.ops.Do(ctx, kind+" "+id, func() (network.Result, error) {
 		// Counted within the call: the sockets stay open until it returns, even if its caller has

@@ -15,11 +15,10 @@ import (
 
 // Config configures the network. Only StateDir is required.
 type Config struct {
-	// StateDir is the directory in which the plugin stores the chosen subnet and the
-	// settings that it makes on the machine. Other programs must not use it. It is
-	// created when needed. Required.
+	// StateDir is the directory in which the plugin stores the chosen subnet and the settings
+	// that it makes on the machine. Other programs must not use it. It is created when needed.
 	StateDir string
-	// Name is the name of the bridge: at most 15 characters of [a-zA-Z0-9_-]; nw0.
+	// Name is the name of the bridge: at most 15 characters of [a-zA-Z0-9_-]. The default is nw0.
 	Name string
 	// Subnet is the pods' IPv4 subnet, of 8 to 29 bits. With the zero value, the plugin
 	// chooses a /24 of 10.214.0.0/16 or, if none is free, of 192.168.192.0/18: the
@@ -27,36 +26,36 @@ type Config struct {
 	// this choice. As long as pods have addresses of an earlier subnet, that subnet
 	// stays in use.
 	Subnet netip.Prefix
-	// Subnet6 is an additional IPv6 subnet for pods, such as fd00:214::/64, with at
-	// least as many addresses as Subnet. The zero value means none.
+	// Subnet6 is an additional IPv6 subnet for pods, such as fd00:214::/64, with at least as many
+	// addresses as Subnet. If it is the zero value, pods have no IPv6 addresses.
 	Subnet6 netip.Prefix
 	// SubnetsOf is the setting from which the program computed Subnet and Subnet6, such as podCIDR.
 	// Errors then name this setting instead of the two fields.
 	SubnetsOf string
-	// MTU is the MTU of a new bridge and of pods, in bytes, from 576 (1280 with
-	// Subnet6) to 65535; the default is that of the default route's interface, or
-	// 1500 without one.
+	// MTU is the MTU of a new bridge and of pods, in bytes, from 576 (1280 with Subnet6) to
+	// 65535. The default is the MTU of the default route's interface, or 1500 if there is no
+	// default route.
 	MTU int
-	// Table is the nftables table, of family inet; nodewright. It has at most 64 of
-	// [a-zA-Z0-9_-].
+	// Table is the name of the nftables tables: at most 64 characters of [a-zA-Z0-9_-]. The
+	// default is nodewright.
 	Table string
-	// VethPrefix is the prefix of the pods' interfaces on the node; nw. It has at
-	// most 4 of [a-zA-Z0-9_].
+	// VethPrefix is the prefix of the pods' interfaces on the node: at most 4 characters of
+	// [a-zA-Z0-9_]. The default is nw.
 	VethPrefix string
-	// ResolvConf are files with the node's name servers, in the form of
-	// resolv.conf(5). Nil means /etc/resolv.conf and the file of systemd-resolved.
+	// ResolvConf are files with the node's name servers, in the form of resolv.conf(5). The
+	// default is /etc/resolv.conf and the file of systemd-resolved.
 	ResolvConf []string
 	// Reach limits which ports of the node's own processes pods can connect to.
 	Reach Reach
-	// Reserved are TCP ports that no pod can have as host ports, such as the ports of the agent,
-	// which may not listen yet when pods of an earlier process are recovered; none.
+	// Reserved are TCP ports that no pod can have as host ports, such as the ports of the agent.
+	// The agent may not listen on them yet when pods of an earlier process are recovered.
 	Reserved []uint16
 	// Log and Registerer may be nil.
 	Log        *zap.Logger
 	Registerer prometheus.Registerer
 }
 
-// withDefaults sets the names. Subnet and MTU keep their zero values: their
+// withDefaults sets the default names. Subnet and MTU keep their zero values, since their
 // defaults depend on the node.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {

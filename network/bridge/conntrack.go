@@ -28,8 +28,8 @@ type flow struct {
 	proto uint8
 	dst   netip.Addr
 	port  uint16 // of dst
-	// answerer is the source of the replies. If the destination was translated, it is the pod's
-	// address, and differs from dst.
+	// answerer is the source of the replies. If the destination was translated, answerer is the
+	// pod's address, and differs from dst.
 	answerer netip.Addr // source of the replies
 	original []byte     // attributes that identify the entry
 	// zone is nil in the default zone. In another zone it is needed to identify the connection.
@@ -44,8 +44,8 @@ const (
 	ctaDstPort    = 3
 )
 
-// parseFlow parses a message of the list, without its netlink header. ok is false
-// for a truncated message or one without addresses; such entries are not deleted.
+// parseFlow parses a message of the list, without its netlink header. ok is false for a truncated
+// message and for a message without addresses; such entries are not deleted.
 func parseFlow(b []byte) (f flow, ok bool) {
 	if len(b) < nl.SizeofNfgenmsg {
 		return f, false
@@ -127,10 +127,9 @@ func (u udpFlows) match(f flow) bool {
 	return u.claims[one] || u.claims[all] && (u.gone || u.local[f.dst] || f.dst.IsLoopback())
 }
 
-// forgetUDP deletes the kernel's entries of connections of a pod's UDP host ports.
-// gone says that the pod is being torn down. It reads the node's addresses once,
-// and only if there is a UDP port. A failure of one address family does not stop
-// the other.
+// forgetUDP deletes the kernel's entries of connections of a pod's UDP host ports. gone means
+// that the pod is being torn down. forgetUDP reads the node's addresses once, and only if there
+// is a UDP port. A failure of one address family does not stop the other.
 func (l *links) forgetUDP(all []forward, p plan, gone bool) error {
 	var local map[netip.Addr]bool
 	var errs []error
@@ -181,9 +180,8 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 	return errors.New("new connections appear faster than they are deleted")
 }
 
-// flows returns at most maxFlows connections for which match returns true. again says
-// that there may be more. The kernel sends the list in pieces, and match is called
-// while it arrives.
+// flows returns at most maxFlows connections for which match returns true. again means that there
+// may be more. The kernel sends the list in pieces; match is called for each piece as it arrives.
 func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again bool, err error) {
 	r := l.request(ctNew|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})

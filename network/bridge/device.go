@@ -110,8 +110,8 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 // redirects of pods are ignored, and no duplicate address detection delays an address.
 var trustNobody = map[string]string{"accept_ra": "0", "accept_redirects": "0", "accept_dad": "0"}
 
-// bridgeSysctls writes the settings of the bridge in the network namespace of the
-// calling thread. Values that are right already are not written.
+// bridgeSysctls writes the settings of the bridge in the network namespace of the calling thread.
+// A setting that has the right value already is not written.
 func bridgeSysctls(s bridgeSpec) error {
 	// Pods answer on host ports of 127.0.0.1. Without this setting the kernel would drop the
 	// packets as martians (Documentation/networking/ip-sysctl.rst). Rules drop such packets if pods

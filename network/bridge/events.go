@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A change is a set of bits. Each bit stands for objects that may have changed, as
-// events of the kernel say. Several events of one kind are handled together.
+// A change is a set of bits. Each bit means that objects of one kind may have changed, according
+// to events of the kernel. Several events of one kind are handled together.
 type change uint8
 
 const (
@@ -34,7 +34,7 @@ type watched struct {
 	bridge  string
 	index   uint32 // of the bridge, 0 if there is none
 	subnets []netip.Prefix
-	// The functions own and veth lock Plugin.mu themselves.
+	// own and veth are functions that lock Plugin.mu themselves.
 	own  func(port uint32) bool
 	veth func(name string) bool // of a pod that is attached
 }
@@ -74,8 +74,8 @@ func (w watched) ofRules(m netlink.Message) change {
 	return 0
 }
 
-// ofRoutes classifies an event of rtnetlink. Each of these is a transaction of its own,
-// so complete is always set.
+// ofRoutes classifies an event of rtnetlink. Each such event is a transaction of its own, so
+// complete is always set.
 func (w watched) ofRoutes(m netlink.Message) change { return w.ofNode(m) | complete }
 
 // ofNode classifies an event by its type.
@@ -93,8 +93,8 @@ func (w watched) ofNode(m netlink.Message) change {
 	return 0
 }
 
-// ofSettings reports whether settings of all interfaces were changed, such as
-// forwarding. Settings of single interfaces are ignored.
+// ofSettings returns the change if settings of all interfaces were changed, such as forwarding.
+// Settings of single interfaces are ignored.
 func ofSettings(m netlink.Message) change {
 	// struct netconfmsg has one byte, filled up to 4 (linux/netconf.h).
 	// NETCONFA_IFINDEX is -1 for "all".
@@ -118,7 +118,7 @@ func ofSettings(m netlink.Message) change {
 	return 0
 }
 
-// ofLink reports whether the bridge, or a pod's port of it, has changed.
+// ofLink returns the change if the bridge, or a pod's port of it, has changed, and otherwise 0.
 func (w watched) ofLink(m netlink.Message) change {
 	// Events of family AF_BRIDGE are about ports and their states; a changed link
 	// causes an ordinary event as well.
@@ -153,8 +153,8 @@ func (w watched) ofLink(m netlink.Message) change {
 	return 0
 }
 
-// ofAddress reports whether an address of the bridge has changed, or another one
-// overlaps a subnet.
+// ofAddress returns the change if an address of the bridge has changed, or if another address
+// overlaps a subnet. Otherwise it returns 0.
 func (w watched) ofAddress(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofIfAddrmsg {
 		return 0
@@ -167,7 +167,7 @@ func (w watched) ofAddress(m netlink.Message) change {
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofIfAddrmsg:], unix.IFA_ADDRESS)
 }
 
-// ofRoute reports whether a route overlaps a subnet.
+// ofRoute returns the change if a route overlaps a subnet, and otherwise 0.
 func (w watched) ofRoute(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return 0

@@ -23,7 +23,7 @@ type dropping struct {
 	in, out              bool   // it accepts packets from the bridge, and to it
 }
 
-// advice returns a sentence for people, with the missing commands.
+// advice returns a sentence for people, with the commands that add the missing rules.
 func (d dropping) advice(bridge string) string {
 	where := fmt.Sprintf("%s %s %s", d.family, d.table, d.into)
 	var rules []string

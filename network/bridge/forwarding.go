@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// The settings of all interfaces, below /proc/sys/net (ip-sysctl.rst). Writing
-	// the first one also sets those of each interface.
+	// sysctlForward4 and the names below are settings of all interfaces, below /proc/sys/net
+	// (ip-sysctl.rst). Writing the first one also sets those of each interface.
 	sysctlForward4 = "ipv4/ip_forward"
 	sysctlForward6 = "ipv6/conf/all/forwarding"
 	maxIfaces      = 1 << 14 // that are looked at
@@ -51,8 +51,8 @@ func planForwarding(have4, have6 string, with6 bool, boot string, s state) forwa
 	return f
 }
 
-// forwardingNow reads the settings of the calling thread's network namespace. Without
-// with6, v6 is "".
+// forwardingNow reads the settings of the calling thread's network namespace. If with6 is false,
+// v6 is "".
 func forwardingNow(with6 bool) (v4, v6 string, err error) {
 	if v4, err = readSysctl(sysctlForward4); err != nil || !with6 {
 		return v4, "", err

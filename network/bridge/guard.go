@@ -177,8 +177,8 @@ func equal(base expr.PayloadBase, offset uint32, want []byte) []expr.Any {
 	}
 }
 
-// sender returns expressions that check whether a set has a packet's port, MAC address
-// and IP address, which has size bytes.
+// sender returns expressions that check whether a set contains a packet's port, MAC address and
+// IP address. The IP address has size bytes.
 func sender(set string, macBase expr.PayloadBase, mac uint32, ipBase expr.PayloadBase, ip, size uint32) []expr.Any {
 	return rule(load(expr.MetaKeyIIFNAME), []expr.Any{
 		&expr.Payload{DestRegister: reg32(regKey + unix.IFNAMSIZ/4), Base: macBase, Offset: mac, Len: 6},

@@ -12,9 +12,9 @@ import (
 // maxPorts limits the host ports of an attachment.
 const maxPorts = 1024
 
-// claim is a host port. Two attachments cannot have the same claim. For one port, a
-// claim of all addresses of the node and a claim of a single address can exist side by
-// side; packets to that address follow the more specific claim.
+// claim is a host port. Two attachments cannot have the same claim. A claim of a port on all
+// addresses of the node and a claim of the same port on a single address can exist at the same
+// time; packets to that address follow the more specific claim.
 type claim = hostports.Claim
 
 // forward is a claim and the port of the pod that it leads to.
@@ -128,8 +128,8 @@ func claimsOf(one *pod) []claim {
 	return all
 }
 
-// hold binds sockets for the claims of the pod with that label, for all of them or for
-// none. The caller holds the gate.
+// hold binds sockets for all claims of the pod with that label, or for none of them if one fails.
+// The caller holds the gate.
 func (p *Plugin) hold(label string, all ...claim) error {
 	err := withinNetns(p.ns, func() error { return p.held.Take(label, all...) })
 	switch {

@@ -34,8 +34,7 @@ type links struct {
 	fault func(kind string) error
 }
 
-// may returns the error with which a test makes the creation of a kind of link fail;
-// otherwise nil.
+// may returns the error with which a test makes the creation of a kind of link fail, or nil.
 func (l *links) may(kind string) error {
 	if l.fault == nil {
 		return nil
@@ -43,8 +42,8 @@ func (l *links) may(kind string) error {
 	return l.fault(kind)
 }
 
-// newLinks opens the sockets in the namespace ns. The caller keeps the ownership of the
-// file ns. All of them have timeouts, so that no call waits forever for the kernel.
+// newLinks opens the sockets in the namespace ns. The caller keeps the ownership of the file ns.
+// All sockets have timeouts, so that no call waits forever for the kernel.
 func newLinks(ns *os.File) (*links, error) {
 	at := netns.NsHandle(ns.Fd())
 	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)

@@ -13,8 +13,8 @@ import (
 // validID matches IDs: they are used in file names and messages.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// Plan allocates an address and the host ports. For an ID that has a plan it returns
-// the same one. It changes only memory, and does not block. The method drop undoes it.
+// Plan allocates an address and the host ports. For an ID that has a plan it returns the same
+// one. It changes only memory, and does not block. The method drop undoes a plan.
 func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	if !validID.MatchString(a.ID) {
 		return nil, network.Errorf(network.InvalidArgument, "id %.140q: want [a-zA-Z0-9][a-zA-Z0-9_.-]* of at most 128 bytes", a.ID)
@@ -148,10 +148,10 @@ func (p *Plugin) get(id string) *pod {
 }
 
 // serve records whether a pod's host ports are in the table.
-func (p *Plugin) serve(one *pod, yes bool) {
+func (p *Plugin) serve(one *pod, serving bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one.serving = yes
+	one.serving = serving
 }
 
 // contents returns the wanted entries of the table. Pods that are being set up or torn down have no

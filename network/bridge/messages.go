@@ -75,8 +75,8 @@ func compare(a, b string) int {
 	return 0
 }
 
-// A batch is the messages of one transaction, without its begin and its end. The kernel
-// does all of it or nothing.
+// A batch has the messages of one transaction, without its begin and its end. The kernel executes
+// all of them or none.
 type batch struct {
 	msgs []netlink.Message
 	err  error // the first one of encoding
@@ -210,12 +210,12 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 }
 
-// wholeTable returns a transaction that replaces the tables. Packets see the old or the
-// new rules, never none. The parameter there has the families in which the table
-// exists, since deleting a missing table would fail.
-func wholeTable(name string, flags uint32, there []byte, l layout, c contents) *batch {
+// wholeTable returns a transaction that replaces the tables. Packets see the old or the new
+// rules, never none. existing has the families in which the table exists, since deleting a
+// missing table would fail.
+func wholeTable(name string, flags uint32, existing []byte, l layout, c contents) *batch {
 	b := &batch{}
-	for _, family := range there {
+	for _, family := range existing {
 		b.delTable(family, name)
 	}
 	for _, family := range l.families() {

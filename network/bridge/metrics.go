@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the plugin's metrics. They count without a registry as well.
+// metrics are the plugin's metrics. Without a registry they are counted and not exported.
 type metrics struct {
 	restores  prometheus.Counter
 	inUse     prometheus.Gauge

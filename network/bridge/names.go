@@ -23,10 +23,10 @@ func validIfname(name string) bool {
 // validTable reports whether a name is allowed for the table.
 func validTable(name string) bool { return validName(name, maxTable) }
 
-// validName reports whether a name has 1 to most of [a-zA-Z0-9_-], and does not begin
+// validName reports whether a name has 1 to limit characters of [a-zA-Z0-9_-], and does not begin
 // like an option.
-func validName(name string, most int) bool {
-	if name == "" || len(name) > most {
+func validName(name string, limit int) bool {
+	if name == "" || len(name) > limit {
 		return false
 	}
 	for _, c := range name {

@@ -16,20 +16,20 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The first two are from linux/magic.h and linux/nsfs.h.
+// nsfsMagic and nsGetType are from linux/magic.h and linux/nsfs.h.
 const (
 	nsfsMagic = 0x6e736673
 	nsGetType = 0xb703 // NS_GET_NSTYPE
 	maxSysctl = 4096   // bytes
 )
 
-// ownNetns opens the network namespace of the calling thread. /proc/self would be that
-// of the process's first thread.
+// ownNetns opens the network namespace of the calling thread. It does not use /proc/self, which
+// has the namespace of the process's first thread.
 func ownNetns() (*os.File, error) { return openNetns("/proc/thread-self/ns/net", false) }
 
-// openNetns opens a network namespace; any other file is an error. With nofollow, a
-// symbolic link as the last element of path is an error; it is used for the paths of
-// pods, which come from requests. The caller closes the file.
+// openNetns opens a network namespace. Any other file is an error. If nofollow is set, a symbolic
+// link as the last element of path is an error; this is for the paths of pods, which come from
+// requests. The caller closes the file.
 func openNetns(path string, nofollow bool) (*os.File, error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if nofollow {
@@ -65,7 +65,8 @@ func openNetns(path string, nofollow bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// sameFile reports whether two files are the same namespace. An error counts as no.
+// sameFile reports whether two files are the same namespace. If one cannot be checked, it returns
+// false.
 func sameFile(a, b *os.File) bool {
 	x, errX := a.Stat()
 	y, errY := b.Stat()

@@ -31,8 +31,7 @@ type Plugin struct {
 	ns      *os.File // the node's network namespace
 	feat    features
 	dir     durable.Dir
-	// boot is the ID of this boot of the machine; sysctl settings last until the
-	// next one.
+	// boot is the ID of this boot of the machine. Settings of sysctl last until the next boot.
 	boot   string
 	events *inbox // what Run looks into
 
@@ -59,15 +58,14 @@ type Plugin struct {
 	subnet6   netip.Prefix
 	addrs     *addresses
 	number    uint64
-	// pods has every attachment by ID. An attachment is in it from Plan to the end of
-	// TearDown.
+	// pods has every attachment by ID, from its Plan to the end of its TearDown.
 	pods   map[string]*pod
 	claims map[claim]string // to IDs
 	// busy has a channel for each ID with a running call. The channel is closed at the end of the
 	// call.
 	busy map[string]chan struct{}
 	own  []uint32 // netlink ports of this plugin's sockets, the latest last
-	// bridgeIndex is index, for readers without the gate.
+	// bridgeIndex equals index. It is for readers that are not in the gate.
 	bridgeIndex uint32
 	broken      error // why no pod can be attached
 	working     int   // calls that may outlive their callers

@@ -9,10 +9,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// prepared creates the parts that all pods share, unless it has created them before; if
-// again is true, it checks them. It returns the index and the MTU of the bridge. The
-// node is changed at the first pod and not before: an agent without pods leaves no
-// trace.
+// prepared creates the parts that all pods share, unless they were created before. If again is
+// true, it checks existing parts. It returns the index and the MTU of the bridge. The node is
+// changed at the first pod and not before: an agent without pods leaves no trace.
 func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err error) {
 	leave, err := p.enter(ctx)
 	if err != nil {

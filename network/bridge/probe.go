@@ -17,7 +17,7 @@ const probeTimeout = 30 * time.Second
 
 // features are the optional features of the kernel.
 type features struct {
-	// tableFlags are the flags with which the socket owns the table; 0 for kernels
+	// tableFlags are the flags with which the socket owns the table. They are 0 for kernels
 	// before 6.9.
 	tableFlags uint32
 	// ipv6 is false if the kernel lacks IPv6. It is true even if IPv6 is disabled for

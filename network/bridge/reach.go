@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reach says to which ports of the node's own processes pods can connect, at all addresses of the
-// node except 127.0.0.0/8 and ::1, which pods never reach. With the zero value, pods can connect to
-// all ports. ICMP, replies to the node, and host ports of pods are not limited.
+// Reach says to which ports of the node's own processes pods can connect. It applies to all
+// addresses of the node except 127.0.0.0/8 and ::1, which pods never reach. With the zero value,
+// pods can connect to all ports. ICMP, replies to the node, and host ports of pods are not
+// limited.
 type Reach struct {
 	Only bool     // only these ports; otherwise all but these
 	TCP  []uint16 // at most 64

@@ -143,16 +143,16 @@ func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.P
 	return v4, v6
 }
 
-// recover is the part of Recovered that changes the node. some is true if there are attachments.
-// tables are the names of tables that earlier configurations of this plugin used. The caller holds
-// the gate.
-func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error {
+// recover is the part of Recovered that changes the node. hasPods reports that there are
+// attachments. tables are the names of tables that earlier configurations of this plugin used.
+// The caller holds the gate.
+func (p *Plugin) recover(ctx context.Context, hasPods bool, tables []string) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if !some {
+	if !hasPods {
 		// Before the first pod the bridge does not exist, unless an earlier agent left it.
 		link, err := p.links.find(p.layout().bridge)
 		if err != nil {
@@ -191,8 +191,8 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 	return errors.Join(errs...)
 }
 
-// holdAgain takes the host ports of pods of an earlier process. If a process of the node
-// has taken a port meanwhile, or the port is reserved now, it is not served any more. The
+// holdAgain takes the host ports of pods of an earlier process. If a process of the node has
+// taken a port meanwhile, or the port is reserved now, the port is not served any more. The
 // caller holds the gate.
 func (p *Plugin) holdAgain() {
 	p.mu.Lock()

@@ -16,20 +16,20 @@ import (
 // else with links of any namespace.
 const maxRemovals = 64
 
-// removals are the interfaces to be removed. With each request, the kernel waits some
-// 20 ms for all of its CPUs, even if the request removes many links. So the removals
-// that are requested during a request are combined into the next one.
+// removals are the interfaces to be removed. For each request, the kernel waits some 20 ms for
+// all of its CPUs, even if the request removes many links. So the removals that are asked for
+// while a request runs are combined into the next request.
 type removals struct {
 	group uint32 // of interfaces, for this plugin alone
 
-	// mu guards waiting and busy. busy says that a goroutine runs removeWaiting.
+	// mu guards waiting and busy. busy means that a goroutine runs removeWaiting.
 	mu      sync.Mutex
 	waiting []removal
 	busy    bool
 }
 
-// removal is one interface, with the channel that gets its result. The channel has a
-// buffer for it.
+// removal is one interface, with the channel that gets its result. The channel has a buffer of
+// one.
 type removal struct {
 	name string
 	done chan<- error
@@ -105,8 +105,9 @@ func (l *links) removeWaiting() {
 	}
 }
 
-// removeNow removes veths at once, and returns an error for each. It puts them into
-// the group, removes the group by one request, and then checks each.
+// removeNow removes veths at once. For each veth it returns nil, or an error if the veth may
+// still exist. It puts the veths into the group, removes the group by one request, and then
+// checks each.
 func (l *links) removeNow(names []string) []error {
 	errs := make([]error, len(names))
 	found := make([]netlink.Link, len(names))

@@ -36,7 +36,7 @@ type mapping struct {
 	keyLen, valLen   uint32
 }
 
-// Numbers of 4-byte registers: keys start at regKey, and values at regVal.
+// The numbers of 4-byte registers: keys start at regKey, and values at regVal.
 const (
 	regKey = 0
 	regVal = 8
@@ -44,7 +44,7 @@ const (
 )
 
 // reg32 returns the kernel's number of a 4-byte register. The first 4-byte register of a 16-byte
-// register has the number of the latter.
+// register has the number of the 16-byte register.
 func reg32(n uint32) uint32 {
 	if n%4 == 0 {
 		return unix.NFT_REG_1 + n/4
@@ -87,8 +87,8 @@ func (l layout) mappings() []mapping {
 	return append(all, l.guardSets()...)
 }
 
-// A chain of one of the tables. Without a kind it is no base chain. A lower priority
-// runs earlier.
+// A chain of one of the tables. A chain without a kind is not a base chain. A chain with a lower
+// priority runs earlier.
 type chain struct {
 	family   byte // NFPROTO_INET unless it is set
 	name     string
@@ -306,17 +306,19 @@ func translate(set string, proto, addrRegs uint32) []expr.Any {
 	}
 }
 
-// translated checks whether the connection's destination was changed. The kernel stores
-// this in the status of the connection, for all packets in both directions.
-func translated(yes bool) []expr.Any { return connection(expr.CtKeySTATUS, ctDNAT, yes) }
+// translated checks whether the connection's destination was changed or, if want is false, not
+// changed. The kernel stores this in the status of the connection, for all packets in both
+// directions.
+func translated(want bool) []expr.Any { return connection(expr.CtKeySTATUS, ctDNAT, want) }
 
 // invalid checks whether a packet belongs to no connection.
 func invalid() []expr.Any { return connection(expr.CtKeySTATE, ctInvalid, true) }
 
-// connection checks whether one of the bits of a connection's value is set.
-func connection(key expr.CtKey, bits uint32, yes bool) []expr.Any {
+// connection checks whether one of the bits of a connection's value is set or, if want is false,
+// whether none is.
+func connection(key expr.CtKey, bits uint32, want bool) []expr.Any {
 	op := expr.CmpOpEq
-	if yes {
+	if want {
 		op = expr.CmpOpNeq
 	}
 	return []expr.Any{
@@ -340,8 +342,8 @@ func localDestination() []expr.Any {
 // by.
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
 
-// verdict returns the expression that ends a rule. chain is the target of a jump;
-// otherwise "".
+// verdict returns the expression that ends a rule. chain is the target of a jump; for other
+// verdicts it is "".
 func verdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
 }

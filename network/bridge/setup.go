@@ -112,15 +112,15 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	return r, p.publish(ctx, one)
 }
 
-// guard adds a pod's addresses to the table if yes is true. Otherwise it removes them,
-// and the node's neighbour entries for them. It may be repeated.
-func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
+// guard adds a pod's addresses to the table if admit is true. Otherwise it removes them, and the
+// node's neighbour entries for them. It may be repeated.
+func (p *Plugin) guard(ctx context.Context, one *pod, admit bool) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if !yes && p.index != 0 && one.IPv4.IsValid() {
+	if !admit && p.index != 0 && one.IPv4.IsValid() {
 		if err := p.links.removeNeighbours(p.index, one.plan); err != nil {
 			return err
 		}
@@ -129,15 +129,15 @@ func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
 	all := senders(one.plan, p.subnet6.IsValid())
 	had := one.guarded
 	if p.feat.guard {
-		one.guarded = yes
+		one.guarded = admit
 	}
 	p.mu.Unlock()
 	var add, del []element
 	switch {
 	// A missing table, such as after Reset, is created with all wanted entries.
-	case !p.feat.guard || had == yes || !p.ready:
+	case !p.feat.guard || had == admit || !p.ready:
 		return nil
-	case yes:
+	case admit:
 		add = all
 	default:
 		del = all
@@ -151,9 +151,8 @@ func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
 	return nil
 }
 
-// publish adds the pod's host ports to the table. Connections to the pod that had a port before
-// are deleted once the entries exist, so that connections that are opened in between go to the
-// new pod.
+// publish adds the pod's host ports to the table. Then it deletes the connections to the pod that
+// had a port before. In this order, a connection that is opened in between reaches the new pod.
 func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if err := p.addPorts(ctx, one); err != nil {
 		return fmt.Errorf("add host ports: %w", err)
@@ -169,8 +168,8 @@ func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	return nil
 }
 
-// addPorts adds the entries and marks the pod as serving, or does neither. It holds the
-// gate meanwhile, so that Run does not see one without the other.
+// addPorts adds the entries and marks the pod as serving, or does neither. It holds the gate
+// meanwhile, so that Run sees both or neither.
 func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	leave, err := p.enter(ctx)
 	if err != nil {

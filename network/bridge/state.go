@@ -29,8 +29,8 @@ const (
 type state struct {
 	Version int          `json:"v"`
 	Subnet  netip.Prefix `json:"subnet,omitzero"` // chosen, not given
-	// Forward4 and Forward6 are the IDs of the boots in which this plugin turned
-	// forwarding on; "" means none.
+	// Forward4 and Forward6 are the IDs of the boots in which this plugin turned forwarding on.
+	// "" means that it did not.
 	Forward4 string `json:"forward4,omitempty"`
 	Forward6 string `json:"forward6,omitempty"`
 	// AcceptRA are the interfaces whose accept_ra was raised from 1 to 2.
@@ -87,9 +87,9 @@ func stateDir(path string) durable.Dir {
 	return durable.Dir{Path: path, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxState}, Sync: true}
 }
 
-// readState returns the stored state, which is empty if there is none. A damaged file
-// is set aside, and the state is empty. The lost values are read from the kernel: the
-// subnet from the bridge, and what is dropped from the table.
+// readState returns the stored state, which is empty if there is none. A damaged file is set
+// aside, and the state is empty. The lost values are then read from the kernel: the subnet from
+// the bridge, and the dropped forwarding from the table.
 func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 	b, err := dir.Read(stateFile)
 	if errors.Is(err, fs.ErrNotExist) {

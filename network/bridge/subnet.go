@@ -17,7 +17,8 @@ const (
 	subnetBits = 24
 	minBits4   = 8  // the largest subnet
 	maxBits4   = 29 // the smallest: five pods
-	// Shorter prefixes are default routes, including the two halves that some VPNs add.
+	// defaultRouteBits is the longest prefix that counts as a default route. It includes the two
+	// halves that some VPNs add.
 	defaultRouteBits = 1
 )
 
@@ -72,8 +73,8 @@ func validSubnet(p netip.Prefix) error {
 	return nil
 }
 
-// validSubnet6 returns an error if a prefix cannot be the IPv6 subnet beside the
-// IPv4 one. p4 is the zero value if it is chosen later, with subnetBits.
+// validSubnet6 returns an error if a prefix cannot be the IPv6 subnet beside the IPv4 one. If the
+// IPv4 subnet is chosen later, with subnetBits, p4 is the zero value.
 func validSubnet6(p6, p4 netip.Prefix) error {
 	most := 128 - 24
 	if p4.IsValid() {
@@ -128,8 +129,8 @@ func fromUint(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// prefixOf converts an address and mask of netlink. The destination of a default
-// route is nil, and an error here.
+// prefixOf converts an address and mask of netlink. The destination of a default route is nil;
+// for it prefixOf returns an error.
 func prefixOf(n *net.IPNet) (netip.Prefix, error) {
 	if n == nil {
 		return netip.Prefix{}, errors.New("no network")

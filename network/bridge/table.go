@@ -39,8 +39,8 @@ type table struct {
 	fault func(error) error
 }
 
-// commit sends a transaction, and returns nil if the kernel has confirmed all of it.
-// After an error, the kernel may have done it nevertheless. The socket is then closed,
+// commit sends a transaction, and returns nil if the kernel has confirmed all of it. After an
+// error, the kernel may have executed the transaction nevertheless. The socket is then closed,
 // and the next socket becomes the owner of the tables.
 func (t *table) commit(ctx context.Context, b *batch) error {
 	if b.err != nil {
@@ -155,8 +155,8 @@ func (t *table) close() {
 	}
 }
 
-// reader returns a connection for reads, separate from the one for transactions so
-// that their answers are not mixed.
+// reader returns a connection for reads. It is not the connection for transactions, so that the
+// answers to both are not mixed.
 func (t *table) reader() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithNetNSFd(t.ns), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		_ = c.SetReadBuffer(nftBuffer)
@@ -182,10 +182,10 @@ func (t *table) exists(name string) (families []byte, err error) {
 	return families, nil
 }
 
-// holds reports whether the table in the kernel has these chains, as many rules, and
-// exactly these elements. Rules are only counted: other programs cannot change an owned
-// table, and if the kernel showed a rule in another form, the table would be replaced
-// again and again.
+// holds reports whether the table in the kernel has these chains, the right number of rules, and
+// exactly these elements. Rules are only counted. Other programs cannot change the rules of an
+// owned table. And if rules were compared and the kernel showed one in another form, the table
+// would be replaced again and again.
 func (t *table) holds(l layout, want contents) (bool, error) {
 	d, err := t.differs(l, want)
 	return d.chains && len(d.add)+len(d.del) == 0, err
@@ -261,10 +261,10 @@ func sameRule(family byte, have, want []expr.Any) bool {
 	})
 }
 
-// dropsOthers reports for which address families a table of this package drops
-// forwarding between other interfaces. It leaves out the table except. Such a table
-// belongs to another agent of the node, or to an agent whose state was lost. Only an
-// agent that has turned forwarding on drops it.
+// dropsOthers reports for which address families a table of this package drops forwarding between
+// other interfaces. It leaves out the table except. Such a table belongs to another agent of the
+// node, or to an agent whose state was lost. Only an agent that has turned forwarding on drops
+// packets in this way.
 func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	r, err := t.reader()
 	if err != nil {
@@ -290,8 +290,8 @@ func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	return v4, v6, nil
 }
 
-// served returns the name of another agent's table that has an element for the same
-// port; "" if there is none, or if the tables cannot be read.
+// served returns the name of another agent's table that has an element for the same port. It
+// returns "" if there is none, or if the tables cannot be read.
 func (t *table) served(want element) string {
 	r, err := t.reader()
 	if err != nil {
@@ -338,8 +338,8 @@ func (t *table) replace(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
 }
 
-// insist repeats do after errors that may disappear in a moment. It makes at most nftTries tries,
-// with pauses of nftPause, which takes a second. It ends early if ctx ends.
+// insist repeats do after errors that may disappear in a moment, until do succeeds or ctx ends.
+// It makes at most nftTries tries, with pauses of nftPause. Together they take a second.
 func (t *table) insist(ctx context.Context, l layout, want contents, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTaken bounds the memory; near makes it unlikely that it is ever reached.
+// maxTaken limits the memory. Because of near it is practically never reached.
 const maxTaken = 1 << 16 // routes and addresses that are looked at
 
 // taken returns the ranges that a subnet must not overlap: the addresses of the node and the
 // routes of all tables. Those of the bridge itself are left out, since they exist after a restart
-// of the agent. Only ranges that overlap near are returned, since a router may have a million
-// others.
+// of the agent. A router may have a million routes, so only ranges that overlap a prefix in near
+// are returned.
 func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	var all []taken
 	byIndex := map[int]string{}

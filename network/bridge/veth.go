@@ -177,10 +177,10 @@ func setUpPod(pod *os.File, p plan) error {
 	})
 }
 
-// everywhere returns the destination of the default route (0.0.0.0/0 or ::/0), in the
-// address family of the parameter like.
-func everywhere(like netip.Addr) *net.IPNet {
-	n := like.BitLen()
+// everywhere returns the destination of the default route, 0.0.0.0/0 or ::/0, in the address
+// family of addr.
+func everywhere(addr netip.Addr) *net.IPNet {
+	n := addr.BitLen()
 	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}
 }
 
@@ -207,8 +207,8 @@ func neighbour(link int, addr netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 }
 
 // addNeighbours adds the addresses of pods to the node's neighbour table. The kernel sends no
-// requests for these entries, and no reply replaces one. The MAC address is derived from the IP
-// address, so an entry that is left over is right for the next pod.
+// requests for these entries, and no reply replaces one. An entry that is left over is right for
+// the next pod with this IP address, since the MAC address is derived from the IP address.
 func (l *links) addNeighbours(bridge int, pods ...plan) error {
 	for _, p := range pods {
 		for _, addr := range p.ips() {
@@ -220,7 +220,7 @@ func (l *links) addNeighbours(bridge int, pods ...plan) error {
 	return nil
 }
 
-// removeNeighbours removes the entries. Missing ones are a success.
+// removeNeighbours removes the entries. Missing entries are no error.
 func (l *links) removeNeighbours(bridge int, p plan) error {
 	for _, addr := range p.ips() {
 		// ENODEV: the bridge is gone, and its entries with it.
@@ -232,9 +232,9 @@ func (l *links) removeNeighbours(bridge int, p plan) error {
 }
 
 // join makes veths ports of the bridge again: a bridge that was removed and created again has no
-// ports. A missing interface of a pod is skipped, as in TearDown. If all is true, interfaces
-// that are ports already get the settings of setPort too, since an agent of another version may
-// have made other settings.
+// ports. A missing interface of a pod is skipped, as in TearDown. If all is true, interfaces that
+// are ports already get the settings of setPort too, since an agent of another version may have
+// set other values.
 func (l *links) join(master int, pods []plan, all bool) error {
 	var errs []error
 	for _, p := range pods {

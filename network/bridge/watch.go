@@ -101,8 +101,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// next returns the due changes. If there are none, it returns the time until the next one; 0 means
-// that nothing is scheduled.
+// next returns the due changes. If there are none, it returns the time until the next change is
+// due; 0 means that none is scheduled.
 func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	for _, one := range eachChange {
 		at := s.due[one]
@@ -190,8 +190,8 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// lookInto handles a change. It calls the function changed if the result of Status is another one
-// afterwards. After an error the change is scheduled again.
+// lookInto handles the change c. If the result of Status is then another one, it calls changed.
+// After an error the change is scheduled again.
 func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	ctx, cancel := context.WithTimeout(ctx, runDeadline)
 	defer cancel()
@@ -269,9 +269,8 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 	return nil
 }
 
-// listen converts the events of a netlink family to changes. Whenever events may
-// have been lost, it adds lost. It returns when ctx ends, and opens a new socket
-// after errors.
+// listen converts the events of a netlink family to changes. If events may have been lost, it
+// adds the change lost. After an error it opens a new socket. It returns when ctx ends.
 func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint32, lost change, read func(watched, netlink.Message) change) {
 	pause := failedPause
 	for ctx.Err() == nil {
@@ -306,7 +305,7 @@ func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint3
 	}
 }
 
-// receive reads events until an error. Those of one transaction are combined.
+// receive reads events until an error. The events of one transaction are combined.
 func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, lost change, read func(watched, netlink.Message) change) error {
 	var pending change
 	for {

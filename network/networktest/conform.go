@@ -20,10 +20,10 @@ import (
 
 // Subject is a plugin that Conform tests. New is required.
 type Subject struct {
-	// New returns the plugin of a newly started agent, always with the same
-	// configuration. State of an earlier one in the same test still exists.
+	// New returns the plugin of a newly started agent, always with the same configuration. State
+	// of an earlier plugin of the same test still exists.
 	New func(t *testing.T) network.Plugin
-	// Netns creates a network namespace at path, and remove removes it; without it,
+	// Netns creates a network namespace at path; remove removes the namespace. If Netns is nil,
 	// SetUp gets a path that does not exist.
 	Netns func(t *testing.T) (path string, remove func())
 	// State returns a text that describes the state of the plugin outside of its memory
@@ -31,15 +31,14 @@ type Subject struct {
 	// State, the test does not check what the plugin leaves behind. The test waits a
 	// moment for the kernel to clean up after a namespace.
 	State func(t *testing.T) string
-	// Patience is the time limit of a call on a slow machine; 0 is 2 minutes. Half
-	// of it is the limit of calls that must not wait, and of calls whose context has
-	// ended.
+	// Patience is the time limit of a call on a slow machine. The default is 2 minutes. Half of
+	// it is the limit of calls that must not wait, and of calls whose context has ended.
 	Patience time.Duration
 }
 
 const defaultPatience = 2 * time.Minute
 
-// soon returns the time limit for a call that does not wait.
+// soon returns the time limit for a call that must not wait.
 func (s Subject) soon() time.Duration { return s.Patience / 2 }
 
 // Conform tests the contract of [network.Plugin].
@@ -90,7 +89,7 @@ func (c *conformance) context() context.Context {
 	return ctx
 }
 
-// start returns the plugin of an agent that found these attachments.
+// start returns the plugin of a new agent that has found these attachments.
 func (c *conformance) start(kept ...network.Kept) network.Plugin {
 	c.t.Helper()
 	p := c.s.New(c.t)

@@ -21,8 +21,8 @@ type Namespaces struct {
 	at   map[string]network.Space
 }
 
-// SetHook sets a function that is called before each call with its name, such as
-// "Make"; if it returns an error, the call returns it. It may block.
+// SetHook sets a function that is called before each call, with the call's name, such as "Make".
+// If the function returns an error, the call returns it. The function may block.
 func (n *Namespaces) SetHook(f func(call, path string) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

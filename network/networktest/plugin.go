@@ -21,9 +21,9 @@ type Plugin struct {
 	NameIs  string // result of Name; "test"
 	Lasting bool   // result of Durable
 
-	// Result changes the result of SetUp. Nil changes nothing.
+	// Result changes the result of SetUp. If Result is nil, the result is not changed.
 	Result func(r network.Result) network.Result
-	// StatusIs returns the result of Status. Nil is ready.
+	// StatusIs returns the result of Status. If StatusIs is nil, Status returns nil.
 	StatusIs func() error
 
 	mu    sync.Mutex
@@ -53,9 +53,9 @@ func (p *Plugin) Name() string {
 // Durable returns Lasting.
 func (p *Plugin) Durable() bool { return p.Lasting }
 
-// SetHook sets a function that is called at the beginning of each call with its
-// name, such as "SetUp", and the ID, "" for Recovered and Collect. If it returns an
-// error, the call returns it. It may block.
+// SetHook sets a function that is called at the beginning of each call, with the call's name,
+// such as "SetUp", and the ID. The ID is "" for Recovered and Collect. If the function returns an
+// error, the call returns it. The function may block.
 func (p *Plugin) SetHook(f func(ctx context.Context, call, id string) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +115,8 @@ func (p *Plugin) checkSaved(a network.Attachment, saved []byte) {
 	p.wrong = append(p.wrong, fmt.Errorf("%s was given the plan %.80q", a.ID, saved))
 }
 
-// SetUp allocates an address, also if the hook fails: a failed call may have done
-// anything.
+// SetUp allocates an address. It does so even if the hook fails, since a failed call may have
+// changed anything.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, guard *os.File) (network.Result, error) {
 	end, err := p.begin(ctx, "SetUp", a.ID)
 	defer end()

@@ -59,7 +59,7 @@ func (b *bus) call(ctx context.Context, service, path, method string, args ...an
 	return b.conn.Object(service, dbus.ObjectPath(path)).CallWithContext(ctx, method, 0, args...)
 }
 
-// property reads a property of logind's manager object into into.
+// property reads a property of logind's manager object into the value that into points to.
 func (b *bus) property(ctx context.Context, name string, into any) error {
 	var v dbus.Variant
 	if err := b.call(ctx, logindService, logindPath, "org.freedesktop.DBus.Properties.Get", logindManager, name).Store(&v); err != nil {

@@ -23,7 +23,7 @@ const (
 	looks     = 5
 )
 
-// contents of the file for a delay, in whole seconds, rounded up.
+// contents returns the content of the file for a delay, in whole seconds, rounded up.
 func contents(want time.Duration) string {
 	return fmt.Sprintf("# Written by the node agent: pods need this long to end.\n[Login]\nInhibitDelayMaxSec=%d\n",
 		(want+time.Second-1)/time.Second)

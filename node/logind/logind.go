@@ -15,15 +15,16 @@ import (
 // Config holds the settings of a [Machine]. The zero value of each field means
 // the default named beside it.
 type Config struct {
-	// Address is the address of the bus; the system bus (DBUS_SYSTEM_BUS_ADDRESS,
+	// Address is the address of the bus. The default is the system bus (DBUS_SYSTEM_BUS_ADDRESS,
 	// or its well-known socket).
 	Address string
-	// Dir is the directory of the file that raises the delay;
-	// /etc/systemd/logind.conf.d
+	// Dir is the directory of the file that raises the delay. The default is
+	// /etc/systemd/logind.conf.d.
 	Dir string
-	// Who is the name of the lock's owner; kubelet
+	// Who is the name of the lock's owner. The default is kubelet.
 	Who string
-	// Timeout of one call over the bus, and of the connection; 10s
+	// Timeout is the timeout of one call over the bus, and of the connection. The default is 10
+	// s.
 	Timeout time.Duration
 	Log     *zap.Logger // silent
 }

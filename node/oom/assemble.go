@@ -10,7 +10,7 @@ import (
 // Unrelated lines may be between the lines of one kill. The zero value is ready. It
 // must not be used concurrently.
 type Assembler struct {
-	// The cgroup of the victims of the current report, which may have several
+	// cgroup and limit belong to the current report. A report may have several victims
 	// (memory.oom.group).
 	cgroup, limit string
 	node, known   bool
@@ -104,7 +104,7 @@ func (a *Assembler) killed(message string) (Kill, bool) {
 	return k, true
 }
 
-// kilobytes reads "name:123kB" and returns bytes; 0 if it is not there.
+// kilobytes reads "name:123kB" and returns the number of bytes, or 0 if s does not contain it.
 func kilobytes(s, name string) uint64 {
 	_, s, ok := strings.Cut(s, name)
 	if !ok {

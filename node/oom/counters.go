@@ -16,10 +16,9 @@ type tree struct {
 	seen  map[string]uint64
 }
 
-// kills reads all counters and returns the cgroups that lost processes since the
-// last call. A new cgroup starts at 0. Kills of a cgroup beyond the counts of its
-// children happened in removed children: the counters include removed child
-// cgroups.
+// kills reads all counters and returns the cgroups that lost processes since the last call. A new
+// cgroup starts at 0. The counters include removed child cgroups: if the count of a cgroup has
+// grown by more than those of its children, the other kills were in removed children.
 func (t *tree) kills(now time.Time) ([]Kill, error) {
 	seen := make(map[string]uint64, len(t.seen))
 	var out []Kill
@@ -69,7 +68,7 @@ func exists(files fs.FS, dir string) bool {
 	return err == nil
 }
 
-// subdirs returns the child cgroups; none if the cgroup is gone.
+// subdirs returns the child cgroups. If the cgroup is gone, it returns none.
 func subdirs(files fs.FS, dir string) []string {
 	entries, err := fs.ReadDir(files, dir)
 	if err != nil {

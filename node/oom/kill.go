@@ -12,16 +12,16 @@ type Kill struct {
 	// At is the time at which this package detected the kill.
 	At time.Time
 
-	// PID is in the node's PID namespace; 0 if not known. Process is its
-	// name, of at most 15 bytes, which the process chose itself.
+	// PID is the process ID in the node's PID namespace, or 0 if it is not known. Process is the
+	// name of the process, of at most 15 bytes, which the process chose itself.
 	PID     int
 	Process string
 	// AnonRSS, FileRSS and ShmemRSS are its resident memory in bytes.
 	AnonRSS, FileRSS, ShmemRSS uint64
 
-	// Cgroup is the process's cgroup, Limit the cgroup whose limit was hit, both as
-	// paths below the root of the hierarchy. "" means not known; Limit is also ""
-	// if the node was out of memory.
+	// Cgroup is the process's cgroup. Limit is the cgroup whose limit was hit. Both are paths
+	// below the root of the hierarchy, or "" if they are not known. Limit is also "" if the node
+	// was out of memory.
 	Cgroup, Limit string
 	// Node reports that no limit was hit: the node was out of memory, or had none
 	// that the process may use (cpuset, memory policy).

@@ -15,11 +15,11 @@ import (
 
 // Log is the kernel's log, open for reading.
 type Log interface {
-	// Next waits for the next record and returns it in the format of /dev/kmsg,
-	// valid until the next call. The error is ErrOverwritten if records were lost
-	// and reading can continue; any other ends the log.
+	// Next waits for the next record and returns it in the format of /dev/kmsg, valid until the
+	// next call. The error is ErrOverwritten if records were lost and reading can continue. Any
+	// other error ends the log.
 	Next() ([]byte, error)
-	// Close ends a waiting Next.
+	// Close makes a call of Next that waits return.
 	io.Closer
 }
 
@@ -38,15 +38,15 @@ type Config struct {
 	// OnKill is called for each kill since Run began, one after the other.
 	OnKill func(Kill)
 
-	// Open opens the kernel's log: at its end the first time, and later at its
-	// oldest record, so that nothing is missed; openKmsg.
+	// Open opens the kernel's log. The first time it opens it at its end; later it opens it at
+	// its oldest record, so that nothing is missed. The default opens /dev/kmsg.
 	Open func(fromEnd bool) (Log, error)
-	// Fallback is used until Open succeeds for the first time; none. Afterwards it is
-	// not needed: a log that is opened again still has the records that were written
-	// meanwhile.
+	// Fallback is used until Open succeeds for the first time. If it is nil, no kills are
+	// reported until then. Afterwards it is not needed: a log that is opened again still has the
+	// records that were written meanwhile.
 	Fallback Fallback
-	// Retry is the first wait before a log that failed is opened again; it
-	// doubles up to sixty times that. 1s
+	// Retry is the first wait before a log that failed is opened again. The default is 1 s. The
+	// wait doubles with each failure, up to sixty times Retry.
 	Retry time.Duration
 
 	Log     *zap.Logger           // silent

@@ -9,21 +9,21 @@ import (
 
 // Machine reports the machine's shutdown, and can delay it.
 type Machine interface {
-	// Watch delays the next shutdown by up to want. It calls the function on with the
-	// current state, and again for every change; the calls do not overlap. It returns
-	// nil when ctx ends, or an error if it cannot continue: then the delay stays in
-	// force. When a shutdown is cancelled, on is called before the next shutdown is
-	// delayed, so that a Release until then belongs to the cancelled shutdown.
+	// Watch delays the next shutdown by up to want. It calls on with the current state, and again
+	// for every change; the calls do not overlap. It returns nil when ctx ends. It returns an
+	// error if it cannot continue; the delay then stays in force. When a shutdown is cancelled,
+	// Watch calls on before it delays the next shutdown. So a Release before that call's return
+	// belongs to the cancelled shutdown.
 	Watch(ctx context.Context, want time.Duration, on func(down bool)) error
 	// Release ends the delay. If the shutdown is cancelled, Watch delays the next
 	// one.
 	Release()
 }
 
-// OnSignal returns the Machine for an agent that ends only when the machine shuts down:
-// the first value on signals is the shutdown. release, if not nil, is called when all
-// pods have ended, or when their time is over. The agent should end then. Do not end
-// Run's ctx by the same signal.
+// OnSignal returns the Machine for an agent that is stopped only when the machine shuts down: the
+// first value on signals reports the shutdown. release, if not nil, is called when all pods have
+// ended, or when their time is over. The agent should end then. Do not end Run's ctx by the same
+// signal.
 func OnSignal(signals <-chan os.Signal, release func()) Machine {
 	return &onSignal{signals: signals, release: release}
 }

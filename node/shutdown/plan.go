@@ -16,18 +16,18 @@ import (
 // (scheduling.SystemCriticalPriority).
 const systemCritical int32 = 2000000000
 
-// Group is the pods with priorities from Priority up to that of the next group.
+// Group has the pods with priorities from Priority up to that of the next group.
 type Group struct {
 	Priority int32
-	// Time is the time that the pods of the group have to end, in whole seconds. With 0 the pods
-	// are terminated at once, without waiting for them.
+	// Time is the time that the pods of the group have to end, in whole seconds. If it is 0, the
+	// pods are terminated at once, and nobody waits for them.
 	Time time.Duration
 }
 
 // splitPeriods returns the groups for the kubelet's shutdownGracePeriod and
-// shutdownGracePeriodCriticalPods: pods of the system get the time critical, and all
-// others the time requested minus critical. If requested is 0 or less than critical it
-// returns no groups, which disables the handling of shutdowns.
+// shutdownGracePeriodCriticalPods. Pods of the system get the time critical; all others get the
+// time requested minus critical. If requested is 0 or less than critical, it returns no groups,
+// so that shutdowns are not handled.
 func splitPeriods(requested, critical time.Duration) []Group {
 	if requested <= 0 || critical < 0 || requested < critical {
 		return nil
@@ -77,8 +77,8 @@ func total(groups []Group) (sum time.Duration) {
 	return sum
 }
 
-// groupOf returns the index of a pod's group: the highest whose priority the
-// pod reaches, or the lowest. A pod that has no priority has 0.
+// groupOf returns the index of a pod's group: the group with the highest Priority that is not
+// above the pod's priority, or the lowest group. A pod without a priority has the priority 0.
 func groupOf(groups []Group, pod *v1.Pod) int {
 	var priority int32
 	if pod.Spec.Priority != nil {

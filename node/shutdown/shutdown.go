@@ -26,9 +26,9 @@ type Pods interface {
 
 // Killer terminates pods.
 type Killer interface {
-	// Kill terminates a pod within the grace period of why, and writes the reason and
-	// message of why into the pod's status. It returns when no container of the pod
-	// runs, or ctx ends.
+	// Kill terminates a pod within the grace period of the cause, and writes the reason and
+	// message of the cause into the pod's status. It returns when no container of the pod runs,
+	// or ctx ends.
 	Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 }
 
@@ -39,8 +39,8 @@ type Volumes interface {
 	WaitUnmounted(ctx context.Context, pods []*v1.Pod) error
 }
 
-// Store stores a value under a key; *checkpoint.Store implements it. Read returns
-// fs.ErrNotExist if there is none.
+// Store stores a value under a key; *checkpoint.Store implements it. For a key without a value,
+// Read returns fs.ErrNotExist.
 type Store interface {
 	Write(key string, value []byte) error
 	Read(key string) ([]byte, error)
@@ -50,14 +50,13 @@ type Store interface {
 // there are no groups; the zero value of every other field means the default named
 // beside it.
 type Config struct {
-	// Requested is the time of all pods together, and Critical the part of it
-	// reserved for pods of the system. 0: shutdowns are not handled, and pods are
-	// always admitted.
+	// Requested is the time of all pods together, and Critical the part of it reserved for pods
+	// of the system. If Requested is 0, shutdowns are not handled, and pods are always admitted.
 	Requested, Critical time.Duration
 	// Groups replace Requested and Critical; their order does not matter.
 	Groups []Group
-	// PassOn gives the unused time of a group to the next one; false. The sum of all
-	// times stays the same. The kubelet has no such setting.
+	// PassOn gives the unused time of a group to the next one. The sum of all times stays the
+	// same. The kubelet has no such setting.
 	PassOn bool
 
 	Machine Machine
@@ -66,12 +65,13 @@ type Config struct {
 	Volumes Volumes // no wait for volumes
 	State   Store   // the state does not survive a restart
 
-	// Changed is called on a goroutine of its own when a shutdown begins (true) and
-	// when it is cancelled (false), for example to update the node's status.
+	// Changed is called with true when a shutdown begins, and with false when it is cancelled,
+	// for example to update the node's status. It is called on a goroutine of its own. If it is
+	// nil, nothing is called.
 	Changed func(down bool)
 	// Event gets the node's Normal events.
 	Event func(reason, message string)
-	// BootID identifies the boot of the machine; the kernel's.
+	// BootID identifies the boot of the machine. The default is the kernel's boot ID.
 	BootID string
 
 	Log     *zap.Logger           // silent
@@ -152,7 +152,7 @@ func (m *Manager) Admit() (reason, message string, ok bool) {
 // ErrShuttingDown is the reason why a node is not ready during a shutdown.
 var ErrShuttingDown = errors.New("node is shutting down")
 
-// Err returns ErrShuttingDown during a shutdown, else nil.
+// Err returns ErrShuttingDown during a shutdown, and otherwise nil.
 func (m *Manager) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,8 +260,8 @@ func (m *Manager) tell(down bool) {
 	})
 }
 
-// end terminates the groups in order. Terminations that have begun continue until ctx
-// ends. No new one begins after the context running has ended.
+// end terminates the groups in order. No new termination begins after the context running has
+// ended. Terminations that have begun continue until ctx ends.
 func (m *Manager) end(ctx, running context.Context) {
 	begun := map[types.UID]bool{}
 	var spare time.Duration // that earlier groups did not need

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// turn terminates the pods of a group, and pods of earlier groups that have started
-// meanwhile. It waits for all of them. Without pods it returns at once.
+// turn terminates the pods of a group, and pods of earlier groups that have started meanwhile. It
+// waits for all of them. If there are none, it returns at once.
 func (m *Manager) turn(ctx, running context.Context, group int, within time.Duration, begun map[types.UID]bool) {
 	var pods []*v1.Pod
 	for _, pod := range m.cfg.Pods.Active() {

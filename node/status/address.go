@@ -60,10 +60,11 @@ func setAddresses(node *v1.Node, in Addressing) error {
 	return nil
 }
 
-// choose returns the address of a node without a configured one: its name if the name is an
-// address, else the address in DNS, else the address of the default route. six prefers IPv6; an
-// address of the other family is used if there is no other. It returns an error if there is none.
-// It makes no call: the answers of DNS are in the inputs.
+// choose returns the address of a node without a configured one. It is the node's name if the
+// name is an address, or else the address in DNS, or else the address of the default route. If
+// six is set, IPv6 is preferred. If there is no address of the preferred family, an address of
+// the other family is used. It returns an error if there is none. It makes no call: the answers
+// of DNS are in the inputs.
 func (in Addressing) choose(six bool) (netip.Addr, error) {
 	if ip, ok := sloppyAddr(in.Hostname); ok {
 		return ip, nil

@@ -39,9 +39,9 @@ var (
 	}
 )
 
-// set sets the heartbeat time, and the other fields if the status has changed. A missing condition
-// counts as Unknown, so its first status is a change. Without a change the transition time stays:
-// the node lifecycle controller measures from it.
+// set sets the heartbeat time and, if the status has changed, the other fields. A missing
+// condition counts as Unknown, so its first status is a change. Without a change the transition
+// time stays, since the node lifecycle controller measures from it.
 func (p statusPressure) set(node *v1.Node, holds bool, now metav1.Time) []Event {
 	c := condition(node, p.kind)
 	c.LastHeartbeatTime = now
@@ -78,8 +78,8 @@ func statusEvent(node, what string) Event {
 	return Event{v1.EventTypeNormal, what, "Node " + node + " status is now: " + what}
 }
 
-// setReady writes the condition Ready. It returns an event when an existing one
-// changes, and none for the first. Unlike the messages of pressures, its message
+// setReady writes the condition Ready. It returns an event when an existing condition changes,
+// and none for the first condition. Unlike the messages of pressures, the message of Ready
 // changes with the reasons.
 func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
 	want := v1.NodeCondition{
@@ -174,11 +174,10 @@ var (
 	errNetworkUnknown = errors.New("network state unknown")
 )
 
-// runtimeErr returns the problem of a runtime: the age of its last good answer, the
-// failures of health checks, and its own condition. grace is Config.RuntimeGrace. A
-// runtime that has answered once has the whole grace period; one that never did has
-// none, since no pods were started. condition is the runtime's text, "" if its
-// condition is met.
+// runtimeErr returns the problem of a runtime: the age of its last good answer, the failures of
+// health checks, and its own condition. grace is Config.RuntimeGrace. A runtime that has answered
+// once has the whole grace period. A runtime that has never answered has none, since no pods were
+// started. condition is the runtime's text, or "" if its condition is met.
 func runtimeErr(lastGood, now time.Time, grace time.Duration, unhealthy []string, condition string) error {
 	var texts []string
 	switch {

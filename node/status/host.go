@@ -28,9 +28,9 @@ func (Host) Interfaces() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Default reads the routing table by connecting a datagram socket, which sends
-// nothing, to a documentation address (RFC 5737, RFC 3849). The zero Addr means
-// that there is no route, or that other machines cannot use its address.
+// Default reads the routing table by connecting a datagram socket, which sends nothing, to a
+// documentation address (RFC 5737, RFC 3849). It returns the zero Addr if there is no route, or
+// if other machines cannot use the route's address.
 func (Host) Default(six bool) netip.Addr {
 	network, address := "udp4", "192.0.2.1:9"
 	if six {

@@ -11,9 +11,9 @@ import (
 // hundreds of tags, and a status must not exceed the size limit of an object.
 const namesPerImage = 5
 
-// showImages returns the images for a status: the limit largest (-1: all), with
-// five names each. The list is not changed, and equal images have a stable order.
-// The largest ones save the most when the scheduler avoids their pull.
+// showImages returns the images for a status, with five names each. It returns the limit largest
+// images, or all if limit is -1: the largest ones save the most when the scheduler avoids their
+// pull. The list is not changed, and equal images have a stable order.
 func showImages(all []v1.ContainerImage, limit int) []v1.ContainerImage {
 	if limit == 0 || len(all) == 0 {
 		return nil

@@ -15,12 +15,12 @@ type Facts struct {
 	Capacity v1.ResourceList
 	Swap     int64 // bytes; 0 if there is none
 
-	// MachineID is the content of machine-id(5). SystemUUID comes from the firmware,
-	// and BootID from the kernel. Each is "" if unknown.
+	// MachineID is the content of machine-id(5). SystemUUID comes from the firmware, and BootID
+	// from the kernel. Each is "" if it is not known.
 	MachineID, SystemUUID, BootID string
 	Kernel, OSImage               string
-	// OS and Arch are the names of GOOS and GOARCH; if empty, the values of this
-	// process are used.
+	// OS and Arch are the names of GOOS and GOARCH. If one is "", the value of this process is
+	// used.
 	OS, Arch string
 }
 
@@ -36,8 +36,8 @@ type Devices struct {
 type RuntimeState struct {
 	// Name and Version are those of the CRI's Status and Version calls.
 	Name, Version string
-	// NotReady and NetworkNotReady are the texts of conditions that are not met; ""
-	// if they are.
+	// NotReady and NetworkNotReady are the texts of conditions that are not met. A condition that
+	// is met has the text "".
 	NotReady, NetworkNotReady string
 	// Handlers may be in any order; see sortedHandlers.
 	Handlers []v1.NodeRuntimeHandler
@@ -59,7 +59,7 @@ type Problems struct {
 
 // Addressing is the inputs of a node's addresses.
 type Addressing struct {
-	// Hostname is that of the node: trimmed, lower case.
+	// Hostname is the host name of the node: trimmed and in lower case.
 	Hostname string
 	// NodeIPs are the configured addresses, at most two; see ParseNodeIPs.
 	NodeIPs []netip.Addr
@@ -69,8 +69,8 @@ type Addressing struct {
 	Host []netip.Addr
 	// Resolved lists the addresses of the node's name in DNS, in the order of the answer.
 	Resolved []netip.Addr
-	// Default4 and Default6 are the source addresses of the default routes; the zero Addr if there
-	// is no route.
+	// Default4 and Default6 are the source addresses of the default routes. Without a route, the
+	// address is the zero Addr.
 	Default4, Default6 netip.Addr
 }
 
@@ -116,7 +116,7 @@ type Inputs struct {
 	// VolumesInUse are sorted. They are written only if VolumesSynced is true.
 	VolumesInUse  []v1.UniqueVolumeName
 	VolumesSynced bool
-	// Declared lists the declared features (KEP-5328); nil keeps those of the node.
+	// Declared lists the declared features (KEP-5328). If it is nil, the node keeps its list.
 	Declared []string
 }
 

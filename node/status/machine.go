@@ -17,10 +17,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// System reads the facts of a Linux machine from its files. Files is the root of
-// its file system, such as os.DirFS("/"); Storage, if not nil, returns the
-// ephemeral-storage in bytes. It reads only small files of /proc, /sys and /etc
-// with stable formats.
+// System reads the facts of a Linux machine from its files. Files is the root of its file system,
+// such as os.DirFS("/"). Storage, if not nil, returns the ephemeral-storage in bytes. System
+// reads only small files of /proc, /sys and /etc with stable formats.
 type System struct {
 	Files   fs.FS
 	Storage func() (int64, error)
@@ -78,8 +77,8 @@ func (s System) Facts(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// line returns the first line of a file; "" if there is none. Texts of the device
-// tree end with a zero byte.
+// line returns the first line of a file, or "" if there is none. Texts of the device tree end
+// with a zero byte.
 func (s System) line(name string) string {
 	raw, err := fs.ReadFile(s.Files, name)
 	if err != nil {
@@ -88,8 +87,8 @@ func (s System) line(name string) string {
 	return strings.TrimRight(strings.TrimSpace(string(raw)), "\x00")
 }
 
-// onlineCPUs counts the online processors (Documentation/admin-guide/cputopology),
-// whatever this process may use. An empty list is an error.
+// onlineCPUs counts the online processors (Documentation/admin-guide/cputopology), even if this
+// process may not use all of them. An empty list is an error.
 func onlineCPUs(ctx context.Context, machine *kernel.Reader) (int, error) {
 	text, err := machine.OnlineCPUs(ctx)
 	if err != nil {
@@ -105,7 +104,7 @@ func onlineCPUs(ctx context.Context, machine *kernel.Reader) (int, error) {
 	return set.Len(), nil
 }
 
-// osImage returns PRETTY_NAME of os-release(5); "" if the file or the name is missing.
+// osImage returns PRETTY_NAME of os-release(5), or "" if the file or the name is missing.
 func (s System) osImage(name string) string {
 	raw, err := fs.ReadFile(s.Files, name)
 	if err != nil {

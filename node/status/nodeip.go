@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// ParseNodeIPs reads the value of --node-ip: up to two addresses, separated by
-// commas. Parts that are not addresses are returned in ignored. Two addresses must
-// be of different families, and neither unspecified; a single 0.0.0.0 or ::
-// requests the default address of its family. Leading zeros of IPv4 are decimal, as
-// in the kubelet. ips are in the order of the text, which decides the node's
-// primary family.
+// ParseNodeIPs reads the value of --node-ip: up to two addresses, separated by commas. Parts that
+// are not addresses are returned in ignored. Two addresses must be of different families, and
+// neither may be unspecified. A single 0.0.0.0 or :: requests the default address of its family.
+// Leading zeros of IPv4 are decimal, as in the kubelet. ips have the order of the text; the first
+// one decides the node's primary family.
 func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
@@ -29,8 +28,8 @@ func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 	return ips, ignored, checkNodeIPs(ips, text)
 }
 
-// checkNodeIPs returns an error for more than one address unless they are a pair of
-// both families. text is shown in the error.
+// checkNodeIPs returns an error for more than one address, unless they are one IPv4 and one IPv6
+// address. The error shows text.
 func checkNodeIPs(ips []netip.Addr, text string) error {
 	switch {
 	case len(ips) < 2:
@@ -45,9 +44,10 @@ func checkNodeIPs(ips []netip.Addr, text string) error {
 	return nil
 }
 
-// sloppyAddr parses an address; IPv4 parts may have leading zeros. An IPv4-mapped IPv6 address
-// becomes IPv4. Zones are refused, since they are valid only on this machine. Old configurations
-// have addresses such as 010.0.0.1, which Kubernetes has always read as 10.0.0.1.
+// sloppyAddr parses an address. Parts of an IPv4 address may have leading zeros: old
+// configurations have addresses such as 010.0.0.1, which Kubernetes has always read as 10.0.0.1.
+// An IPv4-mapped IPv6 address becomes IPv4. Zones are refused, since they are valid only on this
+// machine.
 func sloppyAddr(s string) (netip.Addr, bool) {
 	if !strings.Contains(s, ":") {
 		parts := strings.Split(s, ".")

@@ -21,11 +21,11 @@ const (
 	defaultRuntimeGrace = 30 * time.Second
 )
 
-// pollWait returns the time to the next call of the runtime. At boot the runtime often
-// starts shortly after the agent: with a call every 250 ms, pods start soon after it.
-// After startPatience calls are less frequent, to save CPU on a machine without a
-// runtime. toGrace is the time until the runtime counts as down; it is 0 or less if the
-// runtime counts as down already, or has never answered.
+// pollWait returns the time to the next call of the runtime. At boot the runtime often starts
+// shortly after the agent: with a call every 250 ms, pods start soon after the runtime. After
+// startPatience calls are less frequent, to save CPU on a machine without a runtime. toGrace is
+// the time until the runtime counts as down. It is 0 or negative if the runtime counts as down
+// already, or has never answered.
 func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Duration {
 	wait := pollEvery
 	switch {
@@ -163,8 +163,8 @@ func (m *Manager) watchImages(ctx context.Context) {
 	}
 }
 
-// listImages returns those images that the status shows, so that the other ones do not
-// stay in memory.
+// listImages returns only those images that the status shows, so that the others do not stay in
+// memory.
 func (m *Manager) listImages(ctx context.Context) ([]v1.ContainerImage, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()

@@ -39,13 +39,13 @@ type Pressures interface {
 	UnderPressure(v1.NodeConditionType) bool
 }
 
-// Network looks up names and addresses; Host is that of this machine. Interfaces
-// and Default must not block; Lookup must end when ctx does.
+// Network looks up names and addresses; Host implements it for this machine. Interfaces and
+// Default must not block; Lookup must end when ctx does.
 type Network interface {
 	// Interfaces lists the addresses of the machine.
 	Interfaces() ([]netip.Addr, error)
-	// Default returns the source address of a family's default route; the zero Addr
-	// if there is none.
+	// Default returns the source address of a family's default route, or the zero Addr if there
+	// is none.
 	Default(six bool) netip.Addr
 	// Lookup returns the addresses of a name in DNS.
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
@@ -89,9 +89,9 @@ type Config struct {
 	Warnings func() []string                      // none
 	Checks   []Check                              // none
 
-	// RuntimeGrace is how long a runtime may give no answer before the node is not
-	// ready; 30s, as in the kubelet. It must be longer than a restart of the runtime,
-	// since all pods of a node count as not ready while the node is not ready.
+	// RuntimeGrace is how long a runtime may give no answer before the node is not ready. The
+	// default is 30 s, as in the kubelet. It must be longer than a restart of the runtime, since
+	// all pods of a node count as not ready while the node is not ready.
 	RuntimeGrace time.Duration
 
 	Log *zap.Logger // silent
@@ -113,7 +113,8 @@ const (
 // goroutine. Run owns its goroutines.
 type Manager struct {
 	cfg Config
-	// Each holds one value: an unread signal stands for all later ones.
+	// changes has room for one value, like the two channels below: an unread signal stands for
+	// all later ones.
 	changes chan struct{}
 	images  chan struct{}
 	poll    chan struct{}
@@ -212,7 +213,7 @@ func (m *Manager) ImagesChanged() { nudge(m.images) }
 // runtime is called now, and each second until it answers. It returns at once.
 func (m *Manager) RuntimeChanged() { nudge(m.poll) }
 
-// nudge leaves a value in a channel with room for one, if it has none.
+// nudge sends a value to a channel with room for one value, unless it has one.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -303,8 +304,8 @@ func (m *Manager) inputs() Inputs {
 	return in
 }
 
-// notice sends a value on changes if the inputs differ from those of the last Fill. It
-// is called each time inputs have been read.
+// notice sends a value on changes if the inputs differ from those of the last Fill. It is called
+// each time after inputs were read.
 func (m *Manager) notice() {
 	in := m.inputs()
 	m.mu.Lock()
@@ -336,9 +337,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchMachine reads the machine and its addresses. The first value of Changes is sent
-// when the runtime was called, too. If the runtime does not answer within refreshEvery,
-// the node is reported without it.
+// watchMachine reads the machine and its addresses. It sends the first value of Changes when the
+// runtime has been called too. If the runtime does not answer within refreshEvery, the node is
+// reported without it.
 func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{}) {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()

@@ -25,7 +25,7 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// Client is the used part of a runtime and its image service.
+// Client is the part of a runtime and its image service that this package uses.
 type Client interface {
 	Version(ctx context.Context, apiVersion string) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
@@ -91,7 +91,7 @@ func (s *Source) named(ctx context.Context) (name, version string) {
 	return s.name, s.version
 }
 
-// unmet returns the kubelet's text for a condition that is false; "" if it is true.
+// unmet returns the kubelet's text for a condition that is false, and "" if it is true.
 func unmet(s *runtimeapi.RuntimeStatus, kind string) string {
 	for _, c := range s.GetConditions() {
 		if c.GetType() != kind {
