@@ -292,10 +292,10 @@ func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 
 // here records that a volume is mounted for a pod or, if the argument is is false, that it is not.
 // In the second case s may be nil.
-func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
+func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, mounted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !is {
+	if !mounted {
 		delete(m.present[uid], name)
 		if len(m.present[uid]) == 0 {
 			delete(m.present, uid)

@@ -193,10 +193,10 @@ func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 // use records that pods use an attached volume or, if the argument is is false, that they do not.
 // When the use ends, everything that is known about the attachment is dropped, since the next
 // attachment may have another context and another size.
-func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
+func (m *Manager) use(volume v1.UniqueVolumeName, used bool) {
 	m.mu.Lock()
 	was := m.inUse[volume]
-	if is {
+	if used {
 		m.inUse[volume] = true
 	} else {
 		delete(m.inUse, volume)
@@ -208,7 +208,7 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	}
 	m.mu.Unlock()
 	// Called without the lock, since InUse may call VolumesInUse.
-	if was != is {
+	if was != used {
 		m.cfg.InUse()
 	}
 }
@@ -225,10 +225,10 @@ func (m *Manager) Waits(uid types.UID) string {
 }
 
 // waitsFor records why a volume of a pod waits, as text for people; "" ends the wait.
-func (m *Manager) waitsFor(uid types.UID, volume, what string) {
+func (m *Manager) waitsFor(uid types.UID, volume, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if what == "" {
+	if reason == "" {
 		delete(m.waits[uid], volume)
 		if len(m.waits[uid]) == 0 {
 			delete(m.waits, uid)
@@ -238,7 +238,7 @@ func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	if m.waits[uid] == nil {
 		m.waits[uid] = map[string]string{}
 	}
-	m.waits[uid][volume] = what
+	m.waits[uid][volume] = reason
 }
 
 // alone returns a CSIDriver object for use without a cluster. It allows everything that a driver

@@ -179,8 +179,8 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 // undo cleans up after a failed publication and returns cause. If nothing is true, the driver has
 // not published the volume, and undo removes the publication's directories. It continues after the
 // end of ctx.
-func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, cause error) error {
-	if !nothing {
+func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, unpublished bool, cause error) error {
+	if !unpublished {
 		return cause
 	}
 	if err := m.removePublication(context.WithoutCancel(ctx), v.Path); err != nil {

@@ -227,8 +227,8 @@ func makeDir(path string) error {
 // unstaged cleans up after a failed staging and returns cause. If nothing is true, the driver has
 // staged nothing, and unstaged removes the directories. If the removal fails, the error is an
 // ErrUncertain, so that UnmountDevice is called.
-func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing bool, cause error) error {
-	if !nothing {
+func (m *Manager) unstaged(ctx context.Context, dir, path string, block, clean bool, cause error) error {
+	if !clean {
 		return cause
 	}
 	if err := m.removeStaging(context.WithoutCancel(ctx), dir, path, block); err != nil {

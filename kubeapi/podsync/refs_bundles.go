@@ -32,8 +32,8 @@ type BundlesMemory interface {
 type BundlesConfig struct {
 	Client kubeapi.ListWatcher
 	Memory BundlesMemory // no storage over a restart
-	// Patience is how long the first call waits for the server's answer; 10s, as in the
-	// kubelet. If Memory has bundles, the call waits 2s at most.
+	// Patience is how long the first call waits for the server's answer. The default is 10 s, as
+	// in the kubelet. If Memory has bundles, the call waits 2 s at most.
 	Patience time.Duration
 	Log      *zap.Logger // silent
 }
@@ -64,8 +64,8 @@ type bundle struct {
 //	go b.Run(ctx)
 //	pem, err := b.Bundle(ctx, plugins.Bundle{Name: "example.com:root"})
 //
-// One watch follows the bundles. It begins with the first call, since most clusters
-// have no bundles, and many servers do not support them.
+// One watch follows the bundles. It begins with the first call and not earlier, since most
+// clusters have no bundles, and many servers do not support them.
 //
 // A result has each certificate once, without the other text of the bundles. The
 // certificates are sorted by their hashes: their order has no meaning, and a stable
@@ -73,10 +73,10 @@ type bundle struct {
 //
 // # Faults
 //
-// The first call waits for the server's answer, ten seconds at most, and two if the
-// last bundles are known from a Memory. While the server is unreachable, the last state
-// is used. If the server does not support ClusterTrustBundles, the error says so, and
-// the watch is tried again from time to time.
+// The first call waits for the server's answer, at most ten seconds, or two seconds if a Memory
+// has the last bundles. While the server is unreachable, the last state is used. If the server
+// does not support ClusterTrustBundles, the error says so, and the watch is tried again from time
+// to time.
 //
 // Its methods may be called from any goroutine.
 type Bundles struct {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bundlesMemoryKey is the key of the stored bundles. After a write, changes are
-	// collected for settle before the next write.
+	// bundlesMemoryKey is the key of the stored bundles. bundlesSettle is how long changes are
+	// collected after a write before the next write.
 	bundlesMemoryKey = "bundles"
 	bundlesSettle    = 5 * time.Second
 )
@@ -59,7 +59,7 @@ func (b *Bundles) changed() {
 	}
 }
 
-// remembers stores the bundles after changes until ctx ends, and then a last time.
+// remembers stores the bundles after changes until ctx ends, and then once more.
 func (b *Bundles) remembers(ctx context.Context) {
 	if b.cfg.Memory == nil {
 		return

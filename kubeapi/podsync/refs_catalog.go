@@ -37,8 +37,8 @@ type CatalogConfig struct {
 	Log      *zap.Logger   // silent
 }
 
-// memoryKey is the key of the stored catalog. A changed catalog is written at most once
-// per settle.
+// memoryKey is the key of the stored catalog. settle is the shortest time between two writes of a
+// changed catalog.
 const (
 	memoryKey = "catalog"
 	settle    = 10 * time.Second

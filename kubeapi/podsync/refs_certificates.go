@@ -47,7 +47,7 @@ type CertificateConfig struct {
 	// ServiceAccount reads the current object from the API server.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	Events         CertificateEvents // none
-	// Patience is how long a call waits for a first certificate; 10s.
+	// Patience is how long a call waits for a first certificate. The default is 10 s.
 	Patience time.Duration
 	Log      *zap.Logger           // silent
 	Metrics  prometheus.Registerer // not exported
@@ -55,8 +55,7 @@ type CertificateConfig struct {
 
 const (
 	defaultPatience = 10 * time.Second
-	// poll is the first pause between two reads of a request; it doubles up to
-	// maxPoll.
+	// poll is the first pause between two reads of a request. The pause doubles up to maxPoll.
 	poll, maxPoll = 250 * time.Millisecond, 2 * time.Second
 	// jitter is the maximum delay of a refresh after beginRefreshAt, as in the kubelet.
 	jitter = 5 * time.Minute
@@ -345,8 +344,8 @@ func (i *CertificateIssuer) ask(ctx context.Context, pod *v1.Pod, want *v1.PodCe
 }
 
 // create creates the request in v1, or in v1beta1 if the API server has no v1 (before Kubernetes
-// 1.37), and returns its name. It tries v1 first each time: the next request may be hours later,
-// and go to another API server.
+// 1.37), and returns its name. It tries v1 first each time, since the next request may be hours
+// later and reach another API server.
 func (i *CertificateIssuer) create(ctx context.Context, q *certificatesv1.PodCertificateRequest) (name string, beta bool, err error) {
 	k, made := kubeapi.Key{Namespace: q.Namespace}, &certificatesv1.PodCertificateRequest{}
 	if err := i.cfg.Client.Create(ctx, kubeapi.PodCertificateRequests, k, q, made); !unserved(err) {
@@ -380,8 +379,8 @@ func (i *CertificateIssuer) read(ctx context.Context, namespace string, q *reque
 	return &got.Status, err
 }
 
-// unserved reports whether an error means that the API server does not serve the resource:
-// then the answer is a 404 that is not a Status.
+// unserved reports whether an error means that the API server does not serve the resource. Its
+// answer is then a 404 that is not a Status.
 func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

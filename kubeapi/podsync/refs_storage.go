@@ -42,9 +42,8 @@ type StorageMemory interface {
 type StorageConfig struct {
 	Client   StorageClient
 	NodeName string
-	// Node returns the newest known Node object, nil if there is none. live is true if
-	// the Node came from the API server since the start of the agent, and not from a
-	// store.
+	// Node returns the newest known Node object, or nil if there is none. live is true if the
+	// Node came from the API server since the start of the agent, and not from a store.
 	Node     func() (n *v1.Node, live bool)
 	Migrated []string      // in-tree plugins replaced by CSI drivers, in order; none
 	Memory   StorageMemory // no storage over a restart

@@ -63,7 +63,7 @@ func (s *Storage) Wait(ctx context.Context, a plugins.Attachment, note func(stri
 	}
 }
 
-// look reports whether a volume is attached, and if not, why the caller has to wait.
+// look reports whether a volume is attached. If it is not, what says why the caller has to wait.
 func (s *Storage) look(ctx context.Context, a plugins.Attachment) (done bool, metadata map[string]string, what string, err error) {
 	node, live := s.cfg.Node()
 	if node == nil || !live || !slices.Contains(node.Status.VolumesInUse, a.Volume) {

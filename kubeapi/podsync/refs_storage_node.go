@@ -25,9 +25,9 @@ const (
 	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"
 )
 
-// Apply writes drivers to the node's objects: first to the Node, then to the CSINode,
-// so that the scheduler does not use a driver whose labels the Node lacks. Removals are
-// made in the other order.
+// Apply writes drivers to the node's objects: first to the Node, then to the CSINode. In this
+// order the scheduler does not use a driver whose labels the Node lacks. Drivers are removed in
+// the opposite order.
 func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, removed []string) error {
 	k := kubeapi.Key{Name: s.cfg.NodeName}
 	node := &v1.Node{}
@@ -77,9 +77,8 @@ func (s *Storage) patchNode(ctx context.Context, k kubeapi.Key, patch []byte) er
 	return nil
 }
 
-// nodePatch returns the patch that adds and removes drivers in a Node; nil if nothing
-// changes. It returns an error for each driver that wants a label which the Node has
-// with another value.
+// nodePatch returns the patch that adds and removes drivers in a Node, or nil if nothing changes.
+// bad has an error for each driver that needs a label which the Node has with another value.
 func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []string) (patch []byte, bad map[string]error, err error) {
 	ids := map[string]string{}
 	text := node.Annotations[annotationNodeID]
@@ -197,9 +196,9 @@ func refsEntry(d plugins.CSINodeDriver) storagev1.CSINodeDriver {
 	return e
 }
 
-// csiNodePatch returns the patches that update the drivers of a CSINode, nil if
-// there are none. An entry with another node ID or other labels cannot be changed:
-// it is removed and added again.
+// csiNodePatch returns the patches that update the drivers of a CSINode, or nil if there are
+// none. An entry with another node ID or other labels cannot be changed: it is removed (gone) and
+// added again (patch).
 func csiNodePatch(o *storagev1.CSINode, installed []plugins.CSINodeDriver, removed []string, migrated string) (gone, patch map[string]any) {
 	has := map[string]storagev1.CSINodeDriver{}
 	for _, d := range o.Spec.Drivers {
@@ -242,7 +241,7 @@ func csiNodePatch(o *storagev1.CSINode, installed []plugins.CSINodeDriver, remov
 	return gone, patch
 }
 
-// count returns the volume limit of an entry; 0 if it has none.
+// count returns the volume limit of an entry, or 0 if it has none.
 func count(d storagev1.CSINodeDriver) int32 {
 	if d.Allocatable == nil || d.Allocatable.Count == nil {
 		return 0

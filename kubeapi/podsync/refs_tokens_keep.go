@@ -38,11 +38,11 @@ type TokenMemory interface {
 type TokenKeeperConfig struct {
 	Requester plugins.TokenRequester // issues tokens: a TokenRequester
 	Memory    TokenMemory
-	// Seal encrypts the stored tokens; nil: they are not stored. With seal.Clear
-	// they are stored unencrypted.
+	// Seal encrypts the stored tokens. If it is nil, tokens are not stored. With seal.Clear they
+	// are stored unencrypted.
 	Seal *seal.Sealer
-	// Patience is how long to wait for the issuer of a new token while the old one is
-	// still valid; 5s.
+	// Patience is how long to wait for the issuer of a new token while the old one is still
+	// valid. The default is 5 s.
 	Patience time.Duration
 	Log      *zap.Logger // silent
 }
@@ -69,8 +69,8 @@ type TokenKeeper struct {
 	cache *plugins.TokenCache
 	log   *zap.Logger
 
-	// loading is a semaphore with one slot that guards loaded and tried. It is not a
-	// mutex, since a caller has to return when its ctx ends, even while the disk hangs.
+	// loading is a semaphore with one slot that guards loaded and tried. It is not a mutex: a
+	// caller has to return when its ctx ends, even while the disk hangs.
 	loading chan struct{}
 	loaded  bool
 	tried   time.Time
@@ -165,12 +165,12 @@ func refused(err error) bool {
 	}
 }
 
-// asking is the plugins.TokenRequester of the cache. It also uses and writes the stored
-// tokens.
+// asking is the plugins.TokenRequester of the cache. It returns stored tokens, and stores new
+// ones.
 type asking struct{ *TokenKeeper }
 
-// Request returns the token that an earlier process stored, once, if it need not be
-// renewed yet; otherwise it requests a new one and stores it.
+// Request returns the token that an earlier process stored, if it need not be renewed yet. It
+// does so once for each token. Otherwise it requests a new token and stores it.
 func (k asking) Request(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (plugins.IssuedToken, error) {
 	id := tokenKeyOf(namespace, account, spec)
 	k.mu.Lock()
@@ -247,7 +247,7 @@ func tokenKeyOf(namespace, account string, spec authenticationv1.TokenRequestSpe
 	return prefix + string(uid) + "-" + hex.EncodeToString(h[:16])
 }
 
-// podOf returns the UID of the pod to which the token of a key is bound; "" if there is none.
+// podOf returns the UID of the pod to which the token of a key is bound, or "" if there is none.
 func podOf(id string) types.UID {
 	id = strings.TrimPrefix(id, prefix)
 	if i := strings.LastIndexByte(id, '-'); i > 0 {

@@ -37,14 +37,14 @@ type SinkPods interface {
 // SinkConfig configures a [Sink]. Client is required.
 type SinkConfig struct {
 	Client SinkClient
-	// Pods has the versions of pods to which the first PATCH of a pod is computed. Nil:
-	// the Sink gets each pod from the server before its first PATCH.
+	// Pods has the version of a pod from which the first PATCH of the pod is computed. If it is
+	// nil, the Sink gets each pod from the server before its first PATCH.
 	Pods SinkPods
-	// Ended is called with the first version of a pod whose phase is terminal, before
-	// Update returns. It should store that version for the next start of the agent: if
-	// the API server does not answer then, the agent would otherwise run the finished
-	// pod again. Ended is called from any goroutine, and should not block on a disk
-	// that hangs. Nil: nothing is called. See [Source.Ended].
+	// Ended is called with the first version of a pod whose phase is terminal, before Update
+	// returns. It should store that version for the next start of the agent: if the API server
+	// does not answer then, the agent would otherwise run the finished pod again. Ended is called
+	// from any goroutine, and should not block on a disk that hangs. If Ended is nil, nothing is
+	// called. See [Source.Ended].
 	Ended func(ctx context.Context, p *v1.Pod)
 }
 
@@ -81,8 +81,7 @@ type Sink struct {
 	cfg SinkConfig
 
 	mu sync.Mutex
-	// pods has the results of the last calls by UID; entries are removed after
-	// keep.
+	// pods has the results of the last calls by UID. An entry is removed after the time keep.
 	pods   map[types.UID]known
 	counts SinkCounts
 }

@@ -88,9 +88,9 @@ var statusFields = func() (out []statusField) {
 	return out
 }()
 
-// patchOf returns a strategic merge patch that turns the status api into next, for a
-// pod of that UID; nil if there is no difference. The patch has the complete values of
-// changed fields, since api may be outdated.
+// patchOf returns a strategic merge patch that turns the status api into next, for a pod of that
+// UID. It returns nil if there is no difference. The patch has the complete values of changed
+// fields, since api may be outdated.
 func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	status := map[string]any{}
 	before, after := reflect.ValueOf(&api).Elem(), reflect.ValueOf(&next).Elem()
@@ -126,8 +126,8 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// fieldJSON returns a field of a status as JSON, nil if it is empty: all fields of a status
-// have omitempty.
+// fieldJSON returns a field of a status as JSON. It returns nil if the field is empty, since all
+// fields of a status have omitempty.
 func fieldJSON(v reflect.Value) ([]byte, error) {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -147,27 +147,26 @@ func fieldJSON(v reflect.Value) ([]byte, error) {
 	return b, err
 }
 
-// whole returns the patch that replaces a field: was is its old value in JSON and is
-// its new one; nil for an empty value. An API server ignores a directive to replace a
-// missing map.
-func whole(name string, was, is []byte) (any, error) {
+// whole returns the patch that replaces a field. before and after are its old and new values in
+// JSON; an empty value is nil. An API server ignores a directive to replace a missing map.
+func whole(name string, before, after []byte) (any, error) {
 	switch {
-	case is == nil:
+	case after == nil:
 		return nil, nil
-	case is[0] == '{' && was != nil:
+	case after[0] == '{' && before != nil:
 		var object map[string]any
-		err := json.Unmarshal(is, &object)
+		err := json.Unmarshal(after, &object)
 		return strategicpatch.Replace(object), err
 	case name == "podIPs" || name == "hostIPs": // the others are never merged
 		list := []any{strategicpatch.Replace(nil)}
 		var items []json.RawMessage
-		err := json.Unmarshal(is, &items)
+		err := json.Unmarshal(after, &items)
 		for _, item := range items {
 			list = append(list, item)
 		}
 		return list, err
 	}
-	return json.RawMessage(is), nil
+	return json.RawMessage(after), nil
 }
 
 // conditionsPatch returns the patch that sets the node's conditions to those of next.
@@ -199,11 +198,11 @@ func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	return out, nil
 }
 
-// withoutRest returns the condition is as JSON, whose encoding is content. Fields that
-// the condition was has and is lacks are null in it, so that the server's result equals
-// is.
-func withoutRest(was, is *v1.PodCondition, content []byte) json.RawMessage {
-	if was == nil {
+// withoutRest returns the condition after as JSON. content is its encoding. Fields that the
+// condition before has and after lacks are null in the result, so that the server's condition
+// then equals after.
+func withoutRest(before, after *v1.PodCondition, content []byte) json.RawMessage {
+	if before == nil {
 		return content
 	}
 	content = bytes.TrimSuffix(content, []byte("}"))
@@ -211,9 +210,9 @@ func withoutRest(was, is *v1.PodCondition, content []byte) json.RawMessage {
 		name string
 		gone bool
 	}{
-		{"observedGeneration", was.ObservedGeneration != 0 && is.ObservedGeneration == 0},
-		{"reason", was.Reason != "" && is.Reason == ""},
-		{"message", was.Message != "" && is.Message == ""},
+		{"observedGeneration", before.ObservedGeneration != 0 && after.ObservedGeneration == 0},
+		{"reason", before.Reason != "" && after.Reason == ""},
+		{"message", before.Message != "" && after.Message == ""},
 	} {
 		if field.gone {
 			content = append(content, `,"`+field.name+`":null`...)
@@ -233,7 +232,7 @@ func byType(list []v1.PodCondition) map[v1.PodConditionType]*v1.PodCondition {
 	return out
 }
 
-// conditionJSON returns a condition as JSON; nil for nil.
+// conditionJSON returns a condition as JSON. It returns nil if c is nil.
 func conditionJSON(c *v1.PodCondition) ([]byte, error) {
 	if c == nil {
 		return nil, nil

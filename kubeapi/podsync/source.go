@@ -30,9 +30,9 @@ type SourceConfig struct {
 	Client   SourceClient
 	NodeName string
 
-	// Memory stores the last state over a restart; nil: nothing is stored.
+	// Memory stores the last state over a restart. If it is nil, nothing is stored.
 	Memory SourceMemory
-	// Seal encrypts the Secrets in Memory. Nil: Secrets are not stored, and are read
+	// Seal encrypts the Secrets in Memory. If it is nil, Secrets are not stored, and are read
 	// from the server at each start. With seal.Clear they are stored unencrypted.
 	Seal *seal.Sealer
 
@@ -46,7 +46,7 @@ const (
 	wipeGrace  = 5 * time.Minute // how long pods stay that a wiped server lacks
 )
 
-// withDefaults returns a copy in which 0 and nil are replaced.
+// withDefaults returns a copy of c in which fields that are 0 or nil have their defaults.
 func (c SourceConfig) withDefaults() SourceConfig {
 	if c.Patience == 0 {
 		c.Patience = time.Second
@@ -129,7 +129,7 @@ type Source struct {
 	pods    map[kubeapi.Key]*entry
 	refs    map[Ref]*object
 	version string // of the server's last complete answer
-	// synced never becomes false again; troubled may.
+	// synced never becomes false again. troubled may.
 	synced   bool // the server has answered since the start
 	troubled bool // its last answer was an error
 	patient  bool // Patience is over

@@ -82,8 +82,7 @@ type keeper struct {
 	have    map[string]saved
 	unknown map[string]bool // keys whose values could not be decoded or decrypted
 	failed  map[string]failure
-	// failing means that the last write failed and was logged: there is one log line
-	// for each outage.
+	// failing means that the last write failed and was logged. So each outage has one log line.
 	failing bool
 }
 
@@ -91,8 +90,8 @@ type keeper struct {
 type saved struct {
 	is metav1.Object
 	at time.Time
-	// later is a newer version that differs from the saved one only in its status, and was found by
-	// the last comparison; nil if there is none.
+	// later is a newer version that the last comparison found and that differs from the saved one
+	// only in its status; nil if there is none.
 	later metav1.Object
 }
 
@@ -104,17 +103,16 @@ type failure struct {
 	at time.Time
 }
 
-// rests returns the time until the failed operation is repeated; 0 if it is due. The parameter
-// is has the version to write; nil means a deletion. The result is 0 if another version
-// failed.
-func (f failure) rests(is metav1.Object) time.Duration {
-	if (is == nil) != (f.is == nil) || is != nil && !same(f.is, is) && !statusOnly(f.is, is) {
+// rests returns the time until the failed operation is repeated, or 0 if it is due. next is the
+// version to write, or nil for a deletion. If another version failed, the result is 0.
+func (f failure) rests(next metav1.Object) time.Duration {
+	if (next == nil) != (f.is == nil) || next != nil && !same(f.is, next) && !statusOnly(f.is, next) {
 		return 0
 	}
 	return max(0, writeAgain-time.Since(f.at))
 }
 
-// newKeeper returns nil if there is no Memory.
+// newKeeper returns a keeper, or nil if there is no Memory.
 func newKeeper(cfg SourceConfig) *keeper {
 	if cfg.Memory == nil {
 		return nil
@@ -125,8 +123,8 @@ func newKeeper(cfg SourceConfig) *keeper {
 	}
 }
 
-// recall reads the stored state and uses it until the server answers. A nil keeper
-// has none.
+// recall reads the stored state and uses it until the server answers. If k is nil, there is no
+// stored state.
 func (s *Source) recall(k *keeper) {
 	if k == nil {
 		return
@@ -150,10 +148,10 @@ func (s *Source) recall(k *keeper) {
 	}
 }
 
-// wanted returns all items to store, and whether stored values that are not among them
-// may be removed (complete). complete is false until the server has answered: before
-// that, such a value may be a pod that could not be read. The caller calls done once it
-// has tried to write all items.
+// wanted returns all items to store. complete reports whether stored values that are not among
+// the items may be removed. It is false until the server has answered: before that, such a value
+// may be a pod that could not be read. The caller calls done once it has tried to write all
+// items.
 func (s *Source) wanted() (items []item, complete bool, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +173,7 @@ func (s *Source) wanted() (items []item, complete bool, done func()) {
 	}
 }
 
-// look makes the keeper check for changes to write. A nil keeper does nothing.
+// look makes the keeper check for changes to write. If k is nil, look does nothing.
 func (k *keeper) look() {
 	if k == nil {
 		return
@@ -214,9 +212,9 @@ func (k *keeper) keepAll(wanted func() ([]item, bool, func())) {
 	done()
 }
 
-// keep writes changed items and deletes values that are no longer wanted. If it did not
-// write everything, it returns the time until the next try. If now is true, it writes
-// even what could wait.
+// keep writes changed items and deletes values that are no longer wanted. If it did not write
+// everything, it returns the time until the next try. If now is true, it also writes items whose
+// write could wait.
 func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	want := make(map[string]bool, len(items))
 	var errs []error
@@ -318,7 +316,7 @@ func startMayWait(p, q *v1.Pod) bool {
 		q.Spec.RestartPolicy == v1.RestartPolicyAlways && q.Spec.ActiveDeadlineSeconds == nil
 }
 
-// delete removes a value; a missing one is a success.
+// delete removes a value. A missing value is no error.
 func (k *keeper) delete(key string) error {
 	if err := k.memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.failed[key] = failure{at: time.Now()}
@@ -333,7 +331,8 @@ func (k *keeper) delete(key string) error {
 // isSecret reports whether a key is that of a Secret.
 func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
 
-// writesAtOnce limits concurrent writes: concurrent syncs of a disk take no longer than one.
+// writesAtOnce is the maximum number of concurrent writes. Several concurrent syncs of a disk
+// take no longer than one.
 const writesAtOnce = 8
 
 // writeAll writes objects, and returns an error or nil for each.
@@ -352,8 +351,8 @@ func (k *keeper) writeAll(items []item) []error {
 	return errs
 }
 
-// write stores one object; a Secret is encrypted. The key is authenticated together
-// with the value, so that a value is not accepted under another key.
+// write stores one object. A Secret is encrypted, and its key is authenticated together with the
+// value, so that a value is not accepted under another key.
 func (k *keeper) write(it item) error {
 	b, err := json.Marshal(it.is)
 	if err == nil && isSecret(it.key) {

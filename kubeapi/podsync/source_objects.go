@@ -33,9 +33,9 @@ type object struct {
 // refer replaces the references *from of a pod or an object by refs. It adds the new
 // references first, so that an object that stays referenced is not dropped in between.
 // The caller holds s.mu.
-func (s *Source) refer(from *[]Ref, refs []Ref) {
-	old := *from
-	*from = refs
+func (s *Source) refer(have *[]Ref, refs []Ref) {
+	old := *have
+	*have = refs
 	for _, r := range refs {
 		o := s.refs[r]
 		if o == nil {
@@ -213,17 +213,17 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 }
 
 // know records the server's version of an object; nil if it does not exist.
-func (s *Source) know(o *object, is metav1.Object) {
+func (s *Source) know(o *object, latest metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// The object was dropped meanwhile, and may have been added again.
 	if s.refs[o.ref] != o {
 		return
 	}
-	news := !o.known || (is == nil) != (o.is == nil) || is != nil && is.GetResourceVersion() != o.is.GetResourceVersion()
-	o.known, o.is = true, is
+	news := !o.known || (latest == nil) != (o.is == nil) || latest != nil && latest.GetResourceVersion() != o.is.GetResourceVersion()
+	o.known, o.is = true, latest
 	// A claim that was just bound refers to its volume.
-	s.refer(&o.next, nextOf(is))
+	s.refer(&o.next, nextOf(latest))
 	if o.settled() && o.stop != nil {
 		o.stop()
 		o.stop = nil
