@@ -43,8 +43,8 @@ type Config struct {
 	// NodeName is the name of the Node object. It is part of the names of VolumeAttachments: with
 	// a wrong name, attachments are not found.
 	NodeName string
-	// Mounter is the node's mount table. It is never used to mount, only to unmount volumes whose
-	// driver is no longer known.
+	// Mounter is the node's mount table. The Manager never mounts with it; it only unmounts
+	// volumes whose driver is no longer known.
 	Mounter mount.Mounter
 
 	// Cluster gives access to the cluster's objects about drivers. If Cluster is nil, no volume is
@@ -55,20 +55,20 @@ type Config struct {
 	Tokens  Tokens  // if it is nil, volumes of drivers that require a token fail
 
 	// Changed is called when volumes that wait for an object can continue; use the method of
-	// volumemgr.Manager. It must not block. Default: no call.
+	// volumemgr.Manager. It must not block. If Changed is nil, nothing is called.
 	Changed func(volumemgr.Ref)
 	// Exhausted is called with a pod whose volume cannot be attached because the node has reached
-	// its limit. It must not block. Default: no call.
+	// its limit. It must not block. If Exhausted is nil, nothing is called.
 	Exhausted func(pod *v1.Pod, why error)
-	// InUse is called when the result of VolumesInUse or Ready has changed. It must not block.
-	// Default: no call.
+	// InUse is called when the result of VolumesInUse or Ready has changed. It must not block. If
+	// InUse is nil, nothing is called.
 	InUse func()
 	// FileLabel returns the SELinux label of the files that containers with these options may
-	// use, and whether the machine has SELinux. Default: no SELinux.
+	// use, and whether the machine has SELinux. If FileLabel is nil, the machine has none.
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
 	// Dial connects to a driver by the path of its socket. ctx may end the attempt. It is called
-	// again after each loss of the connection. Default: a unix socket.
+	// again after each loss of the connection. The default connects to a unix socket.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
 	Log     *zap.Logger           // silent

@@ -39,9 +39,9 @@ func (e *CallError) Final() bool { return final(e.Code) }
 // Is reports whether the error counts as target.
 //
 // A call that may still be running is [volumemgr.ErrUncertain]. FAILED_PRECONDITION for a
-// publication is [volumemgr.ErrNoDevice]: a driver returns it if it has lost the staged volume,
-// which is then staged again. If the driver has another reason, staging again is harmless, since
-// NodeStageVolume is idempotent (CSI specification).
+// publication is [volumemgr.ErrNoDevice]: a driver returns this code if it has lost the staged
+// volume, which is then staged again. If the driver had another reason, staging again is
+// harmless, since NodeStageVolume is idempotent (CSI specification).
 func (e *CallError) Is(target error) bool {
 	switch target {
 	case volumemgr.ErrUncertain:

@@ -34,7 +34,7 @@ type Claims interface {
 const expandNotRequired = "volume.kubernetes.io/node-expansion-not-required"
 
 // expansion reports whether the node has to expand a volume, and to which size in bytes. local is
-// the size at which the volume was mounted on this node.
+// the size, in bytes, with which the volume was mounted on this node.
 //
 // A controller expands the volume first, and then marks the claim for the node. The node skips an
 // expansion that the controller has not finished or has found infeasible. A volume that several
@@ -111,8 +111,8 @@ func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.Persis
 }
 
 // notResized returns the status of a claim whose expansion failed. If the size is infeasible, the
-// claim has to request another one. If it already requests another one, the controller may
-// continue, now that this size is given up (KEP-1790).
+// claim has to request another size. If it already requests another one, the controller may
+// continue, now that the infeasible size is given up (KEP-1790).
 func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.PersistentVolumeClaimStatus {
 	state := v1.PersistentVolumeClaimNodeResizeInProgress
 	asked, ok := claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -290,8 +290,8 @@ func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	return m.call(ctx, d, src.handle, "NodeExpandVolume", req, &spec.NodeExpandVolumeResponse{}, secrets)
 }
 
-// here records that a volume is mounted for a pod or, if the argument is is false, that it is not.
-// In the second case s may be nil.
+// here records that a volume is mounted for a pod or, if mounted is false, that it is not mounted
+// any more. In the second case s may be nil.
 func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, mounted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -93,7 +93,7 @@ func (m *Manager) removeWithRecord(dir string) error {
 	return m.remove(dir)
 }
 
-// remove removes a file or an empty directory. A missing one is not an error.
+// remove removes a file or an empty directory. A missing file is not an error.
 func (m *Manager) remove(path string) error {
 	if err := m.cfg.step(); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (m *Manager) write(dir string, r record) error {
 	return errors.Join(writeRecord(dir, r), m.cfg.step())
 }
 
-// gone returns err, or nil if err means that the file does not exist.
+// gone returns nil if err means that the file does not exist, and otherwise err.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

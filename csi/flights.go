@@ -24,7 +24,7 @@ type flights struct {
 	end  bool            // wait was called: no call may begin
 }
 
-// enter adds one to the count that wait waits for; leave subtracts it. After wait was called,
+// enter adds a user that wait waits for. The user calls leave at its end. After wait was called,
 // enter adds nothing and returns false.
 func (f *flights) enter() bool {
 	f.mu.Lock()
@@ -35,10 +35,10 @@ func (f *flights) enter() bool {
 	return !f.end
 }
 
-// leave ends a successful enter.
+// leave ends the use that a successful enter began.
 func (f *flights) leave() { f.wg.Done() }
 
-// wait makes enter return false, and waits until every enter has a leave. It does not end the
+// wait makes enter return false, and waits until every user has called leave. It does not end the
 // calls; cancel base first.
 func (f *flights) wait() {
 	f.mu.Lock()
@@ -58,8 +58,8 @@ type flight struct {
 // returns its result.
 //
 // If ctx ends earlier, do returns ErrTransient if fn was not started, and otherwise ErrUncertain.
-// begun reports whether fn was started: then fn, not the caller, releases the caller's resources.
-// Waiting callers are not served in order.
+// begun reports whether fn was started. If it was, fn releases the caller's resources, and not
+// the caller. Waiting callers are not served in order.
 func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.Context) error) (begun bool, err error) {
 	own := &flight{what: what, done: make(chan struct{})}
 	for {

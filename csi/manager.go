@@ -52,8 +52,8 @@ type Manager struct {
 	inUse    map[v1.UniqueVolumeName]bool
 	blocks   map[v1.UniqueVolumeName]string            // names of the devices of requested block volumes
 	contexts map[v1.UniqueVolumeName]map[string]string // publish contexts of attached volumes
-	// waits, present and ill have entries for pods, which are removed when a volume is torn down.
-	// The entries of maps by UniqueVolumeName are removed with the volume's device.
+	// waits, present and ill have entries for pods. The entries are removed when a volume is torn
+	// down. The entries of maps by UniqueVolumeName are removed with the volume's device.
 	waits   map[types.UID]map[string]string // why volumes of pods wait, by volume
 	present map[types.UID]map[string]bool   // mounted volumes, by pod
 	sizes   map[v1.UniqueVolumeName]int64   // size at the mount or creation of volumes, in bytes
@@ -153,7 +153,7 @@ type DriverState struct {
 	Name, Endpoint, Version string
 	// NodeID is the driver's ID for this node.
 	NodeID string
-	// Limit is the maximum number of attached volumes of this driver on the node; 0 means no
+	// Limit is the maximum number of attached volumes of this driver on the node. 0 means no
 	// limit.
 	Limit int32
 }
@@ -171,8 +171,8 @@ func (m *Manager) Drivers() []DriverState {
 	return out
 }
 
-// Limit returns the maximum number of volumes of a driver on the node; 0 if there is no limit, or
-// no such driver.
+// Limit returns the maximum number of volumes of a driver on the node. It returns 0 if there is
+// no limit, or no such driver.
 func (m *Manager) Limit(name string) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,9 +190,9 @@ func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 	return slices.Sorted(maps.Keys(m.inUse))
 }
 
-// use records that pods use an attached volume or, if the argument is is false, that they do not.
-// When the use ends, everything that is known about the attachment is dropped, since the next
-// attachment may have another context and another size.
+// use records that pods use an attached volume or, if used is false, that no pod uses it any
+// more. When the use ends, everything that is known about the attachment is dropped, since the
+// next attachment may have another context and another size.
 func (m *Manager) use(volume v1.UniqueVolumeName, used bool) {
 	m.mu.Lock()
 	was := m.inUse[volume]
@@ -213,8 +213,8 @@ func (m *Manager) use(volume v1.UniqueVolumeName, used bool) {
 	}
 }
 
-// Waits returns one line that says what the volumes of a pod wait for outside this package, such as
-// an attachment; "" if they do not wait.
+// Waits returns one line that says what the volumes of a pod wait for outside this package, such
+// as an attachment. It returns "" if they do not wait.
 func (m *Manager) Waits(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,7 +224,7 @@ func (m *Manager) Waits(uid types.UID) string {
 	return ""
 }
 
-// waitsFor records why a volume of a pod waits, as text for people; "" ends the wait.
+// waitsFor records why a volume of a pod waits. reason is a text for people; "" ends the wait.
 func (m *Manager) waitsFor(uid types.UID, volume, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 // maxIllnesses limits the health entries of a volume that an event lists.
 const maxIllnesses = 4
 
-// Measure returns the usage of the volume, from the driver if it has the capability, otherwise
-// from the file system. Negative numbers of a driver mean unknown. It also reads the volume's
-// health from the driver (CSIVolumeHealth), and sends a warning event about the pod if it is
-// abnormal. It returns at the end of ctx at the latest. It changes nothing, so it does not wait
-// for other calls for the volume.
+// Measure returns the usage of the volume, from the driver if it has the capability, and
+// otherwise from the file system. Negative numbers of a driver mean unknown. It also reads the
+// volume's health from the driver (CSIVolumeHealth). If the health is abnormal, it sends a
+// warning event about the pod. It returns at the end of ctx at the latest. It changes nothing, so
+// it does not wait for other calls for the volume.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
 	target := filepath.Join(v.Path, mountName)
@@ -118,9 +118,9 @@ func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, s
 	}
 }
 
-// illness describes the abnormal health of a volume in one line; "" if it is healthy. Unknown
-// kinds are ignored, as the specification requires. Entries are sorted, so that their order does
-// not matter.
+// illness describes the abnormal health of a volume in one line. It returns "" if the volume is
+// healthy. Unknown kinds are ignored, as the specification requires. Entries are sorted, so that
+// their order does not matter.
 func illness(h *spec.VolumeHealth) string {
 	var out []string
 	for _, e := range h.GetHealthStatuses() {

@@ -209,8 +209,8 @@ func (m *Manager) refresh(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// Why says which drivers are missing in the node's objects, and why, in one line for people; ""
-// if none is missing.
+// Why says for people, in one line, which drivers are missing in the node's objects and why. It
+// returns "" if none is missing.
 func (m *Manager) Why() string {
 	err := m.Trouble()
 	if err == nil {

@@ -24,7 +24,7 @@ const (
 type nodeInfo struct {
 	id       string
 	topology map[string]string
-	// limit is the maximum number of attached volumes; 0 if the driver sets none.
+	// limit is the maximum number of attached volumes. It is 0 if the driver sets none.
 	limit    int32
 	negative bool // the driver's limit is negative, and ignored
 }

@@ -60,8 +60,8 @@ func (m *Manager) blockDir(elem ...string) string {
 // the driver's name.
 const blockDevice = "block/"
 
-// isBlock reports whether a volume is a block device. Without a spec it checks the path,
-// pods/UID/volumeDevices/PLUGIN/NAME.
+// isBlock reports whether a volume is a block device. If the volume has no spec, it checks the
+// path, pods/UID/volumeDevices/PLUGIN/NAME.
 func isBlock(v *volumemgr.Volume) bool {
 	if v.Spec != nil {
 		return v.Spec.Block()

@@ -59,8 +59,8 @@ func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 	return ""
 }
 
-// Supports reports whether a volume has a CSI source, or one of a former in-tree
-// driver. The driver need not be registered.
+// Supports reports whether a volume has the source of a CSI driver or of a former in-tree driver.
+// The driver need not be registered.
 func (Plugin) Supports(s *volumemgr.Spec) bool {
 	if pv := s.PersistentVolume; pv != nil {
 		return pv.Spec.CSI != nil || csimigration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
@@ -77,7 +77,7 @@ const (
 	ownTime = 3 * time.Minute
 )
 
-// Deadline returns the deadline of an operation; calls have their own. Without a spec the deadline
+// Deadline returns the deadline of an operation; calls have their own. If s is nil, the deadline
 // has no time for an attachment.
 func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	if s == nil {
@@ -176,9 +176,9 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	return again, nil
 }
 
-// undo cleans up after a failed publication and returns cause. If nothing is true, the driver has
-// not published the volume, and undo removes the publication's directories. It continues after the
-// end of ctx.
+// undo cleans up after a failed publication and returns cause. unpublished reports that the
+// driver has not published the volume; undo then removes the publication's directories. It
+// continues after the end of ctx.
 func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, unpublished bool, cause error) error {
 	if !unpublished {
 		return cause
@@ -228,9 +228,9 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return m.removePublication(ctx, v.Path)
 }
 
-// unpublish calls the driver to undo a publication; a missing publication is a success (CSI
-// specification). If the driver is not registered, the error is transient, and mount and record
-// are kept.
+// unpublish calls the driver to undo a publication. If the driver does not know the publication,
+// this is a success (CSI specification). If the driver is not registered, the error is transient,
+// and mount and record are kept.
 func (m *Manager) unpublish(ctx context.Context, rec record, target string) error {
 	d, release, err := m.hold(rec.Driver)
 	if err != nil {
@@ -241,8 +241,9 @@ func (m *Manager) unpublish(ctx context.Context, rec record, target string) erro
 	return m.call(ctx, d, rec.Handle, "NodeUnpublishVolume", req, &spec.NodeUnpublishVolumeResponse{}, nil)
 }
 
-// call makes a call for a volume once no other one is running, and does not cancel it when ctx
-// ends. The caller holds d, and so does the call, since it may outlive the caller.
+// call makes a call for a volume once no other call for the volume is running, and does not
+// cancel it when ctx ends. The caller holds d. The call holds d as well, since it may outlive the
+// caller.
 func (m *Manager) call(ctx context.Context, d *driver, handle, method string, req, resp message, secrets map[string]string) error {
 	if err := m.cfg.step(); err != nil {
 		return transient(err)

@@ -71,7 +71,7 @@ func mountGroup(can abilities, v *volumemgr.Volume) string {
 // MiB.
 const maxSecret = 2 << 20
 
-// secrets returns the data of a Secret in a map that the caller owns; nil if ref names none.
+// secrets returns the data of a Secret in a map that the caller owns, or nil if ref names none.
 // field is the name of the reference for errors, which never contain values.
 func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field string) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
@@ -97,9 +97,9 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 }
 
 // attached waits until a controller has attached the volume, and returns the publish context of
-// the attachment; nil for volumes that are not attached. It blocks at most for attachTime. The
-// result is stored until the volume is no longer in use, so that staging and all publications
-// wait only once.
+// the attachment. For volumes that are not attached it returns nil. It blocks at most for
+// attachTime. The result is stored until the volume is no longer in use, so that staging and all
+// publications wait only once.
 func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (map[string]string, error) {
 	if src.ephemeral || !object.AttachRequired {
 		return nil, nil //nolint:nilnil // the volume is not attached
@@ -141,8 +141,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	return metadata, nil
 }
 
-// tokensOf returns the tokens that a driver requires for the pod, as JSON by audience; "" if it
-// requires none. again is the time after which the volume has to be published again, because
+// tokensOf returns the tokens that a driver requires for the pod, as JSON by audience, or "" if
+// it requires none. again is the time after which the volume has to be published again, because
 // tokens expire or because of requiresRepublish.
 func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
@@ -181,7 +181,7 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSID
 
 // context returns the SELinux context to mount a volume with. It returns "" unless no other pod
 // can use the volume, all containers of the pod have the same context, and the driver supports
-// contexts. With "", the runtime relabels the files one by one, which is slower but always
+// contexts. If it is "", the runtime relabels the files one by one, which is slower but always
 // correct.
 func (m *Manager) context(v *volumemgr.Volume, src source, object plugins.CSIDriver) string {
 	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {

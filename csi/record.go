@@ -21,8 +21,8 @@ type record struct {
 	Volume string // name of the volume; only in a publication
 	Handle string
 	Driver string
-	// Node, Attachment and Ephemeral are also only in a publication, for a kubelet that takes over
-	// the node. The agent does not read Node and Attachment.
+	// Node, Attachment and Ephemeral are only in the record of a publication. A kubelet that
+	// takes over the node needs them. The agent does not read Node and Attachment.
 	Node       string
 	Attachment string
 	Ephemeral  bool
@@ -108,7 +108,7 @@ func (r record) encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// readRecord reads the record in dir; the error is fs.ErrNotExist if there is none. It does not
+// readRecord reads the record in dir. If there is none, the error is fs.ErrNotExist. It does not
 // follow links, since pods can write nearby.
 func readRecord(dir string) (record, error) {
 	b, err := safefile.ReadFile(filepath.Join(dir, recordName), maxRecord)

@@ -79,9 +79,9 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	return src, err
 }
 
-// translated returns a spec with a CSI source if it has one of a former in-tree driver; otherwise
-// the same spec. Objects are shared and not modified. An inline volume of a former in-tree driver
-// becomes a persistent volume without a claim.
+// translated returns s with a CSI source if it has the source of a former in-tree driver, and
+// otherwise s itself. Objects are shared and not modified. An inline volume of a former in-tree
+// driver becomes a persistent volume without a claim.
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
 	case s.PersistentVolume != nil:
@@ -116,9 +116,9 @@ func size(m map[string]string) int {
 	return n
 }
 
-// accessMode returns the access mode to request from a driver: the widest of modes, since the pod
-// may use any of them, or ReadWriteOnce without modes. The modes SINGLE_NODE_*_WRITER require the
-// capability SINGLE_NODE_MULTI_WRITER.
+// accessMode returns the access mode to request from a driver. It is the widest of modes, since
+// the pod may use any of them, or ReadWriteOnce if modes is empty. The modes SINGLE_NODE_*_WRITER
+// require the capability SINGLE_NODE_MULTI_WRITER.
 func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.VolumeCapability_AccessMode_Mode {
 	// ReadWriteOnce restricts nodes, not pods: several pods of the node may write.
 	has := func(m v1.PersistentVolumeAccessMode) bool { return slices.Contains(modes, m) }
@@ -158,9 +158,9 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 	return c
 }
 
-// mayPublish returns an error if volumeLifecycleModes of the driver exclude the volume. Users
-// write the attributes of inline volumes. A driver without support for inline volumes could take
-// them for attributes that an administrator wrote.
+// mayPublish returns an error if the driver's volumeLifecycleModes do not include the mode of the
+// volume. Users write the attributes of inline volumes. A driver that does not support inline
+// volumes could trust them as if an administrator had written them.
 func mayPublish(s source, o plugins.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {

@@ -21,8 +21,8 @@ import (
 // volume that a driver may have staged has one.
 
 // Device returns the part of a persistent volume that pods share: its staging path, if the driver
-// stages volumes. An inline volume has none. Without a spec, Device reads the record. It calls no
-// driver.
+// stages volumes. An inline volume has none. If the volume has no spec, Device reads the record.
+// It calls no driver.
 func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -102,7 +102,7 @@ func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	return out, errors.Join(errs...)
 }
 
-// list returns at most limit names in a directory; none if it does not exist.
+// list returns at most limit names in a directory. A missing directory has none.
 func list(dir string, limit int) ([]string, error) {
 	names, err := safefile.Names(dir, limit)
 	return names, gone(err)
@@ -224,7 +224,7 @@ func makeDir(path string) error {
 	return nil
 }
 
-// unstaged cleans up after a failed staging and returns cause. If nothing is true, the driver has
+// unstaged cleans up after a failed staging and returns cause. If clean is true, the driver has
 // staged nothing, and unstaged removes the directories. If the removal fails, the error is an
 // ErrUncertain, so that UnmountDevice is called.
 func (m *Manager) unstaged(ctx context.Context, dir, path string, block, clean bool, cause error) error {

@@ -19,7 +19,7 @@ func (v version) compare(w version) int {
 }
 
 // parseVersion parses a version such as "1.0.0" or "v1.2". It ignores a suffix after a dash or a
-// plus. It returns false for anything else, which drivers may list too.
+// plus. It returns false for any other text, since drivers may list other texts too.
 func parseVersion(s string) (version, bool) {
 	s = strings.TrimPrefix(s, "v")
 	if i := strings.IndexAny(s, "-+"); i >= 0 {

@@ -129,11 +129,11 @@ func (s *Source) drop(k kubeapi.Key, e *entry) {
 	s.refer(&e.refs, nil)
 }
 
-// snapshot returns the snapshot to deliver now, if there is one (ok), and the time at
-// which to check again (next). Run calls it. Pods that wait for their objects are left
-// out, without delaying the others. A snapshot is partial until the
-// server has answered, and while pods of its first answer wait for their objects, since
-// these pods may have been running since before a restart of the agent.
+// snapshot returns the snapshot to deliver now. ok is false if there is none, and next is the
+// time at which to check again. Run calls it. Pods that wait for their objects are left out,
+// without delaying the others. A snapshot is partial until the server has answered, and while
+// pods of its first answer wait for their objects: these pods may have been running since before
+// a restart of the agent, and are missing in the snapshot.
 func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,15 +24,15 @@ type object struct {
 	users int
 	is    metav1.Object // nil if it does not exist or was not read; never changed
 	known bool          // the server has answered since the start
-	// stop ends the watch or the polling; nil if neither runs.
+	// stop ends the watch or the polling. It is nil if neither runs.
 	stop  context.CancelFunc
 	next  []Ref         // objects to which it refers: a claim's volume
 	again chan struct{} // triggers a read, if it is polled
 }
 
-// refer replaces the references *from of a pod or an object by refs. It adds the new
-// references first, so that an object that stays referenced is not dropped in between.
-// The caller holds s.mu.
+// refer replaces the references of a pod or an object, *have, by refs. It adds the new references
+// first, so that an object that stays referenced is not dropped in between. The caller holds
+// s.mu.
 func (s *Source) refer(have *[]Ref, refs []Ref) {
 	old := *have
 	*have = refs
@@ -212,7 +212,7 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 	return err
 }
 
-// know records the server's version of an object; nil if it does not exist.
+// know records the server's version of an object. latest is nil if the object does not exist.
 func (s *Source) know(o *object, latest metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
