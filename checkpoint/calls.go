@@ -28,8 +28,8 @@ func newCalls() *calls {
 	return &calls{slots: make(chan struct{}, maxInFlight), lanes: map[string]*lane{}}
 }
 
-// do returns the error of call, or the cause of ctx's end if ctx ends first. In the latter case,
-// call is either never started, or continues and its error is dropped.
+// do returns the error of call. If ctx ends first, do returns the cause of ctx's end; call is
+// then either never started, or continues and its error is dropped.
 func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// MaxValue is the largest size of a value in bytes. Larger files are not read. While it is
-// written, a value is in memory twice.
+// MaxValue is the largest size of a value in bytes. Larger files are not read. A write needs
+// twice the size of the value in memory.
 const MaxValue = 64 << 20
 
 // defaultTimeout is the default of Config.Timeout. It is longer than a slow disk needs for a sync.
@@ -24,12 +24,12 @@ const defaultTimeout = 30 * time.Second
 type Config struct {
 	// Dir is created with mode 0700 if it does not exist.
 	Dir string
-	// Timeout limits the calls that take no context. Default: 30s.
+	// Timeout limits the calls that take no context. The default is 30 s.
 	Timeout time.Duration
 	// OnCorrupt is called for each damaged value. setAside is the name to which the file was
 	// renamed, or "" if the rename failed. It may be called from any goroutine and for several
 	// keys at once. Other calls for the key wait until it returns, so it must not call the Store
-	// for the same key. Nil drops the reports.
+	// for the same key. If OnCorrupt is nil, nothing is called.
 	OnCorrupt func(key, setAside string, err error)
 	// NoSync skips all syncs, which makes Write about a hundred times faster on a slow disk. It
 	// is for values that need not survive a crash of the machine, such as facts about running
@@ -100,9 +100,9 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Write stores a value under a key. After success, the value survives a crash of the machine;
-// with Config.NoSync, only a crash of the process. After an error, Read returns the old or the
-// new value.
+// Write stores a value under a key. After success, the value survives a crash of the machine.
+// With Config.NoSync, it only survives a crash of the process. After an error, Read returns the
+// old or the new value.
 func (s *Store) Write(key string, value []byte) error {
 	ctx, cancel := s.bound()
 	defer cancel()
@@ -147,8 +147,8 @@ func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
-// read reads a value. The caller holds the key's turn, so that a damaged value is set aside
-// before any other call for the key.
+// read reads a value. The caller is the only call for the key at this time, so that a damaged
+// value is set aside before any other call for the key.
 func (s *Store) read(key string) ([]byte, error) {
 	raw, err := s.dir.Read(key)
 	var value []byte
@@ -165,8 +165,9 @@ func (s *Store) read(key string) ([]byte, error) {
 	return value, err
 }
 
-// setAside renames the file of a damaged value and calls Config.OnCorrupt. The caller holds the
-// key's turn. where is "" if the rename failed; then the next Read reports the value again.
+// setAside renames the file of a damaged value and calls Config.OnCorrupt. The caller is the only
+// call for the key at this time. where is the new name, or "" if the rename failed; then the next
+// Read reports the value again.
 func (s *Store) setAside(key string, err error) (where string) {
 	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {
@@ -213,7 +214,7 @@ func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	return nil
 }
 
-// Keys returns the keys that have a value, sorted. It does not read the values, which may be
+// Keys returns the keys that have a value, sorted. It does not read the values, so a value may be
 // damaged.
 func (s *Store) Keys() ([]string, error) {
 	ctx, cancel := s.bound()
@@ -239,7 +240,7 @@ func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// bound returns the context for calls without one. It ends after Config.Timeout.
+// bound returns the context for calls that have none. It ends after Config.Timeout.
 func (s *Store) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.cfg.Timeout)
 }

@@ -35,8 +35,8 @@ func checksum(file []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// decode returns the value in a file; it shares the file's memory. Every error is an ErrCorrupt.
-// The length is checked before the checksum, which reads the whole file.
+// decode returns the value in a file. The value shares the file's memory. Every error is an
+// ErrCorrupt. The length is checked before the checksum, which reads the whole file.
 func decode(file []byte) ([]byte, error) {
 	if len(file) < headerSize || !bytes.HasPrefix(file, []byte(magic)) {
 		return nil, fmt.Errorf("%w: %d bytes; want at least a header", ErrCorrupt, len(file))

@@ -19,8 +19,9 @@ const (
 )
 
 // call starts a call to a driver for claims of a pod, none of which may have a running call. The
-// call continues if the caller does not wait for it, so that a driver never gets the opposite
-// call before it has answered or timed out. Manager.mu is held.
+// call continues even if its caller stops waiting for it. So a driver never gets an Unprepare
+// before it has answered the Prepare, or the reverse, unless the first call has timed out.
+// Manager.mu is held.
 func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bool) (*op, error) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return nil, ErrNotRunning
@@ -75,8 +76,8 @@ func refs(claims []*claim) []ClaimRef {
 }
 
 // callPrepare calls the driver's Prepare and records the result in claims and o. The devices
-// replace those of an earlier answer. The caller of prepareBy stores the claims. m.mu must not be
-// held.
+// replace those of an earlier answer. The claims are not stored here: the caller of prepareBy
+// does that. m.mu must not be held.
 func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	answer, err := p.driver.Prepare(ctx, refs(claims))
 	if err == nil {
@@ -136,8 +137,8 @@ func known[T any](answer map[types.UID]T, claims []*claim) error {
 	return nil
 }
 
-// finish records the result of a call. err is the error of the whole call. Without one, accept is
-// called for each claim, with Manager.mu held; it changes the claim's part and returns the
+// finish records the result of a call. err is the error of the whole call. If it is nil, accept
+// is called for each claim, with Manager.mu held; accept changes the claim's part and returns the
 // claim's error.
 func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err error, accept func(*claim, *part) error) {
 	m.mu.Lock()
@@ -168,8 +169,8 @@ func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err err
 	close(o.done)
 }
 
-// errors joins the errors that the calls in s returned for claims, each once. Without calls it is
-// nil, so that the first attempt of a loop proceeds. Manager.mu is held.
+// errors joins the errors that the calls in s returned for claims, each once. If s is empty it
+// returns nil, so that the first attempt of a loop proceeds. Manager.mu is held.
 func (s ops) errors(claims []*claim) error {
 	var errs []error
 	for _, c := range claims {
@@ -182,8 +183,8 @@ func (s ops) errors(claims []*claim) error {
 	return errors.Join(errs...)
 }
 
-// ops are the calls that ended during one Prepare or Unprepare. Their errors are returned, and
-// calls that failed meanwhile are not repeated.
+// ops are the calls that ended during one Prepare or Unprepare. That Prepare or Unprepare returns
+// their errors, and does not repeat the calls that failed meanwhile.
 type ops map[*op]bool
 
 // wait waits until a call has ended, successfully or not. If ctx ends first, the call continues.

@@ -77,9 +77,9 @@ func (c *claim) idle() bool {
 	return true
 }
 
-// alone reports whether the pod is the only user of the claim. It checks the pod instead of
-// counting: a repeated Unprepare of one pod must not unprepare a claim that one other pod still
-// uses. Manager.mu is held.
+// alone reports whether no other pod uses the claim. It does not count the users, since an
+// Unprepare of one pod may be repeated: if one other pod still uses the claim, the count would be
+// 1. Manager.mu is held.
 func (c *claim) alone(uid types.UID) bool { return len(c.pods) == 1 && c.pods[uid] != nil }
 
 // drivers lists the claim's drivers by name, so that the order of CDI devices is always the same.

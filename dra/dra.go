@@ -37,17 +37,17 @@ type Store interface {
 	Read(key string) ([]byte, error)
 	// Delete removes the value of a key. A missing key is not an error.
 	Delete(key string) error
-	// Keys returns all keys; the manager ignores those without its own prefix. Only Restore calls
-	// it.
+	// Keys returns all keys. The manager ignores keys without its own prefix. Only Restore calls
+	// Keys.
 	Keys() ([]string, error)
 }
 
 // Claims looks up ResourceClaims, for example at an API server. The results are shared and not
 // modified.
 type Claims interface {
-	// Claim returns a claim; for one that does not exist, nil or an error. It may call a server,
-	// and must return when ctx ends. It is called without locks, once for each claim of a Prepare
-	// that is not prepared already.
+	// Claim returns a claim. If the claim does not exist, Claim returns nil or an error. It may
+	// call a server, and must return when ctx ends. It is called without locks, once for each
+	// claim of a Prepare that is not prepared already.
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 }
 
@@ -57,11 +57,12 @@ type Config struct {
 	Store  Store
 	Claims Claims
 	// Boot identifies the boot of the machine, like /proc/sys/kernel/random/boot_id. Claims that
-	// were prepared in another boot are prepared again. Without it, claims that no running pod
+	// were prepared in another boot are prepared again. If Boot is "", claims that no running pod
 	// uses are prepared again too.
 	Boot string
 	// KubeletDir is the root directory of a kubelet that ran on this node or may run again. Its
-	// dra_manager_state is read and, if it exists, kept up to date. "" means that there is none.
+	// file dra_manager_state is read and, if it exists, kept up to date. If KubeletDir is "",
+	// there is no kubelet.
 	KubeletDir string
 
 	Timeout time.Duration // limit of each call to a driver, and of the work on the claims of a pod; 45s
@@ -114,9 +115,9 @@ type Manager struct {
 	// call to a driver, an access to the store, or a look-up of a claim.
 	mu     sync.Mutex
 	claims map[types.UID]*claim
-	// byName has one claim for each name; claims has all. After a restart, a name can have two
-	// claims, if one was deleted by force and created again. This ends when one of them is
-	// unprepared.
+	// byName has one claim for each name; the field claims has all claims. After a restart, a
+	// name can have two claims, if one was deleted by force and created again. Once one of them
+	// is unprepared, it has one again.
 	byName  map[string]*claim             // by namespace/name
 	byPod   map[types.UID]map[*claim]bool // the claims that a pod uses
 	alive   map[types.UID]bool            // pods with running containers at Restore that have not ended

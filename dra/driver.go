@@ -50,14 +50,14 @@ type Prepared struct {
 type Device struct {
 	Pool string `json:"pool,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Requests are the requests of the claim that the device is for; none means
-	// all.
+	// Requests are the requests of the claim that the device is for. If there are none, the
+	// device is for all requests.
 	Requests []string `json:"requests,omitempty"`
 	// CDI are fully qualified names (vendor/class=device, as in the Container Device Interface
 	// specification). A device may have several, or none.
 	CDI []string `json:"cdi,omitempty"`
-	// Share distinguishes the shares of a shared device; "" for a device that is not shared.
-	// Version v1beta1 of the API has no such field.
+	// Share distinguishes the shares of a shared device. It is "" for a device that is not
+	// shared. Version v1beta1 of the API has no such field.
 	Share string `json:"share,omitempty"`
 }
 
@@ -65,7 +65,8 @@ type Device struct {
 type DeviceHealth struct {
 	Pool, Device string
 	Health       Health
-	// Timeout is how long a report is valid; 0 or less means 30s (KEP-4680).
+	// Timeout is how long a report is valid. If it is 0 or negative, the report is valid for 30 s
+	// (KEP-4680).
 	Timeout time.Duration
 	Message string // for people; cut to 1024 bytes
 }

@@ -175,7 +175,8 @@ func (m *Manager) plugin(name, claim string, uid types.UID) (*plugin, error) {
 	return nil, &GoneError{Driver: name, Claim: claim, Why: d.why}
 }
 
-// await records that a pod has to be reported once when a driver connects. Manager.mu is held.
+// await records that a pod has to be reported when a driver connects. The pod is reported once.
+// Manager.mu is held.
 func (m *Manager) await(name string, uid types.UID) {
 	if d := m.drivers[name]; d != nil {
 		d.waiting[uid] = true

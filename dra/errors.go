@@ -28,10 +28,10 @@ var ErrNotPrepared = errors.New("the claim is not prepared")
 type NotYetError struct {
 	Driver string
 	Claim  string // namespace/name
-	// Why says why the pod waits, for people.
+	// Why says for people why the pod waits.
 	Why string
-	// Until is the end of Config.Grace, counted from the loss of the driver or from
-	// the first pod that named it.
+	// Until is the end of Config.Grace. Config.Grace begins when the driver is lost, or when the
+	// first pod names a driver that was never connected.
 	Until time.Time
 }
 

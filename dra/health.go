@@ -36,7 +36,8 @@ type health struct {
 	at      time.Time
 }
 
-// fresh reports whether the report is still valid. Exactly at its timeout it still is.
+// fresh reports whether the report is still valid. Exactly at its timeout the report is still
+// valid.
 func (h *health) fresh(now time.Time) bool { return now.Sub(h.at) <= h.timeout }
 
 // watch receives the health of a driver's devices until ctx ends, or until the

@@ -140,7 +140,7 @@ func (c *kubeletClaim) record() *record {
 }
 
 // encodeKubelet encodes claims as a kubelet would. Equal claims give equal bytes: the encoder
-// sorts the keys of maps, and this function the claims.
+// sorts the keys of maps, and this function sorts the claims.
 func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 	data := kubeletData{Kind: kubeletKind, APIVersion: kubeletVersion, ClaimInfoStateList: make([]kubeletClaim, 0, len(records))}
 	records = slices.Clone(records)
@@ -173,8 +173,8 @@ func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 }
 
 // fromKubelet returns the claims that a kubelet prepared, if a kubelet wrote the file after this
-// agent. If the file exists, the agent keeps it up to date, so that a kubelet can continue from
-// it. A damaged file is logged and ignored; a kubelet would refuse to start.
+// agent. (The agent keeps an existing file up to date, so that a kubelet can continue from it.) A
+// damaged file is logged and ignored; a kubelet would refuse to start.
 func (m *Manager) fromKubelet() []*record {
 	if m.cfg.KubeletDir == "" {
 		return nil

@@ -118,8 +118,8 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resou
 	return list, nil
 }
 
-// take records that the pod uses the claims: all of them or, after an error, none. Every check
-// comes before the first change, so that a pod that waits for a driver uses no claim.
+// take records that the pod uses the claims. After an error it has recorded none of them. Every
+// check comes before the first change, so that a pod that waits for a driver uses no claim.
 func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.ResourceClaim) ([]*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,9 +171,10 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 	return claims, nil
 }
 
-// each calls do in parallel for every driver, with the claims that have a part at the driver, and
-// returns all errors after the last call. A hung driver does not delay the others.
-func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) error) error {
+// each calls fn for every driver, with the claims that have a part at the driver, and returns all
+// errors after the last call. The calls run in parallel, so that a hung driver does not delay the
+// others.
+func (m *Manager) each(claims []*claim, fn func(driver string, list []*claim) error) error {
 	by := map[string][]*claim{}
 	m.mu.Lock()
 	for _, c := range claims {
@@ -187,7 +188,7 @@ func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) er
 	var errs []error
 	for d, list := range by {
 		wg.Go(func() {
-			if err := do(d, list); err != nil {
+			if err := fn(d, list); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, err)

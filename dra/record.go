@@ -54,9 +54,9 @@ func (c *claim) record(boot string) record {
 	return r
 }
 
-// parseRecord parses a stored claim. A value that this package cannot have written is an error
-// with all mistakes. uid is the UID in the key: a value with another UID, such as a copied file,
-// is an error.
+// parseRecord parses a stored claim. uid is the UID in the key. A value that this package cannot
+// have written is an error with all mistakes. So is a value with another UID, such as a copied
+// file.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	dec := json.NewDecoder(bytes.NewReader(value))

@@ -26,7 +26,7 @@ var services = map[string]string{
 const maxSocketPath = 107
 
 // service returns the gRPC service to call for a driver. As in the kubelet, it is the first
-// supported one in the driver's list, whose order is the driver's preference.
+// supported version in the driver's list. The list is in the driver's order of preference.
 func service(versions []string) (string, error) {
 	for _, v := range versions {
 		if s := services[v]; s != "" {

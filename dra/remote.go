@@ -157,7 +157,7 @@ func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]
 }
 
 // preparedOf converts an answer. A claim that exceeds a limit gets an error. If a claim has both
-// an error and devices, the error counts.
+// an error and devices, the devices are ignored.
 func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	out := make(map[types.UID]Prepared, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {

@@ -22,8 +22,7 @@ import (
 var errRestored = errors.New("claim records were restored already")
 
 // Restore reads the stored claims after a restart. Call it before Run. running has the names of
-// the running containers, by pod; nil means that they are unknown, so that every container may be
-// running.
+// the running containers, by pod. If it is nil, every container may be running.
 //
 // An error means that nothing could be read. Call Restore again; otherwise this process does not
 // unprepare the claims of earlier pods. After a success, every further call returns an error. A
@@ -95,7 +94,7 @@ func (m *Manager) reread(ctx context.Context) {
 }
 
 // read reads one record, without Manager.mu. again means that the disk failed and the record may
-// be intact. Any other error means that the record is lost.
+// be intact. After any other error the record is lost.
 func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	key := claimPrefix + string(uid)
 	value, err := m.cfg.Store.Read(key)

@@ -9,7 +9,7 @@ import (
 // Change names the drivers and pods that changed. If a Change is missed, the next sync of a pod
 // still reads the current state.
 type Change struct {
-	// Drivers have a connected instance now; Lost have none any more.
+	// Drivers have a connected instance now. Lost have no connected instance any more.
 	Drivers, Lost []string
 	// Pods waited for one of Drivers, or have devices whose health changed. Sync them.
 	Pods []types.UID

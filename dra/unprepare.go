@@ -22,8 +22,8 @@ const (
 // Call it when all of the pod's containers have ended, and again after an error: until it
 // succeeds, the pod counts as a user of its claims. It blocks until the drivers have answered or
 // ctx ends. Errors are, or wrap, [*NotYetError], [*GoneError], [*DriverError] and
-// [ErrNotRunning]. A pod without claims is not an error; nor is a record that cannot be removed
-// after the drivers have succeeded.
+// [ErrNotRunning]. For a pod without claims it returns nil. It also returns nil if the drivers
+// have succeeded and only the record cannot be removed.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	m.rescue(uid)
 	return m.release(ctx, uid)
@@ -148,7 +148,7 @@ type reaper struct {
 	wake chan struct{}
 }
 
-// rescue ends the reaper of a pod, because the pod exists after all.
+// rescue ends the reaper of a pod that exists after all.
 func (m *Manager) rescue(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

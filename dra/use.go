@@ -14,8 +14,8 @@ import (
 // Queries about prepared claims: CDI devices for the runtime, devices for the podresources
 // service, and health for the status. They only read memory.
 
-// serves reports whether a device belongs to a request of its claim; "" stands for all requests.
-// A device of "main/sub" also belongs to "main".
+// serves reports whether a device belongs to a request of its claim. The request "" stands for
+// all requests. A device of "main/sub" also belongs to "main".
 func (d Device) serves(request string) bool {
 	return request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool {
 		base, _, _ := strings.Cut(r, "/")

@@ -26,9 +26,9 @@ type want struct {
 // Use is the use of a claim by one container.
 type Use struct {
 	Container string `json:"container"`
-	// Claim is the name in spec.resourceClaims; "" for extended resources.
+	// Claim is the name in spec.resourceClaims. It is "" for extended resources.
 	Claim string `json:"claim,omitempty"`
-	// Request is a request of the claim; "" means all.
+	// Request is a request of the claim. "" means all requests.
 	Request string `json:"request,omitempty"`
 }
 
@@ -83,8 +83,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 	return list, nil
 }
 
-// claimName returns the name of the ResourceClaim for an entry of spec.resourceClaims; "" if none
-// is needed.
+// claimName returns the name of the ResourceClaim for an entry of spec.resourceClaims, or "" if
+// none is needed.
 func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated bool, err error) {
 	switch {
 	case rc.ResourceClaimName != nil && *rc.ResourceClaimName != "":
@@ -140,8 +140,8 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	return false
 }
 
-// check returns an error if a pod may not use a claim. The scheduler has checked it; the node
-// checks again, since other programs can bind pods too.
+// check returns an error if a pod may not use a claim. The scheduler makes the same check; the
+// node repeats it, since other programs can bind pods too.
 func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	switch {
 	case checkUID(c.UID) != nil:

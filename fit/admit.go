@@ -14,10 +14,10 @@ import (
 // [Node.Admit], and places the pod by [Node.Placement] and [Node.Devices]. The Rejection is nil
 // if the pod may run; otherwise it has the kubelet's reason and message.
 //
-// Admit does not change n. [Node.After] returns the node with the pod, which then belongs to the
-// argument others of further calls. [Node.Without] returns the node after the pod has ended. The
-// order is the kubelet's: a pod that is rejected for another reason is not placed. Errors of the
-// placement become Rejections too.
+// Admit does not change n. [Node.After] returns the node with the pod; from then on the pod
+// belongs to the argument others of further calls. [Node.Without] returns the node after the pod
+// has ended. The order is the kubelet's: a pod that is rejected for another reason is not placed.
+// Errors of the placement become Rejections too.
 func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 	if r := n.Admit(pod, others); r != nil {
 		return Result{}, r
@@ -76,9 +76,10 @@ func (p *Node) Without(uid types.UID) *Node {
 	return &next
 }
 
-// RejectionOf returns the Rejection for an error of [Fit] or [Placement.Place]; nil if the error is
-// nil. If the error wraps a Rejection of this package or of package topology, the result has its
-// reason and message. Any other error becomes an UnexpectedAdmissionError with the error's text.
+// RejectionOf returns the Rejection for an error of [Fit] or [Placement.Place], or nil if the
+// error is nil. If the error wraps a Rejection of this package or of package topology, the result
+// has its reason and message. Any other error becomes an UnexpectedAdmissionError with the
+// error's text.
 func RejectionOf(err error) *Rejection {
 	var own *Rejection
 	var misplaced *topology.Rejection

@@ -20,10 +20,10 @@ type rebuilder interface {
 	Rebuild(s memmgr.State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (memmgr.State, []memmgr.Problem)
 }
 
-// Adopt returns the state after adding pods that are already running, with the CPUs and nodes of
-// their containers (running, by UID of the pod). If two pods have the same CPU, the first one in
-// pods keeps it. The errors name the containers that could not keep theirs; they use the shared
-// CPUs.
+// Adopt returns the state after adding pods that are already running. running has the CPUs and
+// nodes of their containers, by UID of the pod. If two pods have the same CPU, the first one in
+// pods keeps it. The errors name the containers that could not keep theirs; these containers use
+// the shared CPUs.
 func (n Placement) Adopt(pods []numa.Pod, running map[string]Running) (State, []error) {
 	s := n.State
 	var problems []error

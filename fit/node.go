@@ -22,7 +22,7 @@ type Node struct {
 	// Allocatable limits the requests of pods. A resource that is not in it has no limit, except
 	// CPU and memory, whose limit is then 0.
 	Allocatable v1.ResourceList
-	// Extended returns the numbers of the resources that plugins offer; nil if there are no
+	// Extended returns the numbers of the resources that plugins offer. It is nil if there are no
 	// plugins.
 	Extended func() map[v1.ResourceName]Count
 	// Declared returns the extended resources that other programs have set in the Node's status.
@@ -43,7 +43,8 @@ type Node struct {
 	// is rejected. If Features is nil, features are not checked.
 	Features []string
 
-	// Placement places CPUs, memory and huge pages for [Admit]; nil places none.
+	// Placement places CPUs, memory and huge pages for [Admit]. If it is nil, they are not
+	// placed.
 	Placement *Placement
 	// Devices are placed too, on the Machine's NUMA nodes. If it is empty, devices are not
 	// checked.

@@ -23,7 +23,7 @@ func extended(name v1.ResourceName) bool {
 
 // Count has the numbers of an extended resource on the node.
 type Count struct {
-	// Capacity counts all devices, Allocatable the healthy ones, Used those allocated
+	// Capacity counts all devices, and Allocatable the healthy ones. Used counts those allocated
 	// to pods, and Free the healthy ones that are not allocated.
 	Capacity, Allocatable, Used, Free int
 	// Away means that no plugin offers the resource at this moment, and pods may have
@@ -31,8 +31,8 @@ type Count struct {
 	Away bool
 }
 
-// offered returns the counts of the plugins' resources, or nil if none of the requested resources
-// can be one. So most pods cause no call to the device manager.
+// offered returns the counts of the plugins' resources. If none of the requested resources can be
+// a plugin's, it returns nil. So most pods cause no call to the device manager.
 func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
 	if p.Extended == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Undeclared returns those of names that the node does not declare; none if Node.Features is nil.
-// names is not modified.
+// Undeclared returns those of names that the node does not declare. If Node.Features is nil, it
+// returns none. names is not modified.
 func (p *Node) Undeclared(names []string) []string {
 	if p.Features == nil {
 		return nil

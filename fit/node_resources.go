@@ -32,7 +32,7 @@ func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 		s.name, amount(s.name, s.asked), amount(s.name, s.used), amount(s.name, s.have))}
 }
 
-// amount returns a quantity as a number for the kubelet's messages; CPUs in thousandths.
+// amount returns a quantity as a number for the kubelet's messages. CPUs are in thousandths.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -98,12 +98,12 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []demand, 
 	return list, nil
 }
 
-// demands calls see for each resource that the pod requests and the node limits, "pods" first and
-// then by name, until see returns false.
-func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more bool)) *Rejection {
+// demands calls visit for each resource that the pod requests and the node limits, "pods" first
+// and then by name, until visit returns false.
+func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, visit func(demand) (more bool)) *Rejection {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	// Every pod counts as one, whatever it requests.
-	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && !see(demand{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()}) {
+	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && !visit(demand{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()}) {
 		return nil
 	}
 	want := podmeta.Requests(pod)
@@ -121,7 +121,7 @@ func (p *Node) demands(pod *v1.Pod, others []*v1.Pod, see func(demand) (more boo
 		if sums == nil {
 			sums = p.Tally.of(others)
 		}
-		if !see(demand{name, q, sums[name].DeepCopy(), have.DeepCopy()}) {
+		if !visit(demand{name, q, sums[name].DeepCopy(), have.DeepCopy()}) {
 			return nil
 		}
 	}
@@ -166,7 +166,7 @@ func (t *Tally) of(pods []*v1.Pod) v1.ResourceList {
 	return sums
 }
 
-// bound returns the limit of a resource for all pods together; bounded is false if there is none.
+// bound returns the limit of a resource for all pods together. bounded is false if there is none.
 // The Rejection is about a resource that a plugin may offer later.
 func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]Count) (have resource.Quantity, bounded bool, r *Rejection) {
 	have, known := p.Allocatable[name]

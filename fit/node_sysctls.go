@@ -58,8 +58,8 @@ func allowsSysctl(allowed, name string) bool {
 	return allowed == name
 }
 
-// hostNamespace returns the kind of the sysctl's namespace if the pod uses the host's; ""
-// if the pod has its own.
+// hostNamespace returns the kind of the sysctl's namespace if the pod uses the host's. It returns
+// "" if the pod has its own.
 func hostNamespace(pod *v1.Pod, name string) string {
 	switch of := podmeta.SysctlNamespace(name); {
 	case of == "net" && pod.Spec.HostNetwork, of == "ipc" && pod.Spec.HostIPC:

@@ -43,7 +43,7 @@ type PlacementConfig struct {
 	PodLevel bool
 }
 
-// Idle reports whether nothing is placed: Machine is not needed, and every pod fits. A
+// Idle reports whether nothing is placed. Then Machine is not needed, and every pod fits. A
 // topology policy alone places nothing.
 func (c PlacementConfig) Idle() bool {
 	return !c.placesCPUs() && !c.placesMemory()
@@ -127,12 +127,12 @@ func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 // Container is the placement of one container.
 type Container struct {
 	Name string
-	// CPUs are the CPUs on which the container may run; empty means all. Own reports whether they
-	// are exclusive.
+	// CPUs are the CPUs on which the container may run. If the set is empty, it may run on all.
+	// Own reports whether the CPUs are exclusive.
 	CPUs numa.CPUSet
 	Own  bool
-	// Nodes are the NUMA nodes of the container's memory; 0 means any. Memory has the amounts that
-	// are assigned to the container on these nodes.
+	// Nodes are the NUMA nodes of the container's memory. 0 means any node. Memory has the
+	// amounts that are assigned to the container on these nodes.
 	Nodes  numa.NodeSet
 	Memory []memmgr.Block
 	// Hint is the topology hint that was used.
@@ -141,7 +141,7 @@ type Container struct {
 
 // Result is the placement of a pod.
 type Result struct {
-	// Containers have the order of numa.Pod.Containers; none if the pod does not fit.
+	// Containers have the order of numa.Pod.Containers. There are none if the pod does not fit.
 	Containers []Container
 	// Others are the providers that the caller passed, with the allocations for the pod.
 	Others []topology.Provider
@@ -155,9 +155,9 @@ type Result struct {
 	given map[string]map[int]int // how many devices the pod takes, by resource and NUMA node
 }
 
-// Fit returns the placement that a pod would get. The error is a *topology.Rejection that says why
-// it does not fit, or nil. Providers of other resources, such as devices, are called first. Fit
-// changes nothing. It is safe for concurrent use, and does not block.
+// Fit returns the placement that a pod would get. If the pod does not fit, the error is a
+// *topology.Rejection that says why. Providers of other resources, such as devices, are called
+// first. Fit changes nothing. It is safe for concurrent use, and does not block.
 func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
 	return p.Place(Pod(pod), more...)
 }

@@ -90,5 +90,5 @@ func milli(q resource.Quantity) int64 {
 	return max(q.MilliValue(), 0)
 }
 
-// bytes converts a quantity to a number of bytes; a negative one is 0.
+// bytes converts a quantity to a number of bytes. A negative quantity becomes 0.
 func bytes(q resource.Quantity) uint64 { return uint64(max(q.Value(), 0)) }
