@@ -9,8 +9,8 @@ import (
 
 // Step is one change of one cpuset.
 type Step struct {
-	// Pod is the UID and Container the name. Both are "" for all containers that use the shared
-	// pool.
+	// Pod is the UID of the pod, and Container is the name of the container. Both are "" if the
+	// step is for all containers that use the shared pool.
 	Pod, Container string
 	// CPUs is the new cpuset. It is empty if strict reservation leaves no CPU to the shared pool.
 	// The kernel does not accept an empty cpuset for tasks, so these containers have to be
@@ -18,16 +18,17 @@ type Step struct {
 	CPUs numa.CPUSet
 }
 
-// Diff returns the cpuset changes of running containers between two states. Their order keeps CPUs
-// exclusive: first cpusets that lose CPUs shrink, then containers get their new cpusets that share
-// no CPU with the old ones, then cpusets that gain CPUs grow. Two containers may share a CPU for a
-// moment only if several move at once, which no method of this package causes.
+// Diff returns the cpuset changes that lead running containers from the state current to the
+// state next. Their order keeps CPUs exclusive: first cpusets that lose CPUs shrink, then
+// containers get their new cpusets that share no CPU with the old ones, then cpusets that gain
+// CPUs grow. Two containers may share a CPU for a moment only if several move at once, which no
+// method of this package causes.
 //
-// A container may need two steps: first to leave CPUs, later to enter others. A container whose
-// CPUs were released joins the shared pool. Containers that are not running need no step; they are
-// started with [State.Wanted] after the steps. Diff compares only the states: the caller has to
-// know whether the current cpusets match the state from.
-func Diff(from, to State) []Step {
+// A container may need two steps: it leaves CPUs first, and gets others later. A container whose
+// CPUs were released joins the shared pool. Containers that are not running need no step: they
+// are started with [State.Wanted] after the steps. Diff compares only the states. The caller must
+// know that the cpusets of the cgroups match the state current.
+func Diff(current, next State) []Step {
 	type ranked struct {
 		Step
 		rank int // 0: the shared pool shrinks; 1: others shrink; 2: moves; 3: growth
@@ -59,9 +60,9 @@ func Diff(from, to State) []Step {
 			all = append(all, ranked{Step{pod, container, b}, 3})
 		}
 	}
-	add("", "", from.shared, to.shared)
-	for uid, name := range containersOf(from, to) {
-		add(uid, name, from.Wanted(uid, name), to.Wanted(uid, name))
+	add("", "", current.shared, next.shared)
+	for uid, name := range containersOf(current, next) {
+		add(uid, name, current.Wanted(uid, name), next.Wanted(uid, name))
 	}
 	// A stable sort keeps the order of UIDs and names within a rank.
 	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })

@@ -86,7 +86,8 @@ type portion struct {
 	score        float64
 }
 
-// among returns the best distribution over k nodes; the first of several equally good ones.
+// among returns the best distribution over k nodes. If several are equally good, it returns the
+// first.
 func (d division) among(k int) (best portion, found bool) {
 	// The share is rounded down to whole groups. Some of the nodes give the remaining groups.
 	share := d.need / k / d.group * d.group
@@ -131,8 +132,8 @@ func (d division) among(k int) (best portion, found bool) {
 	return best, found
 }
 
-// holds reports whether each node has share free CPUs, and all together have enough. Parts of
-// groups do not count, since a group is not split.
+// holds reports whether each of the nodes has at least share free CPUs, and all of them together
+// have enough for the request. It does not count parts of groups, since a group is not split.
 func (d division) holds(nodes []int, share int) bool {
 	sum := 0
 	for _, i := range nodes {
@@ -144,12 +145,13 @@ func (d division) holds(nodes []int, share int) bool {
 	return sum >= d.need
 }
 
-// dealOut takes rest CPUs from the nodes in some, one group from each in turn. It returns false if
-// no node has a group left. It subtracts the CPUs from left, the free CPUs by node.
-func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
+// dealOut takes rest CPUs from the nodes, one group from each in turn, and subtracts them from
+// left. left is the number of free CPUs by node. extra lists the nodes in the order in which they
+// gave a group. ok is false if the nodes have too few groups.
+func (d division) dealOut(rest int, nodes, left []int) (extra []int, ok bool) {
 	for rest > 0 {
 		before := rest
-		for _, i := range some {
+		for _, i := range nodes {
 			if rest > 0 && left[i] >= d.group {
 				left[i] -= d.group
 				rest -= d.group
@@ -163,17 +165,18 @@ func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	return extra, true
 }
 
-// choices yields the sets of k of the nodes in lexicographic order. With more than [maxExact]
-// nodes, it yields one set: the nodes with the most free CPUs.
-func (d division) choices(of []int, k int) iter.Seq[[]int] {
+// choices yields all sets of k nodes in lexicographic order. If the machine has more than
+// [maxExact] nodes with free CPUs, choices yields only the set of the k nodes with the most free
+// CPUs.
+func (d division) choices(nodes []int, k int) iter.Seq[[]int] {
 	if len(d.free) <= maxExact {
-		return combinations(of, k)
+		return combinations(nodes, k)
 	}
 	return func(yield func([]int) bool) {
-		if k > len(of) {
+		if k > len(nodes) {
 			return
 		}
-		most := slices.Clone(of)
+		most := slices.Clone(nodes)
 		slices.SortStableFunc(most, func(a, b int) int { return cmp.Compare(d.free[b], d.free[a]) })
 		most = most[:k]
 		slices.Sort(most)
@@ -181,24 +184,24 @@ func (d division) choices(of []int, k int) iter.Seq[[]int] {
 	}
 }
 
-// combinations yields the sets of k elements, in lexicographic order. A yielded slice is valid
-// until the next one is yielded. Sets are computed one at a time, since there can be many and the
+// combinations yields all sets of k elements in lexicographic order. A yielded slice is valid
+// until the next one is yielded. Sets are computed one at a time: there can be many, and the
 // search often ends early.
-func combinations(of []int, k int) iter.Seq[[]int] {
+func combinations(elements []int, k int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
-		if k > len(of) {
+		if k > len(elements) {
 			return
 		}
 		at, picked := every(k), make([]int, k)
 		for {
 			for i, a := range at {
-				picked[i] = of[a]
+				picked[i] = elements[a]
 			}
 			if !yield(picked) {
 				return
 			}
 			i := k - 1
-			for i >= 0 && at[i] == len(of)-k+i {
+			for i >= 0 && at[i] == len(elements)-k+i {
 				i--
 			}
 			if i < 0 {

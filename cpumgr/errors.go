@@ -47,10 +47,10 @@ func perNode(nodes []NodeCPUs) string {
 // [Options].FullPCPUsOnly requires.
 type SMTAlignmentError struct {
 	Requested int // CPUs
-	// PerCore is the number of threads of a core; the smallest, if cores differ.
+	// PerCore is the number of threads of a core. If the cores differ, it is the smallest number.
 	PerCore int
 	// Physical reports that the request is a multiple of PerCore, but too few whole cores are
-	// free. Available is the number of CPUs in free cores; Nodes has that number by node.
+	// free. Available is the number of CPUs in free cores, and Nodes has this number by node.
 	Physical  bool
 	Available int
 	Nodes     []NodeCPUs

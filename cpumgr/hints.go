@@ -134,29 +134,30 @@ func (p *Static) total(pod numa.Pod) int {
 	return max(most, staying)
 }
 
-// again returns the hints for a container or pod that already has CPUs, which are the argument has.
-// There are no hints if n, the requested number, differs from theirs.
-func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
-	if has.Len() != n {
+// again returns the hints for a container or pod that already has the CPUs current. There are no
+// hints if the requested number n differs from the number of these CPUs.
+func (p *Static) again(current numa.CPUSet, n int) numa.Hints {
+	if current.Len() != n {
 		return numa.Hints{Resource: resource}
 	}
-	return p.hints(has, has, n)
+	return p.hints(current, current, n)
 }
 
-// hints returns all sets of nodes that have n free CPUs and include the nodes of the CPUs in must.
-func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
+// hints returns all sets of nodes that have n free CPUs and include the nodes of all required
+// CPUs.
+func (p *Static) hints(free, required numa.CPUSet, n int) numa.Hints {
 	counts := make([]int, len(p.l.nodes))
-	var mustNodes numa.NodeSet
+	var requiredNodes numa.NodeSet
 	for i, u := range p.l.nodes {
 		counts[i] = free.IntersectLen(u.cpus)
-		if must.IntersectLen(u.cpus) > 0 {
-			mustNodes = mustNodes.With(u.id)
+		if required.IntersectLen(u.cpus) > 0 {
+			requiredNodes = requiredNodes.With(u.id)
 		}
 	}
 	fewest := p.fewestNodes(n)
 	h := numa.Hints{Resource: resource}
 	for _, c := range p.candidates {
-		if !mustNodes.SubsetOf(c.nodes) {
+		if !requiredNodes.SubsetOf(c.nodes) {
 			continue
 		}
 		sum := 0

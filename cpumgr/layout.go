@@ -64,15 +64,16 @@ func newLayout(m numa.Machine) *layout {
 	return l
 }
 
-// units groups a machine's CPUs by one of their numbers. It returns the groups, and the index of
-// each CPU's group.
-func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
+// units groups a machine's CPUs by a number that each CPU has, for example its core. table has
+// the groups, and place the index of each CPU's group by CPU ID. place is -1 for an ID that no
+// CPU has.
+func units(m numa.Machine, number func(numa.CPU) int) (table []unit, place []int) {
 	if len(m.CPUs) == 0 {
 		return nil, nil
 	}
 	ids := make([]int, len(m.CPUs))
 	for i, c := range m.CPUs {
-		ids[i] = of(c)
+		ids[i] = number(c)
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -80,7 +81,7 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	place = slices.Repeat([]int{-1}, m.CPUs[len(m.CPUs)-1].ID+1)
 	table = make([]unit, len(ids))
 	for _, c := range m.CPUs {
-		i, _ := slices.BinarySearch(ids, of(c))
+		i, _ := slices.BinarySearch(ids, number(c))
 		place[c.ID] = i
 		table[i].size++
 	}

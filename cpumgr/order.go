@@ -9,8 +9,8 @@ import (
 // first among equals. Inner units follow the order of their outer units. Units without a free CPU
 // are omitted.
 
-// nodes returns the nodes with free CPUs, in the order in which CPUs are taken from them; see
-// [Take]. sockets, cores and caches do the same for their units.
+// nodes returns the nodes with free CPUs, in the order in which CPUs are taken from them (see
+// [Take]). The methods sockets, cores and caches do the same for their units.
 func (r *run) nodes() []int {
 	if r.l.nodesFirst {
 		return r.rank(nil, r.l.nodes, every(len(r.l.nodes)))
@@ -50,8 +50,9 @@ func (r *run) within(outer []int, inside [][]int, table []unit) []int {
 	return order
 }
 
-// rank appends the units of a table that have free CPUs, in order.
-func (r *run) rank(to []int, table []unit, among []int) []int {
+// rank appends to list those units in among that have free CPUs, as indices of the table. Units
+// with the fewest free CPUs come first.
+func (r *run) rank(list []int, table []unit, among []int) []int {
 	type ranked struct{ free, place int }
 	ranks := make([]ranked, 0, len(among))
 	for _, i := range among {
@@ -63,9 +64,9 @@ func (r *run) rank(to []int, table []unit, among []int) []int {
 		return cmp.Or(cmp.Compare(a.free, b.free), cmp.Compare(a.place, b.place))
 	})
 	for _, k := range ranks {
-		to = append(to, k.place)
+		list = append(list, k.place)
 	}
-	return to
+	return list
 }
 
 // every returns the numbers from 0 to n-1.

@@ -40,8 +40,9 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 }
 
 // checkPodShares returns an error if a container that shares its pod's CPUs would have none,
-// because other containers have all of them exclusively. An init container that shares runs at
-// the same time as the sidecars before it; a regular one, as all sidecars and regular containers.
+// because other containers use all of them exclusively. total is the number of the pod's CPUs. An
+// init container shares with the sidecars before it. A sidecar or regular container shares with
+// all sidecars and regular containers.
 func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 	sidecars, staying := 0, 0
 	var sharing []string

@@ -13,8 +13,8 @@ import (
 // Problem describes CPUs that a container has but cannot keep. It is only a report: the returned
 // state is valid.
 type Problem struct {
-	// Pod is the UID and Container the name, which is "" for the whole pod. Both
-	// are "" for the shared pool.
+	// Pod is the UID of the pod, and Container is the name of the container. Container is "" if
+	// the problem concerns the whole pod. Both are "" if it concerns the shared pool.
 	Pod, Container string
 	CPUs           numa.CPUSet
 	Err            error
@@ -196,8 +196,8 @@ func (p PodCPUs) ByContainer() map[string]numa.CPUSet {
 	return has
 }
 
-// Validate returns the problems of a state of unknown origin; none if it is valid. States
-// returned by p are valid.
+// Validate returns the problems of a state that this policy may not have returned. It returns
+// none if the state is valid, as every state from p is.
 func (p *Static) Validate(s State) []Problem {
 	var problems []Problem
 	report := func(pod, container string, cpus numa.CPUSet, why string) {

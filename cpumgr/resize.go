@@ -6,13 +6,14 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Resize returns the state in which a container has CPUs for a new request, in thousandths of a
-// CPU. pod has the old request.
+// Resize returns the state in which a container has CPUs for a new request. milliCPU is the
+// request in thousandths of a CPU. pod still has the old request.
 //
 // As in the kubelet, a Guaranteed pod cannot change its CPU requests: the error is a
-// [*ResizeError]. With Options.ResizeExclusive it can, and the container keeps as many of its CPUs
-// as possible: to grow, it gets CPUs that are near its own; to shrink, it keeps a part of its own.
-// A pod with pod-level CPUs is rejected even then. After an error the state is unchanged.
+// [*ResizeError]. With Options.ResizeExclusive the resize is possible, and the container keeps as
+// many of its CPUs as possible: to grow, it gets CPUs that are near its own; to shrink, it keeps
+// a part of its own. The resize of a pod with pod-level CPUs is rejected even with this option.
+// After an error the state is unchanged.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
 		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))

@@ -19,8 +19,8 @@ type State struct {
 // PodCPUs are the CPUs of one pod.
 type PodCPUs struct {
 	UID string
-	// Pool has the CPUs of the pod as a whole (KEP-5526, pod-level resource managers); empty if
-	// it has none.
+	// Pool has the CPUs of the pod as a whole (KEP-5526, pod-level resource managers). It is
+	// empty if only single containers of the pod have CPUs.
 	Pool numa.CPUSet
 	// Containers are the containers with CPUs, in ascending order of name. The
 	// slice is shared and read-only.
@@ -55,7 +55,8 @@ func (s State) Pod(uid string) (PodCPUs, bool) {
 	return p, ok
 }
 
-// Exclusive returns the exclusive CPUs of a container; empty if it shares.
+// Exclusive returns the exclusive CPUs of a container. The set is empty if the container shares
+// its CPUs.
 func (s State) Exclusive(podUID, container string) numa.CPUSet {
 	if c, ok := s.pods[podUID].container(container); ok && !c.Pooled {
 		return c.CPUs
@@ -142,9 +143,9 @@ func (s State) with(podUID string, c ContainerCPUs) State {
 	return s.WithPod(p)
 }
 
-// Without returns s with the CPUs of a container returned to the shared pool; with the name "", the
-// CPUs of all containers of the pod. CPUs that other containers of the pod also have remain
-// assigned, and a pod's pool remains until its last container is removed.
+// Without returns s with the CPUs of a container returned to the shared pool. If container is "",
+// it returns the CPUs of all containers of the pod. CPUs that other containers of the pod also
+// have remain assigned. A pod's pool remains assigned until its last container is removed.
 func (s State) Without(podUID, container string) State {
 	p, ok := s.pods[podUID]
 	if !ok {

@@ -26,8 +26,8 @@ type Static struct {
 	l        *layout
 	o        Options
 	reserved numa.CPUSet
-	// siblings are the CPUs of all cores that have a reserved CPU. They are excluded if only
-	// whole cores are allocated.
+	// siblings are the CPUs of all cores that have a reserved CPU. With FullPCPUsOnly, none of
+	// these CPUs is allocated.
 	siblings numa.CPUSet
 	// candidates are the sets of nodes for hints, computed once.
 	candidates []candidate
@@ -108,7 +108,7 @@ func (p *Static) free(s State, podUID string) numa.CPUSet {
 	return s.shared.Minus(p.reserved).Union(s.Reusable(podUID))
 }
 
-// wants returns the number of exclusive CPUs that a container gets; 0 for none. As in the
+// wants returns the number of exclusive CPUs that a container gets, or 0 if it shares. As in the
 // kubelet, a container of a pod with pod-level resources gets CPUs only if its requests of CPU
 // and memory equal its limits.
 func (p *Static) wants(pod numa.Pod, c numa.Container) int {
@@ -118,8 +118,8 @@ func (p *Static) wants(pod numa.Pod, c numa.Container) int {
 	return c.WholeCPUs()
 }
 
-// wantsWhole returns the number of CPUs that a pod gets for all its containers together; 0 for
-// none.
+// wantsWhole returns the number of CPUs that a pod gets for all its containers together, or 0 if
+// CPUs are assigned to each container.
 func (p *Static) wantsWhole(pod numa.Pod) int {
 	if !pod.Guaranteed || !p.o.PodLevel || pod.Resources == nil {
 		return 0

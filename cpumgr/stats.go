@@ -12,9 +12,9 @@ type Stats struct {
 	// CPUs, even if it is 0 (cpu_manager_allocation_per_numa).
 	Exclusive int
 	Nodes     []NodeCPUs
-	// Containers is the number of containers with exclusive CPUs. AlignedCores counts those with
-	// whole cores only, AlignedCache those within one last-level cache, and AlignedNode those on
-	// one NUMA node. See Alignment.
+	// Containers is the number of containers with exclusive CPUs. Of these, AlignedCores counts
+	// those with only whole cores, AlignedCache those within one last-level cache, and
+	// AlignedNode those on one NUMA node. See Alignment.
 	Containers, AlignedCores, AlignedCache, AlignedNode int
 }
 
@@ -40,9 +40,9 @@ func (p *Static) Stats(s State) Stats {
 	return st
 }
 
-// one returns 1 for true, 0 for false.
-func one(yes bool) int {
-	if yes {
+// one returns 1 if aligned is true, and 0 otherwise.
+func one(aligned bool) int {
+	if aligned {
 		return 1
 	}
 	return 0

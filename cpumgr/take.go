@@ -69,7 +69,8 @@ func (l *layout) takeNear(free numa.CPUSet, n int, near numa.NodeSet, o Options)
 	return got.Union(rest), err
 }
 
-// cpusNear returns the CPUs of some nodes or, with bySocket, of their sockets.
+// cpusNear returns the CPUs of the given nodes. If bySocket is true, it returns all CPUs of the
+// sockets of these nodes.
 func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
 	var cpus numa.CPUSet
 	for i, n := range l.nodes {
@@ -109,9 +110,9 @@ func (l *layout) choose(free numa.CPUSet, n int, o Options) (numa.CPUSet, error)
 	return l.pack(free, n, o.DistributeAcrossCores, o.PreferUncoreCache)
 }
 
-// pack takes whole units from large to small, and single CPUs last. With spread it takes no whole
-// cores, but single CPUs of different cores. With uncore, after the large units, it tries to use
-// few last-level caches.
+// pack takes whole units from large to small, and single CPUs last. If spread is true, it takes
+// no whole cores, but single CPUs of different cores. If uncore is true, it tries to use few
+// last-level caches for the CPUs that remain after whole nodes and sockets.
 func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet, error) {
 	if n > free.Len() {
 		return numa.CPUSet{}, l.insufficient(free, n)
@@ -156,9 +157,9 @@ func (r *run) takeLarge() {
 	}
 }
 
-// takeWhole takes those units that are completely free and not larger than the need. Units of a
-// table do not overlap, and each is once in order. A unit that is too large is skipped, since a
-// later one may fit.
+// takeWhole takes those units that are completely free and have no more CPUs than are still
+// needed. order has indices of the table, each once; the units do not overlap. A unit that is too
+// large is skipped, since a later one may fit.
 func (r *run) takeWhole(table []unit, order []int) {
 	var ids []int
 	need := r.need
@@ -171,8 +172,8 @@ func (r *run) takeWhole(table []unit, order []int) {
 	r.take(numa.CPUs(ids...))
 }
 
-// takeSingles takes single CPUs until there are enough. In the order of cores, partly used cores
-// come first, since they have the fewest free CPUs. With spread it goes through each socket in
+// takeSingles takes single CPUs until there are enough. It takes them from partly used cores
+// first, since these have the fewest free CPUs. If spread is true, it goes through each socket in
 // ascending order of CPUs, which on most machines gives CPUs of different cores.
 func (r *run) takeSingles(spread bool) {
 	table, order := r.l.cores, r.cores

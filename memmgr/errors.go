@@ -25,7 +25,8 @@ var (
 // PlacementError says why a request failed, with the amounts of each node. The kubelet reports
 // such an error as UnexpectedAdmissionError.
 type PlacementError struct {
-	// Pod is the UID, and Container the name; "" for the pod as a whole.
+	// Pod is the UID of the pod, and Container is the name of the container. Container is "" if
+	// the request is for the pod as a whole.
 	Pod, Container string
 	// Asked is the request.
 	Asked []Amount
@@ -40,8 +41,8 @@ type PlacementError struct {
 // listed limits the nodes in an error's text, since an event may have 1024 bytes.
 const listed = 8
 
-// Error returns the reason with the amounts of all nodes; on large machines, of those with the
-// most memory left.
+// Error returns the cause with the requested bytes and the amounts of each node. It lists at most
+// 8 nodes, those with the most memory left, and the number of the others.
 func (e *PlacementError) Error() string {
 	var b strings.Builder
 	if e.Container != "" {

@@ -8,12 +8,13 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Give returns the state in which a container has the given blocks instead of its own. With
-// container -1 the pod has them as a whole, and its containers divide them. It is for policies
-// outside this package. It does not check that the machine has that much.
+// Give returns the state in which a container has the given blocks instead of its previous ones.
+// If container is -1, the pod as a whole has the blocks, and its containers divide them. Policies
+// outside this package use Give. It does not check that the machine has that much memory.
 //
-// It is an error to pass no blocks, a block without nodes or bytes, or two blocks of one
-// resource, or to pass blocks for a container of a pod that has blocks as a whole.
+// Give returns an error if there are no blocks, if a block has no nodes or no bytes, or if two
+// blocks are of one resource. It also returns an error if container is not -1 and the pod already
+// has blocks as a whole.
 func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error) {
 	blocks = slices.Clone(blocks)
 	slices.SortFunc(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })

@@ -94,11 +94,11 @@ func newKubeletState() kubeletState {
 	}
 }
 
-// DecodeKubelet parses a kubelet's memory_manager_state in each of the three formats of Kubernetes:
-// the first since 1.21, the second with podEntries, the third since 1.37. As in the kubelet, a file
-// in the third format is never read as an older one, and the checksum may be missing (0) in the
-// first. A file that is damaged, of another kind, or larger than [MaxKubeletFile] is an error. The
-// assignments may exceed the machine; see [Static.Validate].
+// DecodeKubelet parses a kubelet's memory_manager_state in each of the three formats of
+// Kubernetes: the first since 1.21, the second with podEntries, the third since 1.37. As in the
+// kubelet, a file in the third format is never read as an older one. In the first format, the
+// checksum may be missing (0). A file that is damaged, of another kind, or larger than
+// [MaxKubeletFile] is an error. The assignments may exceed the machine; see [Static.Validate].
 func DecodeKubelet(b []byte) (Assignments, error) {
 	if len(b) > MaxKubeletFile {
 		return Assignments{}, fmt.Errorf("file has %d bytes; want %d at most", len(b), MaxKubeletFile)

@@ -29,10 +29,10 @@ func wholePod(pod numa.Pod, ask []Amount, nodes numa.NodeSet) *entry {
 	return newEntry(whole, partition(pod, whole))
 }
 
-// partition divides the pod-level resources among the containers. Containers with equal requests
-// and limits of memory and CPU get exactly their request. The others share the rest: an init
-// container what the sidecars before it leave, the others what all sidecars and regular
-// containers leave.
+// partition divides the pod-level resources among the containers. A container whose requests of
+// CPU and memory equal its limits gets exactly its request. An init container without such
+// requests gets what the sidecars before it leave. All other containers share what all sidecars
+// and regular containers leave.
 func partition(pod numa.Pod, whole []Block) []holder {
 	var holders []holder
 	lasting := exclusive(pod, len(pod.Containers))

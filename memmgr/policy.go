@@ -15,13 +15,14 @@ import (
 type Policy interface {
 	// Name returns the name of the policy, which saved states contain; see [State.EncodePod].
 	Name() string
-	// Hints returns the sets of nodes that can serve a container, by its index in the pod, or
-	// with container -1 the pod as a whole. If the request cannot be served, List is empty and
-	// Any is false.
+	// Hints returns the sets of nodes that can serve a container. container is its index in the
+	// pod, or -1 for the pod as a whole. If the request cannot be served, List is empty and Any
+	// is false.
 	Hints(s State, pod numa.Pod, container int) numa.Hints
-	// Allocate assigns memory to a container, or with container -1 to all containers of the pod at
-	// once. hint is the merged hint of all resources; a hint without nodes means any nodes. An
-	// existing assignment is kept. If Allocate fails, it returns s.
+	// Allocate assigns memory to a container. If container is -1, it assigns memory to all
+	// containers of the pod at once. hint is the merged hint of all resources; a hint without
+	// nodes allows any nodes. Allocate keeps an existing assignment. If Allocate fails, it
+	// returns s.
 	Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error)
 	// Release frees the memory of a container. If it has none, Release does nothing.
 	Release(s State, podUID, container string) State
@@ -29,9 +30,10 @@ type Policy interface {
 
 // Resizer is a [Policy] that can reject resizes of running pods. Other policies allow all.
 type Resizer interface {
-	// Resize returns an error if the running pod have cannot be resized to the pod want. A later try
-	// has the same result.
-	Resize(s State, have, want numa.Pod) error
+	// Resize returns an error if a running pod cannot be resized. current has its present
+	// requests, and wanted the requests after the resize. After an error, the caller need not try
+	// again: the result would be the same.
+	Resize(s State, current, wanted numa.Pod) error
 }
 
 // The names of the kubelet's policies.
@@ -57,7 +59,7 @@ func New(name string, cfg Config) (Policy, error) {
 	return nil, fmt.Errorf("memory manager policy %q is not known; want %s or %s", name, NoneName, StaticName)
 }
 
-// None is the policy that assigns no memory: the kernel chooses the nodes.
+// None is the policy that assigns no memory, so that the kernel chooses the nodes.
 type None struct{}
 
 // Name returns the policy's name in a KubeletConfiguration.

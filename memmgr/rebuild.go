@@ -85,10 +85,10 @@ func (p *Static) conflicts(s State) []Problem {
 
 var errUnpinned = errors.New("runs on any node, so its memory is not accounted for")
 
-// Rebuild completes a state after a restart from the running containers. s is the state read from
-// files, possibly empty. pods are the admitted pods. running has the cpuset.mems of their live
-// containers, by UID and name; 0 for a container without assigned memory, for which cgroup v2 has
-// an empty file.
+// Rebuild completes a state from the running containers, after a restart of the agent. s is the
+// state that was read from files, and may be empty. pods are the admitted pods. running has the
+// cpuset.mems of their live containers, by pod UID and container name. The value is 0 for a
+// container without assigned memory, whose cpuset.mems file is empty.
 //
 // A live container keeps its nodes. A container that should be running but is not gets memory
 // from what remains, if possible on the nodes of its pod. Containers whose nodes cannot be

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// request returns the request of a container, or with container -1 of the pod as a
-// whole. It is empty for containers and pods that get no memory assigned.
+// request returns the request of a container or, if container is -1, of the pod as a whole. The
+// request is empty if the container or pod gets no memory assigned.
 func (p *Static) request(pod numa.Pod, container int) []Amount {
 	switch {
 	case !pod.Guaranteed, pod.Resources != nil && !p.podLevel:
@@ -28,8 +28,8 @@ func (p *Static) request(pod numa.Pod, container int) []Amount {
 	return sum
 }
 
-// containerRequest returns the request of a container; nothing for a container that shares
-// pod-level resources.
+// containerRequest returns the request of a container. The request is empty if the container
+// shares pod-level resources.
 func containerRequest(pod numa.Pod, container int) []Amount {
 	c := pod.Containers[container]
 	if pod.Resources != nil && !c.Bound {

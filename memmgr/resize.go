@@ -9,13 +9,13 @@ import (
 // staticResize is the label value under which the kubelet counts rejected resizes.
 const staticResize = "guaranteed_pod_memory_manager_static_policy"
 
-// Resize returns an [*InfeasibleError] if memory or huge pages of a Guaranteed pod change. As in
-// the kubelet, an assignment cannot change while processes use it.
-func (p *Static) Resize(_ State, have, want numa.Pod) error {
-	if !have.Guaranteed || sameRequests(have, want) {
+// Resize returns an [*InfeasibleError] if a Guaranteed pod's requests of memory or huge pages
+// change. As in the kubelet, an assignment cannot change while processes use it.
+func (p *Static) Resize(_ State, current, wanted numa.Pod) error {
+	if !current.Guaranteed || sameRequests(current, wanted) {
 		return nil
 	}
-	return &InfeasibleError{Pod: have.UID, Detail: staticResize}
+	return &InfeasibleError{Pod: current.UID, Detail: staticResize}
 }
 
 func sameRequests(a, b numa.Pod) bool {

@@ -87,7 +87,7 @@ func (s State) Blocks(pod, container string) []Block {
 }
 
 // Whole returns the blocks of a pod whose memory was assigned as a whole and is divided by its
-// containers; nil if its containers were assigned memory one by one.
+// containers. It returns nil if memory was assigned to each container.
 func (s State) Whole(pod string) []Block {
 	if e := s.entry(pod); e != nil {
 		return slices.Clone(e.whole)

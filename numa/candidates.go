@@ -70,27 +70,27 @@ func (m Machine) withMemory() NodeSet {
 	return s
 }
 
-// subsets appends every non-empty subset of a set. Subtracting 1 within the bits of the set leads
-// from one subset to the next, in descending order.
-func subsets(to []NodeSet, of NodeSet) []NodeSet {
-	for s := of; s != 0; s = (s - 1) & of {
-		to = append(to, s)
+// subsets appends every non-empty subset of the set whole to list. Subtracting 1 within the bits
+// of whole leads from one subset to the next, in descending order.
+func subsets(list []NodeSet, whole NodeSet) []NodeSet {
+	for s := whole; s != 0; s = (s - 1) & whole {
+		list = append(list, s)
 	}
-	return to
+	return list
 }
 
-// runs appends every run of consecutive nodes of a group, in the given order. Two runs have a run
-// or nothing in common, as Candidates promises.
-func runs(to []NodeSet, order []int, group NodeSet) []NodeSet {
+// runs appends every run of consecutive nodes of a group to list, in the given order. Two runs
+// have a run or nothing in common, as Candidates promises.
+func runs(list []NodeSet, order []int, group NodeSet) []NodeSet {
 	order = slices.DeleteFunc(slices.Clone(order), func(id int) bool { return !group.Has(id) })
 	for first := range order {
 		var s NodeSet
 		for _, id := range order[first:] {
 			s = s.With(id)
-			to = append(to, s)
+			list = append(list, s)
 		}
 	}
-	return to
+	return list
 }
 
 // bySize compares by size, and lexicographically within a size.
@@ -170,12 +170,12 @@ func (m Machine) byNearness() []int {
 	return order
 }
 
-// distance returns the distance from a node to the node with the ID to, or 0 if the machine has no
-// distances. IDs may have gaps, so that an ID is not an index.
-func (m Machine) distance(from Node, to int) int {
-	i, ok := slices.BinarySearchFunc(m.Nodes, to, func(n Node, id int) int { return n.ID - id })
-	if !ok || i >= len(from.Distances) {
+// distance returns the distance from node to the node with the ID target. It returns 0 if the
+// machine has no distances. IDs may have gaps, so an ID is not an index.
+func (m Machine) distance(node Node, target int) int {
+	i, ok := slices.BinarySearchFunc(m.Nodes, target, func(n Node, id int) int { return n.ID - id })
+	if !ok || i >= len(node.Distances) {
 		return 0
 	}
-	return from.Distances[i]
+	return node.Distances[i]
 }

@@ -36,8 +36,9 @@ type Node struct {
 	Memory uint64
 	// HugePages is the number of huge pages by page size in bytes.
 	HugePages map[uint64]uint64
-	// Distances are the distances to all nodes, in the order of Machine.Nodes; the distance to the
-	// node itself is 10 (ACPI, System Locality Information Table). Nil means that they are unknown.
+	// Distances are the distances from the node to all nodes, in the order of Machine.Nodes. The
+	// distance to the node itself is 10 (ACPI, System Locality Information Table). If Distances
+	// is nil, they are unknown.
 	Distances []int
 }
 

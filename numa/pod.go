@@ -9,7 +9,7 @@ type Pod struct {
 	// Containers are the init containers and sidecars in the order of their start,
 	// followed by the regular containers. Ephemeral containers are not placed.
 	Containers []Container
-	// Resources are the pod-level resources (KEP-2837); nil if the pod has none.
+	// Resources are the pod-level resources (KEP-2837). The field is nil if the pod has none.
 	Resources *Resources
 }
 
@@ -41,7 +41,8 @@ type Resources struct {
 	HugePages map[uint64]uint64
 	// Extended are the requested numbers of devices, by extended resource.
 	Extended map[string]int
-	// Bound reports that requests of CPU and memory are set and equal the limits.
+	// Bound reports that both CPU and memory are requested, and that the requests equal the
+	// limits.
 	Bound bool
 }
 

@@ -1,11 +1,10 @@
 package numa
 
-// Uniform returns a machine of equal parts with the usual numbering of Linux: nodes
-// and CPUs ascend from socket to socket, and the second threads of all cores follow
-// all first ones: with n cores in all, i and i+n are siblings. The CPUs of a node
-// share their last-level cache. Distances are 10 within a node, 12 within a socket
-// and 32 beyond it, as on two-socket AMD EPYC machines. Memory is in bytes for each
-// node.
+// Uniform returns a machine of equal parts with the usual numbering of Linux: nodes and CPUs
+// ascend from socket to socket, and the second threads of all cores follow all first threads.
+// With n cores in total, the CPUs i and i+n are threads of the same core. The CPUs of a node
+// share their last-level cache. Distances are 10 within a node, 12 within a socket and 32 beyond
+// it, as on two-socket AMD EPYC machines. Memory is in bytes for each node.
 //
 // Counts are at least 1, with at most [MaxNodes] nodes and [MaxCPUs] CPUs;
 // [Machine.Validate] rejects machines with other numbers.

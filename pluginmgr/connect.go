@@ -108,8 +108,8 @@ func infoOf(i *api.PluginInfo) Info {
 	return Info{Type: i.GetType(), Name: i.GetName(), Endpoint: i.GetEndpoint(), Versions: i.GetSupportedVersions()}
 }
 
-func (r *remote) Notify(ctx context.Context, registered bool, why string) error {
-	_, err := r.client.NotifyRegistrationStatus(ctx, &api.RegistrationStatus{PluginRegistered: registered, Error: why})
+func (r *remote) Notify(ctx context.Context, registered bool, reason string) error {
+	_, err := r.client.NotifyRegistrationStatus(ctx, &api.RegistrationStatus{PluginRegistered: registered, Error: reason})
 	return err
 }
 

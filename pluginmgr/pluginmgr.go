@@ -54,7 +54,7 @@ type Handler interface {
 type Plugin interface {
 	Info(ctx context.Context) (Info, error)
 	// Notify informs the plugin whether it is registered and, if not, why.
-	Notify(ctx context.Context, registered bool, why string) error
+	Notify(ctx context.Context, registered bool, reason string) error
 	Close() error
 }
 
@@ -182,7 +182,7 @@ func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[stri
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for path, s := range m.sockets {
-		if _, there := found[path]; !there {
+		if _, exists := found[path]; !exists {
 			s.want(nil)
 		}
 	}
@@ -206,7 +206,7 @@ func (m *Manager) addKnown(found map[string]identity) {
 	paths := slices.Collect(maps.Keys(m.sockets))
 	m.mu.Unlock()
 	for _, path := range paths {
-		if _, there := found[path]; there {
+		if _, exists := found[path]; exists {
 			continue
 		}
 		if id, err := identify(path); err == nil {

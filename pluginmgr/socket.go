@@ -180,10 +180,10 @@ func (s *socket) register(ctx context.Context, id identity) error {
 	return nil
 }
 
-func notify(ctx context.Context, p Plugin, registered bool, why string) error {
+func notify(ctx context.Context, p Plugin, registered bool, reason string) error {
 	ctx, done := context.WithTimeout(ctx, notifyTimeout)
 	defer done()
-	return p.Notify(ctx, registered, why)
+	return p.Notify(ctx, registered, reason)
 }
 
 // accept registers a plugin with the first handler that accepts it.

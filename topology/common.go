@@ -26,7 +26,7 @@ type search struct {
 // It first offers the sets that need no search: members of one list that have a superset in each
 // other list. Nearly always one of these is the best, and often it is certain that none can be
 // better. Otherwise it searches.
-func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.NodeSet {
+func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, needed int) numa.NodeSet {
 	reach := all // the result is a subset of it
 	for _, l := range lists {
 		var union numa.NodeSet
@@ -45,7 +45,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	}
 	// With short lists first, fewer sets are reached early, so more of the others can be dropped.
 	slices.SortFunc(lists, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
-	s := search{best: best{order: o, want: want}, all: all, lists: lists}
+	s := search{best: best{order: o, needed: needed}, all: all, lists: lists}
 	s.members()
 	// The cheaper of the two searches depends on the lists; the cost of the table depends on the
 	// number of nodes only.
@@ -95,8 +95,8 @@ func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 
 // completes reports whether each list, beginning with the index from, has a set that contains all
 // of nodes.
-func (s *search) completes(nodes numa.NodeSet, from int) bool {
-	for _, top := range s.tops[from:] {
+func (s *search) completes(nodes numa.NodeSet, first int) bool {
+	for _, top := range s.tops[first:] {
 		if !s.within(nodes, top) {
 			return false
 		}

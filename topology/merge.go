@@ -150,7 +150,7 @@ func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 // other returns the best common set of any combination of hints, preferred or not; 0 if there is
 // none.
 func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
-	want := 0
+	needed := 0
 	sets := make([][]numa.NodeSet, 0, len(lists))
 	for _, l := range lists {
 		least := 0
@@ -169,9 +169,9 @@ func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
 				own = append(own, nodes)
 			}
 		}
-		want = max(want, least)
+		needed = max(needed, least)
 		slices.Sort(own)
 		sets = append(sets, slices.Compact(own))
 	}
-	return common(m.all, sets, m.order, want)
+	return common(m.all, sets, m.order, needed)
 }

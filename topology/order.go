@@ -74,7 +74,7 @@ func (o order) total(s numa.NodeSet) int {
 // the offers.
 type best struct {
 	order
-	want  int
+	needed int
 	nodes numa.NodeSet // the best set; 0 if none was offered yet
 	total int          // total distance between nodes; see order.total
 }
@@ -109,10 +109,10 @@ func (b *best) below(s numa.NodeSet) bool {
 
 // rank returns the position of s in the order of sizes; smaller is better.
 func (b *best) rank(s numa.NodeSet) int {
-	if n := s.Len(); n > b.want {
+	if n := s.Len(); n > b.needed {
 		return n
 	}
-	return b.want - s.Len()
+	return b.needed - s.Len()
 }
 
 // belowPart reports whether a subset of s may be better than the stored set. It may wrongly
@@ -122,7 +122,7 @@ func (b *best) belowPart(s numa.NodeSet) bool {
 		return s != 0
 	}
 	// The size of the subset that would rank best: want nodes, or all of s if it has fewer.
-	part := lowest(s, b.want)
+	part := lowest(s, b.needed)
 	if rp, rb := b.rank(part), b.rank(b.nodes); rp != rb {
 		return rp < rb
 	}

@@ -64,7 +64,7 @@ func newCache[K comparable, V any](b bounds) *cache[K, V] {
 // of ask. The parameter who is the user or host for which the waiting requests are counted.
 // The call continues after ctx of its caller has ended, at most for limit, since others wait
 // for it. If too many requests wait, get returns an [ErrBusy] at once.
-func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
+func (c *cache[K, V]) get(ctx context.Context, asker string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
 	c.mu.Lock()
 	var none V
 	for _, answers := range c.answers {
@@ -73,11 +73,11 @@ func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Durat
 			return a.value, nil
 		}
 	}
-	if err := c.enter(who); err != nil {
+	if err := c.enter(asker); err != nil {
 		c.mu.Unlock()
 		return none, err
 	}
-	defer c.leave(who)
+	defer c.leave(asker)
 	q := c.asking[k]
 	if q == nil {
 		q = &question[V]{done: make(chan struct{})}
@@ -96,24 +96,24 @@ func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Durat
 }
 
 // enter counts one waiting request. The caller holds c.mu.
-func (c *cache[K, V]) enter(who string) error {
+func (c *cache[K, V]) enter(asker string) error {
 	switch {
 	case c.waiting >= c.bounds.waiting:
 		return fmt.Errorf("%w: %d of all; want fewer", ErrBusy, c.waiting)
-	case c.waitingOf[who] >= c.one:
-		return fmt.Errorf("%w: %d of %q; want fewer", ErrBusy, c.one, who)
+	case c.waitingOf[asker] >= c.one:
+		return fmt.Errorf("%w: %d of %q; want fewer", ErrBusy, c.one, asker)
 	}
 	c.waiting++
-	c.waitingOf[who]++
+	c.waitingOf[asker]++
 	return nil
 }
 
-func (c *cache[K, V]) leave(who string) {
+func (c *cache[K, V]) leave(asker string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting--
-	if c.waitingOf[who]--; c.waitingOf[who] == 0 {
-		delete(c.waitingOf, who)
+	if c.waitingOf[asker]--; c.waitingOf[asker] == 0 {
+		delete(c.waitingOf, asker)
 	}
 }
 
