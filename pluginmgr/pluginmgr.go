@@ -32,8 +32,8 @@ const (
 	// handlerTimeout limits a call of a handler. Registering a CSI driver includes a call with a
 	// deadline of 2 minutes.
 	handlerTimeout = 3 * time.Minute
-	// firstRetry and lastRetry are the first and the longest pause after a failed handshake, with
-	// the kubelet's values.
+	// firstRetry is the pause after the first failed handshake, and lastRetry is the longest
+	// pause. Both are the kubelet's values.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 2*time.Minute + 2*time.Second
 )
@@ -53,7 +53,8 @@ type Handler interface {
 // Plugin is a plugin behind its registration socket. Calls end when their ctx ends.
 type Plugin interface {
 	Info(ctx context.Context) (Info, error)
-	// Notify informs the plugin whether it is registered and, if not, why.
+	// Notify informs the plugin whether it is registered. If it is not, reason is the error;
+	// otherwise reason is "".
 	Notify(ctx context.Context, registered bool, reason string) error
 	Close() error
 }
@@ -61,7 +62,8 @@ type Plugin interface {
 // Info is a plugin's description of itself.
 type Info struct {
 	Type, Name string
-	// Endpoint is the socket at which the plugin serves; "" means the registration socket.
+	// Endpoint is the socket at which the plugin serves. If it is "", the plugin serves at its
+	// registration socket.
 	Endpoint string
 	Versions []string
 }
@@ -73,12 +75,14 @@ type Config struct {
 	// included; the kubelet's is /var/lib/kubelet/plugins_registry. It is created if it
 	// is missing. Nothing in it is removed.
 	Dir string
-	// Handlers has the handlers of each type. The first one that accepts a plugin gets
-	// it.
+	// Handlers has the handlers for each type of plugin. The first handler that accepts a plugin
+	// gets it.
 	Handlers map[string][]Handler
-	// Rescan is the interval between scans without a notification of the kernel; 1m.
+	// Rescan is the interval at which the directory is scanned even if the kernel reports no
+	// change. The default is 1 minute.
 	Rescan time.Duration
-	// Connect connects to a socket. Default: by gRPC.
+	// Connect connects to a plugin's registration socket. If it is nil, the Manager connects by
+	// gRPC.
 	Connect func(ctx context.Context, socket string) (Plugin, error)
 
 	Log     *zap.Logger           // silent
@@ -97,7 +101,7 @@ type Manager struct {
 	sockets map[string]*socket
 }
 
-// New checks cfg and returns a Manager. Its work is done in Run.
+// New checks cfg and returns a Manager. Call Run to start it.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Dir) {
@@ -133,8 +137,9 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, met: met, sockets: map[string]*socket{}}, nil
 }
 
-// Run registers plugins until ctx ends, and returns nil when all calls have returned. It
-// deregisters no plugin at its end. It may be called once.
+// Run registers plugins until ctx ends, and returns nil when all calls to plugins and handlers
+// have returned. At its end, plugins remain registered with their handlers. It may be called
+// once.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wake, rescan := m.cfg.wake, m.cfg.Rescan
@@ -221,8 +226,8 @@ type State struct {
 	Info   Info
 	// Registered reports that a handler uses the plugin.
 	Registered bool
-	// Trouble is the error of the last attempt, "" if it succeeded. Retry is the time of
-	// the next attempt.
+	// Trouble is the error of the last attempt to register the plugin. It is "" if the attempt
+	// succeeded. Retry is the time of the next attempt.
 	Trouble string
 	Retry   time.Time
 }

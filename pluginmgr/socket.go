@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// socket is the state of one socket. Its goroutine (run) registers and deregisters the
-// plugin until actual equals desired.
+// socket is the state of one socket. Its goroutine (run) registers and deregisters the plugin
+// until the registered socket (actual) is the one that exists (desired).
 type socket struct {
 	m       *Manager
 	path    string
@@ -34,7 +34,7 @@ type use struct {
 	info    Info
 }
 
-// want sets the identity of the socket that exists now; nil if there is none.
+// want sets the identity of the socket that exists now. id is nil if there is no socket any more.
 func (s *socket) want(id *identity) {
 	s.mu.Lock()
 	same := s.desired == id || s.desired != nil && id != nil && *s.desired == *id
@@ -140,7 +140,8 @@ func (s *socket) deregister() {
 	u.handler.Deregister(u.info.Name, u.info.Endpoint)
 }
 
-// register performs the handshake. The plugin counts as registered only once it was notified.
+// register performs the handshake. The plugin counts as registered only after it was notified of
+// the registration.
 func (s *socket) register(ctx context.Context, id identity) error {
 	call, done := context.WithTimeout(ctx, infoTimeout)
 	defer done()

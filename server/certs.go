@@ -134,7 +134,8 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 // caller may modify it.
 func (c *Certs) TLS() *tls.Config { return c.conf.Clone() }
 
-// ClientCAs returns the authorities for clients' certificates; nil if there are none.
+// ClientCAs returns the authorities for clients' certificates. It returns nil if no file of
+// authorities is configured.
 func (c *Certs) ClientCAs() *x509.CertPool { return c.cas.Load() }
 
 // certificate is tls.Config.GetCertificate. The requested name is ignored: a node
@@ -200,8 +201,8 @@ func (c *Certs) loadCAs() error {
 	return nil
 }
 
-// Run reads files again when they change, until ctx ends, and returns nil. Without
-// files it only waits.
+// Run reads the files again whenever they change. It returns nil when ctx ends. If no files are
+// configured, it does nothing until then.
 func (c *Certs) Run(ctx context.Context) error {
 	var loads []func() error
 	var files []string

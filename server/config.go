@@ -20,13 +20,15 @@ import (
 // endpoints.
 type Config struct {
 	Node string // name of the node, for authorization
-	// Version is the Kubernetes version of the node, for /statusz. Default: not shown.
+	// Version is the Kubernetes version of the node, which /statusz shows. If it is "", /statusz
+	// shows no version.
 	Version string
 
-	// There are three servers. Main has all endpoints, with TLS and authorization. ReadOnly has
-	// the basic endpoints, and Healthz only /healthz; both are without TLS and authorization.
-	// Each server gets either an open listener, which Run closes, or an address and a port to
-	// listen at. With port 0 and no listener the server does not run.
+	// The server has up to three ports. The main port has all endpoints, with TLS and
+	// authorization. The read-only port has the basic endpoints, and the healthz port only
+	// /healthz; both are without TLS and authorization. For each port, set either an open
+	// listener, which Run closes, or an address and a port number. If neither is set, the port is
+	// disabled.
 	Main, ReadOnly, Healthz         net.Listener
 	Port, ReadOnlyPort, HealthzPort int
 	Address                         string // of the main and the read-only port; 0.0.0.0
@@ -37,11 +39,12 @@ type Config struct {
 	// the user may make it.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
-	// Inner is for a Handler behind another server that authenticates requests. It turns off
-	// authentication; listeners, TLS and Authenticator are not required.
+	// Inner turns off authentication and authorization in [Server.Handler]. It is for a handler
+	// behind another server that authenticates requests. Listeners, TLS and Authenticator are
+	// then not required.
 	Inner bool
-	// DisableHTTP2 is for clients and proxies that have problems with HTTP/2. The kubelet
-	// has an environment variable for this.
+	// DisableHTTP2 turns off HTTP/2, for clients and proxies that have problems with it. The
+	// kubelet has an environment variable for this.
 	DisableHTTP2 bool
 
 	// EnableDebuggingHandlers and the following fields are the kubelet's fields with these names.

@@ -107,7 +107,7 @@ func newSLIs() *slis {
 	return s
 }
 
-// saw records the result of one check. kind is the endpoint.
+// saw records the result of one check. kind is the endpoint, such as "healthz".
 func (s *slis) saw(check, kind string, err error) {
 	status, value := "success", 1.0
 	if err != nil {

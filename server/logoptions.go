@@ -12,8 +12,9 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
-// logOptions are the options for a container's log: the API's PodLogOptions in a query. nil means
-// no limit; tail is in lines, limit in bytes.
+// logOptions are the options for a container's log: the API's PodLogOptions in a query. tail is a
+// number of lines, and limit a number of bytes. If a field is nil, the query does not limit the
+// log by it.
 type logOptions struct {
 	// previous requests the log of the previous instance of the container.
 	follow, previous, timestamps bool

@@ -44,8 +44,8 @@ type Runtime interface {
 	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
-	// ExecSync runs a command to its end. timeout 0 means until ctx ends. An exit code other than
-	// 0 is an error, returned together with the output.
+	// ExecSync runs a command to its end. If timeout is 0, the command may run until ctx ends. An
+	// exit code other than 0 is an error, returned together with the output.
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
@@ -63,8 +63,8 @@ type Logs interface {
 	LogFile(ctx context.Context, id string) (path string, open bool, err error)
 }
 
-// Stats returns the usage of the node and its pods. The result is shared and not modified. With
-// cpuAndMemoryOnly the values are current; otherwise they may be some seconds old.
+// Stats returns the usage of the node and its pods. The result is shared and not modified. If
+// cpuAndMemoryOnly is true, the values are current; otherwise they may be some seconds old.
 type Stats interface {
 	Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error)
 }

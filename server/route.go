@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// route is one endpoint. With nil methods, all methods are allowed.
+// route is one endpoint. If methods is nil, all methods are allowed.
 type route struct {
 	pattern string // pattern of http.ServeMux, without a method
 	methods []string
@@ -201,12 +201,13 @@ func (s *Server) kind(r route) *inFlight {
 // once.
 type leaveKey struct{}
 
-// late is the time that a client has to read the answer after the deadline of the endpoint; at
-// most Config.Timeout.
+// late is the time that a client has to read the answer after the deadline of the endpoint. If
+// Config.Timeout is shorter, the client has only that time.
 const late = 10 * time.Second
 
-// within sets the deadlines for reading the request's body and writing the answer. They replace
-// earlier ones. 0 means none.
+// within sets the deadlines for reading the request's body and for writing the answer. Both end
+// after the budget and the time for sending the answer (late). They replace earlier deadlines. If
+// budget is 0, there are no deadlines.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
 	var at time.Time
@@ -251,14 +252,15 @@ func (s *Server) placed(next http.Handler) http.Handler {
 // userKey is the context key of the name of a request's user.
 type userKey struct{}
 
-// userOf returns the name of a request's user; "" without authentication.
+// userOf returns the name of a request's user. It returns "" if the request was not
+// authenticated.
 func userOf(r *http.Request) string {
 	name, _ := r.Context().Value(userKey{}).(string)
 	return name
 }
 
-// arrive reads the body of a request, and reports whether it succeeded; if not, it has answered
-// the request. taken is the number of bytes that it took from s.bodies.
+// arrive reads the body of a request. If ok is false, it has already answered the request with an
+// error. taken is the number of bytes that it took from s.bodies, even if ok is false.
 func (s *Server) arrive(w http.ResponseWriter, r *http.Request, budget time.Duration) (taken int64, ok bool) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // fails in tests with a recorder
 	data, err := httpbound.Body(w, r, maxBody, func(n int) bool {
@@ -317,8 +319,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// passes returns the user of a request, and whether the request is authenticated and authorized;
-// if not, it has answered the request.
+// passes authenticates and authorizes a request, and returns the name of its user. If ok is
+// false, it has already answered the request with an error.
 func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	// Webhooks have their own deadlines; this one is for other implementations.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)

@@ -195,7 +195,7 @@ type inFlight struct {
 // newInFlight returns a counter at 0.
 func newInFlight(limit int) *inFlight { return &inFlight{limit: limit, of: map[string]int{}} }
 
-// enter takes a slot for a user; false means that none is free.
+// enter takes a slot for a user. It returns false if no slot is free.
 func (f *inFlight) enter(user string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -45,7 +45,8 @@ type statusz struct {
 	Paths            []string    `json:"paths"`
 }
 
-// form is a requested form of a page. version is "" for text.
+// form is a requested form of a page. version is the API version of the structured form, or ""
+// for text.
 type form struct {
 	media   string // text/plain, application/json or application/yaml
 	version string // version of the structured page

@@ -93,8 +93,8 @@ func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	return top
 }
 
-// completes reports whether each list, beginning with the index from, has a set that contains all
-// of nodes.
+// completes reports whether each list, beginning with the list at index first, has a set that
+// contains all of nodes.
 func (s *search) completes(nodes numa.NodeSet, first int) bool {
 	for _, top := range s.tops[first:] {
 		if !s.within(nodes, top) {

@@ -33,7 +33,7 @@ func TestSearchesAgree(t *testing.T) {
 		}
 		want := 1 + r.IntN(n)
 		run := func(do func(*search)) numa.NodeSet {
-			s := search{best: best{want: want}, all: all, lists: lists, tops: lists}
+			s := search{best: best{needed: want}, all: all, lists: lists, tops: lists}
 			do(&s)
 			return s.nodes
 		}
@@ -61,7 +61,7 @@ func TestMergeIsBounded(t *testing.T) {
 		}
 		lists[i] = seen.list()
 	}
-	s := search{best: best{order: mg.order, want: 30}, all: mg.all, lists: lists}
+	s := search{best: best{order: mg.order, needed: 30}, all: mg.all, lists: lists}
 	s.members()
 	s.sparse(maxSteps)
 	if s.nodes == 0 {
@@ -130,7 +130,7 @@ func TestMergeOfCandidates(t *testing.T) {
 			lists, want = append(lists, l), max(want, least)
 		}
 		got := common(m.AllNodes(), slices.Clone(lists), o, want)
-		s := search{best: best{order: o, want: want}, all: m.AllNodes(), lists: lists}
+		s := search{best: best{order: o, needed: want}, all: m.AllNodes(), lists: lists}
 		s.members()
 		s.sparse(unlimited)
 		if got != s.nodes {
@@ -146,7 +146,7 @@ func TestCountsDoNotOverflow(t *testing.T) {
 	for range 64 {
 		lists = append(lists, []numa.NodeSet{numa.Nodes(0, 1), numa.Nodes(0, 2)})
 	}
-	s := search{best: best{want: 1}, all: all, lists: lists}
+	s := search{best: best{needed: 1}, all: all, lists: lists}
 	s.dense()
 	if s.nodes != numa.Nodes(0) {
 		t.Errorf("found %q", s.nodes)

@@ -14,10 +14,10 @@ import (
 // 65,536 entries of 8 bytes.
 const maxDense = 16
 
-// dense finds the common sets of all combinations by counting. The number of combinations that have
-// at least T in common is a product: for each list, the number of its members that contain T. The
-// sums over supersets and their inverse (zeta and Möbius transform) take n·2ⁿ steps for n nodes,
-// however long the lists are.
+// dense finds the common sets of all combinations by counting. A combination is one set from each
+// list. The number of combinations whose sets all contain the set T is a product: for each list,
+// the number of its sets that contain T. The sums over supersets and their inverse (zeta and
+// Möbius transform) take n·2ⁿ steps for n nodes, however long the lists are.
 func (s *search) dense() {
 	// IDs may have gaps, so the table has an entry for each set of nodes, not of IDs.
 	nodes := s.all.IDs()

@@ -12,9 +12,10 @@ import (
 // maxShown limits the number of sets and resources that an explanation lists.
 const maxShown = 8
 
-// Explain returns one line for people about how the resources fit together. It names resources that
-// no node can serve or that prefer no node. If there are none, it names the preferred nodes and the
-// resources that do not prefer them. The text may change between releases; do not parse it.
+// Explain describes in one line how the resources fit together. It names resources that no node
+// can serve, or that can be served but prefer none of their nodes. If there are no such
+// resources, it names the preferred nodes and the resources that do not prefer them. The text may
+// change between releases; do not parse it.
 func (s Step) Explain() string {
 	var parts []string
 	var lists []numa.Hints // of resources with a preference
@@ -88,7 +89,7 @@ func nodesOf(list []numa.Hint) []numa.NodeSet {
 	return sets
 }
 
-// some formats sets for a message.
+// some formats at most maxShown sets for a message, and the number of the others.
 func some(sets []numa.NodeSet) string {
 	words := make([]string, len(sets))
 	for i, s := range sets {

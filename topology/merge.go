@@ -15,9 +15,9 @@ type merger struct {
 	order order
 }
 
-// newMerger returns a merger for a machine. With closest, among sets of equal size
-// the one with the smaller average distance wins (prefer-closest-numa-nodes); the
-// machine then needs distances.
+// newMerger returns a merger for a machine. If closest is true, the set with the smaller average
+// distance wins among sets of equal size (prefer-closest-numa-nodes), and the machine must have
+// distances.
 func newMerger(m numa.Machine, closest bool) (*merger, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("machine: %w", err)
@@ -76,8 +76,8 @@ func choices(h numa.Hints) []numa.Hint {
 	}
 }
 
-// merge expects one list for each resource; with an empty list there is no combination.
-// single-numa-node calls it with filtered lists.
+// merge does the work of Merge, with one list of hints for each resource. If a list is empty,
+// there is no combination. The policy single-numa-node calls merge with the hints for one node.
 func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 	if slices.ContainsFunc(lists, func(l []numa.Hint) bool { return len(l) == 0 }) {
 		return numa.Hint{Nodes: m.all}
@@ -147,8 +147,8 @@ func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 	return true
 }
 
-// other returns the best common set of any combination of hints, preferred or not; 0 if there is
-// none.
+// other returns the best common set of any combination of hints, preferred or not. It returns 0
+// if no combination has a common node.
 func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
 	needed := 0
 	sets := make([][]numa.NodeSet, 0, len(lists))

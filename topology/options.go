@@ -25,8 +25,8 @@ type Options struct {
 	// PreferClosest prefers, among sets of equal size, the one with the smaller average distance
 	// between its nodes.
 	PreferClosest bool
-	// MaxNodes is the largest accepted number of NUMA nodes of a machine, at least 8. 0 means
-	// [numa.MaxNodes]. The kubelet limits it to 8 because its merging is slower.
+	// MaxNodes is the largest accepted number of NUMA nodes of a machine, at least 8. If it is 0,
+	// the number is [numa.MaxNodes]. The kubelet limits it to 8 because its merging is slower.
 	MaxNodes int
 }
 

@@ -9,15 +9,16 @@ import (
 
 // order decides which of two sets of nodes is better.
 type order struct {
-	// distance has the distances between nodes, by their IDs; nil without
-	// prefer-closest-numa-nodes.
+	// distance has the distances between nodes, by their IDs. It is nil if the option
+	// prefer-closest-numa-nodes is off.
 	distance *[numa.MaxNodes][numa.MaxNodes]int
 	// self is the shortest distance of a node to itself, and other the shortest between two
 	// nodes.
 	self, other int
 }
 
-// newOrder returns the order for a machine. With closest, each node must have distances to all.
+// newOrder returns the order for a machine. If closest is true, each node of the machine must
+// have distances to all nodes.
 func newOrder(m numa.Machine, closest bool) order {
 	if !closest {
 		return order{}
@@ -50,9 +51,9 @@ func (o order) narrower(a, b numa.NodeSet) bool {
 	return a < b
 }
 
-// total returns the sum of the distances of all ordered pairs, including those of a node to
-// itself; 0 if distances do not count. For sets of equal size it gives the same order as the
-// average distance, without fractions.
+// total returns the sum of the distances of all ordered pairs of nodes in s, including those of a
+// node to itself. It returns 0 if distances do not count. For sets of equal size it gives the
+// same order as the average distance, without fractions.
 func (o order) total(s numa.NodeSet) int {
 	if o.distance == nil {
 		return 0
@@ -67,16 +68,16 @@ func (o order) total(s numa.NodeSet) int {
 	return sum
 }
 
-// best is the best set offered so far, among sets that not all resources prefer. A set with want
-// nodes, the needed number, is best. If there is none, the best set is the largest of those with
-// fewer nodes. If there is none of those, it is the smallest of those with more nodes. Among sets
-// of one size, narrower decides. That is a total order: the result does not depend on the order of
-// the offers.
+// best is the best set offered so far, among sets that not all resources prefer. A set with
+// exactly the needed number of nodes is best. If none was offered, the largest set with fewer
+// nodes is best. If there is none of these either, the smallest set with more nodes is best.
+// Among sets of one size, narrower decides. The result does not depend on the order of the
+// offers.
 type best struct {
 	order
 	needed int
-	nodes numa.NodeSet // the best set; 0 if none was offered yet
-	total int          // total distance between nodes; see order.total
+	nodes  numa.NodeSet // the best set; 0 if none was offered yet
+	total  int          // total distance between nodes; see order.total
 }
 
 // offer stores s if it is better than the stored set. It ignores the empty set.
@@ -115,8 +116,8 @@ func (b *best) rank(s numa.NodeSet) int {
 	return b.needed - s.Len()
 }
 
-// belowPart reports whether a subset of s may be better than the stored set. It may wrongly
-// return true, but never wrongly false.
+// belowPart reports whether a subset of s may be better than the stored set. If it returns false,
+// no subset is better; if it returns true, there may still be none.
 func (b *best) belowPart(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {
 		return s != 0
@@ -136,7 +137,7 @@ func (b *best) belowPart(s numa.NodeSet) bool {
 	return part < b.nodes
 }
 
-// lowest returns the n smallest IDs of s, or s if it has fewer.
+// lowest returns the n smallest IDs of s. If s has fewer than n, it returns s.
 func lowest(s numa.NodeSet, n int) numa.NodeSet {
 	rest := s
 	for ; n > 0 && rest != 0; n-- {

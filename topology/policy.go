@@ -75,8 +75,8 @@ func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	return h, h.Preferred
 }
 
-// singleNode admits only preferred hints of one node; on a machine with one node it admits any
-// hint.
+// singleNode admits only preferred hints for one node. If the machine has only one node, it
+// admits any hint.
 type singleNode struct{ merger *merger }
 
 // Merge implements [Policy]. It drops hints of several nodes before merging: a combination of

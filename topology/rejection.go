@@ -61,7 +61,8 @@ func (a *admission) misplaced(s Step) error {
 	}
 }
 
-// subject returns the name of the container for a message; "" for the pod.
+// subject returns the beginning of a message, which names the container. It returns "" if the
+// message is about the pod as a whole.
 func (a *admission) subject(container int) string {
 	if container == WholePod {
 		return ""

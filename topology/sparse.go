@@ -19,8 +19,8 @@ const (
 	stepsToKeep = 16 // the cost of storing a new set
 )
 
-// pairs returns an upper bound of the unions that sparse computes. It counts also the sets that
-// promising would drop, so that sparse is chosen only if it is certainly faster.
+// pairs returns an upper bound of the unions that sparse computes. It includes the sets that
+// promising would drop, so sparse is chosen only if it is certainly faster than dense.
 func (s *search) pairs() int {
 	reached, pairs := 1, 0
 	for _, l := range s.lists {

@@ -8,12 +8,11 @@ import (
 )
 
 // Provider is the state of one resource manager, as an immutable value from which one pod can
-// allocate. Its methods must not wait for other pods. They may call a plugin, as the device
-// manager does.
+// allocate resources. Its methods must not wait for other pods. They may call a plugin, as the
+// device manager does.
 type Provider interface {
-	// Hints returns the sets of nodes that can serve the requests of a container,
-	// or of the pod as [WholePod]: one entry for each requested resource, none if
-	// nothing is requested.
+	// Hints returns the sets of nodes that can serve the requests of a container or, if container
+	// is [WholePod], of the pod. It returns one entry for each requested resource.
 	Hints(container int) []numa.Hints
 	// Allocate returns a copy of the provider in which the resources of a container are taken,
 	// near the nodes of the hint if it has any. The receiver does not change. If the error has a
@@ -42,8 +41,9 @@ const (
 type Config struct {
 	Policy Policy // None
 	Scope  Scope  // ContainerScope
-	// PodLevel allocates pod-level resources (numa.Pod.Resources) together, as [WholePod]. It
-	// applies to PodScope. In the kubelet this is the feature gate PodLevelResourceManagers.
+	// PodLevel allocates the pod-level resources (numa.Pod.Resources) of a pod together, as
+	// [WholePod]. It has an effect only with PodScope. In the kubelet this is the feature gate
+	// PodLevelResourceManagers.
 	PodLevel bool
 }
 
@@ -70,11 +70,11 @@ func New(cfg Config) (*Manager, error) {
 
 // Decision is the placement of a pod, and its reasons.
 type Decision struct {
-	// Hints are the hints by which each container was placed, in the order of
-	// numa.Pod.Containers. Nil if the pod is rejected.
+	// Hints are the hints by which the containers were placed, in the order of
+	// numa.Pod.Containers. If the pod is rejected, Hints is nil.
 	Hints []numa.Hint
-	// Providers has the new value of each provider, which includes the pod's
-	// allocations, in the given order. If the pod is rejected they are unchanged.
+	// Providers has the new values of the providers, in the given order. The new values include
+	// the pod's allocations. If the pod is rejected, Providers has the given values.
 	Providers []Provider
 	// Steps are the merges, in order. If the pod is rejected, the last one belongs to the
 	// rejected container. With policy None there are no steps.
@@ -90,11 +90,11 @@ type Step struct {
 }
 
 // Admit decides whether and where a pod can be placed. It changes nothing: to apply the decision,
-// continue with its Providers; for a dry run, drop it. Providers are called in the given order;
-// the kubelet's order is devices, CPUs, memory.
+// continue with Decision.Providers; for a dry run, drop the decision. Providers are called in the
+// given order; the kubelet's order is devices, CPUs, memory.
 //
-// The error is a [*Rejection], or nil. Admit may block only as long as the providers do. It
-// counts no metrics.
+// If the pod is rejected, the error is a [*Rejection]. Admit may block only as long as the
+// providers do. It counts no metrics.
 func (m *Manager) Admit(pod numa.Pod, providers []Provider) (Decision, error) {
 	a := admission{cfg: m.cfg, pod: pod}
 	a.Hints = make([]numa.Hint, len(pod.Containers))
@@ -178,8 +178,9 @@ func (a *admission) merge(container int) (numa.Hint, error) {
 	return step.Hint, nil
 }
 
-// allocate lets each provider allocate a container's requests. After an error, some providers have
-// been replaced by their new values; Admit drops all new values.
+// allocate lets each provider allocate a container's requests, and replaces the provider by its
+// new value. If a provider fails, the earlier ones have been replaced already; Admit then drops
+// all new values.
 func (a *admission) allocate(container int, hint numa.Hint) error {
 	for i, p := range a.Providers {
 		next, err := p.Allocate(container, hint)

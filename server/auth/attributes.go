@@ -45,7 +45,8 @@ func below(path, base string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// Verb returns the API's verb for an HTTP method; "" if there is none.
+// Verb returns the Kubernetes API's verb for an HTTP method. It returns "" if the method has no
+// such verb.
 func Verb(method string) string {
 	switch method {
 	case http.MethodPost:

@@ -36,8 +36,8 @@ type AuthenticatorFunc func(r *http.Request) (*User, error)
 // Authenticate calls f.
 func (f AuthenticatorFunc) Authenticate(r *http.Request) (*User, error) { return f(r) }
 
-// FirstOf calls each Authenticator until one returns a user. It returns the errors
-// only if none does.
+// FirstOf returns an Authenticator that calls each Authenticator of the list until one returns a
+// user. It returns their errors only if none of them returns a user.
 func FirstOf(list ...Authenticator) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		var errs []error
@@ -62,9 +62,9 @@ func authenticated(u *User) *User {
 	return &known
 }
 
-// Anonymous returns an Authenticator that calls a, and returns the anonymous user for
-// requests without credentials. The Authorizer then decides about these requests too. If a
-// returns an error, so does Anonymous: a request with an invalid token is not anonymous.
+// Anonymous returns an Authenticator that calls a, and returns the anonymous user for requests
+// without credentials. The Authorizer then decides about anonymous requests too. If a returns an
+// error, Anonymous returns it as well: a request with an invalid token is not anonymous.
 func Anonymous(a Authenticator) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		u, err := a.Authenticate(r)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ErrBusy means that too many requests wait for reviews. The user is neither accepted nor
-// rejected by it, and may try again.
+// ErrBusy means that too many requests wait for reviews. The request is neither accepted nor
+// rejected, and the client may try again.
 var ErrBusy = errors.New("too many requests wait for TokenReviews or SubjectAccessReviews")
 
 // asks limits the concurrent reviews.
@@ -46,7 +46,7 @@ type question[V any] struct {
 	err   error
 }
 
-// verdict is an answer, and how long it is valid.
+// verdict is an answer, with the time for which it is valid.
 type verdict[V any] struct {
 	value V
 	in    bool // the answer is positive
@@ -60,10 +60,10 @@ func newCache[K comparable, V any](b bounds) *cache[K, V] {
 	}
 }
 
-// get returns the cached answer for k, or calls ask. Concurrent callers for k share one call
-// of ask. The parameter who is the user or host for which the waiting requests are counted.
-// The call continues after ctx of its caller has ended, at most for limit, since others wait
-// for it. If too many requests wait, get returns an [ErrBusy] at once.
+// get returns the cached answer for k. If there is none, it calls ask, and concurrent callers for
+// the same k share that call. The waiting requests are counted for asker, which is a user or a
+// host. The call of ask continues after ctx of its caller has ended, since others may wait for
+// it, but at most for limit. If too many requests wait, get returns an [ErrBusy] at once.
 func (c *cache[K, V]) get(ctx context.Context, asker string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
 	c.mu.Lock()
 	var none V

@@ -8,11 +8,11 @@ import (
 )
 
 // ClientCerts authenticates users by the client certificate of their connection: the common name
-// is the user, the organizations are the groups. pool is called for each request and returns the
-// accepted authorities; nil if there are none.
+// is the user, and the organizations are the groups. It calls pool for each request. pool returns
+// the accepted authorities, or nil if there are none.
 //
-// The connection must request a certificate (tls.RequestClientCert). ClientCerts verifies it,
-// against the current pool.
+// The connection must request a certificate (tls.RequestClientCert). ClientCerts verifies it
+// against the authorities.
 func ClientCerts(pool func() *x509.CertPool) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {

@@ -89,7 +89,7 @@ func Tokens(c TokensConfig) Authenticator {
 	})
 }
 
-// review returns nil for an invalid token.
+// review asks the API server for the user of a token. It returns nil for an invalid token.
 func (c *TokensConfig) review(ctx context.Context, token string) (*User, error) {
 	done, err := c.Reviewer.ReviewToken(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: c.Audiences},

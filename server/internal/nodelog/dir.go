@@ -63,8 +63,8 @@ func (d dir) find(name string) (base, within string, info fs.FileInfo, err error
 	return base, within, info, err
 }
 
-// open opens a regular file; it returns nil for a directory. If the path changes
-// meanwhile, no file outside of the directory is opened.
+// open opens a regular file below the directory. It returns nil without an error if name is a
+// directory. Even if the path changes during the call, it opens no file outside of the directory.
 func (d dir) open(ctx context.Context, name string) (*slowfile.File, error) {
 	directory := errors.New("directory")
 	f, err := d.system(ctx, name).Open(func() (*os.File, error) {

@@ -97,7 +97,8 @@ func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 	}
 }
 
-// units returns the units in the journal; none if there is no journal.
+// units returns the systemd units that have entries in the journal. It returns none if journalctl
+// fails, for example on a node without a journal.
 func (c *Config) units(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -26,7 +26,7 @@ type query struct {
 	pattern         string
 }
 
-// parse parses a query; it returns nil if there is none.
+// parse parses a query. It returns nil if q does not ask for logs of services or for a file.
 func parse(q url.Values) (*query, error) {
 	out := &query{pattern: q.Get("pattern")}
 	var errs []error
@@ -81,7 +81,8 @@ func (q *query) hasOptions() bool {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_.:@-]+$`)
 
-// validate returns all contradictions. exists returns an error if a file does not exist.
+// validate returns all contradictions in a query. It calls exists for a file, which returns an
+// error if the file does not exist.
 func (q *query) validate(exists func(string) error) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

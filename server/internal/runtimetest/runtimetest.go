@@ -55,7 +55,8 @@ func New() *Server {
 	return s
 }
 
-// End sets the status of later commands.
+// End sets the status that later exec and attach commands send at their end. It is Success or
+// Failure.
 func (s *Server) End(status string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +69,8 @@ func (s *Server) how() string {
 	return s.status
 }
 
-// Stream returns the URL of a stream; q is its query, such as
-// stdin=1&stderr=1&tty=1.
+// Stream returns the URL of a stream of this kind, such as "exec". q is the query of the URL,
+// such as stdin=1&stderr=1&tty=1.
 func (s *Server) Stream(kind, q string) string { return s.Server.URL + "/" + kind + "/token?" + q }
 
 // Headers returns the headers of the requests so far.

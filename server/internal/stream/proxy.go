@@ -79,8 +79,8 @@ func subprotocols(r *http.Request) []string {
 	return out
 }
 
-// Proxy serves a stream until either side or ctx ends it. It always answers the client itself.
-// The error says why there was no stream, or why it ended early.
+// Proxy serves a stream until the client, the runtime or ctx ends it. It always answers the
+// client itself. The error says why there was no stream, or why it ended early.
 func Proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	if !IsUpgrade(r) {
 		err := errors.New("upgrade request required")

@@ -68,8 +68,8 @@ type backend struct {
 // Read reads the data that the runtime sends after the head of its response.
 func (b *backend) Read(p []byte) (int, error) { return b.r.Read(p) }
 
-// dial sends a request for an upgrade to the runtime. If the answer is an upgrade, b is the
-// connection; otherwise b has an answer to show to the client.
+// dial sends a request for an upgrade to the runtime. If the runtime upgrades the connection, b
+// is that connection. Otherwise b has only the runtime's answer, for the client.
 func dial(ctx context.Context, target, method string, header http.Header) (b *backend, err error) {
 	u, network, addr, err := checkTarget(target)
 	if err != nil {
