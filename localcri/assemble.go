@@ -67,8 +67,7 @@ func newSpaces(cfg Config) (namespacer, error) {
 	return s, nil
 }
 
-// checkMachine returns an error if the machine lacks anything that the runtime always
-// needs.
+// checkMachine returns an error if the machine lacks anything that every container needs.
 func (r *Runtime) checkMachine() error {
 	var errs []error
 	if os.Geteuid() != 0 {
@@ -133,7 +132,7 @@ func checkProgram(field, path string) error {
 	return nil
 }
 
-// lockedBy returns an error if another process uses a directory. It does not take the lock
+// lockedBy returns an error if another process uses a directory. It does not lock the directory
 // itself; Run does.
 func lockedBy(dir string) error {
 	f, err := safefile.Open(filepath.Join(dir, lockFile))
@@ -150,7 +149,7 @@ func lockedBy(dir string) error {
 	return nil
 }
 
-// nameLacks logs which features this kernel lacks, once for each start.
+// nameLacks logs once per start which features this kernel lacks.
 func (r *Runtime) nameLacks(ctx context.Context) {
 	kernel, err := facts.ReadKernel()
 	if err != nil {
@@ -165,7 +164,7 @@ func (r *Runtime) nameLacks(ctx context.Context) {
 	}
 }
 
-// realFacts uses package facts.
+// realFacts implements hostFacts with package facts.
 type realFacts struct{ *facts.Facts }
 
 func (f realFacts) Machine(context.Context) (ocispec.Machine, error) { return f.Facts.Machine(), nil }
@@ -176,7 +175,8 @@ func (f realFacts) Users(_ context.Context, rootfs string) (passwd, group []byte
 
 var _ hostFacts = realFacts{}
 
-// hostDevices adds the devices that privileged containers get.
+// hostDevices adds the host's devices to m if the container is privileged and its handler allows
+// that.
 func (r *Runtime) hostDevices(ctx context.Context, m *ocispec.Machine, c *runtimeapi.ContainerConfig, h Handler) error {
 	if !c.GetLinux().GetSecurityContext().GetPrivileged() || h.PrivilegedWithoutHostDevices {
 		return nil

@@ -126,8 +126,8 @@ const (
 	egressAnnotation  = "kubernetes.io/egress-bandwidth"
 )
 
-// bandwidth parses these annotations. It replaces an invalid or too large value by a value that
-// the network rejects.
+// bandwidth returns the traffic limits in the annotations, in bits per second. For an invalid or
+// too large value, it returns a limit that the network rejects.
 func bandwidth(annotations map[string]string) (ingress, egress uint64) {
 	read := func(name string) uint64 {
 		q, err := quantity.Parse(annotations[name])

@@ -18,9 +18,8 @@ import (
 	"github.com/nodewright/nodewright/internal/bootid"
 )
 
-// Config holds what a [Runtime] needs. RootDir, StateDir, Handlers, Network and
-// Images are required; the zero value of every other field means the
-// default named beside it.
+// Config holds what a [Runtime] needs. RootDir, StateDir, Handlers, Network and Images are
+// required. Every other field has a default for its zero value.
 type Config struct {
 	// RootDir is an absolute directory on a disk, for records and the writable layers of
 	// containers. It is created, and only root can access it.
@@ -31,39 +30,43 @@ type Config struct {
 	StateDir string
 	// Handlers are the OCI runtimes by the handler names that RuntimeClasses use.
 	Handlers map[string]Handler
-	// DefaultHandler is the handler of a sandbox that names none. Default: the only handler, or
-	// "runc".
+	// DefaultHandler is the handler of a sandbox that names none. If it is "", the only handler
+	// is the default, or "runc" if there are several.
 	DefaultHandler string
 	// Monitor is the absolute path of another build of the monitor program,
-	// localcri/nodewright-monitor. Default: the program that this package contains for amd64 and
-	// arm64; Run writes it below RootDir.
+	// localcri/nodewright-monitor. If it is "", Run writes the program that this package contains
+	// for amd64 and arm64 below RootDir and uses that.
 	Monitor string
 	// PlaceMonitor moves a monitor's process to a cgroup outside of this process's cgroup and of
-	// the pods'. Default: the monitor stays in this process's cgroup. In a pod's cgroup, the
-	// memory of the OCI runtime would count against the pod's limit, and a pod that uses all of
-	// its CPU could not be probed or stopped in time.
+	// the pods' cgroups. If it is nil, the monitor stays in this process's cgroup. A monitor must
+	// not be in a pod's cgroup: the memory of the OCI runtime would count against the pod's
+	// limit, and a pod that uses all of its CPU could not be probed or stopped in time.
 	PlaceMonitor func(pid int) error
 	Network      Network
 	Images       Images
 
-	// CgroupDriver is "cgroupfs" or "systemd"; cgroupfs.
+	// CgroupDriver is "cgroupfs" (the default) or "systemd".
 	CgroupDriver string
-	// Seccomp returns the profile for RuntimeDefault. Nil: moby's default profile.
+	// Seccomp returns the profile for RuntimeDefault. If it is nil, moby's default profile is
+	// used.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
-	// AppArmorProfile is the name of the profile for RuntimeDefault, used while it is loaded.
-	// Default: none.
+	// AppArmorProfile is the name of the profile for RuntimeDefault. It is applied only while the
+	// kernel has loaded it. If it is "", RuntimeDefault means no profile.
 	AppArmorProfile string
-	// CDI adds devices of the Container Device Interface. Default: every device name is rejected.
+	// CDI adds devices of the Container Device Interface. If it is nil, every CDI device name is
+	// rejected.
 	CDI CDI
-	// Reserve is the number of bytes of RootDir's file system that must be free when a container
-	// is created; 64 MiB.
+	// Reserve is the number of bytes that must be free on RootDir's file system when a container
+	// is created. The default is 64 MiB.
 	Reserve int64
-	// ShmSize is the size of a sandbox's /dev/shm in bytes; 64 MiB, as in other runtimes.
+	// ShmSize is the size of a sandbox's /dev/shm in bytes. The default is 64 MiB, as in other
+	// runtimes.
 	ShmSize int64
-	// Name and Version are returned by Version; "nodewright" and "0.0.0".
+	// Name and Version are the runtime's name and version in answers of the method Version. The
+	// defaults are "nodewright" and "0.0.0".
 	Name, Version string
 
-	// BootID identifies the current boot of the machine. Default: the kernel's boot ID.
+	// BootID identifies the current boot of the machine. The default is the kernel's boot ID.
 	BootID string
 	Log    *zap.Logger // silent
 
@@ -74,9 +77,9 @@ type Config struct {
 type Handler struct {
 	// Path is the absolute path of the program.
 	Path string
-	// Args precede each command.
+	// Args are passed to the program before the arguments of each command.
 	Args []string
-	// PrivilegedWithoutHostDevices gives privileged containers no host devices.
+	// PrivilegedWithoutHostDevices means that privileged containers get no devices of the host.
 	PrivilegedWithoutHostDevices bool
 }
 
@@ -90,8 +93,8 @@ const (
 	maxStateDir = 107 - len("/mon//socket") - idLength
 )
 
-// Time limits that callers do not set. All of them limit work that may continue after its
-// caller has given up.
+// Time limits for work that continues after its callers have given up, and so cannot use their
+// limits.
 const (
 	// createTimeout limits each step of the OCI runtime's create and start. On a machine under
 	// load, a step may take seconds.
@@ -99,7 +102,8 @@ const (
 	// killPatience limits the wait for a process after SIGKILL. A process that has not ended by
 	// then is blocked on a disk.
 	killPatience = 10 * time.Second
-	// parkTime is how long a sandbox or container is kept after all its callers have given up.
+	// parkTime is how long a new sandbox or container is kept after all its callers have given
+	// up.
 	parkTime = time.Minute
 	// monitorTimeout limits monitor calls that do not wait for anything else.
 	monitorTimeout = 10 * time.Second

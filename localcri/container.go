@@ -32,8 +32,8 @@ type container struct {
 	resources *runtimeapi.LinuxContainerResources // the current resources
 	lost      uint64
 
-	// Callers wait for running operations with these. Only life decides what may happen
-	// next.
+	// Operations in progress, on which callers wait. Whether an operation may begin is decided by
+	// life only.
 	claim    *claim        // its creation; nil if an earlier process created it
 	exited   chan struct{} // closed when its process has ended, or counts as gone
 	starting *op
@@ -79,8 +79,8 @@ func (c *container) phase() life.Phase {
 	return c.life.Phase()
 }
 
-// going reports whether the container counts as removed for callers, although parts of
-// it may still exist.
+// going reports whether the container is being removed or gone. For callers it does not exist any
+// more.
 func (c *container) going() bool {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
@@ -114,8 +114,8 @@ func (c *container) save(ctx context.Context) error {
 	})
 }
 
-// keepRecord writes the record in the background. Until it is written, the monitor has
-// the information.
+// keepRecord writes the record in the background. Until the record is written, the monitor has
+// its content.
 func (c *container) keepRecord(ctx context.Context) {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
@@ -124,7 +124,7 @@ func (c *container) keepRecord(ctx context.Context) {
 	}
 }
 
-// logPath returns the path of the log; "" if there is none.
+// logPath returns the path of the container's log. It returns "" if the container has no log.
 func (c *container) logPath() string { return logPath(c.pod.config, c.config) }
 
 func logPath(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
@@ -152,10 +152,11 @@ func criState(p life.Phase) runtimeapi.ContainerState {
 	}
 }
 
-// nameFor returns that of an image's names which has the requested repository, or else the
-// last one; "" if the image has none.
-func nameFor(names []string, asked *runtimeapi.ImageSpec) string {
-	ref, err := reference.ParseDockerRef(firstOf(asked.GetUserSpecifiedImage(), asked.GetImage()))
+// nameFor returns one of an image's names: the requested one or, if the image does not have it, a
+// name in the requested repository, or else the last name. It returns "" if the image has no
+// names.
+func nameFor(names []string, requested *runtimeapi.ImageSpec) string {
+	ref, err := reference.ParseDockerRef(firstOf(requested.GetUserSpecifiedImage(), requested.GetImage()))
 	if err == nil && slices.Contains(names, ref.String()) {
 		return ref.String()
 	}
@@ -205,8 +206,8 @@ func (c *container) mountsLocked() []*runtimeapi.Mount {
 	return mounts
 }
 
-// imageLocked returns the image as it was requested. If it was requested by its ID, the
-// result has one of its names. The caller holds pod.mu.
+// imageLocked returns the image as the container's creator requested it. If it was requested by
+// its ID, the result has one of the image's names. The caller holds pod.mu.
 func (c *container) imageLocked() *runtimeapi.ImageSpec {
 	if c.record.ImageName == "" {
 		return c.config.GetImage()
@@ -267,8 +268,8 @@ const (
 	runtimeLog  = "runtime.log"
 )
 
-// monitoredLocked returns what a monitor needs to run the container. A successor of the monitor
-// gets the same. The caller holds pod.mu.
+// monitoredLocked returns what a monitor needs to run the container. A monitor that replaces
+// another one gets the same. The caller holds pod.mu.
 func (c *container) monitoredLocked(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),

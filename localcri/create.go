@@ -64,11 +64,11 @@ func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *run
 	}
 }
 
-// share changes a namespace mode POD of the container to NODE, if the sandbox uses the node's
-// namespace.
+// share changes the namespace mode POD of the container to NODE for each namespace that the
+// sandbox shares with the node.
 func (p *pod) share(config *runtimeapi.ContainerConfig) {
-	of := p.options()
-	if of.GetPid() != runtimeapi.NamespaceMode_NODE && of.GetIpc() != runtimeapi.NamespaceMode_NODE {
+	podOptions := p.options()
+	if podOptions.GetPid() != runtimeapi.NamespaceMode_NODE && podOptions.GetIpc() != runtimeapi.NamespaceMode_NODE {
 		return
 	}
 	if config.Linux == nil {
@@ -81,16 +81,16 @@ func (p *pod) share(config *runtimeapi.ContainerConfig) {
 		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{}
 	}
 	opts := config.Linux.SecurityContext.NamespaceOptions
-	if opts.Pid == runtimeapi.NamespaceMode_POD && of.GetPid() == runtimeapi.NamespaceMode_NODE {
+	if opts.Pid == runtimeapi.NamespaceMode_POD && podOptions.GetPid() == runtimeapi.NamespaceMode_NODE {
 		opts.Pid = runtimeapi.NamespaceMode_NODE
 	}
-	if opts.Ipc == runtimeapi.NamespaceMode_POD && of.GetIpc() == runtimeapi.NamespaceMode_NODE {
+	if opts.Ipc == runtimeapi.NamespaceMode_POD && podOptions.GetIpc() == runtimeapi.NamespaceMode_NODE {
 		opts.Ipc = runtimeapi.NamespaceMode_NODE
 	}
 }
 
-// claimContainer returns the container with this name, or starts to create it; nil if one with
-// this name is being removed.
+// claimContainer returns the container with this name and attempt, or starts to create it. It
+// returns nil if a container with this name is being removed.
 func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, error) {
 	r, key := p.rt, containerKey(config.GetMetadata())
 	r.mu.Lock()
@@ -279,8 +279,8 @@ type recordCopy struct {
 // maxKept limits the bytes of a record that a monitor keeps.
 const maxKept = 32 << 10
 
-// keptLocked returns the copy of the record for the monitor. It returns nil if the copy is too
-// large; then only config.json has one. The caller holds pod.mu.
+// keptLocked returns the copy of the record that the monitor keeps. It returns nil if the copy
+// has more than maxKept bytes; then only config.json has a copy. The caller holds pod.mu.
 func (c *container) keptLocked() []byte {
 	if b := c.copyLocked(); len(b) <= maxKept {
 		return b
@@ -447,8 +447,8 @@ func (c *container) target() (life.Process, error) {
 	return process, nil
 }
 
-// joinable returns an error if the process whose namespace the container joins has ended,
-// since another process may have its PID now.
+// joinable returns an error if the process whose namespace the container joins has ended. In that
+// case another process may have its PID now.
 func (c *container) joinable() error {
 	switch c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() {
 	case runtimeapi.NamespaceMode_POD:

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventQueue is the number of events that may wait for a subscriber. As in CRI-O, further events
-// are dropped.
+// eventQueue is the number of events that may wait for a subscriber. As in CRI-O, events beyond
+// this number are dropped.
 const eventQueue = 1000
 
 // event is one event. Statuses are added when it is delivered, so that queues stay small.
@@ -103,7 +103,7 @@ func (b *broadcaster) unsubscribe(s *subscriber) {
 	delete(b.subs, s)
 }
 
-// next returns the waiting events.
+// next returns all waiting events of a subscriber, and waits if there are none.
 func (b *broadcaster) next(s *subscriber) ([]event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +159,8 @@ func (r *Runtime) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Co
 	}
 }
 
-// tell publishes an event of a container or, with the sandbox's ID, of the sandbox.
+// tell publishes an event of a container. If id is the sandbox's ID, it publishes an event of the
+// sandbox. at is in ns since 1970; 0 means now.
 func (p *pod) tell(kind runtimeapi.ContainerEventType, id string, at int64) {
 	if at == 0 {
 		at = time.Now().UnixNano()

@@ -30,9 +30,9 @@ import (
 
 const (
 	// maxOutput limits the bytes of each stream that ExecSync returns to a caller without a
-	// limit, as in containerd and CRI-O; the rest is read and dropped. maxOutputs limits the sum
-	// over all such callers. Callers with a limit of at most smallOutput do not count: an agent
-	// runs only some dozen probes and hooks at a time.
+	// limit, as in containerd and CRI-O. Further output is read and dropped. maxOutputs limits
+	// the sum over all callers. Callers with a limit of at most smallOutput do not count: an
+	// agent runs only some dozen probes and hooks at a time.
 	maxOutput   = 16 << 20
 	maxOutputs  = 64 << 20
 	smallOutput = 16 << 10
@@ -67,7 +67,8 @@ type execution struct {
 	files []string
 }
 
-// beginTimeout limits a monitor's answer: the OCI runtime's time plus its own.
+// beginTimeout limits the wait for a monitor's answer to the start of a command: the OCI
+// runtime's time, and the monitor's.
 const beginTimeout = createTimeout + monitorTimeout
 
 // begin makes a monitor start a command. It takes ownership of the command's ends of the streams,
@@ -215,7 +216,7 @@ func (e *ExitError) String() string { return e.Error() }
 // ExitStatus returns the exit status. Probes of Kubernetes call it.
 func (e *ExitError) ExitStatus() int { return int(e.Code) }
 
-// Exited returns true: the command was not killed by this package.
+// Exited returns true, since the command ended by itself and was not killed by this package.
 func (e *ExitError) Exited() bool { return true }
 
 // RunSync is ExecSync with the exit status as a result instead of an error.
@@ -283,8 +284,8 @@ func (c *container) execError(err error) error {
 	return coded(err)
 }
 
-// pipe returns a pipe between this process and another one, which gets the writing end if
-// theirsWrites is true. The other process's end is a blocking descriptor.
+// pipe returns a pipe between this process and another one. If theirsWrites is true, the other
+// process gets the writing end, otherwise the reading end. That end is a blocking descriptor.
 func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -302,8 +303,8 @@ func pipe(theirsWrites bool) (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// capture reads a pipe to its end, so that the writer never blocks. It keeps the data
-// up to a limit.
+// capture reads a pipe to its end, so that the writer never blocks. It keeps at most the first
+// most bytes.
 type capture struct {
 	read, write *os.File
 	done        chan struct{}
@@ -331,7 +332,7 @@ func (r *Runtime) newCapture(most int) (*capture, error) {
 	return c, nil
 }
 
-// Write keeps what is within the limit.
+// Write keeps the bytes that are within the limit, and drops the others.
 func (c *capture) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,14 +346,15 @@ func (c *capture) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeWrite returns the writing end; the caller owns it.
+// takeWrite returns the writing end of the pipe. The caller owns it, and close no longer closes
+// it.
 func (c *capture) takeWrite() *os.File {
 	w := c.write
 	c.write = nil
 	return w
 }
 
-// take waits until the stream or the context patience ends, and returns the data.
+// take waits until the stream ends or the context patience ends, and returns the data so far.
 func (c *capture) take(patience context.Context) []byte {
 	select {
 	case <-c.done:

@@ -30,7 +30,8 @@ func (p *pod) client(ctx context.Context) (monitorConn, error) {
 	return p.launched(ctx)
 }
 
-// launched is client for a recovery: it does not wait for a running recovery.
+// launched does the work of client, but does not wait for a recovery. The recovery itself calls
+// it.
 func (p *pod) launched(ctx context.Context) (monitorConn, error) {
 	p.mu.Lock()
 	if m := p.monitor; m != nil {
@@ -160,7 +161,8 @@ func (p *pod) find(id string) *container {
 // messageNotExecuted is the end of a message that begins with the name of a program.
 const messageNotExecuted = "the kernel refused to execute the program (of another architecture, or without its interpreter); the log of the container has the reason"
 
-// program returns the program that a container executes, for a message; "" if it cannot be read.
+// program returns the path of the program that a container executes, for a message. It returns ""
+// if config.json cannot be read.
 func (c *container) program() string {
 	p, err := c.firstProcess()
 	if err != nil || len(p.Args) == 0 {
@@ -224,10 +226,10 @@ func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 	}
 }
 
-// resolve finds out which containers of a lost monitor still run, and makes a successor take
-// over these. dead is the connection to the lost monitor; it may be nil. If a resolve is
-// running already, another one follows, since the running one may have begun before that
-// monitor was lost.
+// resolve finds out which containers of a lost monitor still run, and makes another monitor take
+// over these. dead is the connection to the lost monitor, or nil. If a resolve is running
+// already, a second one follows it, since the running one may have begun before the monitor was
+// lost.
 func (p *pod) resolve(dead monitorConn) *op {
 	p.mu.Lock()
 	defer p.mu.Unlock()

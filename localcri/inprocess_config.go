@@ -16,21 +16,20 @@ import (
 // defaultRootDir is the runtime's directory on a node with the kubelet's default root directory.
 const defaultRootDir = "/var/lib/kubelet/localcri"
 
-// InProcessConfig configures an in-process runtime. The zero value of every field means the
-// default named beside it.
+// InProcessConfig configures an in-process runtime. Every field has a default for its zero value.
 type InProcessConfig struct {
-	// RootDir is the absolute path of the directory for everything that outlasts a reboot;
-	// defaultRootDir. It is created if it does not exist.
+	// RootDir is the absolute path of the directory for everything that outlasts a reboot. It is
+	// created if it does not exist. The default is /var/lib/kubelet/localcri.
 	RootDir string
-	// Monitor is [Config].Monitor. Default: the program that this package contains.
+	// Monitor is [Config].Monitor. If it is "", the program that this package contains is used.
 	Monitor string
-	// Handlers are the OCI runtimes by handler name. Default: runc and crun from the PATH; runc
-	// is the default handler.
+	// Handlers are the OCI runtimes by handler name. If it is empty, runc and crun are looked for
+	// in the PATH, and runc is the default handler.
 	Handlers map[string]Handler
-	// CgroupDriver is cgroupfs or systemd; cgroupfs.
+	// CgroupDriver is "cgroupfs" (the default) or "systemd".
 	CgroupDriver string
-	// Network is NetworkCNI, NetworkBridge or NetworkNone. Default: see the package's
-	// documentation.
+	// Network is NetworkCNI, NetworkBridge or NetworkNone. If it is "", the runtime chooses the
+	// network as the package's documentation says.
 	Network string
 	// Cluster means that the node belongs to a cluster, so that its pods must be reachable
 	// from other nodes; this needs CNI.
@@ -41,17 +40,21 @@ type InProcessConfig struct {
 	// CNI configures NetworkCNI, for example where configurations and plugins are. This
 	// package sets its CacheDir and Reserved.
 	CNI cni.Config
-	// PreloadDir is a directory with image archives that are imported at the start; none.
+	// PreloadDir is a directory with image archives that are imported at the start. If it is "",
+	// no images are imported.
 	PreloadDir string
-	// CDIDirs are the directories of CDI specifications; /etc/cdi and /var/run/cdi.
+	// CDIDirs are the directories of CDI specifications. The default is /etc/cdi and
+	// /var/run/cdi.
 	CDIDirs []string
-	// Registries says how to reach registries. Default: by HTTPS, without mirrors.
+	// Registries says how to reach registries. A registry without an entry is reached by HTTPS,
+	// without mirrors.
 	Registries map[string]image.Registry
-	// HostsDir is a directory with the same settings in files, in the format of
-	// containerd's certs.d; see [image.Config]. Default: none.
+	// HostsDir is a directory with the same settings in files, in the format of containerd's
+	// certs.d; see [image.Config]. If it is "", no such files are read.
 	HostsDir string
-	// ImageReserve is [image.Config].ReserveOf: free disk space that pulls must leave, in
-	// addition to the default. Default: nothing.
+	// ImageReserve is [image.Config].ReserveOf: the bytes and inodes that pulls must leave free
+	// on a file system with the given numbers of bytes and inodes. If it is nil, only the default
+	// reserve applies.
 	ImageReserve func(bytes, inodes int64) (int64, int64)
 
 	Log     *zap.Logger           // silent

@@ -15,7 +15,7 @@ const (
 
 func networks() []string { return []string{NetworkCNI, NetworkBridge, NetworkNone} }
 
-// networkChoice says which network pods get, and why.
+// networkChoice says which network pods get, and for what reason.
 type networkChoice struct{ kind, why string }
 
 func (c networkChoice) String() string { return c.kind + ": " + c.why }
@@ -52,8 +52,9 @@ func chooseNetwork(m inProcessMachine) (networkChoice, error) {
 	return detected, nil
 }
 
-// confFile returns the first file name that may contain a CNI configuration, "" if there is none
-// (CNI specification, "Section 1: Network configuration format"; the extensions are libcni's).
+// confFile returns the first of the file names that may be a CNI configuration (CNI
+// specification, "Section 1: Network configuration format"; the extensions are libcni's). It
+// returns "" if there is none.
 func confFile(names []string) string {
 	var confs []string
 	for _, n := range names {

@@ -19,10 +19,10 @@ const resetAtATime = 4
 
 // ResetOptions says what [Reset] removes.
 type ResetOptions struct {
-	// Images says to remove images too.
+	// Images says to remove the images, too.
 	Images bool
-	// Removed is called for each removed pod, as namespace/name, with its number of containers;
-	// nil for no call. Calls do not overlap.
+	// Removed is called after each removed pod, with its name as namespace/name and its number of
+	// containers. Calls do not overlap. Removed may be nil.
 	Removed func(pod string, containers int)
 }
 

@@ -47,8 +47,8 @@ const streamsSocket = "streams"
 // Runtime returns the RuntimeService, with URLs for streams; see [Streaming].
 func (r *InProcess) Runtime() criapi.RuntimeService { return r.service }
 
-// Streams serve exec, attach and port forwarding for a [Server] whose clients do not take
-// URLs of a Unix socket, such as crictl.
+// Streams serve exec, attach and port forwarding. They are for a [Server] whose clients, such as
+// crictl, cannot use URLs of a unix socket.
 func (r *InProcess) Streams() Streams { return r.runtime.Streams() }
 
 // Images returns the ImageManagerService.
@@ -66,8 +66,8 @@ func (r *InProcess) Advice() []string {
 	return r.bridge.Advice()
 }
 
-// Import imports the images of an archive of docker save, or of an OCI layout in a tar, and
-// returns their IDs. name is for an image without a name.
+// Import imports the images of an archive of docker save, or of an OCI layout in a tar file, and
+// returns their IDs. An image that has no name in the archive gets name.
 func (r *InProcess) Import(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	return r.images.Import(ctx, archive, image.ImportOptions{Name: name})
 }
@@ -235,7 +235,8 @@ func (m *maker) choices() *checkpoint.Lazy {
 // maxConfs limits the files of a configuration directory that are read.
 const maxConfs = 1000
 
-// firstConf returns the path of the first configuration in a directory; "" if there is none.
+// firstConf returns the path of the first CNI configuration in a directory. It returns "" if
+// there is none.
 func firstConf(dir string) string {
 	files, err := safefile.Entries(dir, maxConfs)
 	if err != nil {

@@ -13,9 +13,11 @@ import (
 
 // Network gives sandboxes their networks; a network.Network implements it.
 type Network interface {
-	// Attach is idempotent by the attachment's ID.
+	// Attach connects a sandbox to the network. A second call with the same attachment ID has no
+	// further effect and returns the same result.
 	Attach(ctx context.Context, a network.Attachment) (network.Result, error)
-	// Detach is idempotent; the namespace may be gone.
+	// Detach disconnects a sandbox. It may be called again, and after the network namespace is
+	// gone.
 	Detach(ctx context.Context, id string) error
 	// Get returns the network of an attached ID, without waiting. A [LoadingNetwork] knows
 	// the sandboxes of earlier processes only once it has loaded.
@@ -25,12 +27,13 @@ type Network interface {
 	Status() error
 }
 
-// Images has the images; an image.Store implements it.
+// Images provides the image layers of containers; an image.Store implements it.
 type Images interface {
-	// Use leases the layers of an image to an owner until Release.
+	// Use makes an owner, which is a container, the user of an image's layers until Release. The
+	// layers are not removed while they have a user.
 	Use(ctx context.Context, ref, owner string) (image.Rootfs, error)
 	Release(owner string) error
-	// Owners returns the owners of leases.
+	// Owners returns all owners that use layers.
 	Owners(ctx context.Context) ([]string, error)
 }
 
@@ -38,8 +41,8 @@ type Images interface {
 // it.
 type CDI interface {
 	// Inject changes spec so that the container has the devices. Names are fully qualified, such
-	// as vendor/class=name. For an unknown name it returns an error that names it, and changes
-	// nothing.
+	// as vendor/class=name. If a name is unknown, Inject changes nothing, and the error contains
+	// the name.
 	Inject(ctx context.Context, spec *specs.Spec, names []string) error
 }
 

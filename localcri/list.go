@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// awaitAll waits until every sandbox is recovered, and returns those in which the sandbox or a
-// container may have the labels of a selector.
+// awaitAll waits until every sandbox is recovered. It returns the sandboxes that may match a
+// selector: the sandbox itself or one of its containers may have the labels.
 func (r *Runtime) awaitAll(ctx context.Context, selector map[string]string) ([]*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
@@ -92,8 +92,8 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool)
 	return out, nil
 }
 
-// pidLocked returns a process in the namespaces of the sandbox: its infra process, or that of a
-// container; 0 if none is running. The caller holds p.mu.
+// pidLocked returns the PID of a process in the namespaces of the sandbox: of its infra process,
+// or of a container's process. It returns 0 if none is running. The caller holds p.mu.
 func (p *pod) pidLocked() int {
 	if p.record.Infra != nil {
 		return p.record.Infra.PID
@@ -136,8 +136,8 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 // 16 MiB.
 const maxSpec = 8 << 20
 
-// ContainerStatus returns the status of a container. With verbose, info has the key "info", with
-// "pid", "sandboxID" and "runtimeSpec" as in other runtimes.
+// ContainerStatus returns the status of a container. If verbose is true, the answer's info has
+// the key "info" with "pid", "sandboxID" and "runtimeSpec", as in other runtimes.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {

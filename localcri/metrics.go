@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// registerMetrics exports the counts of a runtime, which are read at each scrape. With a nil reg
+// registerMetrics exports the counts of a runtime, which are read at each scrape. If reg is nil,
 // nothing is exported.
 //
 //	nodewright_localcri_sandboxes

@@ -14,9 +14,9 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// orphans returns the IDs that have leftovers but no record, newest last, since the newest ones
-// may be objects that are being created. ids has all IDs with leftovers and the times of their
-// creation; known has the IDs with a record.
+// orphans returns the IDs that have leftovers but no record. ids has all IDs with leftovers and
+// the times of their creation; known has the IDs with a record. The result begins with the oldest
+// IDs, since the newest ones may belong to objects that are being created.
 func orphans(ids map[string]int64, known map[string]bool) []string {
 	out := slices.Collect(maps.Keys(ids))
 	out = slices.DeleteFunc(out, func(id string) bool { return known[id] || !isID(id) })
@@ -81,7 +81,8 @@ func (r *Runtime) known() map[string]bool {
 	return out
 }
 
-// note adds the names in a directory to out, with the times of their last change.
+// note adds the names in a directory to out, with the times of their last change. If out has a
+// name already, it keeps the later time.
 func note(out map[string]int64, dir string) {
 	entries, err := safefile.Entries(dir, maxObjects)
 	if err != nil {

@@ -81,7 +81,7 @@ type ociRuntime interface {
 // namespacer creates and pins namespaces, and mounts files for them.
 type namespacer interface {
 	Make(ctx context.Context, q spaces.Request) (spaces.Paths, error)
-	// Look returns the existing paths.
+	// Look returns the paths of the sandbox's namespaces that exist.
 	Look(id string) (spaces.Paths, error)
 	OpenUser(id string) (*os.File, error)
 	// SetSysctls sets the sysctls of the sandbox, and the default ones.
@@ -106,7 +106,8 @@ type hostFacts interface {
 	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
 }
 
-// usageOf names the cgroup, layer and process whose usage is requested.
+// usageOf names the cgroup, the writable layer and the process of a container whose usage is
+// requested.
 type usageOf struct {
 	Cgroup   string // relative to the hierarchy's root
 	Writable string // directory of the writable layer; "" if there is none
@@ -125,12 +126,13 @@ type usageReader interface {
 	OOMFile(cgroup string) string
 }
 
-// portForwarder connects to a port of localhost in a network namespace; "" is the host's.
+// portForwarder connects rw to a port of localhost in the network namespace at the path netns. If
+// netns is "", it uses the host's network namespace.
 type portForwarder interface {
 	Forward(ctx context.Context, netns string, port int32, rw io.ReadWriteCloser) error
 }
 
-// realMonitors uses package monitor.
+// realMonitors implements monitorSource with package monitor.
 type realMonitors struct{ r *Runtime }
 
 func (m realMonitors) config() monitor.Config {

@@ -47,10 +47,12 @@ type foundContainer struct {
 	alive  *life.Began  // its process, if it is known and running
 	state  executed
 	logged int64 // time of the last write to its log; 0 if it has none
-	// made is the time at which the OCI runtime created the container's process: that of the file
-	// with the PID. It stands in for a start time that was not recorded. 0 means unknown.
+	// made is the time at which the OCI runtime created the container's process: the time of the
+	// file with the PID. It is used if no start time was recorded. If made is 0, the time is
+	// unknown.
 	made int64
-	// rebuilt means that the record is an old copy: the container may have run and ended since.
+	// rebuilt means that the record was restored from an old copy. The container may have run and
+	// ended since that copy was made.
 	rebuilt bool
 }
 
@@ -176,13 +178,14 @@ func startFailed(message string, now int64) life.Ending {
 	return life.Ending{Finished: now, Code: codeStartFailed, Reason: life.ReasonStartError, Message: message}
 }
 
-// reasonOf returns the CRI's reason for the end of a process.
-func reasonOf(code int32, oom bool, told string) string {
+// reasonOf returns the CRI's reason for the end of a process with an exit code. reported is the
+// reason that the monitor gave, or "".
+func reasonOf(code int32, oom bool, reported string) string {
 	switch {
 	case oom:
 		return reasonOOMKilled
-	case told != "":
-		return told
+	case reported != "":
+		return reported
 	case code == 0:
 		return reasonCompleted
 	}

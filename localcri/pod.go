@@ -37,8 +37,8 @@ type pod struct {
 	monitor    monitorConn           // nil if there is none
 	following  following
 
-	// Callers wait for running operations with these. Only life decides what may happen
-	// next.
+	// Operations in progress, on which callers wait. Whether an operation may begin is decided by
+	// life only.
 	launching *op
 	resolving *op // finds out what became of the containers of a lost monitor
 	stop      *op
@@ -80,8 +80,8 @@ func (p *pod) visible() bool {
 	return p.life.Shown()
 }
 
-// going reports whether the sandbox counts as removed for callers, although parts of it
-// may still exist.
+// going reports whether the sandbox is being removed or gone. For callers it does not exist any
+// more.
 func (p *pod) going() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +94,8 @@ func (p *pod) options() *runtimeapi.NamespaceOption {
 
 func (p *pod) hostNetwork() bool { return p.options().GetNetwork() == runtimeapi.NamespaceMode_NODE }
 
-// sharedPID reports whether there is an infra process. The namespaces NODE and CONTAINER need
-// none.
+// sharedPID reports whether the sandbox has an infra process. It has one only if its containers
+// share a PID namespace.
 func (p *pod) sharedPID() bool { return p.options().GetPid() == runtimeapi.NamespaceMode_POD }
 
 // readyLocked returns nil if containers may be created and started in the sandbox, and otherwise

@@ -140,8 +140,8 @@ func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	return unix.PidfdSendSignal(fd, s, nil, 0)
 }
 
-// runcInit is the start of the name of the process in which runc is about to execute the program.
-// It has signal handlers that the program will not have.
+// runcInit is the beginning of the name of a process that runs runc and will execute the
+// container's program next. Such a process has signal handlers that the program will not have.
 const runcInit = "runc:["
 
 // drops reports whether a signal would not reach the program of a process with this status

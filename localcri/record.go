@@ -34,7 +34,7 @@ type sandboxFacts struct {
 	Netns   string        `json:"netns,omitempty"`
 	IPs     []string      `json:"ips,omitempty"`
 	Infra   *life.Process `json:"infra,omitempty"` // process that holds the shared PID namespace
-	// Overhead and Resources are those of the last UpdatePodSandboxResources.
+	// Overhead and Resources have the values of the last UpdatePodSandboxResources.
 	Overhead  []byte `json:"overhead,omitempty"`
 	Resources []byte `json:"resources,omitempty"`
 }

@@ -327,7 +327,8 @@ func (r *Runtime) copies(id string, k *monitor.Kept) *recordCopy {
 	return read([]byte(spec.Annotations[recordAnnotation]))
 }
 
-// rebuildPod rebuilds a sandbox with a lost record from a container's copy; nil if there is none.
+// rebuildPod rebuilds a sandbox with a lost record from a container's copy. It returns nil if
+// there is no copy.
 func (r *Runtime) rebuildPod(container, sandbox string) *pod {
 	found := r.copies(container, nil)
 	if found == nil || found.Sandbox.ID != sandbox {
@@ -413,8 +414,8 @@ func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	}
 }
 
-// persistFrom calls f until it succeeds. Unlike persist, it does not pause before the
-// first call.
+// persistFrom calls f until it succeeds. The first call is at once. If it fails, persistFrom
+// returns and further calls are made in the background.
 func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(context.Context) error) {
 	err := f(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -424,9 +425,9 @@ func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(co
 	r.do(func(ctx context.Context) { r.persist(ctx, failure, id, func() error { return f(ctx) }) })
 }
 
-// recoverPod collects what is known about a sandbox's containers, and acts as plan decides. dead
-// is the connection to a monitor that has just ended; it has the descriptors that a successor
-// needs. It may be nil.
+// recoverPod collects what is known about a sandbox's containers, and does what plan decides.
+// dead is the connection to a monitor that has just ended, or nil. The connection has the
+// descriptors that the next monitor needs.
 func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	r := p.rt
 	if ctx.Err() != nil { // the next runtime does it, and may have started
@@ -481,7 +482,8 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	return errors.Join(errs...)
 }
 
-// connect connects to the running monitor; nil if there is none. After a reboot there is none.
+// connect connects to the running monitor of the sandbox. It returns nil if there is none, as
+// after a reboot.
 func (p *pod) connect(ctx context.Context) (monitorConn, monitor.State, error) {
 	p.mu.Lock()
 	have, boot := p.monitor, p.record.Boot
@@ -579,7 +581,7 @@ func (r *Runtime) endCommands(ctx context.Context, c *container) {
 	}
 }
 
-// askExecutor finds out how far an interrupted start came.
+// askExecutor asks the OCI runtime how far an interrupted start of a container got.
 func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *life.Began) {
 	_, x, err := r.handler(c.pod.handler)
 	if err != nil {
@@ -676,8 +678,8 @@ func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 	return err
 }
 
-// infraStands reports whether the infra process has to be adopted (orphan), and whether it
-// has ended (ended).
+// infraStands reports what a recovery has to do about the infra process. orphan means that it
+// runs without a monitor, so that one has to take it over. ended means that it has ended.
 func (p *pod) infraStands(known map[string]*monitor.Kept) (orphan, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,11 +25,13 @@ import (
 
 // mounter mounts the layers of containers.
 type mounter interface {
-	// Private makes a directory a mount from which mounts do not propagate.
+	// Private makes a directory a private mount: mounts below it do not propagate to other mount
+	// namespaces.
 	Private(dir string) error
 	Overlay(o image.Overlay, target string) error
-	// Mapped creates a copy of a mount in which files belong to the IDs of a user namespace.
-	Mapped(from, to string, userns *os.File) error
+	// Mapped mounts a copy of the mount at source on target. In the copy, files belong to the IDs
+	// of the user namespace userns.
+	Mapped(source, target string, userns *os.File) error
 	// Unmount does nothing for a path that is not a mount point, or does not exist.
 	Unmount(target string) error
 }
@@ -39,18 +41,18 @@ type realMounts struct{}
 func (realMounts) Private(dir string) error                     { return image.PrivateDir(dir) }
 func (realMounts) Overlay(o image.Overlay, target string) error { return o.Mount(target) }
 
-func (realMounts) Mapped(from, to string, userns *os.File) error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+func (realMounts) Mapped(source, target string, userns *os.File) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
-		return &os.PathError{Op: "open_tree", Path: from, Err: err}
+		return &os.PathError{Op: "open_tree", Path: source, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }()
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return &os.PathError{Op: "map IDs of", Path: from, Err: err}
+		return &os.PathError{Op: "map IDs of", Path: source, Err: err}
 	}
-	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return &os.PathError{Op: "mount at", Path: to, Err: err}
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return &os.PathError{Op: "mount at", Path: target, Err: err}
 	}
 	return nil
 }
@@ -99,9 +101,9 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
 }
 
-// letPass lets a group pass through a directory, but not list it. It first takes all rights from
-// groups (the mode closed), then changes the group, and then gives the right, so that the former
-// group never has it.
+// letPass lets the members of a group pass through a directory, but not list it. It first takes
+// all rights from groups (the mode closed), then changes the group, and then gives the right. So
+// the previous group never has it.
 func letPass(dir string, group int) error {
 	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }
@@ -118,9 +120,9 @@ func shift(id int, m []*runtimeapi.IDMapping) int {
 
 const lowerDir = "lower" // in a bundle: layers with mapped IDs, while they are mounted
 
-// mapLayers returns layers whose files belong to the IDs of the pod's user namespace, or the
-// layers themselves if the pod has none. The kernel can map IDs of layers, but not of an overlay.
-// undo removes the mounts; call it after an error too.
+// mapLayers returns layers whose files belong to the IDs of the pod's user namespace. If the pod
+// has no user namespace, it returns the given layers. The kernel can map the IDs of layers, but
+// not those of an overlay. undo removes the mounts; the caller must call it after an error, too.
 func (c *container) mapLayers(layers []string) (mapped []string, undo func(), err error) {
 	undo = func() {
 		for _, m := range slices.Backward(mapped) {
@@ -148,7 +150,8 @@ func (c *container) mapLayers(layers []string) (mapped []string, undo func(), er
 	return mapped, undo, nil
 }
 
-// sources returns the host's side of each mount. It mounts images before.
+// sources returns the host's path of each mount. For mounts of images, it mounts the images
+// first.
 func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 	out, err := c.rt().facts.Sources(ctx, c.config.GetMounts())
 	if err != nil {
@@ -224,10 +227,12 @@ func (c *container) mountImage(ctx context.Context, i int, ref, dir string) (ima
 	return root, c.rt().mounts.Overlay(image.Overlay{Layers: layers}, dir)
 }
 
-// imageOwner returns the owner of a container's lease for the image of a mount.
+// imageOwner returns the name under which a container uses the image of its mount with the index
+// i.
 func imageOwner(id string, i int) string { return id + ".image" + strconv.Itoa(i) }
 
-// ownerOf returns the container that owns a lease; "" if the lease is not a container's.
+// ownerOf returns the ID of the container that uses layers under the name lease. It returns "" if
+// lease is not the name of a container.
 func ownerOf(lease string) string {
 	id, rest, found := strings.Cut(lease, ".")
 	if !isID(id) || found && !strings.HasPrefix(rest, "image") {

@@ -54,8 +54,8 @@ type Runtime struct {
 	podCIDR    string                  // from UpdateRuntimeConfig
 }
 
-// New validates cfg and the machine, and returns a Runtime. The error has all reasons. It changes
-// nothing.
+// New validates cfg, checks the machine, and returns a Runtime. It changes nothing. If cfg is
+// invalid or the machine lacks something, the error has all reasons.
 func New(cfg Config) (*Runtime, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -76,8 +76,8 @@ func New(cfg Config) (*Runtime, error) {
 }
 
 // Run recovers existing containers, and works until ctx ends. It may be called once. Containers
-// and their monitors continue without it. An error means that the directories cannot be used. If
-// another process uses them, the error names that process.
+// and their monitors continue when Run returns. Run returns an error if the directories cannot be
+// used. If another process uses them, the error names that process.
 func (r *Runtime) Run(ctx context.Context) error {
 	if r.began.Swap(true) {
 		return fmt.Errorf("localcri: Run was called before")
@@ -102,8 +102,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitWork waits for running work, but not for long: work that a disk holds up is finished
-// by the next process.
+// awaitWork waits a short time for running work. Work that is blocked by a disk is finished by
+// the next process.
 func (r *Runtime) awaitWork() {
 	const patience = 10 * time.Second
 	r.begins.Lock()   // base has ended: work that starts from here on is not waited for
@@ -123,7 +123,8 @@ func (r *Runtime) awaitWork() {
 }
 
 // Ready returns a channel that is closed when everything that existed at the start is recovered.
-// A call before that waits only for the sandbox or container that it needs.
+// Other calls need not wait for it: each waits only for the recovery of its own sandbox or
+// container.
 func (r *Runtime) Ready() <-chan struct{} { return r.whole }
 
 // disconnect closes the connections to the monitors, which continue.
@@ -181,8 +182,8 @@ func containerKey(m *runtimeapi.ContainerMetadata) string {
 	return m.GetName() + "_" + fmt.Sprint(m.GetAttempt())
 }
 
-// lookPod returns a sandbox by its ID, or by the first digits of it if they are unique, and waits
-// for its recovery.
+// lookPod returns a sandbox by its ID, and waits for its recovery. id may be the first digits of
+// an ID if they are unique.
 func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
 	p, err := r.goingPod(ctx, id)
 	if err == nil && !p.visible() {
@@ -191,8 +192,8 @@ func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
 	return p, err
 }
 
-// goingPod is lookPod, but also finds sandboxes that callers do not see, so that a second
-// removal can wait for the first one.
+// goingPod does the same as lookPod, but also finds sandboxes that are being removed, so that a
+// second removal can wait for the first one.
 func (r *Runtime) goingPod(ctx context.Context, id string) (*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
@@ -265,7 +266,8 @@ func find[T any](all map[string]*T, id string) *T {
 	return byPrefix(all, id)
 }
 
-// byPrefix returns the object whose ID has a prefix; nil if there are none or several.
+// byPrefix returns the object whose ID begins with prefix. It returns nil if no object or several
+// have such an ID.
 func byPrefix[T any](all map[string]*T, prefix string) (found *T) {
 	if prefix == "" || len(prefix) >= idLength {
 		return nil

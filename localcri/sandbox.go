@@ -60,8 +60,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 // channel to wait for.
 const pollPause = 5 * time.Millisecond
 
-// claimPod returns the sandbox with this name, or starts to create it; nil if one with this name
-// is being removed.
+// claimPod returns the sandbox with this name, or starts to create it. It returns nil if a
+// sandbox with this name is being removed.
 func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) (*pod, error) {
 	key := podKey(config.GetMetadata())
 	r.mu.Lock()
@@ -259,8 +259,8 @@ func (p *pod) writeFiles() error {
 	)
 }
 
-// hostname returns the host name of the sandbox. It comes from the file, so that all containers
-// show the same name.
+// hostname returns the host name of the sandbox. It reads the sandbox's file with the host name,
+// so that all containers show the same name.
 func (p *pod) hostname() (string, error) {
 	const most = 4 << 10
 	b, err := safefile.ReadFile(p.file("hostname"), most)
@@ -475,8 +475,8 @@ func removeTree(dir string) error {
 	return err
 }
 
-// resolvConf returns the content of resolv.conf(5). If d has no servers, searches and options,
-// it is the content of the host's file.
+// resolvConf returns the content of resolv.conf(5) for a pod. If d has no servers, searches or
+// options, the result is the content of the host's file.
 func resolvConf(d *runtimeapi.DNSConfig) ([]byte, error) {
 	if len(d.GetServers())+len(d.GetSearches())+len(d.GetOptions()) == 0 {
 		const most = 1 << 20

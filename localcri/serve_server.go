@@ -24,16 +24,16 @@ type ServerConfig struct {
 	Socket  string
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// Streams serves exec, attach and port forwarding. Without it, Runtime's own methods with
-	// these names are called, which return URLs.
+	// Streams serves exec, attach and port forwarding. If it is nil, the Server calls Runtime's
+	// methods Exec, Attach and PortForward, which return URLs.
 	Streams Streams
-	// Ready is closed when the runtime has recovered; until then, calls fail with UNAVAILABLE.
-	// Nil means ready at once.
+	// Ready is closed when the runtime has recovered. Until then, calls fail with UNAVAILABLE. If
+	// it is nil, the runtime counts as ready at once.
 	Ready <-chan struct{}
-	// StreamAddress is the loopback address for streams. Default: a free port of 127.0.0.1 or,
-	// without IPv4, of ::1.
+	// StreamAddress is the loopback address for streams. If it is "", a free port of 127.0.0.1 is
+	// used or, on a machine without IPv4, of ::1.
 	StreamAddress string
-	// Log is silent if it is nil.
+	// Log receives messages about failures. If it is nil, nothing is logged.
 	Log *zap.Logger
 }
 
@@ -78,8 +78,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{cfg: cfg}, nil
 }
 
-// Run listens and serves until ctx ends, and then returns nil. It returns an error if it cannot
-// listen.
+// Run listens and serves until ctx ends, and then returns nil. If it cannot listen on the socket,
+// it returns an error.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -34,17 +34,17 @@ type streamServer struct {
 	cancel   context.CancelFunc
 }
 
-// newStreamServer serves the Streams to on the listener l, which it closes at the end.
-// Streams end with ctx. Over TCP, URLs are http://ADDRESS/METHOD/TOKEN; over a unix socket,
+// newStreamServer serves streams on the listener l, which it closes at the end. Streams end with
+// ctx. Over TCP, URLs are http://ADDRESS/METHOD/TOKEN; over a unix socket,
 // unix://SOCKET/METHOD/TOKEN.
-func newStreamServer(ctx context.Context, l net.Listener, to Streams, log *zap.Logger) (*streamServer, error) {
+func newStreamServer(ctx context.Context, l net.Listener, streams Streams, log *zap.Logger) (*streamServer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conf := streaming.DefaultConfig
 	conf.Addr, conf.StreamIdleTimeout = l.Addr().String(), idleTime
 	if l.Addr().Network() == "unix" {
 		conf.BaseURL = &url.URL{Scheme: "unix", Path: l.Addr().String() + "/"}
 	}
-	urls, err := streaming.NewServer(conf, &serverStreams{to: to, log: log})
+	urls, err := streaming.NewServer(conf, &serverStreams{to: streams, log: log})
 	if err != nil {
 		cancel()
 		_ = l.Close()
@@ -143,8 +143,8 @@ func (s *serverStreams) caught(what string, err *error) {
 	}
 }
 
-// writer returns w as an io.Writer. For a nil w, which means no stream, the result is a
-// nil interface.
+// writer returns w as an io.Writer. A nil w means that there is no stream; the result is then
+// nil, too.
 func writer(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -152,9 +152,9 @@ func writer(w io.WriteCloser) io.Writer {
 	return w
 }
 
-// errorWriter is writer for standard error. With a terminal it returns nil, since a
-// terminal has one stream for both outputs. Over WebSockets, the streaming server
-// passes a writer for standard error anyway.
+// errorWriter returns the writer for standard error. If tty is true, it returns nil, since a
+// terminal has one stream for both outputs. Over WebSockets, the streaming server passes a writer
+// for standard error anyway.
 func errorWriter(w io.WriteCloser, tty bool) io.Writer {
 	if tty {
 		return nil

@@ -23,7 +23,7 @@ type StreamingConfig struct {
 	Socket  string
 	Runtime criapi.RuntimeService
 	Streams Streams
-	// Log is silent if it is nil.
+	// Log receives messages about failures. If it is nil, nothing is logged.
 	Log *zap.Logger
 }
 

@@ -55,8 +55,8 @@ func signalNumber(name string) (unix.Signal, bool) {
 	return s, s != 0
 }
 
-// stopSignal returns the signal that asks a container to stop: that of the CRI request, or else
-// that of the image, or else SIGTERM.
+// stopSignal returns the signal that asks a container to stop: the signal in the CRI request or,
+// if the request has none, the image's signal. If neither names a signal, the result is SIGTERM.
 func stopSignal(asked runtimeapi.Signal, image string) unix.Signal {
 	if asked != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		if s, ok := signalNumber(signalName(asked)); ok {

@@ -86,7 +86,8 @@ func (c *container) start(ctx context.Context) error {
 	return c.startBy(ctx, m, what)
 }
 
-// rejoin waits for a start that a monitor is doing for an earlier process.
+// rejoin waits for a start that an earlier process asked a monitor for and that is still in
+// progress.
 func (c *container) rejoin(ctx context.Context) error {
 	p := c.pod
 	_, x, err := p.rt.handler(p.handler)
@@ -126,14 +127,15 @@ func (c *container) startsLocked() bool {
 	}
 }
 
-// startBy makes a monitor start the container, or joins the start that it is doing.
-func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Container) error {
+// startBy makes a monitor start the container. If the monitor is starting it already, startBy
+// waits for that start.
+func (c *container) startBy(ctx context.Context, m monitorConn, params monitor.Container) error {
 	p := c.pod
 	a := asked{m, newOp()}
 	p.mu.Lock()
 	c.asked = a
 	p.mu.Unlock()
-	started, err := m.Start(ctx, what)
+	started, err := m.Start(ctx, params)
 	if err == nil {
 		_ = c.apply(beganOf(started))
 	}
@@ -164,8 +166,8 @@ func beganOf(s monitor.Started) life.Began {
 	return life.Began{Process: life.Process{PID: s.PID, StartTime: s.StartTime}, At: s.At.UnixNano()}
 }
 
-// startedAs returns the result of a start for its caller. cause is the error of the
-// start, if there was one.
+// startedAs returns the result of a start for its caller. cause is the error of the start, or
+// nil.
 func (c *container) startedAs(cause error) error {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()

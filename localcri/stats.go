@@ -52,9 +52,9 @@ func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, erro
 	return s, nil
 }
 
-// addFiles adds the size of files that a sandbox's containers may write outside of their
-// layers. The caller adds it to one of the containers, since the CRI has no value for the files
-// of a sandbox.
+// addFiles adds the size of files that a sandbox's containers may write outside of their layers.
+// The CRI has no value for the files of a sandbox, so the caller adds their size to the usage of
+// one container.
 func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
 	if layer.GetUsedBytes() == nil {
 		return
@@ -167,8 +167,9 @@ type counters struct {
 // Counts are numbers of objects and events, for monitoring.
 type Counts struct {
 	Sandboxes, Containers, Monitors int
-	// Since the start: monitors that were replaced, records that were set aside, leftovers
-	// without a record that were removed, and log bytes that could not be written.
+	// Numbers of events since the start: of monitors that were replaced, of records that were set
+	// aside, of leftovers without a record that were removed, and of log bytes that could not be
+	// written.
 	Successors, SetAside, Orphans, LostLogBytes uint64
 }
 

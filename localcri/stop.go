@@ -17,17 +17,17 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
-// stopping is a stop in progress that several callers may share. The container is killed at
-// the earliest of their deadlines.
+// stopping is a stop in progress that several callers may share. The container is killed at the
+// earliest of the callers' deadlines.
 type stopping struct {
 	*op
 	deadline time.Time
 	sooner   chan struct{} // has a token when deadline has changed
 }
 
-// StopContainer asks a container to stop and kills it after timeout seconds; 0 kills at once. It
-// waits at most 10 s after the kill. A container that has ended or does not exist is not an
-// error.
+// StopContainer asks a container to stop and kills it after timeout seconds. If timeout is 0, it
+// kills the container at once. It waits at most 10 s after the kill. It is not an error if the
+// container has ended or does not exist.
 func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) error {
 	c, err := r.lookContainer(ctx, id)
 	if isNotFound(err) {
@@ -119,9 +119,10 @@ func (c *container) stopNow(ctx context.Context, s *stopping, process life.Proce
 	return c.kill(ctx, process)
 }
 
-// awaitEnd calls ask, which sends the stop signal, and waits for the end of the process or for
-// the deadline, which may become earlier. A program that has just started may not have a signal
-// handler yet; then ask returns true and is called again.
+// awaitEnd calls ask, which sends the stop signal. Then it waits until the process ends or the
+// deadline passes. Other callers may move the deadline forward meanwhile. A program that has just
+// started may not have a signal handler yet; in that case ask returns true, and awaitEnd calls it
+// again.
 func (c *container) awaitEnd(ctx context.Context, s *stopping, ask func() (again bool)) (bool, error) {
 	const most = time.Second
 	again, pause := ask(), 10*time.Millisecond

@@ -27,14 +27,14 @@ type Streams interface {
 	PortForward(ctx context.Context, sandbox string, port int32, rw io.ReadWriteCloser) error
 }
 
-// ExecOptions has a command and its streams. At least one stream must not be nil. With TTY,
+// ExecOptions has a command and its streams. At least one stream must not be nil. If TTY is true,
 // Stderr must be nil.
 type ExecOptions struct {
 	Command        []string
 	TTY            bool
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Resize receives the terminal's sizes; nil if they never change.
+	// Resize receives the terminal's sizes. It is nil if the size never changes.
 	Resize <-chan Size
 }
 

@@ -15,9 +15,10 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// merge returns the current resources with those of an update; 0 and "" mean unchanged.
-func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
-	out := proto.CloneOf(old)
+// merge returns the current resources with the changes of an update. A value of 0 or "" in the
+// update means that the resource stays as it is.
+func merge(current, update *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+	out := proto.CloneOf(current)
 	if out == nil {
 		out = &runtimeapi.LinuxContainerResources{}
 	}
@@ -25,9 +26,9 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 		to   *int64
 		from int64
 	}{
-		{&out.CpuPeriod, told.GetCpuPeriod()}, {&out.CpuQuota, told.GetCpuQuota()}, {&out.CpuShares, told.GetCpuShares()},
-		{&out.MemoryLimitInBytes, told.GetMemoryLimitInBytes()}, {&out.MemorySwapLimitInBytes, told.GetMemorySwapLimitInBytes()},
-		{&out.OomScoreAdj, told.GetOomScoreAdj()},
+		{&out.CpuPeriod, update.GetCpuPeriod()}, {&out.CpuQuota, update.GetCpuQuota()}, {&out.CpuShares, update.GetCpuShares()},
+		{&out.MemoryLimitInBytes, update.GetMemoryLimitInBytes()}, {&out.MemorySwapLimitInBytes, update.GetMemorySwapLimitInBytes()},
+		{&out.OomScoreAdj, update.GetOomScoreAdj()},
 	} {
 		if n.from != 0 {
 			*n.to = n.from
@@ -35,27 +36,27 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 	}
 	// The limit of memory and swap together changes with the memory limit, unless the update sets
 	// it: the old value may be below the new memory limit, which kernels reject.
-	if told.GetMemoryLimitInBytes() != 0 && told.GetMemorySwapLimitInBytes() == 0 {
-		out.MemorySwapLimitInBytes = told.GetMemoryLimitInBytes()
+	if update.GetMemoryLimitInBytes() != 0 && update.GetMemorySwapLimitInBytes() == 0 {
+		out.MemorySwapLimitInBytes = update.GetMemoryLimitInBytes()
 	}
-	if s := told.GetCpusetCpus(); s != "" {
+	if s := update.GetCpusetCpus(); s != "" {
 		out.CpusetCpus = s
 	}
-	if s := told.GetCpusetMems(); s != "" {
+	if s := update.GetCpusetMems(); s != "" {
 		out.CpusetMems = s
 	}
-	for _, l := range told.GetHugepageLimits() {
+	for _, l := range update.GetHugepageLimits() {
 		found := false
-		for _, have := range out.GetHugepageLimits() {
-			if have.GetPageSize() == l.GetPageSize() {
-				have.Limit, found = l.GetLimit(), true
+		for _, existing := range out.GetHugepageLimits() {
+			if existing.GetPageSize() == l.GetPageSize() {
+				existing.Limit, found = l.GetLimit(), true
 			}
 		}
 		if !found {
 			out.HugepageLimits = append(out.HugepageLimits, proto.CloneOf(l))
 		}
 	}
-	if u := told.GetUnified(); len(u) > 0 {
+	if u := update.GetUnified(); len(u) > 0 {
 		if out.Unified == nil {
 			out.Unified = map[string]string{}
 		}
@@ -64,27 +65,27 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 	return out
 }
 
-// UpdateContainerResources changes the resources of a container; 0 and empty values mean
-// unchanged. After an error, ContainerStatus shows the previous resources, which are still in
-// effect.
-func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told *runtimeapi.ContainerResources) error {
+// UpdateContainerResources changes the resources of a container. A value that is 0 or empty
+// leaves the resource as it is. After an error, ContainerStatus shows the previous resources,
+// which are still in effect.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, update *runtimeapi.ContainerResources) error {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
 		return err
 	}
-	if told.GetWindows() != nil {
+	if update.GetWindows() != nil {
 		return invalid("windows", "", "must be empty on Linux")
 	}
-	o, err := c.beginUpdate(ctx, proto.CloneOf(told.GetLinux()))
+	o, err := c.beginUpdate(ctx, proto.CloneOf(update.GetLinux()))
 	if err != nil {
 		return err
 	}
 	return o.wait(ctx)
 }
 
-// beginUpdate waits for the previous update, since the result of an update depends on
-// it.
-func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxContainerResources) (*op, error) {
+// beginUpdate starts an update after the previous update has ended, since the new resources
+// depend on those of the previous update.
+func (c *container) beginUpdate(ctx context.Context, update *runtimeapi.LinuxContainerResources) (*op, error) {
 	for {
 		c.pod.mu.Lock()
 		switch phase := c.life.Phase(); phase {
@@ -115,20 +116,20 @@ func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxConta
 		}
 		o := newOp()
 		c.updating = o
-		c.rt().do(func(ctx context.Context) { o.finish(coded(c.update(ctx, told))) })
+		c.rt().do(func(ctx context.Context) { o.finish(coded(c.update(ctx, update))) })
 		c.pod.mu.Unlock()
 		return o, nil
 	}
 }
 
-func (c *container) update(ctx context.Context, told *runtimeapi.LinuxContainerResources) error {
+func (c *container) update(ctx context.Context, changes *runtimeapi.LinuxContainerResources) error {
 	r, p := c.rt(), c.pod
 	machine, err := r.facts.Machine(ctx)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	merged, phase := merge(c.resources, told), c.life.Phase()
+	merged, phase := merge(c.resources, changes), c.life.Phase()
 	p.mu.Unlock()
 	spec, err := ocispec.Resources(merged, machine)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // volumes creates the directories of the image's volumes in the root file system if they are
-// missing, since a directory that only a VOLUME names is in no layer. Each returned volume is
-// to be mounted on itself, which keeps it writable if the root is read-only. Paths that the
-// container mounts, and those below, are skipped.
+// missing: a directory that only a VOLUME instruction names is in no layer. The caller mounts
+// each returned volume on itself, which keeps it writable if the root is read-only. volumes skips
+// paths that the container mounts, and paths below those.
 func (c *container) volumes(paths []string) ([]ocispec.Volume, error) {
 	var out []ocispec.Volume
 	for _, p := range paths {

@@ -37,7 +37,7 @@ func (o *op) finished() bool {
 	}
 }
 
-// wait returns the result of the work, or the error of ctx if it ends first.
+// wait returns the result of the work. If ctx ends before the work, it returns the cause of ctx.
 func (o *op) wait(ctx context.Context) error {
 	select {
 	case <-o.done:
@@ -80,8 +80,8 @@ const (
 )
 
 // join adds a waiting caller, if the object is being created or parked. If same is false, the
-// caller requests another configuration; then a complete object that no caller has received or
-// waits for is removed.
+// caller requests another configuration; join then removes a complete object that no caller has
+// received or waits for. The result says what the caller has to do.
 func (c *claim) join(same bool) fate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,8 @@ func (c *claim) parkLocked() {
 	})
 }
 
-// take waits for the result. The object counts as delivered unless ctx has ended.
+// take waits for the result. Unless ctx has ended, the object then counts as delivered to a
+// caller.
 func (c *claim) take(ctx context.Context) error {
 	err := c.wait(ctx)
 	c.mu.Lock()
@@ -155,7 +156,7 @@ func (c *claim) isDelivered() bool {
 	return c.delivered
 }
 
-// drop stops the timer of an object that is removed in another way. c may be nil.
+// drop stops the timer of a claim whose object is removed in another way. c may be nil.
 func (c *claim) drop() {
 	if c == nil {
 		return
@@ -219,8 +220,8 @@ func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string)
 	return store.DeleteContext(ctx, key)
 }
 
-// lastly returns a context for a write that has to be done even if ctx ends because the
-// runtime ends. It has a timeout of its own.
+// lastly returns a context for a write that must still be done when ctx ends because the runtime
+// ends. The context has its own timeout.
 func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	const patience = 5 * time.Second
 	if ctx.Err() == nil {

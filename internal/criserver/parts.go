@@ -5,7 +5,8 @@ import "google.golang.org/protobuf/proto"
 // partSize limits the bytes of one message of a streamed list. A single item may be larger.
 const partSize = 1 << 20
 
-// inParts sends a list in messages of at least one item.
+// inParts sends the items in several messages of at most partSize bytes, and returns the first
+// error of send. If err is not nil, it sends nothing and returns err.
 func inParts[T proto.Message](items []T, err error, send func([]T) error) error {
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweep returns the layers that no image, lease or pull needs. It returns none if a record
-// could not be read (hung), since that record could name any layer. It is a pure function of
-// the tables, so that tests can cover every case.
+// sweep returns the keys of the layers that no image, lease or pull needs. hung means that a
+// record could not be read. Such a record could name any layer, so sweep then returns none. It is
+// a pure function of the tables, so that tests can cover every case.
 func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, now time.Time) []string {
 	if hung {
 		return nil
@@ -47,8 +47,9 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 	return out
 }
 
-// collect removes the layers that sweep returns. When it returns, they are in the trash. The
-// channel files is closed when their files are deleted; it is nil if there are no such layers.
+// collect removes the layers that sweep returns. When it returns, they are in the trash. It
+// closes the channel files when their files are deleted. files is nil if there are no such
+// layers.
 func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	// It runs after every removal and periodically: what it misses now is collected the next
 	// time.
@@ -95,8 +96,8 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	return done
 }
 
-// collected is like collect, but waits until the files are deleted, so that the caller can
-// read the free space afterwards. An error means that the wait was interrupted.
+// collected does the same as collect, but waits until the files are deleted, so that the caller
+// can read the free space afterwards. An error means that ctx ended the wait.
 func (s *Store) collected(ctx context.Context) error {
 	files := s.collect(ctx)
 	if files == nil {

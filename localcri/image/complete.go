@@ -136,8 +136,9 @@ func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 	return err
 }
 
-// copyUp copies the entry base of the open directory from, whose state is st, to target in this
-// layer: type, owner, mode, attributes and times.
+// copyUp copies an entry from a lower layer to the path target in this layer: type, owner, mode,
+// attributes and times. from is the open directory of the entry, base its name there, and st its
+// state.
 func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, steps *int) error {
 	dir, base := split(target)
 	before := len(u.implied)

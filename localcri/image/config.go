@@ -20,8 +20,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config configures a [Store]. RootDir is required; the zero value of every other field means the
-// default at the end of its comment.
+// Config configures a [Store]. RootDir is required. Every other field has a default for its zero
+// value.
 type Config struct {
 	// RootDir is the directory of all files of the store. It is created, accessible for root
 	// only. Its file system must support trusted extended attributes and have room for the
@@ -34,43 +34,47 @@ type Config struct {
 	Registries map[string]Registry
 	// HostsDir is a directory that configures hosts without an entry in Registries, in
 	// containerd's layout: HOST/hosts.toml or _default/hosts.toml, or else certificates as in
-	// Docker's certs.d. It is read at each pull. Default: none.
+	// Docker's certs.d. It is read at each pull. If it is "", there are no such files.
 	HostsDir string
 	// PreloadDir is a directory of archives (*.tar, *.tar.gz, *.tgz, *.tar.zst) and OCI layouts
-	// (directories). They are imported at the start, and their images are pinned. Default:
-	// none.
+	// (directories). They are imported at the start, and their images are pinned. If PreloadDir
+	// is "", nothing is imported.
 	PreloadDir string
 	// Pinned names images that are reported as pinned, so that the kubelet's garbage collection
 	// keeps them.
 	Pinned []string
-	// OS, Architecture and Variant are the platform to pull for, in the terms of Go and the OCI
-	// specification; the platform of this program.
+	// OS, Architecture and Variant are the platform of the images to pull, in the terms of Go and
+	// the OCI specification. The default is the platform of this program.
 	OS, Architecture, Variant string
 
-	// PullJobs is the number of concurrent downloads for one image; 3.
+	// PullJobs is the number of concurrent downloads for one image. The default is 3.
 	PullJobs int
-	// UnpackJobs is the number of layers that are unpacked concurrently, for all images together;
-	// the number of CPUs, and at least 2.
+	// UnpackJobs is the number of layers that are unpacked concurrently, for all images together.
+	// The default is the number of CPUs, and at least 2.
 	UnpackJobs int
-	// MaxLayerBytes limits a layer, both compressed and unpacked; 16 GiB.
+	// MaxLayerBytes limits the size of a layer, both compressed and unpacked. The default is 16
+	// GiB.
 	MaxLayerBytes int64
-	// MaxImageBytes limits the layers of an image together, unpacked; 256 GiB. Holes of sparse
-	// files count: they take time, though no space.
+	// MaxImageBytes limits the size of all unpacked layers of an image together. The default is
+	// 256 GiB. Holes of sparse files count: they take time to unpack, although they need no
+	// space.
 	MaxImageBytes int64
-	// Reserve is the free space that pulls leave on the file system, in bytes; 256 MiB.
+	// Reserve is the free space that pulls leave on the file system, in bytes. The default is 256
+	// MiB.
 	Reserve int64
-	// ReserveOf, if set, returns the bytes and inodes that pulls leave free on a file system of
-	// the given size, if that is more than Reserve and 1,024 inodes. An agent with eviction
-	// thresholds for disk returns them here.
+	// ReserveOf returns the bytes and inodes that pulls must leave free on a file system with the
+	// given total numbers of bytes and inodes. Of its results and the defaults (Reserve, and
+	// 1,024 inodes), the larger ones apply. If ReserveOf is nil, the defaults apply. An agent
+	// with eviction thresholds for disk returns them here.
 	ReserveOf func(bytes, inodes int64) (int64, int64)
 
-	// Verify, if set, decides whether an image may be used. It gets the image's name without tag,
-	// the digest that the reference resolves to, and the manifest with that digest. Its error
-	// ends the pull.
+	// Verify decides whether an image may be used. It gets the image's name without tag, the
+	// digest that the reference resolves to, and the manifest with that digest. Its error ends
+	// the pull. If Verify is nil, every image may be used.
 	Verify func(ctx context.Context, name, digest string, manifest []byte) error
-	// Log gets errors for which no caller waits. Default: silent.
+	// Log receives errors for which no caller waits. If it is nil, nothing is logged.
 	Log *zap.Logger
-	// Observer is notified of pulls, downloads and layers. Default: none.
+	// Observer is notified of pulls, downloads and layers. It may be nil.
 	Observer Observer
 
 	transport func(Endpoint) http.RoundTripper // for tests
@@ -80,10 +84,10 @@ type Config struct {
 // Registry configures how a registry is reached.
 type Registry struct {
 	Endpoint
-	// Server is the registry's server, optionally with a port, and a path that is put before
-	// repositories. Default: the host.
+	// Server is the registry's server, optionally with a port, and with a path that is put before
+	// repositories. If it is "", the server is the host itself.
 	Server string
-	// Mirrors are tried first, in order; the registry itself is the last.
+	// Mirrors are tried in order, before the registry itself.
 	Mirrors []Mirror
 }
 
@@ -95,24 +99,25 @@ type Endpoint struct {
 	PlainHTTP bool
 	// CA are certificates of authorities in PEM, in addition to the system's.
 	CA []byte
-	// Certificates are client certificates, sent if the server asks for one.
+	// Certificates are client certificates. They are sent only if the server asks for one.
 	Certificates []tls.Certificate
 	// SkipVerify accepts any certificate of the server.
 	SkipVerify bool
 	// Header is sent to this server with each request, and to no other one.
 	Header http.Header
-	// Root is the root path of the registry API; "/v2".
+	// Root is the root path of the registry API. The default is "/v2".
 	Root string
-	// Lacks is the set of requests that are never sent to this server. Default: empty.
+	// Lacks is the set of requests that are never sent to this server. If it is 0, all requests
+	// are sent.
 	Lacks Ability
-	// DialTimeout limits the time to connect; 30s.
+	// DialTimeout limits the time to connect. The default is 30 s.
 	DialTimeout time.Duration
 }
 
 // Ability is a set of kinds of requests.
 type Ability uint8
 
-// Tags is the resolution of tags to digests, Content the download of content by digest.
+// Tags is the resolution of tags to digests. Content is the download of content by digest.
 const (
 	Tags Ability = 1 << iota
 	Content
@@ -124,8 +129,8 @@ type Mirror struct {
 	// Host is the mirror's host, optionally with a port, and a path that is put before
 	// repositories: "mirror:5000/cache".
 	Host string
-	// Username and Password are sent to the mirror, which does not get the credentials of
-	// pulls. Default: none.
+	// Username and Password are the credentials for the mirror. A mirror does not get the
+	// credentials of pulls. If both are "", the mirror gets none.
 	Username, Password string
 }
 
@@ -139,8 +144,8 @@ const (
 // try.
 const keepPartial = time.Hour
 
-// withDefaults returns a copy with every optional field set. All mistakes of the configuration
-// are joined in one error, so that they can be corrected together.
+// withDefaults returns a copy with every optional field set. The error has all mistakes of the
+// configuration.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("image: "+format, args...)) }
@@ -207,12 +212,13 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// number sets *n to the default otherwise if *n is 0, and calls bad if *n is negative.
-func number[N int | int64 | time.Duration](bad func(string, ...any), field string, n *N, otherwise N) {
+// number sets *n to defaultValue if *n is 0. If *n is negative, it calls bad with a message about
+// the field.
+func number[N int | int64 | time.Duration](bad func(string, ...any), field string, n *N, defaultValue N) {
 	if *n < 0 {
-		bad("Config.%s is %v; want a positive number, or 0 for %v", field, *n, otherwise)
+		bad("Config.%s is %v; want a positive number, or 0 for %v", field, *n, defaultValue)
 	}
 	if *n == 0 {
-		*n = otherwise
+		*n = defaultValue
 	}
 }

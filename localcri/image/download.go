@@ -22,8 +22,8 @@ type download struct {
 	file *os.File
 	path string
 	want descriptor
-	// leave lets the next download of the same blob begin; cancel stops run; ended is closed
-	// once run has returned.
+	// leave lets the next download of the same blob begin. cancel stops run. ended is closed when
+	// run has returned.
 	leave  func()
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -86,9 +86,10 @@ func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 	return dl, nil
 }
 
-// openPartial opens the file of a blob, which it creates if it is missing, and returns it with
-// its size. most is the size of the blob in bytes.
-func (s *Store) openPartial(name string, most int64) (*os.File, int64, error) {
+// openPartial opens the file of a blob and returns it with the number of bytes that it has
+// already. It creates the file if it is missing. If the file has more than blobSize bytes, it is
+// not a part of the blob, and is emptied.
+func (s *Store) openPartial(name string, blobSize int64) (*os.File, int64, error) {
 	fd, err := unix.Open(s.path(ingestDir, name), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, 0, err
@@ -100,7 +101,7 @@ func (s *Store) openPartial(name string, most int64) (*os.File, int64, error) {
 		size = info.Size()
 		// Longer than the blob: a remainder of something else with that name. The download begins
 		// again.
-		if size > most {
+		if size > blobSize {
 			size, err = 0, f.Truncate(0)
 		}
 	}
@@ -115,7 +116,8 @@ func (s *Store) openPartial(name string, most int64) (*os.File, int64, error) {
 	return f, size, nil
 }
 
-// grow reports n more bytes, or the end of the download. io.EOF means that it is complete.
+// grow tells the reader about n more bytes in the file. If n is 0, err is the end of the
+// download: io.EOF if the blob is complete.
 func (d *download) grow(n int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,8 +133,8 @@ func (d *download) grow(n int64, err error) {
 	d.more = make(chan struct{})
 }
 
-// state returns the number of bytes in the file, the channel that is closed at the next change,
-// and the error that ended the download, nil while it runs.
+// state returns the number of bytes in the file and the error that ended the download. end is nil
+// while the download runs. The channel more is closed at the next change of either.
 func (d *download) state() (written int64, more chan struct{}, end error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -264,7 +266,8 @@ func (d *download) copy(ctx context.Context, s *Store, e *endpoint, w *watch, bo
 	}
 }
 
-// contentRange parses "bytes 5-9/10"; a missing number is -1.
+// contentRange parses a Content-Range header such as "bytes 5-9/10". A number that is missing is
+// -1.
 func contentRange(v string) (first, total int64) {
 	// RFC 9110, section 14.4. An unknown total ("*") is -1, too.
 	v, ok := strings.CutPrefix(v, "bytes ")
@@ -284,7 +287,8 @@ func contentRange(v string) (first, total int64) {
 	return first, total
 }
 
-// ready reports whether Read returns at once: there are bytes, or the download has ended.
+// ready reports whether Read returns at once, because there are unread bytes or the download has
+// ended.
 func (d *download) ready() bool {
 	written, _, err := d.state()
 	return d.read < written || err != nil

@@ -127,7 +127,8 @@ func shown(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// split returns the directory of a clean path, "." for the root, and the last element.
+// split returns the directory of a clean path and its last element. The directory is "." if the
+// path is in the root.
 func split(path string) (dir, base string) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		return path[:i], path[i+1:]

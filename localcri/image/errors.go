@@ -14,19 +14,23 @@ import (
 
 // Errors that have a gRPC code.
 var (
-	// The image or a blob exists neither here nor at the registry.
+	// errNotFound means that the image or a blob exists neither here nor at the registry.
 	errNotFound = errors.New("not found")
-	// The registry requires credentials, or other ones.
+	// errDenied means that the registry requires credentials, or other credentials than it got.
 	errDenied = errors.New("denied")
-	// Another try may help: no connection, 5xx, or an incomplete answer.
+	// errUnavailable means that another try may help: there is no connection, the status is 5xx,
+	// or the answer is incomplete.
 	errUnavailable = errors.New("registry cannot be reached")
-	// Size or digest differ; another endpoint may have the right content.
+	// errWrongBytes means that size or digest differ. Another endpoint may have the right
+	// content.
 	errWrongBytes = errors.New("content differs from its digest or size")
 	errSignature  = errors.New("signature is not accepted")
-	// The request, a name or the archive is wrong: another try fails as well.
+	// errInvalid means that the request, a name or the archive is wrong. Another try fails as
+	// well.
 	errInvalid = errors.New("invalid")
 	errClosed  = errors.New("image store is not running")
-	// progressTimeout, as the cause of a context.
+	// errNoProgress is the cause of a context that a watch has cancelled, because no data came
+	// for its time limit.
 	errNoProgress = errors.New("no data received for too long")
 )
 

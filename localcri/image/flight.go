@@ -41,9 +41,9 @@ type flight struct {
 	err error
 }
 
-// have returns the key of a layer; "" if the layer does not exist. The caller holds s.mu. It
-// tries the diff ID first, since a layer that does not depend on others can be used in every
-// chain.
+// have returns the key of a layer. It returns "" if the layer does not exist. It tries the diff
+// ID first, since a layer that does not depend on others can be used in every chain. The caller
+// holds s.mu.
 func (s *Store) have(diff, chain digest) string {
 	for _, d := range []digest{diff, chain} {
 		if s.layers[d.hex()] != nil {
@@ -53,9 +53,9 @@ func (s *Store) have(diff, chain digest) string {
 	return ""
 }
 
-// ensure gets a layer if it does not exist. It also holds the layer, which protects it from
-// collection: the caller has to call release with its key. If the flight of another pull fails,
-// ensure tries again with src, since the reason may concern only that pull.
+// ensure gets a layer if it does not exist, and holds it, so that it is not collected. The caller
+// must call release with the returned key. If the layer is being pulled by another pull and that
+// fails, ensure tries again with src, since the reason may concern only the other pull.
 func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, err error) {
 	const tries = 20
 	for range tries {
@@ -122,8 +122,8 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 	return "", err
 }
 
-// release ends one hold on each of the layers. It ignores keys that are not in the table: such a
-// layer was damaged and set aside meanwhile.
+// release ends one hold on each of the layers with these keys. It ignores keys that are not in
+// the table: such a layer was damaged and set aside after the caller had got it.
 func (s *Store) release(keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,11 +305,11 @@ func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wan
 	return nil
 }
 
-// awaitBelow waits until all layers below exist, and holds them. It returns descriptors of their
-// trees, the topmost first, which the caller closes. It does not return paths, since commits of
-// other pulls rename staged layers. keys has the held layers, even if there is an error. Other
-// flights of the same pull get these layers; if one of them fails, the pull ends, and so does
-// ctx.
+// awaitBelow waits until all layers below exist, and holds them. Other flights of the same pull
+// get these layers; if one of them fails, the pull ends, and so does ctx. trees has descriptors
+// of the layers' trees, the topmost first, which the caller closes. They are not paths, since
+// commits of other pulls rename staged layers. keys has the held layers, which the caller
+// releases, even after an error.
 func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees []int, keys []string, err error) {
 	for i := range len(w.chain) - 1 {
 		for {
@@ -359,8 +359,8 @@ func closeAll(fds []int) {
 	}
 }
 
-// discard removes a directory in ingest that no other goroutine uses. What cannot be removed
-// stays in ingest, which is emptied at the next start.
+// discard removes a directory in ingest that no other goroutine uses. If files cannot be removed,
+// they stay in ingest, which is emptied at the next start.
 func (s *Store) discard(dir string) { _ = os.RemoveAll(dir) }
 
 // stage adds a complete layer to the table. The layer does not survive a power failure yet. Other

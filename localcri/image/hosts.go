@@ -48,9 +48,9 @@ func (s *Store) reach(host string) (Registry, error) {
 	return Registry{Endpoint: reachOf(host)}, nil
 }
 
-// reachOf returns the configuration of a host for which there is none. A server on this machine
-// may do without TLS, and its certificate is not verified, since a certificate for "localhost"
-// proves nothing.
+// reachOf returns the configuration of a host that is configured nowhere. A server on this
+// machine may do without TLS. Its certificate is not verified, since a certificate for
+// "localhost" proves nothing.
 func reachOf(host string) Endpoint {
 	name, port, err := net.SplitHostPort(host)
 	if err == nil && port != "443" && (name == "localhost" || net.ParseIP(name).IsLoopback()) {
@@ -108,8 +108,8 @@ type hostTable struct {
 	DialTimeout  string         `toml:"dial_timeout"`
 }
 
-// parseHosts parses a hosts.toml, in which paths are relative to dir. unused are fields that it
-// does not know.
+// parseHosts parses a hosts.toml, in which paths are relative to dir. unused are the names of
+// fields that parseHosts does not know.
 func parseHosts(text []byte, dir string) (r Registry, unused []string, err error) {
 	var file struct {
 		hostTable
@@ -175,8 +175,8 @@ func hostsInOrder(text []byte) (out []string) {
 	return out
 }
 
-// endpoint returns the server at a URL, and its host with the path that is put before
-// repositories. "" is the registry itself.
+// endpoint returns the server at the URL at. host is the URL's host, with the path that is put
+// before repositories. If at is "", the server is the registry itself, and host is "".
 func (t *hostTable) endpoint(at, dir string) (host string, e Endpoint, err error) {
 	if at != "" {
 		if !strings.Contains(at, "://") {

@@ -75,7 +75,8 @@ func (s *Store) platform() platform {
 	return platform{s.cfg.OS, s.cfg.Architecture, s.cfg.Variant}.norm()
 }
 
-// resolve finds the manifest for the platform, and the digest that the name refers to.
+// resolve finds the manifest for the platform. top is the digest that the image's name refers to,
+// which may be that of an index.
 func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m *manifest, err error) {
 	const maxNested = 3
 	// An index may refer to an index; more than three levels do not occur.
@@ -124,8 +125,9 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 	return "", nil, fmt.Errorf("%w: indexes are nested; want at most %d", errInvalid, maxNested)
 }
 
-// getLayers gets all layers concurrently, and holds them. keys has a key for each held
-// layer and "" for each other one, even if there is an error.
+// getLayers gets all layers concurrently, and holds them. The result has the key of each layer
+// that is held, and "" for every other layer. It has these keys after an error, too, and the
+// caller must release them.
 func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, diffs []digest) ([]string, error) {
 	// The first failure ends the downloads of the others.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -163,8 +165,8 @@ func (s *Store) sizeOf(key string) int64 {
 	return s.layers[key].Size
 }
 
-// keep writes an image's record. The record has the names that the image had before,
-// and the new one.
+// keep writes an image's record. The record has the names that the image had before, and the new
+// name.
 func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error {
 	// Reading the old names and writing the new record must not interleave with another pull of
 	// the same image.
@@ -225,8 +227,8 @@ func (s *Store) write(ctx context.Context, r *record) error {
 	return s.records.WriteContext(ctx, r.ID.hex(), b)
 }
 
-// dropStale removes names from the records of images that lost them to other images. As long
-// as two records have a name, the one with the higher number of the name counts. The caller
+// dropStale removes names from the records of images that lost them to other images. As long as
+// two records have the same tag, the record with the higher number for the tag has it. The caller
 // holds s.writes.
 func (s *Store) dropStale(ctx context.Context) {
 	s.mu.Lock()
@@ -254,8 +256,8 @@ func (s *Store) dropStale(ctx context.Context) {
 	}
 }
 
-// forget removes an image with all its names. Its layers stay until the caller calls
-// collect. A missing image is no error.
+// forget removes an image with all its names. Its layers stay until the caller calls collect. It
+// is not an error if the image does not exist.
 func (s *Store) forget(ctx context.Context, id digest) error {
 	if err := take(ctx, s.writes); err != nil {
 		return err

@@ -14,8 +14,9 @@ type lane struct {
 	users int // guarded by Store.mu
 }
 
-// enter waits for the lane; the caller has to call leave afterwards. If ctx ends first, it
-// returns the cause of ctx. Waiting callers get the lane in no particular order.
+// enter waits until no other caller uses the lane with this name. The caller must call leave at
+// the end. If ctx ends first, enter returns the cause of ctx. Waiting callers get the lane in no
+// particular order.
 func (s *Store) enter(ctx context.Context, name string) (leave func(), err error) {
 	s.mu.Lock()
 	l := s.lanes[name]

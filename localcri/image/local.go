@@ -40,14 +40,15 @@ const (
 
 // localBlobs is a source on the disk.
 type localBlobs struct {
-	// open opens a blob; the error is fs.ErrNotExist if it does not exist. Only the form of the
-	// digest has been checked, not the content.
+	// open opens a blob. The error is fs.ErrNotExist if the blob does not exist. The form of the
+	// digest has been checked, but not whether the content matches it.
 	open  func(d digest) (*os.File, error)
 	extra map[digest][]byte // manifests created here
 }
 
-// read returns a blob of at most most bytes; a larger one is an errLimit.
-func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
+// read returns the content of a blob. If the blob has more than limit bytes, the error is
+// errLimit.
+func (l *localBlobs) read(d digest, limit int64) ([]byte, error) {
 	if b, ok := l.extra[d]; ok {
 		return b, nil
 	}
@@ -56,7 +57,7 @@ func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
 		return nil, missing(d, err)
 	}
 	defer func() { _ = f.Close() }()
-	b, err := safefile.Read(f, most)
+	b, err := safefile.Read(f, limit)
 	if errors.Is(err, safefile.ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", errLimit, err)
 	}
@@ -317,9 +318,10 @@ func (a *spooled) find(path string) (spooledFile, bool) {
 	return spooledFile{}, false
 }
 
-// read returns the content of a file; one with more than most bytes is an errLimit.
-func (a *spooled) read(f spooledFile, most int64) ([]byte, error) {
-	b, err := safefile.ReadIn(a.dir, f.name, most)
+// read returns the content of a file. If the file has more than limit bytes, the error is
+// errLimit.
+func (a *spooled) read(f spooledFile, limit int64) ([]byte, error) {
+	b, err := safefile.ReadIn(a.dir, f.name, limit)
 	if errors.Is(err, safefile.ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", errLimit, err)
 	}
@@ -399,7 +401,7 @@ func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b
 	return ids, nil
 }
 
-// dockerToOCI creates the manifest that an image of docker save lacks.
+// dockerToOCI creates a manifest for an image of docker save, which has none.
 func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 	if len(img.Layers.items) > maxLayers {
 		return nil, fmt.Errorf("%w: %d layers; want at most %d", errLimit, len(img.Layers.items), maxLayers)
@@ -515,8 +517,9 @@ func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) 
 	return out, nil
 }
 
-// importOne installs an image under each of its names, and appends its ID to ids, once. top is
-// the digest for names with a digest; "" means that the image gets no such names.
+// importOne installs an image under each of its names, and appends its ID to ids if it is not the
+// last one there. top is the digest for names with a digest. If top is "", the image gets no such
+// names.
 func (s *Store) importOne(ctx context.Context, src source, d digest, names []reference.Named, top digest, o ImportOptions, ids []string) ([]string, error) {
 	// nil means an image without a name, stored under its ID.
 	if len(names) == 0 {

@@ -74,9 +74,10 @@ func digestOf(b []byte) digest {
 // list is a JSON array whose length is limited while it is decoded.
 type list[T any] struct{ items []T }
 
-// decode decodes an array item by item and stops at the limit: json.Unmarshal would allocate the
-// whole slice before its length could be checked. null is an empty array, as Docker writes it.
-func (l *list[T]) decode(b []byte, most int) error {
+// decode decodes an array item by item, and returns an errLimit if it has more than limit items.
+// json.Unmarshal would allocate the whole slice before its length could be checked. null is an
+// empty array, as Docker writes it.
+func (l *list[T]) decode(b []byte, limit int) error {
 	l.items = nil
 	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
 		return nil
@@ -86,8 +87,8 @@ func (l *list[T]) decode(b []byte, most int) error {
 		return errors.New("want an array")
 	}
 	for dec.More() {
-		if len(l.items) == most {
-			return fmt.Errorf("%w: array has more than %d items", errLimit, most)
+		if len(l.items) == limit {
+			return fmt.Errorf("%w: array has more than %d items", errLimit, limit)
 		}
 		var v T
 		if err := dec.Decode(&v); err != nil {
@@ -169,8 +170,7 @@ type manifest struct {
 }
 
 // parseManifest parses a manifest or an index. mediaType is the type that the source has given,
-// or "". It checks the form of the digests of an image's own blobs, but does not compare digests
-// with content.
+// or "". It checks the form of the digests, but not whether content matches them.
 func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("%w: manifest has %d bytes; want at most %d", errLimit, len(b), maxManifest)
@@ -228,13 +228,14 @@ func (m *manifest) check() error {
 	return nil
 }
 
-// check checks the form of the digest, and that the size is at most most bytes.
-func (d descriptor) check(most int64) error {
+// check returns an error unless the digest has the right form and the size is at most limit
+// bytes.
+func (d descriptor) check(limit int64) error {
 	if err := d.Digest.check(); err != nil {
 		return err
 	}
-	if d.Size < 0 || d.Size > most {
-		return fmt.Errorf("size is %d; want 0 to %d", d.Size, most)
+	if d.Size < 0 || d.Size > limit {
+		return fmt.Errorf("size is %d; want 0 to %d", d.Size, limit)
 	}
 	return nil
 }

@@ -24,11 +24,11 @@ const maxParam = 255
 
 // Overlay describes an overlayfs mount.
 type Overlay struct {
-	// Layers are directories, the topmost first: 1 to 500, and at least 2 without
-	// Upper.
+	// Layers are the directories of the layers, the topmost first. There are 1 to 500, and at
+	// least 2 if Upper is "".
 	Layers []string
-	// Upper is the directory for changes, and Work an empty directory on the same file system;
-	// without both the mount is read-only.
+	// Upper is the directory for changes, and Work an empty directory on the same file system. If
+	// both are "", the mount is read-only.
 	Upper, Work string
 	// Volatile skips syncs to the disk: after a crash of the machine, Upper is not usable.
 	Volatile bool
@@ -56,7 +56,7 @@ func (o Overlay) check() error {
 	return nil
 }
 
-// flags returns the options that are not directories.
+// flags returns the mount options that name no directories.
 func (o Overlay) flags() []string {
 	// The default of "index" depends on how the kernel was built (OVERLAY_FS_INDEX); mounts shall
 	// be the same on every node.

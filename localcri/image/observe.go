@@ -20,26 +20,28 @@ const (
 
 // Observer is called after each operation, from any goroutine. It must not block.
 type Observer interface {
-	// Observe is called with the duration of op and the code of its error; OK means no error.
-	// If all callers have given up, the code is Canceled.
+	// Observe is called with the duration of the operation op and the gRPC code of its error. The
+	// code is OK if there was no error, and Canceled if all callers have given up.
 	Observe(op string, took time.Duration, code codes.Code)
 }
 
-// nobody is the Observer of a store without one, so that no caller has to check for nil.
+// nobody is the Observer of a store whose Config.Observer is nil, so that no caller has to check
+// for nil.
 type nobody struct{}
 
 // Observe implements Observer.
 func (nobody) Observe(string, time.Duration, codes.Code) {}
 
-// observe reports an operation that began at the time begin. The duration does not
-// include waited.
+// observe reports an operation that started at begin. waited is a part of the time since then
+// that is not counted.
 func (s *Store) observe(op string, begin time.Time, waited time.Duration, err error) {
 	// The two times are measured separately, so the difference could be below zero by
 	// nanoseconds.
 	s.cfg.Observer.Observe(op, max(0, time.Since(begin)-waited), status.Code(coded(err)))
 }
 
-// Counts are numbers of a store at one point in time. Those that only grow begin at 0 with New.
+// Counts are numbers of a store at one point in time. The numbers that only grow begin at 0 in
+// New.
 type Counts struct {
 	Images     int   // complete images
 	Layers     int   // on the disk
@@ -48,7 +50,7 @@ type Counts struct {
 	Owners     int   // users of layers
 
 	Downloaded uint64 // bytes of blobs from registries
-	// Damaged files that were set aside.
+	// DamagedLayers, DamagedRecords and DamagedLeases count damaged files that were set aside.
 	DamagedLayers, DamagedRecords, DamagedLeases uint64
 }
 

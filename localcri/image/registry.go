@@ -347,9 +347,9 @@ func (e *endpoint) sign(ctx context.Context, refused *http.Response) (http.Round
 	return e.signed, nil
 }
 
-// challenged is a transport for the library's request of /v2/, by which the library
-// finds out the kind of credentials. It returns the server's earlier answer instead of
-// sending that request.
+// challenged is a transport for the library's request to /v2/. From the answer, the library finds
+// out which kind of credentials the server wants. It returns the server's earlier answer instead
+// of sending that request.
 type challenged struct {
 	http.RoundTripper
 	refused *http.Response
@@ -427,8 +427,9 @@ func (e *endpoint) refused(resp *http.Response) error {
 	return &statusError{e.repo.RegistryStr(), resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
-// retryAfter parses the Retry-After header: seconds, or a date (RFC 9110, section 10.2.3). It
-// returns -1 if the header is missing or malformed, and never another negative value.
+// retryAfter parses the Retry-After header, which has seconds or a date (RFC 9110, section
+// 10.2.3). It returns -1 if the header is missing or malformed. It returns no other negative
+// value.
 func retryAfter(v string, now time.Time) time.Duration {
 	// 31 bits are 68 years in seconds, so that the conversion to a Duration cannot overflow.
 	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
@@ -465,8 +466,8 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s: %s", errUnavailable, e.repo.RegistryStr(), text)
 }
 
-// pause waits before the next try, as long as an error says. It returns the error if another try
-// is useless.
+// pause waits before the next try. It waits as long as the server asked in err or, if the server
+// did not, as long as back says. If another try is useless, pause returns err.
 func pause(ctx context.Context, err error, back *retry.Backoff) error {
 	wait := time.Duration(-1)
 	var st *statusError
@@ -495,8 +496,9 @@ func pause(ctx context.Context, err error, back *retry.Backoff) error {
 // backoff returns a new back-off between tries at one endpoint.
 func backoff() *retry.Backoff { return &retry.Backoff{First: time.Second, Max: 30 * time.Second} }
 
-// each asks one endpoint after the other until one succeeds. If none does, the error is that of
-// the last one, the registry itself, and names the endpoints before it.
+// each asks one endpoint after the other until one succeeds. last tells ask that there is no
+// further endpoint. If none succeeds, the error is that of the last endpoint, which is the
+// registry itself, followed by the errors of the mirrors.
 func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpoint, last bool) error) error {
 	var before []string
 	var err error
@@ -516,8 +518,8 @@ func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpo
 	return err
 }
 
-// persist calls ask again while the server reports that it is busy. It returns an error
-// without a status at once, since ask handles those itself.
+// persist calls ask again while the server reports that it is busy. If the error is not an HTTP
+// status, persist returns it at once, since ask handles such errors itself.
 func (r *registry) persist(ctx context.Context, ask func() error) error {
 	back := backoff()
 	for n := 1; ; n++ {
@@ -567,8 +569,9 @@ func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err erro
 	return b, err
 }
 
-// document requests a small document.
-func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, ref string, header http.Header, most int64) (b []byte, mediaType string, err error) {
+// document requests a small document. If the document has more than limit bytes, the error is
+// errLimit.
+func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, ref string, header http.Header, limit int64) (b []byte, mediaType string, err error) {
 	ctx, w := newWatch(ctx, patience)
 	defer w.stop()
 	resp, err := e.get(ctx, w, kind, ref, header)
@@ -577,12 +580,12 @@ func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, r
 	}
 	defer func() { _ = resp.Body.Close() }()
 	// One byte more than allowed shows that the document is too large.
-	b, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
+	b, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
 		return nil, "", e.explain(ctx, err)
-	case int64(len(b)) > most:
-		return nil, "", fmt.Errorf("%w: %s of %s has more than %d bytes", errLimit, kind, e.repo.RegistryStr(), most)
+	case int64(len(b)) > limit:
+		return nil, "", fmt.Errorf("%w: %s of %s has more than %d bytes", errLimit, kind, e.repo.RegistryStr(), limit)
 	// No range was requested: the bytes are not the document.
 	case resp.StatusCode == http.StatusPartialContent:
 		return nil, "", fmt.Errorf("%w: %s answers with a part", errUnavailable, e.repo.RegistryStr())
@@ -598,7 +601,8 @@ type watch struct {
 	cancel   context.CancelCauseFunc
 }
 
-// newWatch starts the timer. The caller has to call stop.
+// newWatch starts the timer and returns the context that the watch cancels. The caller must call
+// stop.
 func newWatch(ctx context.Context, patience time.Duration) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{patience: patience, cancel: cancel}
@@ -611,15 +615,14 @@ func newWatch(ctx context.Context, patience time.Duration) (context.Context, *wa
 // seen restarts the timer.
 func (w *watch) seen() { w.timer.Reset(w.patience) }
 
-// stop also cancels the context, and with it every pending read.
+// stop stops the timer and cancels the context, and with it every pending read.
 func (w *watch) stop() {
 	w.timer.Stop()
 	w.cancel(nil)
 }
 
-// trusted returns the endpoints that may still be asked for a blob. Those that sent wrong bytes
-// are skipped, except the last, which is the registry itself. It takes the lock without a
-// context, since the lock is held only for a short time.
+// trusted returns the endpoints that may still be asked for a blob. It omits those that sent
+// wrong bytes, except the last endpoint, which is the registry itself.
 func (r *registry) trusted(d digest) []*endpoint {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()

@@ -41,8 +41,8 @@ func (s *Store) find(name string) *record {
 	return r
 }
 
-// findAny is like find, but also finds incomplete images, so that they can be removed. The caller
-// holds s.mu.
+// findAny does the same as find, but also finds incomplete images, so that they can be removed.
+// The caller holds s.mu.
 func (s *Store) findAny(name string) *record {
 	// IDs come first: "sha256:" and 64 digits would also parse as a repository with a
 	// tag.
@@ -149,10 +149,10 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 	return out, nil
 }
 
-// ImageStatus returns an image by name, ID or a prefix of its ID. If it does not exist, the
-// answer has no image. If verbose is true, the key "info" has JSON with the image's
-// configuration in "imageSpec". While preloaded images are being imported, it waits before it
-// returns no image.
+// ImageStatus returns an image by name, ID or a prefix of its ID. If the image does not exist,
+// the answer has no image. If verbose is true, the key "info" has JSON with the image's
+// configuration in "imageSpec". Before it answers without an image, it waits until the preloaded
+// images are imported.
 func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
@@ -190,8 +190,8 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 }
 
 // PullImage downloads an image from its registry or one of its mirrors, and returns its ID.
-// Existing layers are not downloaded again. If ctx ends, it returns, and downloads that no other
-// pull needs stop; the next pull continues them.
+// Existing layers are not downloaded again. If ctx ends, PullImage returns, and downloads that no
+// other pull needs are stopped. The next pull continues them.
 //
 // Errors are gRPC statuses: InvalidArgument, NotFound, PermissionDenied, Unavailable
 // ("RegistryUnavailable: ..."), DataLoss, ResourceExhausted, DeadlineExceeded. If Config.Verify
@@ -238,8 +238,9 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	return string(got), nil
 }
 
-// Offered asks the registry of an image, or a mirror of the registry, whether it has the image. It
-// downloads only the manifest. Errors are those of PullImage.
+// Offered asks the registry of an image, or a mirror of the registry, whether it has the image.
+// If Offered returns nil, it has. Offered downloads only the manifest. Its errors are those of
+// PullImage.
 func (s *Store) Offered(ctx context.Context, image string, auth *runtimeapi.AuthConfig) error {
 	ref, err := parseRef(image)
 	if err != nil {
@@ -262,10 +263,10 @@ func (s *Store) Offered(ctx context.Context, image string, auth *runtimeapi.Auth
 	return nil
 }
 
-// RemoveImage removes an image with all its names; the parameter is any of them. It
-// returns when the image's files are deleted. If ctx ends before, the files are deleted in
-// the background. Layers that containers use stay until they are released. As the CRI
-// requires, a missing image is no error: garbage collectors race with people.
+// RemoveImage removes an image with all its names; image may have any of them. It returns when
+// the image's files are deleted. If ctx ends before, the files are deleted in the background.
+// Layers that containers use stay until they are released. As the CRI requires, it is not an
+// error if the image does not exist.
 func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	if err := s.await(ctx); err != nil {
 		return coded(err)

@@ -21,8 +21,8 @@ type source interface {
 	config(ctx context.Context, d descriptor) ([]byte, error)
 	// blob opens a blob. Its bytes are not verified.
 	blob(ctx context.Context, d descriptor) (blob, error)
-	// distrust reports that a blob has wrong content. It returns whether another place may have
-	// the right one.
+	// distrust tells the source that a blob has wrong content. It returns true if another place
+	// may have the right content.
 	distrust(d descriptor) bool
 }
 
@@ -31,7 +31,7 @@ type blob interface {
 	io.Reader
 	// wait waits until Read can return without waiting for the network.
 	wait(ctx context.Context) error
-	// close ends reading. done means that the downloaded file is no longer needed.
+	// close ends the use of the blob. done means that the downloaded file is no longer needed.
 	close(done bool)
 }
 
@@ -43,13 +43,15 @@ type verified struct {
 	want descriptor
 	sum  hash.Hash
 	n    int64
-	// err is returned by all later calls: a wrong blob stays wrong.
+	// err is the result of all calls of Read after the first error. A blob with wrong content is
+	// never read again.
 	err error
 }
 
-// newVerified returns a reader of r that fails with errWrongBytes if r is not the blob want.
-func newVerified(r io.Reader, want descriptor) *verified {
-	return &verified{r: r, want: want, sum: sha256.New()}
+// newVerified returns a reader of r. If r does not have the size and digest in d,
+// Read fails with errWrongBytes.
+func newVerified(r io.Reader, d descriptor) *verified {
+	return &verified{r: r, want: d, sum: sha256.New()}
 }
 
 // Read implements io.Reader. It returns an error of r unchanged, since a broken connection
@@ -75,9 +77,9 @@ func (v *verified) Read(p []byte) (int, error) {
 }
 
 // checkBytes compares a small document with its digest.
-func checkBytes(b []byte, want digest) error {
-	if got := digestOf(b); got != want {
-		return fmt.Errorf("%w: digest is %s; want %s", errWrongBytes, got, want)
+func checkBytes(b []byte, expected digest) error {
+	if got := digestOf(b); got != expected {
+		return fmt.Errorf("%w: digest is %s; want %s", errWrongBytes, got, expected)
 	}
 	return nil
 }
@@ -113,7 +115,8 @@ func (s *slotted) Read(p []byte) (int, error) {
 	return s.b.Read(p)
 }
 
-// await waits for bytes, unless ready is true, and then for a slot.
+// await waits until bytes can be read, and then for a slot. ready means that bytes can be read
+// already.
 func (s *slotted) await(ready bool) error {
 	begin := time.Now()
 	defer func() { s.waited += time.Since(begin) }()

@@ -44,7 +44,7 @@ func (t *tree) Close() {
 }
 
 // forget closes the directory that was used last. It must be called before that directory is
-// removed or replaced: the descriptor would still refer to the old one.
+// removed or replaced, since the descriptor would still refer to the removed directory.
 func (t *tree) forget() {
 	if t.atFD >= 0 {
 		_ = unix.Close(t.atFD)
@@ -136,7 +136,8 @@ func byFD(fd int, base string) string { return fmt.Sprintf("/proc/self/fd/%d/%s"
 // findBelow looks up a path in a stack of layers, the topmost first, as overlayfs does: a
 // whiteout, an opaque directory or a non-directory hides the layers below. It returns a
 // descriptor of the parent directory, which the caller closes, or -1 if the path does not exist.
-// Each look-up of an element decrements *steps; at 0 findBelow returns an error.
+// findBelow decrements *steps at each look-up of an element. When *steps is 0, it returns an
+// error.
 func findBelow(layers []int, path string, steps *int) (fd int, st unix.Stat_t, err error) {
 	for _, l := range layers {
 		// The first layer that has or hides the path decides.

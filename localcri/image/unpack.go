@@ -38,8 +38,8 @@ const (
 // archive.
 type remembered int
 
-// add adds names that are stored together, plus 32 bytes of overhead. It returns errLimit if the
-// archive exceeds its limit.
+// add counts names that are stored together, plus 32 bytes of overhead. It returns errLimit if
+// the names of the archive need too much memory.
 func (r *remembered) add(names ...string) error {
 	*r += 32
 	for _, n := range names {
@@ -88,15 +88,15 @@ type link struct{ name, target string }
 type unpacker struct {
 	tree
 	lim unpackLimits
-	// buf is for copies of content; one for a whole layer.
+	// buf is a buffer for copies of content, used for all entries of the layer.
 	buf []byte
 
 	out unpacked
 	// implied has the directories that exist only because an entry below them was unpacked. The
 	// archive may still have an entry for each.
 	implied map[string]bool
-	// Counters: the memory used for names, how many of its own directories the layer has
-	// replaced, and the bytes written since the last check of the free space.
+	// remembered counts the memory used for names, replaced the layer's own directories that were
+	// replaced, and sinceSpace the bytes written since the last check of the free space.
 	remembered remembered
 	replaced   int
 	followed   int // path elements that were checked for links
@@ -296,8 +296,8 @@ func (u *unpacker) follow(path string) (string, error) {
 	return strings.Join(done, "/"), nil
 }
 
-// linkText returns the target of a symbolic link, which it reads into buf; "" means that the
-// entry is no link. dir is a path without links; "" is the root.
+// linkText returns the target of a symbolic link, which it reads into buf. It returns "" if the
+// entry is not a link. dir is a path without links, or "" for the root.
 func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
 	at := u.fd
 	if dir != "" {
@@ -775,7 +775,7 @@ func (u *unpacker) own(fd int, h *tar.Header) error {
 	return u.eachXattr(h, func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) })
 }
 
-// ownAt is like own, for entries that must not be opened.
+// ownAt does the same as own for entries that must not be opened.
 func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err

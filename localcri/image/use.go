@@ -21,16 +21,16 @@ type Rootfs struct {
 	Digests  []string // the image's names with digests of manifests, the newest last
 	Layers   []string // directories for overlayfs, the topmost first; at least two, which may be empty
 	Defaults Defaults // of the image
-	// Mode, UID and GID are those of the root directory. Overlayfs takes them from the upper
-	// directory.
+	// Mode, UID and GID are the permissions and the owner of the root directory. Overlayfs takes
+	// these from the upper directory, so the caller must set them there.
 	Mode     fs.FileMode
 	UID, GID int
 }
 
-// Use gives an owner the layers of an image, given by name or ID. owner is a container's ID of
-// letters, digits, '-', '_' and '.'. The layers stay until [Store.Release], also after a restart
-// or the removal of the image. Use may be repeated for the same image. Errors are gRPC statuses;
-// NotFound if the image does not exist.
+// Use gives an owner the layers of an image, until [Store.Release]. The layers stay even if the
+// agent restarts or the image is removed. ref is the name or ID of the image. owner is a
+// container's ID of letters, digits, '-', '_' and '.'. Use may be repeated for the same image.
+// Errors are gRPC statuses. The code is NotFound if the image does not exist.
 func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 	if err := s.await(ctx); err != nil {
 		return Rootfs{}, coded(err)
@@ -60,9 +60,9 @@ func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 	return root, nil
 }
 
-// lease finds an image and adds a lease of its layers to the table. fresh reports
-// whether the lease has to be written to the disk. Both happen while it holds s.mu, so
-// that no layer is collected in between.
+// lease finds an image and adds a lease of its layers to the table, both under s.mu, so that no
+// layer is collected in between. fresh reports that the lease is new and has to be written to the
+// disk.
 func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +123,9 @@ func fileMode(m uint32) fs.FileMode {
 	return out
 }
 
-// Release ends the lease of an owner. The caller must have unmounted the layers. It is no
-// error if the owner has no lease. Layers that nobody needs any more are removed; Release
-// waits at most 30 seconds until their files are deleted.
+// Release ends the lease of an owner. Before that, the caller must have unmounted the layers. It
+// is not an error if the owner has no lease. Release removes layers that nobody needs any more,
+// and waits at most 30 seconds until their files are deleted.
 func (s *Store) Release(owner string) error {
 	const patience = 30 * time.Second // for a disk
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
