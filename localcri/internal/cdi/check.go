@@ -77,7 +77,7 @@ func check(s *specs.Spec) error {
 	return nil
 }
 
-// whole returns an error if a list of the specification has a null element.
+// whole returns an error if a list in the specification has an element that is null.
 func whole(s *specs.Spec) error {
 	all := []*specs.ContainerEdits{&s.ContainerEdits}
 	for i := range s.Devices {

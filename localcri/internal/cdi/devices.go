@@ -29,8 +29,8 @@ type device struct {
 	rival    string // path of another file of the same priority that defines the same device
 }
 
-// add adds the devices of a specification. A device replaces one of the same name and a lower
-// priority.
+// add adds the devices of the specification at path. If a device of the same name exists, the one
+// with the higher priority is kept.
 func (d *devices) add(path string, priority int, s *specs.Spec) {
 	for i := range s.Devices {
 		name, next := s.Kind+"="+s.Devices[i].Name, &device{path: path, priority: priority, file: s, edits: &s.Devices[i].ContainerEdits}
@@ -76,8 +76,8 @@ func (d *devices) inject(spec *oci.Spec, names []string) error {
 	return nil
 }
 
-// apply applies a copy of edits to spec: the library completes edits in place, and the stored
-// ones must not have device numbers, which may change.
+// apply applies a copy of edits to spec. A copy is needed since the library adds device numbers
+// to the edits, and these numbers may change later.
 func apply(spec *oci.Spec, edits *specs.ContainerEdits) error {
 	own, err := clone(edits)
 	if err != nil {

@@ -88,8 +88,8 @@ func short(err error) string {
 	return s
 }
 
-// list returns the sorted names of the specifications in a directory, and the directory's path
-// with links resolved. If the directory does not exist, it returns no names.
+// list returns the sorted names of the specifications in a directory. resolved is the directory's
+// path with links resolved. If the directory does not exist, there are no names.
 func list(dir string) (names []string, resolved string, err error) {
 	resolved, err = filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +114,8 @@ func list(dir string) (names []string, resolved string, err error) {
 	return names, resolved, nil
 }
 
-// read reads a specification, or returns known if that is still up to date. It decrements *left,
-// the number of bytes that may still be read.
+// read reads a specification. If the file has not changed since known was read, it returns known.
+// It decrements *left, the number of bytes that may still be read.
 func read(path string, known file, left *int64) file {
 	f, err := open(path)
 	if err != nil {
@@ -183,8 +183,8 @@ func identify(f *os.File) (identity, error) {
 	return identity{uint64(st.Dev), st.Ino, info.Size(), info.ModTime(), st.Ctim}, nil //nolint:unconvert // Dev has 32 bits elsewhere
 }
 
-// trusted rejects a directory if another user can replace files in it, or in one of its parents;
-// links are resolved.
+// trusted returns an error if another user than root or the user of this process can replace
+// files in a directory, or in one of its parents. It resolves links.
 func trusted(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)

@@ -20,8 +20,7 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Config configures a [Registry]. The zero value of every field means the default named in its
-// comment.
+// Config configures a [Registry]. Every field has a default for its zero value.
 type Config struct {
 	// Dirs are the absolute paths of the directories of specifications. They need not exist. A
 	// device in a later directory replaces one of the same name in an earlier one. The default is
@@ -41,7 +40,7 @@ const (
 	maxTotal  = 32 << 20 // bytes, for all files together
 	maxSpec   = 8 << 20  // bytes of a container's configuration after injection
 
-	// patience is the time limit for the file systems of specifications and devices.
+	// patience limits how long Inject waits for the file systems of specifications and devices.
 	patience = 10 * time.Second
 	// maxCalls is the number of calls that may wait for such a file system at once.
 	maxCalls = 16
@@ -78,8 +77,8 @@ func New(cfg Config) (*Registry, error) {
 func (r *Registry) Dirs() []string { return slices.Clone(r.cfg.Dirs) }
 
 // Inject applies the edits of the devices to spec. The names are qualified (vendor/class=name);
-// duplicates are ignored. An error names the device and its file; spec is unchanged then. If a
-// file system does not answer within 10 s, this is an error.
+// duplicates are ignored. If Inject fails, spec is unchanged, and the error names the device and
+// its file. It also fails if a file system does not answer within 10 s.
 func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) error {
 	if len(names) == 0 {
 		return nil

@@ -14,10 +14,10 @@ type Creation struct {
 	// PIDFile is the path at which the runtime writes the PID of the container's process.
 	PIDFile string
 	// ConsoleSocket is the path of the unix socket over which the runtime sends the master of the
-	// terminal; "" without a terminal.
+	// terminal. If it is "", the container has no terminal.
 	ConsoleSocket string
-	// Log is the path at which the runtime writes its errors, for [LastError]. It cannot
-	// write them to stderr, since its stderr becomes the container's.
+	// Log is the path of the file to which the runtime writes its errors, for [LastError]. It
+	// cannot write them to stderr, since its stderr becomes the container's.
 	Log string
 }
 

@@ -39,8 +39,9 @@ func (e *Executor) Update(ctx context.Context, id string, r *specs.LinuxResource
 	return e.change(ctx, "update", id, e.update(id), stdin, nil)
 }
 
-// Delete removes a container whose process has ended from the runtime, with its cgroup; with
-// force it kills the process first. It is no error if the container does not exist.
+// Delete removes a container from the runtime, with its cgroup. The container's process must have
+// ended; if force is true, Delete kills it first. It is not an error if the container does not
+// exist.
 func (e *Executor) Delete(ctx context.Context, id string, force bool) error {
 	err := e.change(ctx, "delete", id, e.delete(id, force), nil, nil)
 	if errors.Is(err, ErrNotExist) {
@@ -49,8 +50,8 @@ func (e *Executor) Delete(ctx context.Context, id string, force bool) error {
 	return err
 }
 
-// change runs a command when the earlier commands for the same container have ended. The
-// function cause may convert the error to a more specific one.
+// change runs a command when the earlier commands for the same container have ended. If the
+// command fails, cause may replace its error by a more specific one. cause may be nil.
 func (e *Executor) change(ctx context.Context, verb, id string, argv []string, stdin []byte, cause func(error) error) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -62,8 +63,9 @@ func (e *Executor) change(ctx context.Context, verb, id string, argv []string, s
 	return err
 }
 
-// explain finds out whether a command failed because the container does not exist. Runtimes have
-// different messages for it, but all have a directory for each container.
+// explain returns ErrNotExist if a command failed because the container does not exist. Runtimes
+// have different messages for this, but all have a directory for each container. For any other
+// failure, it returns the result of cause.
 func (e *Executor) explain(id string, err error, cause func(error) error) error {
 	var failed *Error
 	if err == nil || !errors.As(err, &failed) || errors.Is(err, context.DeadlineExceeded) {
@@ -99,8 +101,9 @@ type State struct {
 	Since  time.Time `json:"created"` // when the container was created
 }
 
-// State asks the runtime for the state of a container. The error is [ErrNotExist] if there is
-// none. Concurrent calls for the same container share one answer.
+// State asks the runtime for the state of a container. If the runtime does not know the
+// container, the error is [ErrNotExist]. Concurrent calls for the same container share one
+// answer.
 func (e *Executor) State(ctx context.Context, id string) (State, error) {
 	if err := checkID(id); err != nil {
 		return State{}, err

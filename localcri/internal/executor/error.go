@@ -24,7 +24,7 @@ type Error struct {
 	Runtime string // path
 	Command string // for example "kill"
 	ID      string // of the container; "" if the command concerns none
-	// Message is the last error message of the runtime; "" if it wrote none.
+	// Message is the last error message of the runtime. It is "" if the runtime wrote none.
 	Message string
 	Err     error
 }
@@ -49,7 +49,7 @@ const maxMessage = 2 << 10
 
 // LastError finds the last error in the output of a runtime (its log or stderr, as JSON or text),
 // and returns it as one printable line. If no line is marked as an error, it returns the last
-// line; "" if there is no line.
+// line. If there is no line, it returns "".
 func LastError(output []byte) string {
 	output = output[max(0, len(output)-maxStderr):]
 	last, lastError := "", ""

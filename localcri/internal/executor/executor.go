@@ -23,9 +23,9 @@ type Config struct {
 	// StateDir is the absolute path of the directory for the runtime's state. It should be on a
 	// tmpfs, since no container survives a reboot.
 	StateDir string
-	// Timeout is the time limit for a command; the default is 10s.
+	// Timeout is the time limit for a command. The default is 10 s.
 	Timeout time.Duration
-	// Log may be nil; then nothing is logged.
+	// Log receives messages about failures. If it is nil, nothing is logged.
 	Log *zap.Logger
 }
 

@@ -42,7 +42,7 @@ type Features struct {
 	Capabilities []string
 }
 
-// identity changes if a file is replaced or written to.
+// identity identifies the content of a file. It changes if the file is replaced or written to.
 type identity struct {
 	device, inode uint64
 	size          int64
@@ -134,7 +134,8 @@ func plain(version string) Features {
 	return f
 }
 
-// maxCapabilities is the most that Linux can ever have: capabilities are bits of a 64-bit number.
+// maxCapabilities is the number of capabilities that Linux can have at most, since each is a bit
+// of a 64-bit number.
 const maxCapabilities = 64
 
 func parseFeatures(out []byte) (Features, error) {

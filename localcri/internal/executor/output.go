@@ -2,8 +2,8 @@ package executor
 
 import "sync"
 
-// limited keeps the first bytes that are written to it, up to a limit, and calls full when
-// there are more.
+// limited keeps the first limit bytes that are written to it. It calls full once, at the first
+// byte beyond the limit.
 type limited struct {
 	limit int
 	full  func()
@@ -37,8 +37,7 @@ func (l *limited) overflowed() bool {
 	return l.over
 }
 
-// tail keeps the last bytes that are written to it. It uses up to twice its limit in
-// memory.
+// tail keeps at least the last limit bytes that are written to it, and at most twice as many.
 type tail struct {
 	limit int
 

@@ -84,10 +84,11 @@ func nodesAt(host, container string) ([]ocispec.Device, error) {
 
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
 
-// node returns a file as a device; false if it is none.
-func node(at string, st *unix.Stat_t) (ocispec.Device, bool) {
+// node describes a file of the host as a device with the path containerPath. It returns false if
+// the file is not a device node.
+func node(containerPath string, st *unix.Stat_t) (ocispec.Device, bool) {
 	d := ocispec.Device{
-		Path: at, Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid,
+		Path: containerPath, Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid,
 		Major: int64(unix.Major(uint64(st.Rdev))), Minor: int64(unix.Minor(uint64(st.Rdev))), //nolint:unconvert // Rdev has 32 bits elsewhere
 	}
 	switch st.Mode & unix.S_IFMT {
@@ -103,9 +104,9 @@ func node(at string, st *unix.Stat_t) (ocispec.Device, bool) {
 
 type walk struct{ nodes []ocispec.Device }
 
-// dir collects the nodes below a directory. as is the path of the directory in the
-// container. It follows no links, and ignores entries that disappear meanwhile.
-func (w *walk) dir(dir, as string, except []string, depth int) error {
+// dir collects the nodes below a directory. containerDir is the path of the directory in the
+// container. dir follows no links, and ignores entries that disappear during the search.
+func (w *walk) dir(dir, containerDir string, except []string, depth int) error {
 	if depth == 0 {
 		return nil
 	}
@@ -126,7 +127,7 @@ func (w *walk) dir(dir, as string, except []string, depth int) error {
 		if slices.Contains(except, e.Name()) {
 			continue
 		}
-		host, at := filepath.Join(dir, e.Name()), path.Join(as, e.Name())
+		host, at := filepath.Join(dir, e.Name()), path.Join(containerDir, e.Name())
 		if e.IsDir() {
 			if err := w.dir(host, at, nil, depth-1); err != nil {
 				return err

@@ -19,12 +19,13 @@ import (
 type Config struct {
 	// Systemd reports whether systemd creates the cgroups.
 	Systemd bool
-	// Seccomp returns the profile for RuntimeDefault; the default is that of moby.
+	// Seccomp returns the profile for RuntimeDefault. If it is nil, moby's default profile is
+	// used.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
 	// AppArmorDefault is the name of the AppArmor profile for RuntimeDefault. It is used only
-	// while it is loaded; "" means no profile.
+	// while the kernel has loaded it. If it is "", RuntimeDefault means no profile.
 	AppArmorDefault string
-	// Proc, Sys and Dev are the paths of proc, sysfs and the device nodes; the defaults are
+	// Proc, Sys and Dev are the paths of proc, sysfs and the device nodes. The defaults are
 	// /proc, /sys and /dev.
 	Proc, Sys, Dev string
 }

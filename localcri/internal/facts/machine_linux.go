@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// maxSmall is the limit for reading a small file of the kernel, in bytes; maxProfiles is that for
-// the list of AppArmor profiles.
+// maxSmall limits the bytes of a small file of the kernel, and maxProfiles those of the list of
+// AppArmor profiles.
 const (
 	maxSmall    = 64 << 10
 	maxProfiles = 4 << 20
@@ -99,7 +99,8 @@ func (f *Facts) has(path string) bool {
 	return err == nil
 }
 
-// text returns the content of a small file without the line end; "" if it cannot be read.
+// text returns the content of a small file without the line end. It returns "" if the file cannot
+// be read.
 func (f *Facts) text(path string) string {
 	b, err := safefile.ReadFile(path, maxSmall)
 	if err != nil {

@@ -126,8 +126,9 @@ func mountID(fdinfo []byte) (int, error) {
 	return 0, fmt.Errorf("fdinfo has no mnt_id")
 }
 
-// propagationOf returns the propagation of a mount in the mount table: "shared" if new mounts on
-// it appear elsewhere, "slave" if it only receives mounts, else "private".
+// propagationOf returns the propagation of the mount with the given ID in a mount table. It is
+// "shared" if new mounts on the mount appear elsewhere, "slave" if the mount only receives new
+// mounts, and "private" otherwise.
 func propagationOf(table []byte, id int) (string, error) {
 	prefix := []byte(strconv.Itoa(id) + " ")
 	for line := range bytes.Lines(table) {

@@ -63,7 +63,7 @@ const ReasonStartError = "StartError"
 // Event is one of the event types below.
 type Event any
 
-// Events of containers and sandboxes. "It" is the container or sandbox.
+// Events of containers and sandboxes. In their comments, "it" is the container or sandbox.
 type (
 	// Made says that all parts of it exist.
 	Made struct{}
@@ -74,7 +74,8 @@ type (
 	StopAsked struct{ Until time.Time }
 	// RemoveAsked says that a caller asks to remove it, and to kill it first if it runs.
 	RemoveAsked struct{}
-	// Resumed says that an earlier process left it in this phase, and no work on it is under way.
+	// Resumed says that an earlier process left it in this phase, and that no work on it is in
+	// progress.
 	Resumed struct{}
 	// Erased says that nothing of it is left.
 	Erased struct{}
@@ -139,8 +140,8 @@ type (
 	Start struct{}
 	// Join waits for a start that a monitor is working on.
 	Join struct{}
-	// End stops the container, or moves the deadline of a stop that is under way to Until. The
-	// zero time means at once.
+	// End stops the container at Until, or changes the deadline of a stop in progress to Until.
+	// If Until is zero, the container is killed at once.
 	End struct{ Until time.Time }
 	// Release wakes the callers that wait for the container's end.
 	Release struct{}

@@ -84,8 +84,8 @@ func (c *compiler) capabilities() error {
 
 func isAll(name string) bool { return strings.EqualFold(name, "ALL") }
 
-// capability returns the kernel's name of a capability, with the prefix CAP_, which the
-// CRI's name may lack.
+// capability returns the kernel's name of a capability, such as CAP_CHOWN. name may lack the
+// prefix CAP_.
 func capability(name string) string {
 	name = strings.ToUpper(name)
 	if !strings.HasPrefix(name, "CAP_") {

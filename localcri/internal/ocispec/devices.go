@@ -45,7 +45,7 @@ func (c *compiler) devices() error {
 	return nil
 }
 
-// device adds a device node. A later one replaces one of the same path.
+// device adds a device node to the container. It replaces an earlier node with the same path.
 func (c *compiler) device(d Device) {
 	l := c.spec.Linux
 	l.Devices = slices.DeleteFunc(l.Devices, func(other specs.LinuxDevice) bool { return other.Path == d.Path })

@@ -19,13 +19,13 @@ type Input struct {
 	Rootfs string
 	// Hostname is the host name of the sandbox, as in its UTS namespace and its hostname file.
 	Hostname string
-	// Namespaces are the paths of the sandbox's namespaces. If a path is "", the container uses
-	// the host's namespace, or gets a namespace of its own; NamespaceOption decides.
+	// Namespaces are the paths of the sandbox's namespaces. If a path is "", NamespaceOption
+	// decides whether the container uses the host's namespace or gets its own.
 	Namespaces Namespaces
 	// Files are mounted into every container of the sandbox, unless one of the container's own
 	// mounts has the same path.
 	Files Files
-	// Sources are the host's sides of Container.Mounts, by index.
+	// Sources are the host's paths for Container.Mounts, by index.
 	Sources []Source
 	// Volumes are the image's volumes that stay writable on a read-only root.
 	Volumes []Volume
@@ -57,8 +57,8 @@ type Files struct {
 
 // Source is the host's side of a mount.
 type Source struct {
-	// Path is the mount's source with links resolved; "" if it is not an absolute path, or not in
-	// the image.
+	// Path is the mount's source with links resolved. It is "" if the source is not an absolute
+	// path, or not in the image.
 	Path string
 	// Propagation is the propagation of the mount that contains Path: "shared", "slave" or
 	// "private".
@@ -67,7 +67,7 @@ type Source struct {
 
 // Volume is a directory of the root file system that is mounted over itself.
 type Volume struct {
-	// Path is its path in the container, Source its path on the host.
+	// Path is the volume's path in the container, and Source its path on the host.
 	Path, Source string
 }
 
@@ -99,12 +99,13 @@ type Machine struct {
 	// Devices are all device nodes of the host, for privileged containers.
 	Devices []Device
 	// AppArmor reports whether the kernel enforces AppArmor. AppArmorProfiles are the loaded
-	// profiles. AppArmorDefault is the name of the profile for RuntimeDefault; "" if there is
-	// none.
+	// profiles. AppArmorDefault is the name of the profile for RuntimeDefault, or "" if
+	// RuntimeDefault means no profile.
 	AppArmor         bool
 	AppArmorProfiles []string
 	AppArmorDefault  string
-	// Seccomp returns the profile for RuntimeDefault; nil without seccomp support.
+	// Seccomp returns the profile for RuntimeDefault. It is nil if the kernel or the OCI runtime
+	// does not support seccomp.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
 	// LeastOOMScoreAdj is the lowest oom_score_adj that can be set.
 	LeastOOMScoreAdj int64
@@ -116,12 +117,13 @@ type Machine struct {
 // Handler has the abilities of the handler's OCI runtime, from its features command.
 type Handler struct {
 	RecursiveReadOnly, IDMap, NetDevices, IntelRdt bool
-	// PrivilegedWithoutHostDevices reports whether privileged containers do not get the host's
+	// PrivilegedWithoutHostDevices means that privileged containers do not get the host's
 	// devices.
 	PrivilegedWithoutHostDevices bool
 }
 
-// linux returns the Linux part of the container's configuration; never nil.
+// linux returns the Linux part of the container's configuration. If the request has none, it
+// returns an empty one, never nil.
 func (in *Input) linux() *runtimeapi.LinuxContainerConfig {
 	if l := in.Container.GetLinux(); l != nil {
 		return l
@@ -129,7 +131,8 @@ func (in *Input) linux() *runtimeapi.LinuxContainerConfig {
 	return &runtimeapi.LinuxContainerConfig{}
 }
 
-// security returns the container's security context; never nil.
+// security returns the container's security context. If the request has none, it returns an empty
+// one, never nil.
 func (in *Input) security() *runtimeapi.LinuxContainerSecurityContext {
 	if s := in.linux().GetSecurityContext(); s != nil {
 		return s

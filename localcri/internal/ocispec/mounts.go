@@ -153,9 +153,9 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 	return out, nil
 }
 
-// spread sets the propagation of the root to the widest propagation that a mount of the
-// container needs. Without it, OCI runtimes disable propagation before they bind any mount: runc
-// disables it from the container to the host, and crun in both directions.
+// spread sets the propagation of the root to the widest propagation that a mount of the container
+// needs. If it were not set, OCI runtimes would disable propagation before they bind any mount:
+// runc from the container to the host, and crun in both directions.
 func (c *compiler) spread(p runtimeapi.MountPropagation) {
 	l := c.spec.Linux
 	switch {
@@ -166,8 +166,9 @@ func (c *compiler) spread(p runtimeapi.MountPropagation) {
 	}
 }
 
-// propagationOf returns the mount option. New mounts appear in a container only if its source is
-// on a shared or slave mount.
+// propagationOf returns the mount option for the propagation of m. It returns an error if the
+// mount's source cannot have that propagation: new mounts appear in a container only if the
+// source is on a shared or slave mount.
 func propagationOf(field string, m *runtimeapi.Mount, src Source) (string, error) {
 	switch p := m.GetPropagation(); p {
 	case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:

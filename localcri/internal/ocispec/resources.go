@@ -24,40 +24,40 @@ func (c *compiler) resources() error {
 
 // Resources converts the CRI's resources to those of the OCI specification, without devices. A
 // value of 0 or "" is left out of the result, so that an update does not change it.
-func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.LinuxResources, error) {
+func Resources(requested *runtimeapi.LinuxContainerResources, m Machine) (*specs.LinuxResources, error) {
 	r := &specs.LinuxResources{}
-	cpu := &specs.LinuxCPU{Cpus: asked.GetCpusetCpus(), Mems: asked.GetCpusetMems()}
-	if v := asked.GetCpuShares(); v < 0 {
+	cpu := &specs.LinuxCPU{Cpus: requested.GetCpusetCpus(), Mems: requested.GetCpusetMems()}
+	if v := requested.GetCpuShares(); v < 0 {
 		return nil, invalid("linux.resources.cpu_shares", v, "must not be negative")
 	} else if v > 0 {
 		cpu.Shares = new(uint64(v))
 	}
-	if v := asked.GetCpuPeriod(); v < 0 {
+	if v := requested.GetCpuPeriod(); v < 0 {
 		return nil, invalid("linux.resources.cpu_period", v, "must not be negative")
 	} else if v > 0 {
 		cpu.Period = new(uint64(v))
 	}
-	if v := asked.GetCpuQuota(); v != 0 { // -1 means no limit
+	if v := requested.GetCpuQuota(); v != 0 { // -1 means no limit
 		cpu.Quota = new(v)
 	}
 	if *cpu != (specs.LinuxCPU{}) {
 		r.CPU = cpu
 	}
 	memory := &specs.LinuxMemory{}
-	if v := asked.GetMemoryLimitInBytes(); v != 0 {
+	if v := requested.GetMemoryLimitInBytes(); v != 0 {
 		memory.Limit = new(v)
 	}
-	switch swap := asked.GetMemorySwapLimitInBytes(); {
+	switch swap := requested.GetMemorySwapLimitInBytes(); {
 	case !m.Swap:
 	case swap != 0:
 		memory.Swap = new(swap)
-	case asked.GetMemoryLimitInBytes() != 0: // memory and swap together, so no swap
-		memory.Swap = new(asked.GetMemoryLimitInBytes())
+	case requested.GetMemoryLimitInBytes() != 0: // memory and swap together, so no swap
+		memory.Swap = new(requested.GetMemoryLimitInBytes())
 	}
 	if *memory != (specs.LinuxMemory{}) {
 		r.Memory = memory
 	}
-	for _, l := range asked.GetHugepageLimits() {
+	for _, l := range requested.GetHugepageLimits() {
 		switch {
 		case !slices.Contains(m.HugePages, l.GetPageSize()):
 			return nil, invalid("linux.resources.hugepage_limits", l.GetPageSize(), "must be a size that the kernel has: "+strings.Join(m.HugePages, ", "))
@@ -68,7 +68,7 @@ func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.Lin
 			r.HugepageLimits = append(r.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: l.GetPageSize(), Limit: l.GetLimit()})
 		}
 	}
-	if u := asked.GetUnified(); len(u) > 0 {
+	if u := requested.GetUnified(); len(u) > 0 {
 		if !m.CgroupV2 {
 			return nil, unable("linux.resources.unified", slices.Sorted(maps.Keys(u))[0], "the machine has cgroups v1")
 		}

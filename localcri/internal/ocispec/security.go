@@ -72,7 +72,8 @@ func (c *compiler) apparmor() error {
 	return nil
 }
 
-// olderProfile parses the string form of a profile; nil if there is none.
+// olderProfile parses the string form of a profile, which older clients send. It returns nil if s
+// is "".
 func olderProfile(s string) *runtimeapi.SecurityProfile {
 	switch s {
 	case "":

@@ -22,8 +22,9 @@ type User struct {
 // to read no more.
 const MaxUsers = 1 << 20
 
-// ResolveUser returns the user of a container: from the CRI request, or else from the image, or
-// else root. passwd and group are the contents of the image's files, which are not trusted.
+// ResolveUser returns the user of a container: the user in the CRI request or, if there is none,
+// the user of the image. If neither names one, the user is root. passwd and group are the
+// contents of the image's files, which are not trusted.
 func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, passwd, group []byte) (User, error) {
 	const context = "linux.security_context."
 	if sc.GetRunAsUser() != nil && sc.GetRunAsUsername() != "" {
@@ -120,8 +121,8 @@ func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, pas
 // maxGroups is the maximum number of groups of a process (NGROUPS_MAX of limits.h).
 const maxGroups = 65536
 
-// find returns the first line of a table in the format of passwd(5) that has at least the given
-// number of fields and fits.
+// find returns the fields of the first line in a table in the format of passwd(5) that has at
+// least the given number of fields and for which fits returns true.
 func find(table []byte, fields int, fits func([]string) bool) ([]string, bool) {
 	for line := range bytes.Lines(table) {
 		f := strings.Split(string(bytes.TrimSpace(line)), ":")

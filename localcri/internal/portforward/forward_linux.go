@@ -19,9 +19,10 @@ import (
 // connectTimeout is the time limit for connecting to 127.0.0.1, and again for ::1.
 const connectTimeout = 10 * time.Second
 
-// Forward connects rw to a TCP port in the network namespace at netns, or in the host's if netns
-// is "". It tries 127.0.0.1, then ::1. It returns when both sides have ended, when the pod's side
-// has ended and the client sends nothing for a second, or when ctx ends. It always closes rw.
+// Forward connects rw to a TCP port in the network namespace at netns. If netns is "", it uses
+// the host's. It tries 127.0.0.1, then ::1. It returns when both sides have ended, when the pod's
+// side has ended and the client sends nothing for a second, or when ctx ends. It always closes
+// rw.
 func Forward(ctx context.Context, netns string, port int32, rw io.ReadWriteCloser) error {
 	conn, err := dial(ctx, netns, port)
 	if err != nil {
@@ -59,9 +60,9 @@ func dial(ctx context.Context, netns string, port int32) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// connect creates a socket in the namespace, to which the socket belongs from then on. It blocks
-// no thread while it connects.
-func connect(ctx context.Context, netns string, family int, to unix.Sockaddr) (net.Conn, error) {
+// connect connects to addr from the network namespace at netns. The socket stays in that
+// namespace. connect blocks no thread while it waits.
+func connect(ctx context.Context, netns string, family int, addr unix.Sockaddr) (net.Conn, error) {
 	fd, err := socketIn(netns, family)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func connect(ctx context.Context, netns string, family int, to unix.Sockaddr) (n
 	if err != nil {
 		return nil, err
 	}
-	if err := raw.Control(func(fd uintptr) { err = unix.Connect(int(fd), to) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { err = unix.Connect(int(fd), addr) }); err != nil {
 		return nil, err
 	}
 	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {

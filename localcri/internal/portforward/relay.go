@@ -16,10 +16,10 @@ const drain = time.Second
 type halfCloser interface{ CloseWrite() error }
 
 // relay copies in both directions until both have ended, and closes both connections. When one
-// direction has ended, it closes the write side of the other connection, if that is possible, and
-// the other direction continues: from the pod to the client without a limit, from the client to
-// the pod as long as the client sends. It returns an error of the pod's side; it is no error if
-// the client disconnects.
+// direction has ended, it closes the write side of the other connection, if that is possible. The
+// other direction continues: from the pod to the client without a limit, and from the client to
+// the pod as long as the client sends. relay returns an error only if the pod's side fails, and
+// not if the client disconnects.
 func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteCloser) error {
 	defer func() {
 		_ = client.Close()

@@ -29,9 +29,9 @@ var kinds = []struct {
 	{utsSuffix, "uts", unix.CLONE_NEWUTS},
 }
 
-// Make creates the namespaces of a sandbox and its /dev/shm, and returns their paths. If all
-// exist it changes nothing; if only some exist it creates all again. After an error nothing is
-// left, unless the removal failed too.
+// Make creates the namespaces of a sandbox and its /dev/shm, and returns their paths. If all of
+// them exist, Make changes nothing. If only some of them exist, Make creates all again. After an
+// error nothing is left, unless the removal failed too.
 func (s *Spaces) Make(ctx context.Context, r Request) (Paths, error) {
 	if err := r.check(); err != nil {
 		return Paths{}, err
@@ -155,8 +155,8 @@ func byThread(p Paths, flags int) error {
 	return err
 }
 
-// byChild creates a user namespace, and the other namespaces as its property, in a
-// child process.
+// byChild creates a user namespace in a child process, and the other namespaces of the sandbox so
+// that they belong to it.
 func byChild(ctx context.Context, m *Mappings, p Paths, flags int) error {
 	child, err := nspin.StartChild(ctx, nil, flags)
 	if err != nil {
@@ -197,7 +197,8 @@ func pin(p Paths, flags int, open func(name string) (*os.File, error)) error {
 	return nil
 }
 
-// enter moves the calling thread into a namespace; kind 0 accepts any kind.
+// enter moves the calling thread into a namespace. If kind is 0, the namespace may be of any
+// kind.
 func enter(space *os.File, kind int) error {
 	_, err := nspin.Control(space, func(fd int) (int, error) { return 0, unix.Setns(fd, kind) })
 	if err != nil {
@@ -284,7 +285,7 @@ func isMounted(path string, kind int64) (bool, error) {
 }
 
 // Remove removes everything that was created for a sandbox. Processes in its namespaces stay
-// there. It is no error if nothing exists.
+// there. It is not an error if nothing exists.
 func (s *Spaces) Remove(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -324,7 +325,7 @@ func unmountAll(path string) error {
 	return nil
 }
 
-// Look returns the existing namespaces of a sandbox.
+// Look returns the paths of those namespaces of a sandbox that exist.
 func (s *Spaces) Look(id string) (Paths, error) {
 	if err := checkID(id); err != nil {
 		return Paths{}, err
@@ -358,8 +359,9 @@ func (s *Spaces) Look(id string) (Paths, error) {
 	return p, nil
 }
 
-// OpenUser opens the user namespace of a sandbox, so that others can be created to belong to it.
-// The error is fs.ErrNotExist if it has none. The caller closes the file.
+// OpenUser opens the user namespace of a sandbox, so that other namespaces can be created to
+// belong to it. The error is fs.ErrNotExist if the sandbox has no user namespace. The caller
+// closes the file.
 func (s *Spaces) OpenUser(id string) (*os.File, error) {
 	if err := checkID(id); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ type Config struct {
 	// StateDir is the absolute path of a directory on a tmpfs that only root may enter.
 	// Namespaces are pinned in its directory ns, shared memory is in shm, and sysfs in sys.
 	StateDir string
-	// ShmSize is the size of each /dev/shm in bytes; DefaultShmSize.
+	// ShmSize is the size of each sandbox's /dev/shm in bytes. The default is DefaultShmSize.
 	ShmSize int64
 }
 
@@ -50,10 +50,10 @@ type Request struct {
 	// ID is the sandbox's ID.
 	ID       string
 	IPC, UTS bool
-	// User has the mappings of the sandbox's user namespace, to which the others belong; nil
-	// means the host's namespace.
+	// User has the mappings of the sandbox's user namespace, to which its other namespaces
+	// belong. If User is nil, the sandbox uses the host's user namespace.
 	User *Mappings
-	// Hostname is set in the UTS namespace, unless it is "".
+	// Hostname is the host name in the UTS namespace. If it is "", no host name is set.
 	Hostname string
 }
 
@@ -62,7 +62,8 @@ type Mappings struct {
 	UIDs, GIDs []*runtimeapi.IDMapping
 }
 
-// Paths are the paths of a sandbox's namespaces; "" means the host's namespace.
+// Paths are the paths of a sandbox's namespaces. If a path is "", the sandbox uses the host's
+// namespace.
 type Paths struct {
 	IPC, UTS, User string
 	// Shm is the directory to mount at /dev/shm.

@@ -44,8 +44,8 @@ func CheckSysctls(sysctls map[string]string, own Own) error {
 	return nil
 }
 
-// refuse returns the reason why a sysctl does not belong to the sandbox's own
-// namespaces; "" if it does.
+// refuse returns the reason why a sysctl does not belong to the sandbox's own namespaces. It
+// returns "" if the sysctl does belong to them.
 func (own Own) refuse(path string) string {
 	var has bool
 	var space string

@@ -16,7 +16,8 @@ import (
 )
 
 // SetSysctls sets sysctls and the defaults in the namespaces of a sandbox, before any of its
-// containers starts. network is the path of its network namespace; "" means the host's.
+// containers starts. network is the path of its network namespace. If network is "", the sandbox
+// uses the host's.
 //
 // If the kernel does not know a name or rejects a value, the error is an InvalidArgument status.
 // A default that the kernel does not know is omitted.

@@ -24,7 +24,7 @@ type figures struct {
 	threads, maxThreads           kernel.Amount
 }
 
-// look reads the usage of a cgroup. The error is fs.ErrNotExist if it does not exist.
+// look reads the usage of a cgroup. If the cgroup does not exist, the error is fs.ErrNotExist.
 func (r *Reader) look(ctx context.Context, cgroup string) (*figures, error) {
 	if err := checkCgroup(cgroup); err != nil {
 		return nil, err

@@ -24,17 +24,17 @@ const (
 	killPause      = 2 * time.Millisecond   // between two reads
 )
 
-// maxBelow limits the number of descendants of a cgroup that are read; maxDeep limits their
+// maxBelow limits the number of descendants of a cgroup that are read, and maxDeep limits their
 // depth.
 const (
 	maxBelow = 16384
 	maxDeep  = 64
 )
 
-// KillCgroup kills all processes of a cgroup and its descendants. It returns when the signal was
+// KillCgroup kills all processes of a cgroup and its descendants. It returns when SIGKILL was
 // sent to each of them; a process in uninterruptible sleep may still exist then. No new process
 // can escape: the kernel kills all at once (cgroup.kill), or the processes are frozen first. It
-// is no error if the cgroup does not exist. Concurrent calls for one cgroup share the work.
+// is not an error if the cgroup does not exist. Concurrent calls for one cgroup share the work.
 func (r *Reader) KillCgroup(ctx context.Context, cgroup string) error {
 	if err := checkCgroup(cgroup); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (r *Reader) killOne(pid int, cgroup string) error {
 	return nil
 }
 
-// inside reports whether a process is in a cgroup or a descendant, in any hierarchy. It is false
-// for a process that has ended.
+// inside reports whether a process is in a cgroup or in a descendant of it, in any hierarchy. For
+// a process that has ended it returns false.
 func (r *Reader) inside(pid int, cgroup string) (bool, error) {
 	all, err := kernel.This.CgroupsOf(context.Background(), strconv.Itoa(pid))
 	if errors.Is(err, kernel.ErrGone) {
@@ -158,10 +158,11 @@ func (r *Reader) inside(pid int, cgroup string) (bool, error) {
 	return in(all, cgroup), err
 }
 
-// in reports whether one of a process's cgroups is a cgroup or a descendant.
-func in(all map[string]string, cgroup string) bool {
-	for _, own := range all {
-		if own == cgroup || strings.HasPrefix(own, cgroup+"/") {
+// in reports whether one of the cgroups of a process is the given cgroup or a descendant of it.
+// cgroups has the process's cgroup in each hierarchy.
+func in(cgroups map[string]string, cgroup string) bool {
+	for _, processCgroup := range cgroups {
+		if processCgroup == cgroup || strings.HasPrefix(processCgroup, cgroup+"/") {
 			return true
 		}
 	}
@@ -171,8 +172,8 @@ func in(all map[string]string, cgroup string) bool {
 // hierarchies are the v1 hierarchies that contain every process of a container.
 var hierarchies = []string{"freezer", "pids", "memory"}
 
-// Processes returns the processes of a cgroup and its descendants; none if the cgroup does not
-// exist.
+// Processes returns the processes of a cgroup and its descendants. If the cgroup does not exist,
+// there are none.
 func (r *Reader) Processes(cgroup string) ([]int, error) {
 	if err := checkCgroup(cgroup); err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ type layers struct {
 	last map[string]diskusage.Usage
 }
 
-// measure returns the usage of a directory; nil if no measurement has ended yet.
+// measure returns the usage of a directory, which may be that of an earlier measurement. It
+// returns nil if no measurement has ended yet.
 func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeapi.FilesystemUsage {
 	now := time.Now()
 	l.mu.Lock()

@@ -14,8 +14,8 @@ import (
 // Labels are the common labels of all metrics of a container or pod, as in the kubelet's
 // metrics/cadvisor.
 type Labels struct {
-	// Container is the container's name, "" for a pod; ID is the path of the cgroup, Name the
-	// runtime's name of the container.
+	// Container is the container's name, or "" for a pod. ID is the path of the cgroup. Name is
+	// the runtime's name of the container.
 	Container, ID, Image, Name, Namespace, Pod string
 }
 
@@ -33,7 +33,7 @@ type metric struct {
 	of         func(g *given) []point
 }
 
-// given is the input of metrics; a nil part produces none.
+// given is the input from which metrics are computed. If a part is nil, its metrics are omitted.
 type given struct {
 	f        *figures
 	ifaces   []kernel.Interface
@@ -66,7 +66,7 @@ func seconds(nanos kernel.Amount) []point {
 	return nil
 }
 
-// limit returns a limit, 0 if there is none.
+// limit returns the value of a limit. It returns 0 if there is no limit.
 func limit(a kernel.Amount) []point {
 	if a.Unlimited() {
 		return []point{{value: 0}}
@@ -259,8 +259,9 @@ func (g *given) metrics(l Labels) []*runtimeapi.Metric {
 	return out
 }
 
-// ContainerMetrics returns the metrics of a container, from its cgroup and the directory of its
-// writable layer, "" if there is none. The error is fs.ErrNotExist if the cgroup does not exist.
+// ContainerMetrics returns the metrics of a container, from its cgroup and its writable layer.
+// writable is the layer's directory, or "" if the container has none. If the cgroup does not
+// exist, the error is fs.ErrNotExist.
 func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
 	f, err := r.look(ctx, cgroup)
 	if err != nil {

@@ -26,8 +26,8 @@ type Process struct {
 var ErrGone = errors.New("process is gone")
 
 // OpenProcess opens a process. startTime is field 22 of its stat file (proc_pid_stat(5)), which
-// differs in a later process with the same PID; 0 accepts any process with the PID. The error is
-// [ErrGone] if there is none.
+// differs in a later process with the same PID. If startTime is 0, any process with the PID is
+// opened. If there is no such process, the error is [ErrGone].
 func OpenProcess(pid int, startTime uint64) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
@@ -58,7 +58,7 @@ func (p *Process) PID() int { return p.pid }
 // Close closes the process's file, and ends a Wait.
 func (p *Process) Close() error { return p.fd.Close() }
 
-// Signal sends a signal; the error is [ErrGone] if the process was reaped.
+// Signal sends a signal. If the process has ended and was reaped, the error is [ErrGone].
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
 	if errors.Is(err, unix.ESRCH) {

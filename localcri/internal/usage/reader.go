@@ -17,10 +17,10 @@ import (
 
 // Config configures a Reader.
 type Config struct {
-	// Root is the directory of the cgroup file systems; /sys/fs/cgroup.
+	// Root is the directory of the cgroup file systems. The default is /sys/fs/cgroup.
 	Root string
-	// Mountpoint is the absolute path of the file system of the writable layers, as reported in
-	// the CRI.
+	// Mountpoint is the absolute path of the file system that contains the writable layers.
+	// Answers of the CRI report it.
 	Mountpoint string
 }
 
@@ -76,7 +76,8 @@ func checkCgroup(cgroup string) error {
 	return nil
 }
 
-// dir returns the directory of a cgroup; on v1 in the controller's hierarchy.
+// dir returns the directory of a cgroup. With cgroup v1, it is the directory in the controller's
+// hierarchy; with v2, controller is ignored.
 func (r *Reader) dir(controller, cgroup string) string {
 	if r.v2 {
 		return filepath.Join(r.cfg.Root, cgroup)

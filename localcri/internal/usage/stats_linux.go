@@ -12,10 +12,11 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Container returns the usage of a container, without the attributes. It reads its cgroup and the
-// directory of its writable layer; it leaves out the values of one that is "". The error is
-// fs.ErrNotExist if the cgroup does not exist. If measuring the layer takes long, it goes on in
-// the background, and the result has the previous value or none.
+// Container returns the usage of a container, without its attributes. It reads the container's
+// cgroup and the directory of its writable layer. If one of the two is "", its values are
+// omitted. If the cgroup does not exist, the error is fs.ErrNotExist. If measuring the layer
+// takes long, the measurement continues in the background, and the result has the previous value
+// or none.
 func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runtimeapi.ContainerStats, error) {
 	out := &runtimeapi.ContainerStats{}
 	if cgroup != "" {
@@ -32,8 +33,9 @@ func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runti
 }
 
 // Pod returns the usage of a pod, from its cgroup and the interfaces of the network namespace at
-// netns. If netns is "", the network is left out. If the pod has no cgroup of its own ("" or
-// "/"), the values of a cgroup are left out. The caller adds the containers.
+// netns. If netns is "", the network's values are omitted. If cgroup is "" or "/", the pod has no
+// cgroup of its own, and the cgroup's values are omitted. The caller adds the usage of the
+// containers.
 func (r *Reader) Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error) {
 	out := &runtimeapi.LinuxPodSandboxStats{}
 	if cgroup != "" && cgroup != "/" {
@@ -56,7 +58,7 @@ func (r *Reader) Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.Lin
 	return out, nil
 }
 
-// value returns a number; nil if it is absent or unlimited.
+// value returns a number for the CRI. It returns nil if the number is absent or unlimited.
 func value(a kernel.Amount) *runtimeapi.UInt64Value {
 	if n, ok := a.Number(); ok {
 		return &runtimeapi.UInt64Value{Value: n}
