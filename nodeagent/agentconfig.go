@@ -19,9 +19,9 @@ import (
 // Translation of a KubeletConfiguration into the configuration of package agent. kubeletconfig.Load
 // sets all pointers that are dereferenced here.
 
-// agent returns the configuration of the node's agent. parts are in the order of their makers; more
-// are the sources of the embedder. It returns an error if a component cannot be created, such as a
-// credential provider.
+// agent returns the configuration of the node's agent. parts are in the order of their makers.
+// more are additional sources of pods, from the embedding program. It returns an error if a
+// component cannot be created, such as a credential provider.
 func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, error) {
 	sources, err := b.sources()
 	if err != nil {
@@ -67,8 +67,8 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 	return cfg, err
 }
 
-// pods returns how the agent runs pods. Each value has a field in the KubeletConfiguration or in
-// Settings.
+// pods returns how the agent runs pods. Each value comes from a field of the KubeletConfiguration
+// or of Settings.
 func (b *Builder) pods() agent.Pods {
 	c := b.Config
 	p := agent.Pods{
@@ -85,8 +85,8 @@ func (b *Builder) pods() agent.Pods {
 	return p
 }
 
-// sources returns the sources of the configuration: the manifests directory and the
-// URL, either or both. The cluster's source is added by Cluster.into.
+// sources returns the sources of pods that the configuration names: the manifests directory, the
+// URL, or both. Cluster.into adds the cluster's source.
 func (b *Builder) sources() (sources []podmgr.Source, err error) {
 	c, log := b.Config, b.Log.Named("podmgr")
 	if c.StaticPodPath != "" {

@@ -20,9 +20,9 @@ var (
 	_ local.Historian     = (*Node)(nil)
 )
 
-// WhyNode returns how far the node is from its thresholds, and what the agent does
-// about thresholds that are crossed. Parts that implement part.NodeExplainer add their
-// share. It reads only memory.
+// WhyNode returns how far the node is from its eviction thresholds, and what the agent does about
+// thresholds that are crossed. Parts that implement part.NodeExplainer add their information. It
+// reads only memory.
 func (n *Node) WhyNode() local.NodeWhy {
 	why := n.Agent.WhyNode()
 	why.Runtime, why.ShuttingDown = n.endpoint, n.builder.Facts.ShuttingDown() != nil

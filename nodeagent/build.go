@@ -13,9 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// build makes all components, in the order of the package documentation. Each step
-// may use the results of earlier steps in the builder. After an error New closes
-// them.
+// build makes all components, in the order of the package documentation. Each step may use the
+// results of earlier steps, which are in the Builder. If build fails, New closes what was made.
 func (n *Node) build(ctx context.Context) error {
 	if err := n.begin(ctx); err != nil {
 		return err
@@ -73,8 +72,8 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// join connects to the cluster, if there is one: it creates the clients. Cluster.Run maintains the
-// connection.
+// join creates the clients of the cluster's API server, if the node has a cluster. Cluster.Run
+// maintains the connection.
 func (b *Builder) join(join func(*Builder) (*Cluster, error)) error {
 	if b.Config.Kubeconfig == "" {
 		return nil

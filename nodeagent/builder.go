@@ -27,11 +27,12 @@ type Builder struct {
 	Images   criapi.ImageManagerService
 	// Version is the Kubernetes version of the node.
 	Version version.Info
-	// Cluster is nil for a node without a cluster.
+	// Cluster is the connection to the cluster. It is nil if the node has no cluster.
 	Cluster *Cluster
-	// Hardware is the node's machine; nil is the one on which the agent runs.
+	// Hardware describes the node's machine. If it is nil, the node's machine is the one on which
+	// the agent runs.
 	Hardware *Hardware
-	// Machine reports shutdowns; nil is logind.
+	// Machine reports shutdowns. If it is nil, logind does.
 	Machine shutdown.Machine
 	// Facts are the values that parts share.
 	Facts *Facts
@@ -50,9 +51,9 @@ func (b *Builder) Path(elem ...string) string {
 	return filepath.Join(append([]string{b.Config.RootDir}, elem...)...)
 }
 
-// Store returns a store of small values that survive a restart, in a directory
-// below the root that is created with the first value. Damaged values are logged
-// under the name.
+// Store returns a store of small values that survive a restart. dir is the store's directory
+// below the node's root directory, which is created with the first value. Messages about damaged
+// values are logged under name.
 func (b *Builder) Store(dir, name string) part.Store {
 	return part.OpenStore(b.Path(dir), b.Log.Named(name))
 }
@@ -61,8 +62,8 @@ func (b *Builder) Store(dir, name string) part.Store {
 // cgroups.
 type rootedCgroups interface{ Root() string }
 
-// PodsCgroup returns the cgroup of all pods, below the mount points; "" if the
-// runtime chooses each pod's cgroup. It is known before the first part is made.
+// PodsCgroup returns the path of the cgroup of all pods, relative to the mount points. It returns
+// "" if the runtime chooses each pod's cgroup. The path is known before the first part is made.
 func (b *Builder) PodsCgroup() string {
 	if r, ok := b.cgroups.(rootedCgroups); ok {
 		return r.Root()

@@ -16,9 +16,8 @@ import (
 // The content of /metrics/cadvisor beyond a Summary, with the names that dashboards
 // use.
 
-// machine returns the node's machine for metrics. It is read once, when the API is
-// made. Values that cannot be read are left out; if the machine cannot be read at
-// all, all are 0.
+// machine returns the node's machine for metrics. It is called once, when the API is made. Values
+// that cannot be read are left out. If the machine cannot be read at all, all values are 0.
 func (b *Builder) machine() usagemetrics.Machine {
 	f, err := b.Describer().Facts(context.Background())
 	if err != nil {
@@ -39,9 +38,9 @@ func (b *Builder) machine() usagemetrics.Machine {
 	return m
 }
 
-// details has the values of the agent and the runtime about containers beyond a
-// Summary. Its interfaces are the used parts of a runtime and of a usage, so that
-// tests need neither.
+// details returns the values of cAdvisor that a Summary lacks, from the agent and the runtime.
+// Its fields are interfaces with the methods that it uses, so that tests need neither a runtime
+// nor a usage.
 type details struct {
 	usage interface {
 		Details() ([]pressure.PodDetail, error)
@@ -52,14 +51,14 @@ type details struct {
 	}
 
 	mu sync.Mutex
-	// Guarded by mu. The image of a sandbox does not change, so that each is read
-	// once.
+	// pauses has the image of each sandbox that was read, by sandbox ID. The image of a sandbox
+	// does not change, so each is read once. mu guards pauses.
 	pauses map[string]string // images of running sandboxes, by id
 }
 
-// Details implements usagemetrics.Details. Keys have the pod's UID and the container's
-// name; the name is "" for the pod itself. After an error, the values that could be
-// read are returned with it.
+// Details implements usagemetrics.Details. A key has the pod's UID and the container's name,
+// which is "" for the pod itself. If Details fails, it returns the values that could be read
+// together with the error.
 func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetrics.Detail, error) {
 	pods, err := d.usage.Details()
 	pauses := d.images(ctx, pods)
@@ -77,13 +76,14 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	return out, err
 }
 
-// groupUsage is a usage that has the cgroups above those of pods too. An embedder's
-// own Usage need not implement it.
+// groupUsage is a usage that also has the cgroups above those of pods. The Usage of an embedding
+// program need not implement it.
 type groupUsage interface {
 	Groups() ([]stats.Detail, error)
 }
 
-// Groups implements usagemetrics.Groups, if the node's usage does.
+// Groups implements usagemetrics.Groups. If the node's usage is not a groupUsage, it returns no
+// cgroups.
 func (d *details) Groups() (out []usagemetrics.Detail, err error) {
 	known, ok := d.usage.(groupUsage)
 	if !ok {
@@ -104,8 +104,8 @@ func (d *details) Devices() (out []usagemetrics.Device) {
 	return out
 }
 
-// detailOf converts a detail to package usage, whose types have the same fields. id
-// is the runtime's, image the container's; both are "" for a pod.
+// detailOf converts a detail to package usage, whose types have the same fields. id is the
+// runtime's ID of the container, and image the container's image. Both are "" for a pod.
 func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {
 	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
 	for _, k := range d.Disks {
@@ -117,8 +117,7 @@ func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {
 	return out
 }
 
-// pauseTimeout limits the reading of sandbox images in one scrape, which are
-// optional.
+// pauseTimeout limits how long one scrape reads the images of sandboxes, which are optional.
 const pauseTimeout = time.Second
 
 // images returns the images of sandboxes, which a runtime returns one by one and in

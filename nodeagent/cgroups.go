@@ -23,8 +23,8 @@ type runtimeConfig interface {
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }
 
-// podCgroups returns the manager of pod cgroups; nil if the runtime manages them.
-// It returns an error if the configuration does not fit the machine.
+// podCgroups returns the manager of pod cgroups. It returns nil if the runtime manages them, and
+// an error if the configuration does not fit the machine.
 func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgroups, error) {
 	cfg, ok := b.Config.Cgroups(withPIDs(ctx, b.Node.Capacity, kernel.This))
 	if !ok {

@@ -13,16 +13,17 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// NoClaims is the Settings.ClaimsDir that disables the records of used resources.
+// NoClaims is the value of Settings.ClaimsDir that disables the records of used resources.
 const NoClaims = "none"
 
-// Claim adds a resource of the machine that only one agent may use: Run fails if
-// another agent uses it. Makers of parts and services call it for resources outside of
-// the node's root directory.
+// Claim adds a resource of the machine that only one agent may use. If another agent uses it, Run
+// fails. Makers of parts and services call Claim for resources outside of the node's root
+// directory.
 func (b *Builder) Claim(c node.Claim) { b.claims = append(b.claims, c) }
 
-// claimPort claims a port at which a service of the node listens; 0 means any port, which is not
-// claimed.
+// claimPort claims a port at which a service of the node listens. It does nothing if port is 0,
+// which means any free port. set is the name of the setting to change if another agent has the
+// port.
 func (b *Builder) claimPort(address string, port int32, set string) {
 	if port == 0 {
 		return
@@ -30,9 +31,8 @@ func (b *Builder) claimPort(address string, port int32, set string) {
 	b.Claim(node.Claim{Kind: "port", Name: net.JoinHostPort(address, strconv.Itoa(int(port))), Set: set})
 }
 
-// claim records the resources that the node uses. If another agent uses some of
-// them, the error is node.ErrClaimed. A record that cannot be written does not stop
-// the node.
+// claim records the resources that the node uses. If another agent uses some of them, the error
+// is node.ErrClaimed. The node runs even if a record cannot be written.
 func (n *Node) claim(ctx context.Context) error {
 	b := n.builder
 	if b.Settings.ClaimsDir == NoClaims || b.Hardware != nil {
@@ -65,8 +65,8 @@ func (n *Node) claimShared() {
 	}
 }
 
-// socketOf returns the path of an endpoint's socket, in one form for all ways to write the
-// endpoint.
+// socketOf returns the path of an endpoint's socket, so that endpoints written in different ways
+// can be compared.
 func socketOf(endpoint string) string { return realPath(strings.TrimPrefix(endpoint, "unix://")) }
 
 // realPath resolves the symbolic links of a path, as far as the path exists.

@@ -31,11 +31,12 @@ type Cluster struct {
 	Node agent.Cluster
 	// Mirrors creates mirror pods of static pods.
 	Mirrors lifecycle.MirrorAPI
-	// Tokens and Bundles are for projected volumes.
+	// Tokens and Bundles provide tokens of service accounts and trust bundles for projected
+	// volumes.
 	Tokens  plugins.Tokens
 	Bundles plugins.Bundles
-	// Certificates are for projected volumes; nil without the feature gate
-	// PodCertificateRequest.
+	// Certificates provides certificates of pods for projected volumes. It is nil if the feature
+	// gate PodCertificateRequest is off.
 	Certificates plugins.Certificates
 	// ServiceAccount returns a service account, for credential providers that need
 	// its annotations together with a token.
@@ -44,7 +45,7 @@ type Cluster struct {
 	// volumes were expanded. Neither is called before a CSI driver has registered.
 	Storage plugins.StorageCluster
 	Claims  ClaimStatuses
-	// Runtime and Images, if not nil, replace those of the Builder.
+	// Runtime and Images replace those of the Builder, unless they are nil.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
 

@@ -39,9 +39,8 @@ func (b *Builder) roomForSockets() bool {
 	return max(len(b.Path(podResourcesDir, socketName)), len(b.Path(devicePluginDir, socketName))) <= longestSocketPath
 }
 
-// Devices makes the part for devices of plugins, which register at the kubelet's
-// socket: see [resources.Devices]. It is nil if the path of the root directory is
-// too long for sockets.
+// Devices makes the part for devices of plugins, which register at the kubelet's socket: see
+// [resources.Devices]. It returns nil if the path of the root directory is too long for sockets.
 func Devices(b *Builder) (part.Part, error) {
 	if !b.Settings.NoPluginSockets && !b.roomForSockets() {
 		b.Log.Warn("disabled device plugins and pod resources: path of the root directory is too long for sockets", zap.String("dir", b.Config.RootDir))
@@ -79,8 +78,8 @@ func Devices(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// Claims makes the part for devices of ResourceClaims, those of manifests included:
-// see [resources.Claims].
+// Claims makes the part for devices of ResourceClaims, including claims in manifests: see
+// [resources.Claims].
 func Claims(b *Builder) (part.Part, error) {
 	boot, err := b.boot()
 	if err != nil {
@@ -113,8 +112,9 @@ func Claims(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// toldDrivers is a manager that reports connected and lost drivers to the cluster. It subscribes in
-// Run, so that a node that is only created and closed has started nothing.
+// toldDrivers is a manager of DRA drivers that tells the cluster about connected and lost
+// drivers. It subscribes to changes only in Run, so that a node that is created and closed, but
+// not run, has started nothing.
 type toldDrivers struct {
 	*dra.Manager
 	facts *Facts
@@ -130,8 +130,9 @@ func (m toldDrivers) Run(ctx context.Context) error {
 	return m.Manager.Run(ctx)
 }
 
-// Plugins makes the part that finds plugins by their sockets in the kubelet's
-// directory, for earlier parts; nil if none accepts any: see [resources.Plugins].
+// Plugins makes the part that finds plugins by their sockets in the kubelet's directory, and
+// passes them to earlier parts: see [resources.Plugins]. It returns nil if no earlier part
+// accepts plugins.
 func Plugins(b *Builder) (part.Part, error) {
 	kinds := b.Facts.Plugins.Need()
 	if len(kinds) == 0 || b.Settings.NoPluginSockets {
@@ -151,8 +152,8 @@ func Plugins(b *Builder) (part.Part, error) {
 	})
 }
 
-// PodResources makes the part that serves the podresources API for earlier parts,
-// at the kubelet's socket: see [resources.PodResources].
+// PodResources makes the part that serves the podresources API at the kubelet's socket, with the
+// data of earlier parts: see [resources.PodResources].
 func PodResources(b *Builder) (part.Part, error) {
 	if b.Settings.NoPluginSockets || !b.roomForSockets() {
 		return nil, nil //nolint:nilnil // a node without this part

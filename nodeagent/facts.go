@@ -29,12 +29,12 @@ type Facts struct {
 	OwnCPUs func(*v1.Pod) bool
 	// Pressure returns the node's pressure conditions.
 	Pressure func() []v1.NodeCondition
-	// ShuttingDown returns why the node is not ready during a shutdown, else nil.
+	// ShuttingDown returns the reason why the node is not ready during a shutdown. Otherwise it
+	// returns nil.
 	ShuttingDown func() error
-	// FreshDevices reports whether no device plugin has ever registered here.
+	// FreshDevices reports whether no device plugin has ever registered on this node.
 	FreshDevices func() bool
-	// ListImages returns the images, and what garbage collection would do with
-	// them.
+	// ListImages returns the images on the node, and what garbage collection would do with them.
 	ListImages func(context.Context) (local.Images, error)
 
 	// These three are methods of agent.Agent: the health of the runtime, the volumes in
@@ -43,11 +43,11 @@ type Facts struct {
 	VolumesInUse func() (volumes []v1.UniqueVolumeName, known bool)
 	Resources    func() (capacity, allocatable v1.ResourceList)
 
-	// Usage is nil if no part measures it. Its readers use it only after all parts are
-	// made.
+	// Usage measures the usage of the node and its pods. It is nil if no part measures it. Read
+	// it only after all parts are made.
 	Usage Usage
 
-	// Components that makers need to make their parts: see Fact.
+	// Components that makers need while they make their parts: see Fact.
 	EvictionStats Fact[eviction.Stats]
 	Reclaimer     Fact[eviction.Reclaimer]
 	CPUs          Fact[devicemgr.AssignedCPUs]
@@ -57,8 +57,8 @@ type Facts struct {
 	// Plugins are the kinds of plugins that parts accept; see HandlePlugins.
 	Plugins Fact[[]PluginKind]
 
-	// Drivers returns the names of the connected DRA drivers; nil if no part has
-	// any. It reads only memory.
+	// Drivers returns the names of the connected DRA drivers. It returns nil if no part has
+	// drivers. It reads only memory.
 	Drivers func() []string
 	// OfferDevices adds a device plugin that runs in this process, and OfferDriver a
 	// DRA driver. They are the methods Offer of devicemgr.Manager and dra.Manager. Call
@@ -68,16 +68,16 @@ type Facts struct {
 
 	// VolumePlugins are additional kinds of volumes.
 	VolumePlugins []volumemgr.Plugin
-	// StorageReady returns why the node is not ready for CSI volumes, else nil.
-	// Attached returns those volumes attached by a controller that pods use or wait
-	// for.
+	// StorageReady returns the reason why the node is not ready for CSI volumes, or nil if it is.
+	// Attached returns the volumes that a controller has attached and that pods use or wait for.
 	StorageReady func() error
 	Attached     func() []v1.UniqueVolumeName
 
-	// Checks are checks of /healthz in addition to the agent's own.
+	// Checks are checks of /healthz in addition to those of the agent.
 	Checks []Check
 
-	// Written while New runs and read afterwards, so that they need no lock.
+	// Functions that OnChange and OnDrivers have added. They are only added while New runs, and
+	// so need no lock.
 	changed, onDrivers []func()
 	order              *order
 }
@@ -105,13 +105,14 @@ type Fact[T any] struct {
 	needed []string // makers that needed the value of before
 }
 
-// order records which makers have provided a shared value, and which have read one.
+// order records which maker runs, so that Facts know which makers have given or needed their
+// values.
 type order struct {
 	maker string // the maker that runs now; "" if none
 	errs  []error
 }
 
-// Give sets the value. If several makers give one, the last value is used.
+// Give sets the value. If several makers give a value, the last one counts.
 func (f *Fact[T]) Give(v T) {
 	f.value = v
 	for _, earlier := range f.needed {
@@ -120,7 +121,7 @@ func (f *Fact[T]) Give(v T) {
 	f.needed = nil
 }
 
-// Need returns the value; the zero value if no maker has given one.
+// Need returns the value. If no maker has given a value, it returns the zero value.
 func (f *Fact[T]) Need() T {
 	if f.order.maker != "" && !slices.Contains(f.needed, f.order.maker) {
 		f.needed = append(f.needed, f.order.maker)
@@ -135,16 +136,16 @@ func fact[T any](o *order, name string) Fact[T] { return Fact[T]{name: name, ord
 type PluginKind struct {
 	Type    string // as the plugins name it: pluginmgr.CSIPlugin, ...
 	Handler pluginmgr.Handler
-	// After is closed when plugins of this kind can be registered. Until then no
-	// plugins of any kind are searched. Nil means at once.
+	// After is closed when plugins of this kind can be registered. Until then the agent searches
+	// for no plugins of any kind. If After is nil, it searches at once.
 	After <-chan struct{}
 }
 
 // HandlePlugins adds a kind of plugins to those that parts accept.
 func (f *Facts) HandlePlugins(k PluginKind) { f.Plugins.Give(append(f.Plugins.value, k)) }
 
-// newFacts returns the safe values of an unknown node: not ready, no pressure, no
-// volumes known.
+// newFacts returns the safe values of a node of which nothing is known: it is not ready, has no
+// pressure, and uses no volumes.
 func newFacts() *Facts {
 	o := &order{}
 	return &Facts{

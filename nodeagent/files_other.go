@@ -8,7 +8,8 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// RaiseLimits works only on Linux. Without the field it returns nil.
+// RaiseLimits returns an error if the configuration has maxOpenFiles, since it works only on
+// Linux.
 func RaiseLimits(c *kubeletconfig.Config) error {
 	if c.MaxOpenFiles <= 0 {
 		return nil

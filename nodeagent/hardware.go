@@ -25,27 +25,27 @@ import (
 // virtual machine in which a runtime runs the pods, or one that does not exist. It
 // must not be changed once a node uses it.
 type Hardware struct {
-	// IPs are its addresses, primary first; at least one is required.
+	// IPs are the machine's addresses, with the primary address first. At least one is required.
 	IPs []netip.Addr
 	// Machine has the facts for the Node object. Its capacity of cpu, in whole
 	// CPUs, and memory is required; the number of pods comes from the
 	// configuration.
 	Machine status.Facts
-	// NUMA has its CPUs for placement policies: as many as Machine has. Required
-	// for policies other than none.
+	// NUMA has the machine's CPUs for placement policies: as many as the capacity in the field
+	// Machine. It is required unless all policies are none.
 	NUMA numa.Machine
-	// Booted is the time of its boot. The zero value means that the time is not known.
+	// Booted is the time of the machine's boot. The zero value means that the time is not known.
 	Booted time.Time
-	// Notices start evictions at once when it runs low on memory; none. The
-	// notifications of this process's own kernel are not used, since that kernel does
-	// not manage the memory described here.
+	// Notices start evictions at once when the machine runs low on memory. If there are none, the
+	// agent only measures the memory at intervals. It does not use notifications of the kernel on
+	// which it runs, since that kernel does not manage the memory described here.
 	Notices []eviction.Notifier
-	// KernelLog opens the log of its kernel, to detect OOM kills; see oom.Config.Open.
+	// KernelLog opens the log of the machine's kernel, to detect OOM kills; see oom.Config.Open.
 	// If it is nil, OOM kills are not recorded.
 	KernelLog func(fromEnd bool) (oom.Log, error)
 }
 
-// validate returns the first field that is wrong.
+// validate returns an error that names the first invalid field.
 func (h *Hardware) validate() error {
 	if len(h.IPs) == 0 {
 		return fmt.Errorf("Options.Hardware.IPs is empty; want at least one address")
@@ -106,8 +106,8 @@ func (h *Hardware) Facts(context.Context) (status.Facts, error) {
 // Interfaces implements status.Network.
 func (h *Hardware) Interfaces() ([]netip.Addr, error) { return h.IPs, nil }
 
-// Default implements status.Network. It returns the first address of the family;
-// the zero Addr if there is none.
+// Default implements status.Network. It returns the first address of the family: IPv6 if six is
+// true, otherwise IPv4. If the machine has none, it returns the zero Addr.
 func (h *Hardware) Default(six bool) netip.Addr {
 	for _, ip := range h.IPs {
 		if ip.Is6() == six {

@@ -17,26 +17,25 @@ func (n *Node) checks() []server.Check {
 	return checksOf(n, n.builder.Config, n.builder.Facts.Checks)
 }
 
-// checksOf returns the checks in more and a check that the agent's main loop still
-// runs. There is no check of the runtime, because a restart of the agent would not
-// repair the runtime. The parameter a is the agent; it is an interface so that tests
-// need no agent.
-func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more []Check) []server.Check {
-	checks := []server.Check{server.SyncLoop(a.LastTurn, c.SyncFrequency.Duration)}
+// checksOf returns the checks in more, and a check that the agent's main loop still runs. It does
+// not check the runtime, because a restart of the agent would not repair the runtime. agent is an
+// interface so that tests need no agent.
+func checksOf(agent interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more []Check) []server.Check {
+	checks := []server.Check{server.SyncLoop(agent.LastTurn, c.SyncFrequency.Duration)}
 	for _, m := range more {
 		checks = append(checks, server.Check{Name: m.Name, Check: func(*http.Request) error { return m.Err() }})
 	}
 	return checks
 }
 
-// healthChecks returns checks, and one check for every source of pods. The checks of sources are
-// for people and monitoring. The watchdog does not use them, since failed sources are restarted
-// without it.
+// healthChecks returns the node's checks, and one check for the sources of pods. The check of
+// sources is for people and monitoring. The watchdog does not use it, since a failed source is
+// restarted without the watchdog.
 func (n *Node) healthChecks() []server.Check {
 	return append(n.checks(), sourcesCheck(n.SourcesErr))
 }
 
-// sourcesCheck returns the check of the sources of pods; err is nil if all work.
+// sourcesCheck returns the check of the sources of pods. err returns nil if all sources work.
 func sourcesCheck(err func() error) server.Check {
 	return server.Check{Name: "pod-sources", Check: func(*http.Request) error { return err() }}
 }

@@ -35,8 +35,9 @@ type hostCgroups struct {
 // search opens a connection to the runtime's socket, and scrapes are frequent.
 const lookAgain = 10 * time.Second
 
-// newHostCgroups returns hostCgroups that have not searched yet. endpoint is the endpoint of
-// the runtime, or "". An empty name in wanted means the current cgroup of the process.
+// newHostCgroups returns hostCgroups that have not searched yet. endpoint is the endpoint of the
+// runtime, or "" if it has none. An empty name in wanted means the cgroup in which the process is
+// now.
 func newHostCgroups(c *kubeletconfig.Config, endpoint string) *hostCgroups {
 	h := &hostCgroups{endpoint: endpoint, wanted: map[string]string{
 		statsapi.SystemContainerKubelet: c.KubeletCgroups, statsapi.SystemContainerRuntime: c.RuntimeCgroup,
@@ -84,8 +85,8 @@ func (h *hostCgroups) all() map[string]string {
 	return maps.Clone(h.known)
 }
 
-// find returns the current cgroup of a process; "" if the process is in the root cgroup, whose
-// usage is that of the whole machine.
+// find returns the cgroup in which a process is now. It returns "" if the process is in the root
+// cgroup, whose usage is that of the whole machine.
 func (h *hostCgroups) find(ctx context.Context, name string) string {
 	var pid int
 	switch name {

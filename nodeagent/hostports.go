@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// OwnPorts returns the TCP ports on which a node with a configuration listens. No pod can have one
-// of them as a host port.
+// OwnPorts returns the TCP ports on which a node with this configuration listens. No pod can have
+// one of them as a host port.
 func OwnPorts(c *kubeletconfig.Config) (all []uint16) {
 	for _, port := range []*int32{&c.Port, &c.ReadOnlyPort, c.HealthzPort} {
 		if port != nil && *port > 0 && *port <= 1<<16-1 {
@@ -43,7 +43,8 @@ func (g guardedPorts) RunPodSandbox(ctx context.Context, config *runtimeapi.PodS
 	return g.RuntimeService.RunPodSandbox(ctx, config, handler)
 }
 
-// hostClaims returns the host ports of a sandbox: none for a pod in the node's network.
+// hostClaims returns the host ports of a sandbox. It returns none for a pod in the host's
+// network.
 func hostClaims(config *runtimeapi.PodSandboxConfig) (all []hostports.Claim) {
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		return nil

@@ -23,11 +23,11 @@ import (
 
 var _ local.ImageKeeper = (*Node)(nil)
 
-// PullImage pulls an image and returns its ID. It tries the node's credentials one
-// after the other, and no credentials last. For pods the image counts as preloaded: see
-// imagePullCredentialsVerificationPolicy. It blocks until the image is pulled or ctx
-// ends. The error joins the errors of all attempts. It is local.ErrNotFound if a
-// registry does not have the image.
+// PullImage pulls an image and returns its ID. It tries the node's credentials one after the
+// other, and no credentials last. For pods the image counts as preloaded: see
+// imagePullCredentialsVerificationPolicy. It blocks until the image is pulled or ctx ends. The
+// error joins the errors of all attempts. If a registry does not have the image, errors.Is(err,
+// local.ErrNotFound) is true.
 func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	auths, errs := n.credentials(ctx, image)
 	for _, auth := range auths {
@@ -80,8 +80,8 @@ func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 // offerPatience is how long registries may take to say whether they have the images of a pod.
 const offerPatience = 20 * time.Second
 
-// imagesOf yields each image of a pod once. The second value is true if no container may pull the
-// image.
+// imagesOf yields each image of a pod once. The second value is true if no container of the pod
+// may pull the image.
 func imagesOf(pod *v1.Pod) iter.Seq2[string, bool] {
 	var order []string
 	never := map[string]bool{}

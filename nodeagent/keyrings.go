@@ -15,10 +15,9 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// keyrings returns the node's own credentials for images: docker's configuration
-// file in the root directory and of this user, as in the kubelet, and the
-// credential provider plugins, in this order. A missing file is no error: it may be
-// created later.
+// keyrings returns the node's own credentials for images: docker's configuration file in the root
+// directory and of this user, as in the kubelet, and the credential provider plugins, in this
+// order. A missing file is not an error, since it may be created later.
 func (b *Builder) keyrings() ([]images.Keyring, error) {
 	c := b.Config
 	rings := []images.Keyring{images.NewFile(filepath.Join(c.RootDir, "config.json"))}
@@ -35,8 +34,8 @@ func (b *Builder) keyrings() ([]images.Keyring, error) {
 	return append(rings, ring), nil
 }
 
-// providers returns the plugins of a CredentialProviderConfig. A provider that cannot be used on
-// this node is an error at the start, not at the first pull.
+// providers returns the plugins of a CredentialProviderConfig. It returns an error if a provider
+// cannot be used on this node, so that this is found at the start and not at the first pull.
 func (b *Builder) providers() (*images.Plugins, error) {
 	conf, err := kubeletconfig.LoadCredentialProviders(b.Config.CredentialProviderConfig)
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 
 // LogModule sets another verbosity for some files.
 type LogModule struct {
-	// Pattern is the name of a file without directory and .go, or a glob
-	// (path.Match); a pattern with a slash matches the whole path without .go.
+	// Pattern is the name of a file without directory and .go, or a glob (path.Match). A pattern
+	// with a slash is compared with the whole path without .go.
 	Pattern   string
 	Verbosity int
 }
@@ -37,13 +37,16 @@ type LogModule struct {
 type LogOptions struct {
 	Format    string // FormatText
 	Verbosity int
-	// Modules are checked in order; the first one that matches is used. None.
+	// Modules are checked in order; the first one that matches a file is used. If none matches,
+	// Verbosity applies.
 	Modules []LogModule
 
-	// Split writes errors to Errors and all else to Out; everything goes to Errors.
+	// Split writes errors to Errors and all other entries to Out. If it is false, all entries go
+	// to Errors.
 	Split bool
-	// BufferBytes is the size of the buffer of Out, with Split; not buffered.
-	// FlushEvery is the longest time in the buffer; 5s.
+	// BufferBytes is the size of the buffer of Out. If it is 0, Out has no buffer. It applies
+	// only with Split. FlushEvery is how long an entry may stay in the buffer. The default is 5
+	// s.
 	BufferBytes int
 	FlushEvery  time.Duration
 	Out, Errors io.Writer // os.Stdout and os.Stderr
@@ -64,7 +67,7 @@ func NewLogLevel(v int) *LogLevel {
 }
 
 // Enabled implements zapcore.LevelEnabler.
-func (l *LogLevel) Enabled(of zapcore.Level) bool { return l.level.Enabled(of) }
+func (l *LogLevel) Enabled(level zapcore.Level) bool { return l.level.Enabled(level) }
 
 // LogLevel returns the verbosity; with SetLogLevel it is a server.LogLevel.
 func (l *LogLevel) LogLevel() int { return int(l.v.Load()) }
@@ -142,8 +145,8 @@ type modules struct {
 	list  []LogModule
 }
 
-// Enabled implements zapcore.Core: with Modules it is decided when an entry is
-// written.
+// Enabled implements zapcore.Core. If there are Modules, it returns true, since Check decides for
+// each entry by its file.
 func (m *modules) Enabled(l zapcore.Level) bool {
 	return m.level.level.Enabled(l) || len(m.list) > 0
 }

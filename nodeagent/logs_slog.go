@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// FromSlog returns a Logger for Config fields of this module that writes to the
-// handler of log; nil gives a silent Logger. zap's Debug, Info, Warn and Error are
-// slog's. The name of a Logger becomes the attribute "logger", a stack trace
-// "stack". Concurrent calls are as safe as the handler is.
+// FromSlog returns a Logger, for Config fields of this module, that writes to the handler of log.
+// If log is nil, the Logger writes nothing. zap's Debug, Info, Warn and Error become the levels
+// of slog with these names. The name of a Logger becomes the attribute "logger", and a stack
+// trace the attribute "stack". Concurrent calls are safe if the handler allows them.
 func FromSlog(log *slog.Logger) *zap.Logger {
 	if log == nil {
 		return zap.NewNop()

@@ -67,10 +67,10 @@ func (e *text) EncodeEntry(ent zapcore.Entry, fields []zapcore.Field) (*buffer.B
 	return b, nil
 }
 
-// errorKey is the key of zap.Error; Kubernetes' is err.
+// errorKey is the key of zap.Error. Kubernetes' components write the key "err" instead.
 const errorKey = "error"
 
-// severity is klog's letter.
+// severity returns klog's letter for a level.
 func severity(l zapcore.Level) byte {
 	switch {
 	case l >= zap.DPanicLevel:
@@ -111,7 +111,7 @@ func pair(b *buffer.Buffer, key string, value any) {
 	}
 }
 
-// plainKey returns a key, quoted if it is ambiguous.
+// plainKey returns a key as it is, or quoted if it would be ambiguous.
 func plainKey(key string) string {
 	for _, r := range key {
 		if r <= ' ' || r == '=' || r == '"' || r == '\x7f' {

@@ -55,14 +55,14 @@ func configured(node *node.Machine, c *kubeletconfig.Config) {
 	node.Allocatable = c.Node(node.Capacity).Allocatable()
 }
 
-// nodeIPs returns the node's addresses: the configured ones, or for a single 0.0.0.0 or :: an
-// address of that family. If the machine has no address of that family, the detected addresses
-// are returned. Detected addresses are preferred to all others, since they belong to the
-// default route.
-func nodeIPs(asked, detected, all []string) []string {
-	want := net.ParseIP(asked[0])
+// nodeIPs returns the node's addresses. These are the configured ones, except that a single
+// 0.0.0.0 or :: stands for an address of that family. detected addresses are preferred to all
+// others, since they belong to the default route. If the machine has no address of the family,
+// nodeIPs returns the detected addresses.
+func nodeIPs(configured, detected, all []string) []string {
+	want := net.ParseIP(configured[0])
 	if !want.IsUnspecified() {
-		return asked
+		return configured
 	}
 	for _, s := range slices.Concat(detected, all) {
 		if ip := net.ParseIP(s); ip.IsGlobalUnicast() && (ip.To4() == nil) == (want.To4() == nil) {
@@ -72,8 +72,7 @@ func nodeIPs(asked, detected, all []string) []string {
 	return detected
 }
 
-// interfaceIPs returns the addresses of all interfaces; none if they cannot be
-// listed.
+// interfaceIPs returns the addresses of all interfaces. It returns none if they cannot be listed.
 func interfaceIPs() (ips []string) {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {

@@ -29,9 +29,9 @@ const (
 	staticPatience = 10 * time.Second
 )
 
-// staticPods finds the running static pods, with one listing of the runtime: an
-// earlier kubelet gave them other UIDs than this agent would. It is used by one
-// goroutine, that of the source of manifests.
+// staticPods finds the running static pods, with one listing of the runtime: an earlier kubelet
+// gave them other UIDs than this agent would. Only the goroutine of the manifests' source uses
+// it.
 type staticPods struct {
 	runtime criapi.RuntimeService
 	dir     string // the directory with a directory for each pod

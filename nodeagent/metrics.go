@@ -13,12 +13,12 @@ import (
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-// statistics are the node's statistics for package server. A node without
-// measurements has none.
+// statistics serves the node's usage through package server. A node that measures nothing has no
+// statistics.
 type statistics struct{ u Usage }
 
-// Summary implements the server's interface: cpuAndMemoryOnly is
-// only_cpu_and_memory of a request.
+// Summary implements the server's interface. cpuAndMemoryOnly is the request's parameter
+// only_cpu_and_memory.
 func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error) {
 	if cpuAndMemoryOnly {
 		return s.u.CPUAndMemory(ctx)

@@ -16,11 +16,10 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// NodeAPI serves the node's API over HTTPS, and its public read-only part over
-// HTTP, on the ports of the configuration. Without a cluster users cannot be
-// reviewed: HTTPS then needs client certificates or authentication.anonymous, and
-// authorization.mode AlwaysAllow. If no client could use it, it is not served, and
-// the reason is logged.
+// NodeAPI serves the node's API over HTTPS, and its public read-only part over HTTP, on the ports
+// of the configuration. Without a cluster users cannot be reviewed: HTTPS then needs client
+// certificates or authentication.anonymous, and authorization.mode AlwaysAllow. If no client
+// could use the HTTPS API, it is not served, and the reason is logged.
 func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) {
 	api, err := n.nodeAPI()
 	if api == nil || err != nil {
@@ -29,7 +28,8 @@ func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) 
 	return "node API", api.run, nil
 }
 
-// nodeAPI returns the configured API; nil for none.
+// nodeAPI returns the API that the configuration describes. It returns nil if the configuration
+// has no port for it.
 func (n *Node) nodeAPI() (*nodeAPI, error) {
 	c, cl := n.builder.Config, n.builder.Cluster
 	main := *c.EnableServer
@@ -183,7 +183,7 @@ func (i instances) LogFile(ctx context.Context, id string) (path string, open bo
 	return path, open, notFound(err)
 }
 
-// notFound converts a not-found error into that of package server.
+// notFound converts the agent's not-found errors into those of package server.
 func notFound(err error) error {
 	if errors.Is(err, local.ErrNotFound) {
 		return fmt.Errorf("%w: %w", server.ErrNotFound, err)

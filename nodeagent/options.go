@@ -18,24 +18,25 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// Options configures a [Node]. Config is required; the zero value of every other
-// field means the default named beside it.
+// Options configures a [Node]. Config is required. Every other field has a default for its zero
+// value.
 type Options struct {
-	// Config is the node's configuration, as kubeletconfig.Load returns it. It must
-	// not be changed any more.
+	// Config is the node's configuration, as kubeletconfig.Load returns it. Do not change it
+	// after New.
 	Config *kubeletconfig.Config
-	// Parts are made, and called, in this order; none. [Standard] returns all.
+	// Parts are the makers of the node's parts. The agent calls the parts in the order of this
+	// list. A node without parts only runs pods. [Standard] returns all makers of this package.
 	Parts []Maker
-	// Services run beside the agent; none. [StandardServices] returns all.
+	// Services are functions that run beside the agent. [StandardServices] returns all services
+	// of this package.
 	Services []Service
-	// Join connects the node to the cluster of Config.Kubeconfig, and is required with
-	// one: use that of package nodeagent/cluster. Join is not called if
-	// Config.Kubeconfig is empty.
+	// Join connects the node to the cluster of Config.Kubeconfig; use that of package
+	// nodeagent/cluster. It is required if Config.Kubeconfig is set, and otherwise not called.
 	Join func(*Builder) (*Cluster, error)
 
-	// Runtime and Images are both set, or neither. Nil: a client of
-	// Config.ContainerRuntimeEndpoint, or of the first of the usual sockets that
-	// exists. Run closes only the client that New created.
+	// Runtime and Images are the services of the container runtime. Set both or neither. If they
+	// are nil, New creates a client of Config.ContainerRuntimeEndpoint or, if that is empty, of
+	// the first of the usual sockets that exists. Run closes only a client that New created.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
 	// LocalRuntime makes a runtime in this process. Nil means that there is none. If
@@ -45,14 +46,14 @@ type Options struct {
 	// runtime is recorded in its root directory, so that a later start uses the same
 	// one.
 	LocalRuntime LocalMaker
-	// Sources are additional sources of pods; none.
+	// Sources are sources of pods in addition to those of Config.
 	Sources []podmgr.Source
-	// Hardware is the node's machine; the one on which the agent runs.
+	// Hardware describes the node's machine. If it is nil, the node's machine is the one on which
+	// the agent runs.
 	Hardware *Hardware
-	// Machine reports shutdowns; logind.
+	// Machine reports shutdowns of the machine. If it is nil, logind does.
 	Machine shutdown.Machine
-	// Agent may change the agent's configuration before the agent is made; no
-	// change.
+	// Agent may change the agent's configuration before the agent is made. It may be nil.
 	Agent func(*agent.Config)
 
 	Settings
@@ -63,40 +64,48 @@ type Options struct {
 	KubernetesVersion string
 
 	Log *zap.Logger // silent
-	// LogLevel changes the verbosity of Log (/debug/flags/v); it is constant.
+	// LogLevel changes the verbosity of Log, for /debug/flags/v. If it is nil, the verbosity
+	// cannot be changed.
 	LogLevel server.LogLevel
-	// Metrics is exported, also by LocalSocket and NodeAPI; none.
+	// Metrics is the registry of the node's metrics, which LocalSocket and NodeAPI serve. If it
+	// is nil, there are no metrics.
 	Metrics *prometheus.Registry
-	// Flags returns the flags of the program, for /flagz; none.
+	// Flags returns the flags of the program, which /flagz shows. If it is nil, /flagz shows
+	// none.
 	Flags func() map[string]string
 }
 
-// Settings are settings without a field in KubeletConfiguration. The zero value of
-// each means the default named beside it.
+// Settings are settings for which a KubeletConfiguration has no field. Every field has a default
+// for its zero value.
 type Settings struct {
-	// SecretKeyFile has the key of 32 bytes that encrypts stored Secrets and tokens
-	// for starts without a network: raw, in hex or in base64, and readable only by
-	// root; secret.key in the root directory, which is created at the first start.
-	// With an unusable key they are not stored.
+	// SecretKeyFile is the path of a file with the key that encrypts stored Secrets and tokens,
+	// which are used at starts without a network. The key has 32 bytes: raw, in hex or in base64.
+	// The file must be readable only by root. The default is secret.key in the root directory,
+	// which is created at the first start. If the key cannot be used, Secrets and tokens are not
+	// stored.
 	SecretKeyFile string
-	// SecretKeyCredential replaces SecretKeyFile: the name of a credential of the
-	// agent's systemd service with such a key (systemd-creds(1) encrypts it with
-	// the TPM); none.
+	// SecretKeyCredential is the name of a credential of the agent's systemd service that has the
+	// key, in place of SecretKeyFile. systemd-creds(1) can encrypt such a credential with the
+	// TPM. If it is "", the key is in SecretKeyFile.
 	SecretKeyCredential string
-	// SecretsInClear stores Secrets and tokens unencrypted, for an encrypted disk.
+	// SecretsInClear stores Secrets and tokens unencrypted. It is for machines with an encrypted
+	// disk.
 	SecretsInClear bool
-	// Socket is the path of LocalSocket; agent.sock in the root directory.
+	// Socket is the path of the socket of LocalSocket. The default is agent.sock in the root
+	// directory.
 	Socket string
-	// StartsInFlight limits the concurrent starts of pods; the number of CPUs, but at least 4.
+	// StartsInFlight limits the concurrent starts of pods. The default is the number of CPUs, but
+	// at least 4.
 	StartsInFlight int
-	// PullsPerRegistry limits the concurrent pulls from one registry; no limit.
+	// PullsPerRegistry limits the concurrent pulls from one registry. If it is 0, there is no
+	// limit.
 	PullsPerRegistry int
-	// ExecProbes limits the concurrent exec probes; 32.
+	// ExecProbes limits the concurrent exec probes. The default is 32.
 	ExecProbes int
 	// FastProbes checks containers that are not ready yet more often than once a
 	// period.
 	FastProbes bool
-	// PodLogBudget limits the bytes of all logs of a pod; no limit.
+	// PodLogBudget limits the bytes of all logs of a pod. If it is 0, there is no limit.
 	PodLogBudget int64
 	// LeaveHost means that the agent changes no kernel parameters, no firewall rules,
 	// and not its own OOM score, even if the configuration asks for it. It is for
@@ -110,10 +119,10 @@ type Settings struct {
 	// for a program that writes them itself. Nodes with Options.Hardware write no
 	// records.
 	ClaimsDir string
-	// ContainerLogs is the directory of links to container logs, for log collectors: they
-	// look in /var/log/containers. Agents may share it: each creates and removes only the
-	// links to its own logs. The default is the directory "containers" next to
-	// podLogsDir; "-" means no links.
+	// ContainerLogs is the directory of links to container logs, for log collectors: they look in
+	// /var/log/containers. Agents may share the directory, since each creates and removes only
+	// the links to its own logs. The default is the directory "containers" next to podLogsDir. If
+	// ContainerLogs is "-", there are no links.
 	ContainerLogs string
 	// PollFiles polls manifests and logs (fileCheckFrequency,
 	// containerLogMonitorInterval) instead of watching them: for file systems
@@ -124,8 +133,7 @@ type Settings struct {
 	// podresources API. The only device plugins and DRA drivers are those that the
 	// program adds with Facts.OfferDevices and Facts.OfferDriver.
 	NoPluginSockets bool
-	// PinnedImages are names of images that are never removed; see
-	// pressure.CollectionConfig. None.
+	// PinnedImages are names of images that are never removed; see pressure.CollectionConfig.
 	PinnedImages []string
 }
 
@@ -150,7 +158,8 @@ func (o *Options) validate() error {
 	return errors.Join(append(errs, o.Settings.validate(), Supported(o.Config))...)
 }
 
-// validate refuses more than one source of the key, since it would not be clear which key is used.
+// validate returns an error if more than one source of the key is set, since it would not be
+// clear which key is used.
 func (s *Settings) validate() error {
 	named := 0
 	for _, is := range []bool{s.SecretKeyFile != "", s.SecretKeyCredential != "", s.SecretsInClear} {
@@ -165,8 +174,8 @@ func (s *Settings) validate() error {
 	return nil
 }
 
-// Supported returns an error if a valid configuration cannot be used on this
-// machine. The field is that of KEP-4569; nil and false accept cgroup v1.
+// Supported returns an error if a valid configuration cannot be used on this machine: cgroup v1
+// is accepted only if failCgroupV1 (KEP-4569) is false or not set.
 func Supported(c *kubeletconfig.Config) error {
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !node.CgroupV2() {
 		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")

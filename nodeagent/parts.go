@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Maker makes a part of a node; nil if this node does not need it. A maker may read
+// Maker makes a part of a node. It returns nil if this node does not need the part. It may read
 // and change the Facts of the Builder.
 type Maker func(*Builder) (part.Part, error)
 
@@ -24,9 +24,9 @@ func (m Maker) name() string {
 // first, and hooks are called in the kubelet's order.
 func Standard() []Maker { return StandardWithout() }
 
-// StandardWithout is [Standard] without the parts of these names. [New] fails for
-// an unknown name. The code of omitted parts is linked nevertheless; to avoid that,
-// list single makers.
+// StandardWithout returns [Standard] without the makers of the parts with these names. If a name
+// is unknown, [New] fails. The code of omitted parts is still linked; to avoid that, list single
+// makers.
 func StandardWithout(names ...string) []Maker {
 	var list []Maker
 	for _, m := range []struct {
@@ -66,13 +66,13 @@ func With(p part.Part) Maker {
 	return func(*Builder) (part.Part, error) { return p, nil }
 }
 
-// make calls the makers in list, in order. It returns the errors of all makers, and an error for
-// each [Fact] that was provided too late. A maker is called even if an earlier one failed; Facts
-// then lack the values of the failed one.
-func (b *Builder) make(list []Maker) ([]part.Part, error) {
+// make calls the makers in order. It returns the errors of all makers, and an error for each
+// [Fact] that was given after an earlier maker had needed it. If a maker fails, the later ones
+// are called nevertheless, and Facts lack the values of the failed maker.
+func (b *Builder) make(makers []Maker) ([]part.Part, error) {
 	var parts []part.Part
 	var errs []error
-	for _, m := range list {
+	for _, m := range makers {
 		b.Facts.order.maker = m.name()
 		p, err := m(b)
 		errs = append(errs, err)

@@ -4,5 +4,5 @@ package nodeagent
 
 import "errors"
 
-// peer is not supported: the runtime's cgroup stays unknown.
+// peer returns an error, since it works only on Linux. The runtime's cgroup stays unknown.
 func peer(string) (int, error) { return 0, errors.ErrUnsupported }

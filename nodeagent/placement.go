@@ -78,8 +78,8 @@ func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, 
 	return cfg, nil
 }
 
-// exists reports whether a file or directory exists at path. After an error it returns
-// false.
+// exists reports whether a file or directory exists at path. It returns false if that cannot be
+// found out.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -23,8 +23,8 @@ func Resize(b *Builder) (part.Part, error) {
 // documentation for user namespaces (KEP-127), in /etc/subuid by getsubids(1).
 const subIDsUser = "kubelet"
 
-// UserNamespaces makes the part that allocates IDs for pods with a user namespace:
-// see [resources.UserNamespaces]. It is nil if the machine's IDs cannot be read.
+// UserNamespaces makes the part that allocates IDs for pods with a user namespace: see
+// [resources.UserNamespaces]. It returns nil if the machine's ranges of IDs cannot be read.
 func UserNamespaces(b *Builder) (part.Part, error) {
 	log := b.Log.Named("userns")
 	var ids resources.UserIDs // other hardware: any IDs, since the users of this machine do not matter there

@@ -108,8 +108,8 @@ func Preemption(b *Builder) (part.Part, error) {
 	})
 }
 
-// OOM makes the part that records the kernel's OOM kills: see [pressure.OOMKills].
-// For other hardware it uses Hardware.KernelLog, and is nil without it.
+// OOM makes the part that records the kernel's OOM kills: see [pressure.OOMKills]. For a node
+// with Options.Hardware, it uses Hardware.KernelLog, and returns nil if that is nil.
 func OOM(b *Builder) (part.Part, error) {
 	cfg := pressure.OOMKillsConfig{Log: b.Log.Named("oom"), Metrics: b.Metrics}
 	if h := b.Hardware; h != nil {

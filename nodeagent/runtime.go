@@ -27,18 +27,18 @@ type LocalRuntime struct {
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
 	// Run recovers the runtime's state and serves calls until its context ends. It starts before
-	// the agent and ends after it. Required.
+	// the agent and ends after it. It is required.
 	Run func(context.Context) error
 	// Import installs the images of an archive, and returns their IDs. An image without
 	// a name in the archive gets name. If Import is nil, the node accepts no archives.
 	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
-	// Offered asks the registry of an image whether it has the image. Nil: registries are not
-	// asked.
+	// Offered asks the registry of an image whether it has the image. If Offered is nil,
+	// registries are not asked.
 	Offered func(ctx context.Context, image string, auth *runtimeapi.AuthConfig) error
 	// Network describes in a line the network of pods, and why it was chosen.
 	Network string
 	// Advice returns sentences about settings of the machine that disturb pods, and how to change
-	// them. It reads only memory. Nil means no advice.
+	// them. It reads only memory. It may be nil.
 	Advice func() []string
 }
 
@@ -65,21 +65,21 @@ func wellKnownSockets() []string {
 	}
 }
 
-// choice is the runtime of a node. why is the reason, for the log.
+// choice is the runtime of a node, and the reason for the choice, which is logged.
 type choice struct{ endpoint, why string }
 
-// choose decides the runtime of a node. The parameter named is the configured endpoint, and last
-// the recorded one; "" means none. The parameter local tells whether a runtime in this process is
-// available. The function find returns a socket that answers. The function there returns one of the
-// usual sockets that exists, or "": a runtime that has only not started yet must not be replaced by
-// another one, since the node's pods would then run twice.
-func choose(named, last string, local bool, find func() (string, error), there func() string) (choice, error) {
+// choose decides the runtime of a node. configured is the endpoint in the configuration, and
+// recorded that of the last start; each is "" if there is none. hasLocal means that a runtime in
+// this process is available. find returns the first of the usual sockets that answers. existing
+// returns the first of the usual sockets that exists, or "": if such a runtime has only not
+// started yet, another runtime must not replace it, since the node's pods would then run twice.
+func choose(configured, recorded string, hasLocal bool, find func() (string, error), existing func() string) (choice, error) {
 	switch {
-	case named == InProcess && !local:
-		return choice{}, fmt.Errorf("containerRuntimeEndpoint=%q: this agent has no container runtime of its own; want the endpoint of one", named)
-	case named != "":
-		return choice{named, "it is configured"}, nil
-	case last == InProcess && local:
+	case configured == InProcess && !hasLocal:
+		return choice{}, fmt.Errorf("containerRuntimeEndpoint=%q: this agent has no container runtime of its own; want the endpoint of one", configured)
+	case configured != "":
+		return choice{configured, "it is configured"}, nil
+	case recorded == InProcess && hasLocal:
 		return choice{InProcess, "the node's pods run on it already"}, nil
 	}
 	// Without a configured or recorded one, the sockets of the machine decide.
@@ -87,22 +87,22 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	switch {
 	case err == nil:
 		return choice{endpoint, "its socket answers"}, nil
-	case !local:
+	case !hasLocal:
 		return choice{}, err
 	// The runtime in this process would run the pods a second time as soon as the recorded runtime
 	// is back.
-	case last != "":
-		return choice{}, fmt.Errorf("%w\n  the agent was started with %s before, so that pods may run there; set containerRuntimeEndpoint to it or to %s", err, last, InProcess)
+	case recorded != "":
+		return choice{}, fmt.Errorf("%w\n  the agent was started with %s before, so that pods may run there; set containerRuntimeEndpoint to it or to %s", err, recorded, InProcess)
 	}
-	if path := there(); path != "" {
+	if path := existing(); path != "" {
 		return choice{}, fmt.Errorf("%w\n  %s exists but does not answer; set containerRuntimeEndpoint to a runtime or to %s", err, path, InProcess)
 	}
 	return choice{InProcess, "no other one is on this machine"}, nil
 }
 
-// runtime sets the runtime and the image service of the builder. The endpoint is "" for
-// the runtime in the process. A record that cannot be read counts as none, with a
-// warning.
+// runtime sets the runtime and the image service of the Builder. endpoint is "" if the runtime is
+// in this process. If the record of the last runtime cannot be read, that is logged, and the
+// record counts as missing.
 func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 	b, maker := n.builder, n.options.LocalRuntime
 	store := part.OpenStore(RuntimeRecords(b.Config.RootDir), b.Log)
@@ -147,8 +147,8 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 	return endpoint, nil
 }
 
-// usualSocket is the first of the usual sockets that exists, "" if none does. It
-// may have no listener: the file alone says that a runtime was installed.
+// usualSocket returns the first of the usual sockets that exists, or "". No process need listen
+// on it: the file shows that a runtime was installed.
 func usualSocket() string {
 	for _, s := range wellKnownSockets() {
 		if _, err := os.Lstat(s); err == nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// Service makes a function that runs beside the agent, from before its start until
-// after its end. It may use the Node from the beginning. An error of run is logged, and
-// ends the node if it is [Vital]; a nil run means no service.
+// Service makes a function that runs beside the agent, from before its start until after its end.
+// It may use the Node from the beginning. If run is nil, there is no such service on this node.
+// An error of run is logged; it ends the node only if it is [Vital].
 type Service func(*Node) (name string, run func(context.Context) error, err error)
 
-// Vital marks err as the error of a [Service] that the node cannot do without: Node.Run
-// returns it. It returns nil for nil.
+// Vital marks err as the error of a [Service] that the node cannot do without, so that Node.Run
+// returns it. If err is nil, Vital returns nil.
 func Vital(err error) error {
 	if err == nil {
 		return nil
@@ -39,8 +39,7 @@ type service struct {
 // StandardServices returns all services of this package.
 func StandardServices() []Service { return []Service{LocalSocket, NodeAPI, Healthz, Systemd} }
 
-// serve calls the makers of services. The service of the cluster comes before the others, and the
-// runtime in this process before the cluster.
+// serve calls the makers of services. The cluster's service comes before the others.
 func (n *Node) serve() error {
 	if cl := n.builder.Cluster; cl != nil {
 		n.services = append(n.services, service{name: "cluster", run: cl.Run})

@@ -55,10 +55,10 @@ func notify(log *zap.Logger, state string) {
 	}
 }
 
-// sdNotify sends a message to the NOTIFY_SOCKET (sd_notify(3)); false if there is
-// none. Unlike go-systemd's it does not wait forever while the socket is full. A
-// name that begins with @ is an abstract socket, which package net supports.
-func sdNotify(state string, within time.Duration) (sent bool, err error) {
+// sdNotify sends a message to the NOTIFY_SOCKET (sd_notify(3)). It returns false if there is no
+// such socket. Unlike go-systemd, it waits at most for timeout if the socket is full. A name that
+// begins with @ is an abstract socket, which package net supports.
+func sdNotify(state string, timeout time.Duration) (sent bool, err error) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return false, nil
@@ -68,7 +68,7 @@ func sdNotify(state string, within time.Duration) (sent bool, err error) {
 		return false, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return false, err
 	}
 	_, err = conn.Write([]byte(state))

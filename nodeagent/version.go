@@ -29,10 +29,10 @@ var kubernetesVersion string
 //	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2+mine"
 func KubernetesVersion() string { return cmp.Or(kubernetesVersion, behaviour) }
 
-// VersionInfo returns the description of a release, a semantic version with prefix
-// v, like Kubernetes' own programs. Commit, state and date are those of this
-// program's sources, if known. A release of another minor version than this
-// module's is an error: API servers and kubeadm derive a node's features from it.
+// VersionInfo returns the description of a release, a semantic version with prefix v, like
+// Kubernetes' own programs. Commit, state and date are those of this program's sources, if known.
+// It returns an error if the release has another minor version than this module: API servers and
+// kubeadm derive a node's features from that version.
 func VersionInfo(release string) (version.Info, error) {
 	v, err := semver.ParseSemantic(release)
 	own := semver.MustParseSemantic(behaviour)

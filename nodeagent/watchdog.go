@@ -24,12 +24,14 @@ const shortestWatchdog = time.Second
 type watchdog struct {
 	interval time.Duration
 	checks   []server.Check
-	// tell is sdNotify, or a function of a test; false means that there is no socket.
+	// tell sends a message to systemd. It is sdNotify, or a function of a test. sent is false if
+	// there is no socket.
 	tell func(state string) (sent bool, err error)
 	log  *zap.Logger
 }
 
-// newWatchdog reads the watchdog interval of systemd; nil if there is none.
+// newWatchdog returns a watchdog for the interval that systemd has set. It returns nil if systemd
+// has set none.
 //
 // The check of the device plugin registration is left out: package devicemgr
 // retries it, and an agent that is restarted for a permanent failure is finally not
@@ -71,8 +73,8 @@ func (w *watchdog) run(ctx context.Context) error {
 	}
 }
 
-// round notifies systemd, with two tries, if all checks pass. If a check fails it does not: systemd
-// acts when the notification is missing for the whole interval.
+// round notifies systemd, with two tries, if all checks pass. If a check fails, it does not
+// notify systemd, which acts when it gets no notification for the whole interval.
 func (w *watchdog) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.interval/2)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 // heartbeats returns a separate client for the Node and its lease.
 type heartbeats func(lease time.Duration) (*kubeapi.Client, error)
 
-// clients creates the API client, with a rotated certificate if configured, and
-// returns a function that creates the heartbeat's.
+// clients creates the client of the API server. If the configuration says so, the client's
+// certificate is rotated. It returns a function that creates the client for heartbeats.
 func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (heartbeats, error) {
 	c, log := b.Config, b.Log.Named("credentials")
 	store := &kubeapi.CertificateStore{Dir: c.CertDir, Prefix: "kubelet-client"}

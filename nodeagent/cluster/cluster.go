@@ -52,7 +52,8 @@ type cluster struct {
 	status    *status.Manager
 	node      *kubeapi.NodeManager
 	lease     *kubeapi.Lease
-	// own and serving rotate certificates; nil if they are not rotated here.
+	// own rotates the node's client certificate, and serving the serving certificate. Each is nil
+	// if the agent does not rotate that certificate.
 	own, serving *kubeapi.Credentials
 
 	hasDrivers func() bool // a part takes DRA drivers
@@ -143,8 +144,8 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	return out, nil
 }
 
-// pods delivers the API server's pods once the Node is known: they are admitted by its labels
-// and taints, and are rejected for good.
+// pods delivers the API server's pods. It begins only when the Node's labels and taints are
+// known, since pods are admitted by them, and a rejection is final.
 type pods struct {
 	*podsync.Source
 	known <-chan struct{}
@@ -230,7 +231,8 @@ func (cl *cluster) serviceAccount(ctx context.Context, namespace, name string) (
 	return sa, nil
 }
 
-// uid returns the Node's UID; false if there is no Node or it is being deleted.
+// uid returns the Node's UID. It returns false if there is no Node, or if the Node is being
+// deleted.
 func (cl *cluster) uid() (types.UID, bool) {
 	n, _ := cl.node.Node()
 	if n == nil || n.DeletionTimestamp != nil {

@@ -79,7 +79,8 @@ type client struct {
 	criapi.ImageManagerService
 }
 
-// booted returns when the machine was booted; zero if it is not known.
+// booted returns the time at which the machine was booted. It returns the zero time if that is
+// not known.
 func booted(ctx context.Context, machine *kernel.Reader) time.Time {
 	if s, err := machine.Stat(ctx); err == nil && s.Boot > 0 {
 		return time.Unix(s.Boot, 0)
@@ -110,8 +111,8 @@ func (cl *cluster) resources() v1.ResourceList {
 	return nil
 }
 
-// taints returns the node's taints at the API server. Stored ones are not used: a
-// node that was away has taints for that reason.
+// taints returns the node's taints at the API server. It does not return stored taints, since a
+// node that was away has some for that reason.
 func (cl *cluster) taints() []v1.Taint {
 	if n, live := cl.node.Node(); n != nil && live {
 		return n.Spec.Taints
@@ -138,8 +139,8 @@ func devices(f *nodeagent.Facts) status.Devices {
 	return status.Devices{Capacity: capacity, Allocatable: allocatable}
 }
 
-// declared lists the features that the node declares to schedulers and the API server (KEP-5328),
-// in order; nil if it declares none.
+// declared returns the names of the features that the node declares to schedulers and the API
+// server (KEP-5328), sorted. It returns nil if it declares none.
 func declared(c *kubeletconfig.Config) []string {
 	if !c.Declares("") {
 		return nil

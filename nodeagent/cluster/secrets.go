@@ -11,8 +11,8 @@ import (
 // first start.
 const machineKey = "secret.key"
 
-// sealer returns the encryption of stored Secrets and tokens. It is nil, and an
-// error is logged, if its key cannot be used: then they are not stored.
+// sealer returns the encryption of stored Secrets and tokens. If its key cannot be used, it logs
+// an error and returns nil; Secrets and tokens are then not stored.
 func sealer(b *nodeagent.Builder) *seal.Sealer {
 	log := b.Log.Named("seal")
 	s, err := openKey(b, func(setAside string, err error) {

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watchedRuntime reports when the stream of the runtime's events begins and ends. The agent detects
-// by it that the runtime is up or down.
+// watchedRuntime reports when the stream of the runtime's events begins and ends. By this the
+// agent detects that the runtime is up or down.
 type watchedRuntime struct {
 	criapi.RuntimeService
 	changed func()

@@ -34,8 +34,8 @@ func labels(root string) func(*v1.SELinuxOptions) (string, bool) {
 	}
 }
 
-// fileContext is the user, role, type and level of containers' files; nil without
-// SELinux.
+// fileContext returns the user, role, type and level of containers' files. It returns nil if the
+// machine has no SELinux.
 func fileContext(root string) []string {
 	if _, err := os.Stat(filepath.Join(root, "sys/fs/selinux/enforce")); err != nil {
 		return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Config configures a [Node]. Name, Dir, and one of Kubeconfig and Transport are
-// required; the zero value of every other field means the default named beside it.
+// Config configures a [Node]. Name, Dir, and one of Kubeconfig and Transport are required. Every
+// other field has a default for its zero value.
 type Config struct {
 	Name string
 	// Dir is the absolute path of a directory for this node alone; it is created.
@@ -31,8 +31,8 @@ type Config struct {
 	// the node Name: system:node:NAME in the group system:nodes.
 	Kubeconfig string
 	// Transport makes the requests to the API server, for example to a server of package
-	// kubeapitest. Kubeconfig must then have no TLS options. Nil: requests go to the
-	// server of Kubeconfig.
+	// kubeapitest. Kubeconfig must then have no TLS options. If Transport is nil, requests go to
+	// the server of Kubeconfig.
 	Transport http.RoundTripper
 
 	Labels map[string]string // none
@@ -46,16 +46,16 @@ type Config struct {
 	NUMANodes int            // number of NUMA nodes, with equal parts of CPUs and memory; 1
 	Devices   map[string]int // number of devices by resource, spread over the NUMA nodes; none
 
-	// Latency is how long the runtime takes to create a sandbox, to pull an image
-	// and to start a container; 0.
+	// Latency is how long the runtime takes to create a sandbox, to pull an image, and to start a
+	// container. The default is 0.
 	Latency time.Duration
-	// FailureRate is the share of those calls that fail, from 0 to 1; 0.
+	// FailureRate is the share of these calls that fail, from 0 to 1. The default is 0.
 	FailureRate float64
-	// Seed decides which calls fail; 0.
+	// Seed decides which calls fail. Equal seeds let the same calls fail.
 	Seed uint64
 
-	// Configure may change the node's configuration, for policies, thresholds and
-	// reservations; no change.
+	// Configure may change the node's configuration, for policies, thresholds and reservations.
+	// It may be nil.
 	Configure func(*kubeletconfig.Config)
 
 	Log     *zap.Logger          // silent

@@ -64,8 +64,8 @@ func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[
 	return out, nil
 }
 
-// collection is nodeagent.Collection without log rotation, whose file watches are
-// limited on a machine.
+// collection makes the same part as nodeagent.Collection, but without log rotation: it watches
+// files, and the number of watches on a machine is limited.
 func collection(b *nodeagent.Builder) (part.Part, error) {
 	images, containers := b.Config.ImageGC(), b.Config.DeadContainers
 	p, err := pressure.NewCollection(pressure.CollectionConfig{

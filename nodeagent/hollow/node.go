@@ -58,13 +58,13 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	return &Node{Node: n, Runtime: rt}, nil
 }
 
-// healthy is the result of every probe that would connect to a pod: its address
+// healthy answers every probe that would connect to a pod with success, since the pod's address
 // does not exist, or belongs to another machine.
 func healthy(context.Context, *v1.Probe) (check.Outcome, string, error) {
 	return check.Success, "", nil
 }
 
-// answered is the result of an HTTP lifecycle hook.
+// answered answers every HTTP lifecycle hook with success.
 func answered(context.Context, *v1.HTTPGetAction) error { return nil }
 
 // parts returns the parts that work without a machine.

@@ -15,8 +15,8 @@ import (
 
 // Annotations of pods.
 const (
-	// ScriptAnnotation is the script of the pod's containers. Without it they run
-	// until they are terminated.
+	// ScriptAnnotation is the script of the pod's containers. If a pod does not have it, its
+	// containers run until they are terminated.
 	ScriptAnnotation = "hollow.nodewright.dev/script"
 	// MemoryAnnotation is the memory usage of each container, as a quantity.
 	MemoryAnnotation = "hollow.nodewright.dev/memory"

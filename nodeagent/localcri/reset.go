@@ -23,29 +23,29 @@ func Dir(rootDir string) string { return filepath.Join(rootDir, "localcri") }
 
 // ResetOptions configures [Reset].
 type ResetOptions struct {
-	// RootDir is the root directory of the node; kubeletconfig.DefaultRootDir.
+	// RootDir is the root directory of the node. The default is kubeletconfig.DefaultRootDir.
 	RootDir string
-	// CgroupDriver is the driver in the node's configuration; cgroupfs.
+	// CgroupDriver is the driver in the node's configuration. The default is "cgroupfs".
 	CgroupDriver string
 	// Images removes images as well, and the record of the node's runtime, so that the next agent
 	// may choose another runtime.
 	Images bool
-	// All removes everything below RootDir, images and data of volumes included,
-	// unless a mount remains.
+	// All removes everything below RootDir, including images and data of volumes. If a mount
+	// remains there, nothing of this is removed.
 	All bool
-	// ClaimsDir is the node's Settings.ClaimsDir; node.ClaimsDir.
+	// ClaimsDir is the node's Settings.ClaimsDir. The default is node.ClaimsDir.
 	ClaimsDir string
-	// Removed is called as in localcri.ResetOptions.
+	// Removed is called for each removed pod; see localcri.ResetOptions.
 	Removed func(pod string, containers int)
 	Log     *zap.Logger // silent
 }
 
-// Reset is [localcri.Reset] for the runtime of a node. It also unmounts everything
-// that the node's pods and plugins left below its root directory: tmpfs of Secrets,
-// memory-backed emptyDirs, subPath binds, volumes of drivers. Without All, data of
-// volumes on disk is kept. The error names each remaining mount; do not remove the
-// directory before it is unmounted, since a subPath bind leads to a directory of
-// the host. The agent must not run: otherwise the error is node.ErrLocked.
+// Reset calls [localcri.Reset] for the runtime of a node. It also unmounts everything that the
+// node's pods and plugins left below its root directory: tmpfs of Secrets, memory-backed
+// emptyDirs, subPath binds, volumes of drivers. If o.All is false, data of volumes on disk is
+// kept. The error names each remaining mount; do not remove the directory before it is unmounted,
+// since a subPath bind leads to a directory of the host. The agent must not run: otherwise the
+// error is node.ErrLocked.
 func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) error {
 	if o.RootDir == "" {
 		o.RootDir = kubeletconfig.DefaultRootDir

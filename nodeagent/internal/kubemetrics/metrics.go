@@ -41,7 +41,7 @@ var (
 	_ kubeapi.Traffic  = (*Metrics)(nil)
 )
 
-// New creates Metrics and registers them. With a nil reg they are not exported.
+// New creates Metrics and registers them with reg. If reg is nil, they are not exported.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		reg:   reg,
@@ -92,8 +92,8 @@ func (m *Metrics) Add(more ...prometheus.Collector) error {
 	return nil
 }
 
-// LastContact returns the time since the API server's last answer, or since New. An
-// error of a proxy or of a failing server (500 and more) is no answer.
+// LastContact returns the time since the API server's last answer, or since New if there was
+// none. An error of a proxy or of a failing server (500 and more) does not count as an answer.
 func (m *Metrics) LastContact() time.Duration {
 	return time.Since(m.begun) - time.Duration(m.contact.Load())
 }

@@ -11,15 +11,15 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Key identifies a container of a pod; with an empty Container the pod itself, and
-// with [Sandbox] its sandbox.
+// Key identifies a container of a pod. If Container is "", it identifies the pod itself, and if
+// Container is [Sandbox], the pod's sandbox.
 type Key struct{ PodUID, Container string }
 
 // Sandbox cannot be the name of a container.
 const Sandbox = "/sandbox"
 
-// Detail has the values of cAdvisor about a container that a Summary lacks. Nil and
-// "" values are left out.
+// Detail has the values of cAdvisor about a container that a Summary lacks. Values that are nil
+// or "" are not exported.
 type Detail struct {
 	ID    string // path of its cgroup from the root: "/kubepods/pod.../..."
 	Name  string // the runtime's id
@@ -27,7 +27,7 @@ type Detail struct {
 	Cgroup
 	Disks      []Disk
 	Interfaces []Interface // of a sandbox, or of a pod if sandboxes have no cgroup
-	// Usage is set for sandboxes: a Summary has that of pods and containers.
+	// Usage is set only for sandboxes. The usage of pods and containers is in the Summary.
 	Usage *statsapi.ContainerStats
 }
 
@@ -51,7 +51,8 @@ type Cgroup struct {
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
 	Bursts, BurstNanos                 *uint64 // above it
 
-	// The limits: weight as on cgroup v1, microseconds, and bytes.
+	// The limits: CPUShares as the weight on cgroup v1, CPUPeriod and CPUQuota in microseconds,
+	// and memory and swap in bytes.
 	CPUShares, CPUPeriod, CPUQuota            *uint64
 	MemoryLimit, MemoryReservation, SwapLimit *uint64
 }
@@ -80,16 +81,17 @@ type Interface struct {
 	RxPackets, TxPackets, RxDropped, TxDropped *uint64
 }
 
-// Details reads details of containers. It may return only some, also with an error.
+// Details reads details of containers. If it fails, it may return a part of them together with
+// the error.
 type Details interface {
 	Details(ctx context.Context) (map[Key]Detail, error)
 	// Devices returns the devices of the node.
 	Devices() []Device
 }
 
-// Groups is an optional interface of [Details]: it returns the cgroups that are not
-// of pods, such as that of all pods, each with an ID and its usage. It may return
-// only some, also with an error.
+// Groups is an optional interface of [Details]. It returns the cgroups that are not of pods, such
+// as that of all pods, each with an ID and its usage. If it fails, it may return a part of them
+// together with the error.
 type Groups interface {
 	Groups() ([]Detail, error)
 }

@@ -9,8 +9,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Resource returns a collector of the metrics for autoscalers, for
-// /metrics/resource. A scrape that takes longer than timeout (0 means 10s) fails.
+// Resource returns a collector of the metrics for autoscalers, for /metrics/resource. A scrape
+// that takes longer than timeout fails. If timeout is 0, the limit is 10 s.
 func Resource(s Stats, timeout time.Duration) prometheus.Collector {
 	if timeout == 0 {
 		timeout = 10 * time.Second

@@ -33,7 +33,8 @@ func gauge(name, help string, labels ...string) metric {
 // sink sends samples that are not nil.
 type sink chan<- prometheus.Metric
 
-// put sends a value times scale, unless it is nil. A zero time is left out.
+// put sends the value v times scale. If v is nil, it sends nothing. If at is zero, the sample has
+// no time.
 func (s sink) put(m metric, at metav1.Time, v *uint64, scale float64, labels ...string) {
 	if v != nil {
 		s.value(m, at.Time, float64(*v)*scale, labels...)
@@ -57,7 +58,7 @@ func (s sink) since(m metric, start metav1.Time, labels ...string) {
 	}
 }
 
-// newest removes all but the last started pod of each name.
+// newest returns the pods without those whose name a later started pod has.
 func newest(pods []statsapi.PodStats) []*statsapi.PodStats {
 	at := map[[2]string]int{}
 	var out []*statsapi.PodStats
