@@ -23,7 +23,7 @@ const module = "github.com/nodewright/nodewright"
 var layers = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podlife", "podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
-	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network"},
+	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network", "record"},
 	3: {"kubeapi", "server", "csi", "localcri", "localapi"},
 	4: {"agent"},
 	5: {"nodeagent", "kubeletconfig"},
@@ -185,6 +185,7 @@ var light = map[string][]string{
 	"cgroups":      {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"volumemgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"probe":        {"k8s.io/cri-api", "google.golang.org/grpc"},
+	"record":       {"k8s.io/cri-api", "google.golang.org/grpc", "github.com/prometheus/"},
 	// Who stays alone links no client of API servers: that is nodeagent/cluster.
 	"nodeagent": {module + "/kubeapi", "k8s.io/client-go", "github.com/container-storage-interface"},
 	// What a cluster says of drivers is not the drivers' interface.

@@ -29,7 +29,7 @@ var ceilings = map[string]float64{
 	"gc": 7, "gc/logrotate": 7, "node/oom": 7, "pleg": 7,
 	"network/bridge": 7.5, "network/cni": 7.5,
 	"server/auth": 8.5,
-	"agent/local": 10, "eviction/rank": 10, "fit": 10, "node": 10, "node/status": 10, "podlife": 10, "podmeta": 10, "podstatus": 10,
+	"agent/local": 10, "eviction/rank": 10, "fit": 10, "node": 10, "node/status": 10, "podlife": 10, "podmeta": 10, "podstatus": 10, "record": 10,
 	"node/stats":             10.5,
 	"probe/check/grpchealth": 11.5,
 	"pluginmgr":              12,

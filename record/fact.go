@@ -1,0 +1,236 @@
+package record
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podlife"
+)
+
+// Entry is one fact with its time and its object.
+type Entry struct {
+	At time.Time `json:"at"` // when the agent learned or decided it, by the wall clock
+	// Boot identifies the boot of the machine, and Up is the time since the recorder's process
+	// started. Both order entries when the wall clock was set. The recorder sets them.
+	Boot string        `json:"boot,omitempty" is:"id"`
+	Up   time.Duration `json:"up,omitempty"`
+	// Pod is empty in a fact about the node, Container in one about the whole pod.
+	Pod       Pod    `json:"pod,omitzero"`
+	Container string `json:"container,omitempty" is:"name"`
+	Fact      Fact   `json:"-"`
+}
+
+// Pod identifies a pod and its life.
+type Pod struct {
+	Namespace string    `json:"namespace" is:"name"`
+	Name      string    `json:"name" is:"name"`
+	UID       types.UID `json:"uid" is:"id"`
+	Life      uint32    `json:"life,omitempty"`
+}
+
+// Fact is one of the struct types below. The set is closed: a fact is recorded field by field, so
+// that nothing else of a pod gets into a file. The tag "is" of a string says what it may have:
+//
+//	name     a name of the API: of a pod, container, volume, image, node, condition
+//	id       an ID that the agent, the runtime or the kernel has made
+//	address  an address with a port and the path of a probe, without a query
+//	word     a word of a closed set, or a reason in CamelCase
+//	text     a message of the agent itself about the node's resources
+type Fact interface {
+	// kind returns the name of the type in files.
+	kind() string
+	// key identifies what a fact is the state of, within its pod and container. Of two equal states
+	// in a row the second one is not recorded. "" is for facts that are events and no states.
+	key() string
+	// idle reports a state that needs no entry if nothing else was recorded of the key before.
+	idle() bool
+}
+
+// kinds has an empty value of each type, by its kind.
+var kinds = map[string]func() Fact{}
+
+func init() {
+	for _, make := range []func() Fact{
+		func() Fact { return &Begin{} }, func() Fact { return &Stop{} }, func() Fact { return &Clock{} }, func() Fact { return &Gap{} },
+		func() Fact { return &Wanted{} }, func() Fact { return &Verdict{} }, func() Fact { return &Instance{} }, func() Fact { return &Probe{} },
+		func() Fact { return &Image{} }, func() Fact { return &Sync{} }, func() Fact { return &Status{} }, func() Fact { return &Resize{} },
+		func() Fact { return &Condition{} }, func() Fact { return &Plugin{} }, func() Fact { return &Happened{} }, func() Fact { return &Decision{} },
+	} {
+		kinds[make().kind()] = make
+	}
+}
+
+// Begin is the start of the agent's process. Without a [Stop] before it, the process before was
+// killed, or the machine lost power.
+type Begin struct {
+	Node    string `json:"node,omitempty" is:"name"`
+	Version string `json:"version,omitempty" is:"word"`
+}
+
+// Stop is the end of the agent's process in order.
+type Stop struct{}
+
+// Clock is a change of the wall clock by By, against the clock that only counts.
+type Clock struct {
+	By time.Duration `json:"by"`
+}
+
+// Gap says that facts are missing: Lost entries did not fit into the queue or could not be written,
+// or a part of a file is damaged.
+type Gap struct {
+	Lost    int  `json:"lost,omitempty"`
+	Damaged bool `json:"damaged,omitempty"`
+}
+
+// Wanted is what a source says about a pod.
+type Wanted struct {
+	Op     string `json:"op" is:"word"` // ADD, UPDATE, DELETE, REMOVE, as podmgr.Op
+	Source string `json:"source,omitempty" is:"name"`
+	// Generation is that of the pod's object. An edited static pod has another UID instead.
+	Generation int64   `json:"generation,omitempty"`
+	Containers []Image `json:"containers,omitempty"`
+}
+
+// Verdict is what the agent decided about a whole pod: it is admitted, waits, is rejected, or ends,
+// and why.
+type Verdict struct {
+	Admitted bool         `json:"admitted,omitempty"`
+	Kind     podlife.Kind `json:"cause,omitempty" is:"word"`
+	Reason   string       `json:"reason,omitempty" is:"word"`
+	Message  string       `json:"message,omitempty" is:"text"`
+	Grace    *int64       `json:"grace,omitempty"` // seconds
+}
+
+// Instance is the state of a container in the runtime.
+type Instance struct {
+	ID       string    `json:"id" is:"id"`
+	State    string    `json:"state" is:"word"` // created, running, exited, unknown
+	Restarts int32     `json:"restarts,omitempty"`
+	Image    string    `json:"image,omitempty" is:"name"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+	ExitCode *int32    `json:"exitCode,omitempty"`
+	Reason   string    `json:"reason,omitempty" is:"word"` // such as OOMKilled
+	Limit    int64     `json:"limit,omitempty"`            // of memory, in bytes
+}
+
+// Probe is a changed result of a probe.
+type Probe struct {
+	ID   string `json:"id" is:"id"`     // of the container's instance
+	Type string `json:"type" is:"word"` // startup, readiness, liveness
+	OK   bool   `json:"ok,omitempty"`
+	// How is exec, http, tcp or grpc, and Target the address and path of the check.
+	How    string `json:"how,omitempty" is:"word"`
+	Target string `json:"target,omitempty" is:"address"`
+	// Times equal results in a row made this result, the first one at Since.
+	Times int       `json:"times,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Code is the status of the HTTP answer. Error is one of the words of [ErrorWord].
+	Code  int    `json:"code,omitempty"`
+	Error string `json:"error,omitempty" is:"word"`
+}
+
+// Image is the image of a container. With a Reason it cannot be pulled; Error is one of the words
+// of [ErrorWord].
+type Image struct {
+	Container string        `json:"container,omitempty" is:"name"` // in a Wanted
+	Image     string        `json:"image,omitempty" is:"name"`
+	Reason    string        `json:"reason,omitempty" is:"word"`
+	Error     string        `json:"error,omitempty" is:"word"`
+	Took      time.Duration `json:"took,omitempty"`
+}
+
+// Sync is the result of a pod's last sync. Without a Reason it succeeded.
+type Sync struct {
+	Reason string `json:"reason,omitempty" is:"word"`
+	// Error is one of the words of [ErrorWord].
+	Error string `json:"error,omitempty" is:"word"`
+	// Volumes are the volumes of the pod that are not mounted, and Hung reports that the disk or
+	// the plugin of one of them does not answer.
+	Volumes []string `json:"volumes,omitempty" is:"name"`
+	Hung    bool     `json:"hung,omitempty"`
+}
+
+// Status is the status of a pod, as published.
+type Status struct {
+	Phase  string `json:"phase,omitempty" is:"word"`
+	Ready  bool   `json:"ready,omitempty"`
+	Reason string `json:"reason,omitempty" is:"word"`
+}
+
+// Resize is the state of a pod's resize. Without a State there is none.
+type Resize struct {
+	State  string `json:"state,omitempty" is:"word"` // PodResizePending, PodResizeInProgress
+	Reason string `json:"reason,omitempty" is:"word"`
+}
+
+// Condition is a condition of the node.
+type Condition struct {
+	Type   string `json:"type" is:"word"`
+	On     bool   `json:"on,omitempty"`
+	Reason string `json:"reason,omitempty" is:"word"`
+}
+
+// Plugin is the state of a plugin, by its name or its resource.
+type Plugin struct {
+	Name  string `json:"name" is:"name"`
+	Gone  bool   `json:"gone,omitempty"`
+	Error string `json:"error,omitempty" is:"word"`
+}
+
+// Happened is an event of the node with its reason, such as SystemOOM.
+type Happened struct {
+	Reason string `json:"reason" is:"word"`
+}
+
+func (*Begin) kind() string     { return "begin" }
+func (*Stop) kind() string      { return "stop" }
+func (*Clock) kind() string     { return "clock" }
+func (*Gap) kind() string       { return "gap" }
+func (*Wanted) kind() string    { return "wanted" }
+func (*Verdict) kind() string   { return "verdict" }
+func (*Instance) kind() string  { return "instance" }
+func (*Probe) kind() string     { return "probe" }
+func (*Image) kind() string     { return "image" }
+func (*Sync) kind() string      { return "sync" }
+func (*Status) kind() string    { return "status" }
+func (*Resize) kind() string    { return "resize" }
+func (*Condition) kind() string { return "condition" }
+func (*Plugin) kind() string    { return "plugin" }
+func (*Happened) kind() string  { return "happened" }
+func (*Decision) kind() string  { return "decision" }
+
+func (*Begin) key() string       { return "" }
+func (*Stop) key() string        { return "" }
+func (*Clock) key() string       { return "" }
+func (*Gap) key() string         { return "" }
+func (*Wanted) key() string      { return "wanted" }
+func (*Verdict) key() string     { return "verdict" }
+func (f *Instance) key() string  { return "instance/" + f.ID }
+func (f *Probe) key() string     { return "probe/" + f.Type + "/" + f.ID }
+func (f *Image) key() string     { return "image" }
+func (*Sync) key() string        { return "sync" }
+func (*Status) key() string      { return "status" }
+func (*Resize) key() string      { return "resize" }
+func (f *Condition) key() string { return "condition/" + f.Type }
+func (f *Plugin) key() string    { return "plugin/" + f.Name }
+func (*Happened) key() string    { return "" }
+func (*Decision) key() string    { return "decision" }
+
+func (*Begin) idle() bool       { return false }
+func (*Stop) idle() bool        { return false }
+func (*Clock) idle() bool       { return false }
+func (*Gap) idle() bool         { return false }
+func (*Wanted) idle() bool      { return false }
+func (*Verdict) idle() bool     { return false }
+func (*Instance) idle() bool    { return false }
+func (*Probe) idle() bool       { return false }
+func (f *Image) idle() bool     { return f.Reason == "" && f.Took == 0 }
+func (f *Sync) idle() bool      { return f.Reason == "" }
+func (*Status) idle() bool      { return false }
+func (f *Resize) idle() bool    { return f.State == "" }
+func (f *Condition) idle() bool { return !f.On }
+func (f *Plugin) idle() bool    { return !f.Gone }
+func (*Happened) idle() bool    { return false }
+func (f *Decision) idle() bool  { return f.Result.idle() }
