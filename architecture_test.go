@@ -120,7 +120,7 @@ var shared = map[string][]string{
 	"internal/profile": nil, // pprof over HTTP, bounded
 
 	// What is wrong with a manifest, in words.
-	"internal/manifestwords": {"go.yaml.in/yaml/v3", "internal/quantity", "k8s.io/apimachinery/pkg/api/resource"},
+	"internal/manifestwords": {"go.yaml.in/yaml/v3", "internal/callerror", "internal/quantity", "k8s.io/apimachinery/pkg/api/resource"},
 
 	// Files of the kernel's own.
 	"internal/kernelfile": {"golang.org/x/sys/unix"},

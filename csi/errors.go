@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -100,11 +101,7 @@ func redact(text string, secrets map[string]string) string {
 
 // brief cuts a driver's message to maxText, at a character boundary.
 func brief(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxText], "") + "..."
+	return callerror.Cut(strings.ToValidUTF8(s, "?"), maxText)
 }
 
 // transient returns err as an error of an operation that changed nothing

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -152,8 +153,8 @@ func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 	}
 	err := r.register(ctx, req)
 	if err != nil {
-		r.m.cfg.Log.Warn("refused registration of device plugin", zap.String("resource", shorten(req.GetResourceName())),
-			zap.String("endpoint", shorten(req.GetEndpoint())), zap.Error(err))
+		r.m.cfg.Log.Warn("refused registration of device plugin", zap.String("resource", callerror.Cut(req.GetResourceName(), maxText)),
+			zap.String("endpoint", callerror.Cut(req.GetEndpoint(), maxText)), zap.Error(err))
 	}
 	return &pluginapi.Empty{}, err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -98,7 +98,7 @@ func plain(err error) error {
 	if !ok {
 		return err
 	}
-	text := shorten(st.Message())
+	text := callerror.Cut(st.Message(), maxText)
 	switch st.Code() {
 	case codes.Unavailable:
 		return fmt.Errorf("%w: %s", ErrAway, text)
@@ -111,14 +111,6 @@ func plain(err error) error {
 	default:
 		return fmt.Errorf("%s (%s)", text, st.Code())
 	}
-}
-
-// shorten cuts a plugin's text at a character boundary.
-func shorten(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
 // Options asks the plugin for its optional calls.

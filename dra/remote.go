@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/nodewright/nodewright/internal/callerror"
 )
 
 // Limits of what a driver may cost.
@@ -117,7 +118,7 @@ func plain(err error) error {
 	if !ok {
 		return err
 	}
-	text := brief(st.Message())
+	text := callerror.Cut(st.Message(), maxText)
 	switch st.Code() {
 	case codes.Unavailable:
 		return fmt.Errorf("%w: %s", ErrAway, text)
@@ -129,14 +130,6 @@ func plain(err error) error {
 	default:
 		return fmt.Errorf("%s (%s)", text, st.Code())
 	}
-}
-
-// brief cuts a driver's message to maxText bytes, at a character boundary.
-func brief(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
 // claimsOf converts claims to the API's messages.
@@ -163,7 +156,7 @@ func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	for uid, c := range resp.GetClaims() {
 		var p Prepared
 		if c.GetError() != "" {
-			p.Err = errors.New(brief(c.GetError()))
+			p.Err = errors.New(callerror.Cut(c.GetError(), maxText))
 		} else if n := proto.Size(c); n > maxPrepared {
 			out[types.UID(uid)] = Prepared{Err: fmt.Errorf("the answer has %d bytes; want at most %d", n, maxPrepared)}
 			continue
@@ -192,7 +185,7 @@ func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error 
 	for uid, c := range resp.GetClaims() {
 		out[types.UID(uid)] = nil
 		if c.GetError() != "" {
-			out[types.UID(uid)] = errors.New(brief(c.GetError()))
+			out[types.UID(uid)] = errors.New(callerror.Cut(c.GetError(), maxText))
 		}
 	}
 	return out

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/manifestguard"
 )
 
@@ -74,7 +75,7 @@ func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	if err != nil {
 		return nil, "", errors.New(oneLine(err.Error()))
 	}
-	twice = shortened(oneLine(strings.Join(keys, ", ")), 1000)
+	twice = callerror.Cut(oneLine(strings.Join(keys, ", ")), 1000)
 	if string(raw) == "null" {
 		return nil, "", fmt.Errorf("the file is empty; want kind %s of apiVersion %s", kind, apiVersion)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/internal/callerror"
 )
 
 // knownGate is a feature gate of the kubelet.
@@ -115,7 +117,7 @@ func near(name string) string {
 	}
 	const most = 3
 	var list []candidate
-	short := shortened(name, 100)
+	short := callerror.Cut(name, 100)
 	for _, g := range knownGates {
 		d := distance(strings.ToLower(short), strings.ToLower(g.name))
 		if d <= max(2, len(g.name)/5) || len(short) >= 6 && strings.Contains(strings.ToLower(g.name), strings.ToLower(short)) {

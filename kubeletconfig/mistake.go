@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/internal/callerror"
 )
 
 // A Mistake is one invalid value of a configuration. The errors of [Load],
@@ -60,15 +62,7 @@ func show(v any) string {
 	if err != nil {
 		return fmt.Sprint(v)
 	}
-	return shortened(string(b), 100)
-}
-
-// shortened returns at most the first most bytes of s.
-func shortened(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
+	return callerror.Cut(string(b), 100)
 }
 
 // wrongFields finds the values of doc that cannot be decoded, by decoding each alone. The decoder

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -29,7 +30,7 @@ func validateSysctls(c *v1beta1.KubeletConfiguration, bad reporter) {
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(c.DefaultPodSysctls)) {
 		dotted := podmeta.SysctlName(name)
-		field := "defaultPodSysctls[" + shortened(name, 100) + "]"
+		field := "defaultPodSysctls[" + callerror.Cut(name, 100) + "]"
 		switch value := c.DefaultPodSysctls[name]; {
 		case len(name) > 253 || !aSysctl.MatchString(name):
 			bad(field, value, "the name of a sysctl, such as net.core.somaxconn")

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/callerror"
 )
 
 // outcome is the result of a call. It may be read after done is closed.
@@ -36,7 +37,7 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 		defer func() {
 			if p := recover(); p != nil {
 				n.cfg.Log.Error("call panicked", zap.String("of", who), zap.String("call", verb), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-				o.err = bounded(fmt.Errorf("%s: %s: panic: %v", who, verb, p))
+				o.err = callerror.Brief(fmt.Errorf("%s: %s: panic: %v", who, verb, p), maxText)
 			}
 		}()
 		o.value, o.err = f(ctx)
@@ -62,7 +63,7 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 
 // fault adds the name of the call to an error, and its timeout if the deadline was the cause.
 func fault(ctx context.Context, who, verb string, timeout time.Duration, err error) error {
-	err = bounded(err)
+	err = callerror.Brief(err, maxText)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && CodeOf(err) == Unknown {
 		return Errorf(DeadlineExceeded, "%s: %s: not done within %v: %w", who, verb, timeout, err)
 	}
@@ -76,24 +77,6 @@ func lateError(who, verb string, timeout time.Duration) error {
 
 // maxText limits the text of a plugin's error, in bytes.
 const maxText = 8 << 10
-
-// boundedError is an error whose text is cut to maxText.
-type boundedError struct {
-	text string
-	err  error
-}
-
-func (b *boundedError) Error() string { return b.text }
-func (b *boundedError) Unwrap() error { return b.err }
-
-// bounded limits the text of a plugin's error.
-func bounded(err error) error {
-	text := err.Error()
-	if len(text) <= maxText {
-		return err
-	}
-	return &boundedError{strings.ToValidUTF8(text[:maxText], "") + "...", err}
-}
 
 var errStopped = Errorf(Unavailable, "network has stopped")
 

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
@@ -45,7 +46,7 @@ func (n *Network) askStatus(p *plugged) error {
 	}
 	n.cfg.Observer.Observe(OpStatus, time.Since(begin), CodeOf(err))
 	if err != nil {
-		err = Errorf(Unavailable, "%s: %w", p.who(), bounded(err))
+		err = Errorf(Unavailable, "%s: %w", p.who(), callerror.Brief(err, maxText))
 	}
 	n.setReady(err)
 	return err

@@ -54,24 +54,6 @@ func (i Info) check() error {
 	return errors.Join(errs...)
 }
 
-// briefError is an error whose text is cut to maxText bytes.
-type briefError struct {
-	text string
-	err  error
-}
-
-func (e *briefError) Error() string { return e.text }
-
-// Unwrap returns the error before its text was cut.
-func (e *briefError) Unwrap() error { return e.err }
-
-func brief(err error) error {
-	if err == nil || len(err.Error()) <= maxText {
-		return err
-	}
-	return &briefError{strings.ToValidUTF8(err.Error()[:maxText], "") + "...", err}
-}
-
 // remote is a plugin behind a unix socket.
 type remote struct {
 	conn   *grpc.ClientConn

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/nodewright/nodewright/internal/callerror"
 )
 
 // rig is a directory in memory, plugins behind its sockets, and a handler that records its calls.
@@ -567,7 +569,7 @@ func TestTalkativePlugins(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	err := brief(fmt.Errorf("%w: %s", fs.ErrNotExist, long))
+	err := callerror.Brief(fmt.Errorf("%w: %s", fs.ErrNotExist, long), maxText)
 	if len(err.Error()) > maxText+3 || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%d bytes: %v", len(err.Error()), err)
 	}
@@ -592,7 +594,7 @@ func FuzzPluginInfo(f *testing.F) {
 			return
 		}
 		i := infoOf(&msg)
-		if err := brief(i.check()); err != nil {
+		if err := callerror.Brief(i.check(), maxText); err != nil {
 			if len(err.Error()) > maxText+len("...") {
 				t.Fatalf("an error of %d bytes", len(err.Error()))
 			}

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
@@ -77,7 +78,7 @@ func (s *socket) run(ctx context.Context) {
 		var again <-chan time.Time
 		stop := func() bool { return false }
 		if actual == nil {
-			err := brief(s.register(ctx, *desired))
+			err := callerror.Brief(s.register(ctx, *desired), maxText)
 			if ctx.Err() != nil {
 				return
 			}
@@ -164,7 +165,7 @@ func (s *socket) register(ctx context.Context, id identity) error {
 		s.mu.Unlock()
 		h, err = s.m.accept(ctx, info)
 	}
-	if err = brief(err); err != nil {
+	if err = callerror.Brief(err, maxText); err != nil {
 		// If this notification fails too, the retry will tell the plugin.
 		_ = notify(ctx, p, false, err.Error())
 		return err

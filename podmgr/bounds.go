@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/internal/manifestwords"
 	"github.com/nodewright/nodewright/internal/quantity"
@@ -77,10 +78,6 @@ func (d *decoded) problemAt(o origin, document, line int, pod, field, reason str
 
 // inOneLine turns untrusted text into one short line of valid UTF-8.
 func inOneLine(s string) string {
-	if len(s) > maxText {
-		// The cut may fall into a character, the rest of which is dropped.
-		s = strings.ToValidUTF8(s[:maxText], "") + "..."
-	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		// Line separators break lines of a log as newlines do,
@@ -90,7 +87,7 @@ func inOneLine(s string) string {
 		default:
 			return r
 		}
-	}, s)
+	}, callerror.Cut(s, maxText))
 }
 
 // tooCostly returns why a document must not be parsed, or "" if it may. It runs before the YAML

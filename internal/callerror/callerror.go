@@ -1,4 +1,4 @@
-// Package callerror formats errors of gRPC calls for pods' statuses and events.
+// Package callerror formats errors of calls for pods' statuses, events and logs.
 package callerror
 
 import (
@@ -33,3 +33,28 @@ func withoutCode(text string) string {
 	}
 	return before + message
 }
+
+// Cut returns at most the first most bytes of a text, and "..." if it is longer. It does not cut
+// within a character.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}
+
+// Brief returns an error whose text is cut as by [Cut], and which wraps err. Brief of nil is nil.
+func Brief(err error, most int) error {
+	if err == nil || len(err.Error()) <= most {
+		return err
+	}
+	return &brief{Cut(err.Error(), most), err}
+}
+
+type brief struct {
+	text string
+	err  error
+}
+
+func (b *brief) Error() string { return b.text }
+func (b *brief) Unwrap() error { return b.err }

@@ -29,3 +29,28 @@ func TestShown(t *testing.T) {
 		}
 	}
 }
+
+func TestCut(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc..."}, {"aüb", 2, "a..."}, {"aüb", 3, "aü..."}, {"\xff\xff", 1, "..."},
+	} {
+		if got := callerror.Cut(tc.text, tc.most); got != tc.want {
+			t.Errorf("Cut(%q, %d) = %q, want %q", tc.text, tc.most, got, tc.want)
+		}
+	}
+}
+
+func TestBrief(t *testing.T) {
+	cause := errors.New("cause")
+	long := fmt.Errorf("a long text: %w", cause)
+	if got := callerror.Brief(long, 6); got.Error() != "a long..." || !errors.Is(got, cause) {
+		t.Errorf("%v", got)
+	}
+	if callerror.Brief(cause, 5) != cause || callerror.Brief(nil, 5) != nil {
+		t.Error("a short error and nil stay as they are")
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
@@ -148,10 +149,7 @@ func Decoding(raw []byte, err error) (path, words string, ok bool) {
 
 // wrongType says what to write instead of a JSON value.
 func wrongType(value string, want reflect.Type) string {
-	shown := value
-	if len(shown) > 80 {
-		shown = strings.ToValidUTF8(shown[:80], "") + "..."
-	}
+	shown := callerror.Cut(value, 80)
 	text := strings.Trim(value, `"`)
 	isText := strings.HasPrefix(value, `"`)
 	switch kind := elem(want).Kind(); {

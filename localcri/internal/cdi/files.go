@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
@@ -81,11 +82,7 @@ func (r *Registry) devices() *devices {
 const maxReason = 300
 
 func short(err error) string {
-	s := strings.Join(strings.Fields(err.Error()), " ")
-	if len(s) > maxReason {
-		s = strings.ToValidUTF8(s[:maxReason], "") + "..."
-	}
-	return s
+	return callerror.Cut(strings.Join(strings.Fields(err.Error()), " "), maxReason)
 }
 
 // list returns the sorted names of the specifications in a directory. resolved is the directory's
