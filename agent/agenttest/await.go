@@ -13,7 +13,8 @@ import (
 // pause is the time between two checks of a condition.
 const pause = 10 * time.Millisecond
 
-// A Condition returns nil if a pod meets it, and otherwise an error that says what is missing.
+// A Condition returns nil if a pod meets it. Otherwise it returns an error that says what is
+// missing.
 type Condition func(*v1.Pod) error
 
 // Ready returns nil if the pod has the condition Ready.
@@ -26,19 +27,20 @@ func Ready(p *v1.Pod) error {
 	return fmt.Errorf("the pod is %s and not ready", p.Status.Phase)
 }
 
-// Phase returns a Condition for pods in a phase.
-func Phase(want v1.PodPhase) Condition {
+// Phase returns a Condition that is met if the pod is in the phase wanted.
+func Phase(wanted v1.PodPhase) Condition {
 	return func(p *v1.Pod) error {
-		if p.Status.Phase != want {
-			return fmt.Errorf("the pod is %s; want %s", p.Status.Phase, want)
+		if p.Status.Phase != wanted {
+			return fmt.Errorf("the pod is %s; want %s", p.Status.Phase, wanted)
 		}
 		return nil
 	}
 }
 
-// Reason returns a Condition that is met if the pod's status has the reason, such as Evicted,
-// or if a container waits or has ended with it, such as CrashLoopBackOff or OOMKilled.
-func Reason(want string) Condition {
+// Reason returns a Condition that is met if the pod's status has the reason wanted, such as
+// Evicted. It is also met if a container waits or has ended with this reason, such as
+// CrashLoopBackOff or OOMKilled.
+func Reason(wanted string) Condition {
 	return func(p *v1.Pod) error {
 		all := []string{p.Status.Reason}
 		for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -52,24 +54,24 @@ func Reason(want string) Condition {
 			}
 		}
 		for _, r := range all {
-			if r == want {
+			if r == wanted {
 				return nil
 			}
 		}
-		return fmt.Errorf("the reasons are %q; want %s", all, want)
+		return fmt.Errorf("the reasons are %q; want %s", all, wanted)
 	}
 }
 
 // Restarts returns a Condition that is met if the restart counts of the pod's containers add up
-// to at least want.
-func Restarts(want int32) Condition {
+// to at least minimum.
+func Restarts(minimum int32) Condition {
 	return func(p *v1.Pod) error {
 		var n int32
 		for _, s := range p.Status.ContainerStatuses {
 			n += s.RestartCount
 		}
-		if n != want {
-			return fmt.Errorf("%d restarts; want %d", n, want)
+		if n != minimum {
+			return fmt.Errorf("%d restarts; want %d", n, minimum)
 		}
 		return nil
 	}
@@ -117,7 +119,8 @@ func (n *Node) left(name string) error {
 	return nil
 }
 
-// until waits for a condition of a pod that may be nil.
+// until waits until the pod with this name meets met. The pod that met gets is nil if there is
+// none.
 func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
 	n.t.Helper()
 	if n.agent == nil {
@@ -142,7 +145,8 @@ func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
 	}
 }
 
-// Pod returns the pod with a name, or namespace/name; nil if there is none.
+// Pod returns the pod with this name, which may be namespace/name. It returns nil if there is no
+// such pod.
 func (n *Node) Pod(name string) *v1.Pod {
 	var found *v1.Pod
 	for _, p := range n.agent.Pods() {

@@ -43,7 +43,7 @@ type Host struct {
 	partial  bool
 	calls    []string
 	end      func(*v1.Pod, podlife.Cause) error
-	check    func(has, asks *v1.Pod) (reason, message string)
+	check    func(current, wanted *v1.Pod) (reason, message string)
 }
 
 var (
@@ -72,11 +72,11 @@ func (h *Host) List() { close(h.listed) }
 // Settle closes the channel of Settled, as when every source has delivered.
 func (h *Host) Settle() { close(h.settled) }
 
-// SetPartial sets whether a source has delivered only stored pods so far.
-func (h *Host) SetPartial(yes bool) {
+// SetPartial sets whether a source has delivered only its stored pods so far.
+func (h *Host) SetPartial(partial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.partial = yes
+	h.partial = partial
 }
 
 // SetPods sets the pods that the sources want. They are active unless their status shows that they
@@ -125,15 +125,17 @@ func (h *Host) SetClaim(c *resourceapi.ResourceClaim) {
 	h.claims[c.Namespace][c.Name] = c
 }
 
-// OnEnd sets a function that End calls; nil means success.
+// OnEnd sets the function that the method End calls, and whose result End returns. If fn is nil,
+// End returns nil.
 func (h *Host) OnEnd(fn func(*v1.Pod, podlife.Cause) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.end = fn
 }
 
-// OnCheckResize sets the answer of CheckResize; nil allows every resize.
-func (h *Host) OnCheckResize(fn func(has, asks *v1.Pod) (reason, message string)) {
+// OnCheckResize sets the function whose results CheckResize returns. If fn is nil, every resize
+// is allowed.
+func (h *Host) OnCheckResize(fn func(current, wanted *v1.Pod) (reason, message string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.check = fn
@@ -286,8 +288,8 @@ func compare(x, y types.UID) int {
 	return 0
 }
 
-// Observed implements part.Runtime. For a pod without a state set, the View is that of a pod that
-// is gone.
+// Observed implements part.Runtime. If the test has not set a state for the pod, the View shows a
+// pod that is gone.
 func (h *Host) Observed(uid types.UID) observed.View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -335,8 +337,8 @@ func (h *Host) NodeEvent(eventType, reason, message string) {
 var ErrNoEnd = errors.New("the pod has not ended")
 
 // End implements part.Host.
-func (h *Host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
-	h.note("end %s grace=%d", key(pod), podlife.GraceSeconds(pod, why))
+func (h *Host) End(ctx context.Context, pod *v1.Pod, cause podlife.Cause) error {
+	h.note("end %s grace=%d", key(pod), podlife.GraceSeconds(pod, cause))
 	h.mu.Lock()
 	end := h.end
 	h.mu.Unlock()
@@ -346,18 +348,18 @@ func (h *Host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	if end == nil {
 		return nil
 	}
-	return end(pod, why)
+	return end(pod, cause)
 }
 
 // CheckResize implements part.Resizes.
-func (h *Host) CheckResize(has, asks *v1.Pod) (reason, message, detail string) {
+func (h *Host) CheckResize(current, wanted *v1.Pod) (reason, message, detail string) {
 	h.mu.Lock()
 	check := h.check
 	h.mu.Unlock()
 	if check == nil {
 		return "", "", ""
 	}
-	reason, message = check(has, asks)
+	reason, message = check(current, wanted)
 	if reason == v1.PodReasonInfeasible {
 		detail = "parttest"
 	}
@@ -491,8 +493,8 @@ func (h *Host) ContentRemovable(uid types.UID) bool {
 // PruneImages implements part.Garbage.
 func (h *Host) PruneImages(ctx context.Context, _ []string, _ time.Time) error { return ctx.Err() }
 
-// HungStore is a [part.Store] on a disk that hangs: every call blocks until Release,
-// and then behaves as if the store was empty. It counts the calls.
+// HungStore is a [part.Store] on a disk that hangs. Every call blocks until Release is called,
+// and then behaves as if the store were empty. It counts the calls.
 type HungStore struct {
 	once sync.Once
 	free chan struct{}

@@ -39,7 +39,7 @@ func (d *Disk) Put(key, value string) {
 	d.values[key] = value
 }
 
-// Value returns a value, or "".
+// Value returns the value of a key. It returns "" if there is none.
 func (d *Disk) Value(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

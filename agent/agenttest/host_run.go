@@ -8,9 +8,8 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// RunPart runs a part in a goroutine of its own, as the agent does. stop ends it,
-// waits until it has returned, and fails the test if it returned an error; it
-// may be called more than once.
+// RunPart runs a part in its own goroutine, as the agent does. stop ends the part, waits until it
+// has returned, and fails the test if it returned an error. stop may be called more than once.
 func RunPart(t testing.TB, p part.Runner) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -30,7 +30,7 @@ type Node struct {
 	Source *Source
 	// Sink records the statuses of pods.
 	Sink *Sink
-	// Patience limits the wait for a condition; a minute.
+	// Patience limits the wait for a condition. The default is 1 minute.
 	Patience time.Duration
 
 	t      testing.TB
@@ -80,8 +80,8 @@ func (n *Node) Start() *agent.Agent {
 	return a
 }
 
-// Stop ends the agent, as SIGTERM does: containers keep running, and the next agent adopts them. If
-// the agent ends with an error, the test fails. Without an agent Stop does nothing.
+// Stop ends the agent, as SIGTERM does: containers keep running, and the next agent adopts them.
+// If the agent ends with an error, the test fails. If no agent runs, Stop does nothing.
 func (n *Node) Stop() {
 	n.t.Helper()
 	if n.agent == nil {

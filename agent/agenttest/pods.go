@@ -19,8 +19,9 @@ func Pod(name string, containers ...v1.Container) *v1.Pod {
 	}
 }
 
-// Container returns a container of Image that runs these steps in the runtime in memory ("sleep",
-// "5s", "exit", "1"); without steps it runs until it is stopped.
+// Container returns a container of Image that runs these steps in the runtime in memory, for
+// example "sleep", "5s", "exit", "1". If there are no steps, the container runs until it is
+// stopped.
 func Container(name string, steps ...string) v1.Container {
 	if len(steps) == 0 {
 		steps = []string{"sleep", "forever"}

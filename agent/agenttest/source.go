@@ -108,8 +108,7 @@ func (s *Sink) add(r Report) error {
 	return s.err
 }
 
-// Fail makes every call return err until Fail(nil) is called. Failed calls are not
-// recorded.
+// Fail makes every call return err until Fail(nil) is called. Calls that fail are not recorded.
 func (s *Sink) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

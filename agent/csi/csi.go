@@ -22,8 +22,8 @@ import (
 type Config struct {
 	// CSI configures the manager of drivers. The part sets Secrets, Changed and Exhausted.
 	CSI block.Config
-	// Claims, if not nil, writes the progress of a volume's expansion to the status of its
-	// claim. If it is nil, a volume is expanded only while one pod has it.
+	// Claims writes the progress of a volume's expansion to the status of its claim. If Claims is
+	// nil, a volume is expanded only while exactly one pod has it.
 	Claims block.Claims
 	Log    *zap.Logger // silent
 }

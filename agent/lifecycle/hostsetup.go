@@ -34,8 +34,9 @@ type HostSetupConfig struct {
 	// Kernel is the mode for the kernel parameters that the kubelet sets, such as
 	// vm.overcommit_memory; Leave.
 	Kernel HostSetupMode
-	// OOMScore is the OOM score adjustment of the agent's own process, -1000 to 1000 (oomScoreAdj);
-	// nil: it is not changed. Programs that the agent starts inherit it.
+	// OOMScore is the OOM score adjustment of the agent's own process, -1000 to 1000
+	// (oomScoreAdj). If it is nil, the agent does not change it. Programs that the agent starts
+	// inherit it.
 	OOMScore *int
 	// Chains says to maintain the iptables chains KUBE-IPTABLES-HINT and KUBE-FIREWALL,
 	// which other programs use (makeIPTablesUtilChains).
@@ -53,13 +54,13 @@ type HostSetupConfig struct {
 // HostPrograms configures the programs for [HostSetupConfig.Chains]. The zero value of every field
 // means the default named beside it.
 type HostPrograms struct {
-	// Every is the interval of checks of the chains; 1m.
+	// Every is the interval of checks of the chains. The default is 1 minute.
 	Every time.Duration
 	// Find returns the path of iptables or ip6tables; exec.LookPath.
 	Find func(name string) (path string, err error)
-	// Call runs a program until it exits or ctx ends, and returns its exit code and the
-	// beginning of its output. err is not nil if it could not be run. Default: it is
-	// run on this machine.
+	// Call runs a program until it exits or ctx ends. It returns the program's exit code and the
+	// beginning of its output. err is not nil if the program could not be run. If Call is nil,
+	// programs are run on this machine.
 	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 }
 

@@ -19,8 +19,9 @@ import (
 
 // MirrorAPI creates and deletes mirror pods in a cluster. Calls for different pods are concurrent.
 type MirrorAPI interface {
-	// Ensure creates the mirror of a static pod. mirror is the existing mirror, or nil. If it
-	// belongs to this version of the pod, it is kept; otherwise it is replaced.
+	// Ensure makes sure that a static pod has a mirror. mirror is the existing mirror, or nil. If
+	// the mirror belongs to this version of the pod, Ensure keeps it; otherwise Ensure replaces
+	// it.
 	Ensure(ctx context.Context, pod, mirror *v1.Pod) error
 	// Remove deletes a mirror whose pod is gone.
 	Remove(ctx context.Context, mirror *v1.Pod) error
@@ -30,7 +31,7 @@ type MirrorAPI interface {
 type MirrorsConfig struct {
 	// API is the API server. Required.
 	API MirrorAPI
-	// Log gets failed calls. Nil: nothing is logged.
+	// Log gets failed calls. If it is nil, nothing is logged.
 	Log *zap.Logger
 }
 

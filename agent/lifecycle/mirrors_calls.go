@@ -18,7 +18,7 @@ const (
 	callTimeout = 30 * time.Second
 )
 
-// calls has the running calls of the API, at most one for each name.
+// calls has the running calls of the API, at most one for each pod name.
 type calls struct {
 	log  *zap.Logger
 	stop context.Context

@@ -17,9 +17,9 @@ import (
 // PodStartsConfig configures [PodStarts]. The zero value of each field means the default named
 // beside it.
 type PodStartsConfig struct {
-	// Echoed says that the sources deliver pods with their published statuses. Then a pod
-	// counts as started when the status from its source shows that. Default: false; then it
-	// counts as started when the agent has computed such a status.
+	// Echoed means that the sources deliver pods with their published statuses. A pod then counts
+	// as started when the status from its source shows this. If Echoed is false, a pod counts as
+	// started when the agent has computed such a status.
 	Echoed  bool
 	Metrics prometheus.Registerer // not exported
 }

@@ -20,26 +20,28 @@ import (
 const shutdownName = "shutdown"
 
 // ShutdownConfig configures the termination of pods when the machine shuts down. Machine is
-// required, unless there are neither times nor groups; the zero value of every other field means
-// the default named beside it.
+// required, unless there are neither times nor groups. Every other field has a default for its
+// zero value.
 type ShutdownConfig struct {
 	// Requested is the time that all pods together get to end. Critical is the part of it for
 	// critical pods. 0: shutdowns are not handled.
 	Requested, Critical time.Duration
-	// Groups replace Requested and Critical; none.
+	// Groups are groups of pods with their own times. If there are any, they replace Requested
+	// and Critical.
 	Groups []shutdown.Group
-	// PassOn gives the unused time of a group to the next one; false.
+	// PassOn gives the unused time of a group to the next group.
 	PassOn bool
 	// Machine reports the shutdown of the machine: use the result of [logind.New] or of
 	// [shutdown.OnSignal]. Its Release must not block.
 	Machine shutdown.Machine
-	// Changed is called when a shutdown begins and when it is cancelled. Calls do not overlap, and
-	// are not made on the loop. Nil: no call.
+	// Changed is called when a shutdown begins and when it is cancelled. Calls do not overlap,
+	// and are not made on the loop. Changed may be nil.
 	Changed func(down bool)
-	// BootID is the ID of the machine's current boot; the kernel's.
+	// BootID is the ID of the machine's current boot. The default is the kernel's boot ID.
 	BootID string
 
-	// Store stores the state of a shutdown over a restart of the agent; nil: it is not stored.
+	// Store stores the state of a shutdown over a restart of the agent. If it is nil, the state
+	// is not stored.
 	Store   part.Store
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -141,7 +143,7 @@ func (p *Shutdown) Join(h part.Host) error {
 }
 
 // ShuttingDown returns [shutdown.ErrShuttingDown] during a shutdown, which makes the node not
-// ready; else nil. It does not block.
+// ready. Otherwise it returns nil. It does not block.
 func (p *Shutdown) ShuttingDown() error { return p.block.Err() }
 
 // Admit implements part.Admitter.
@@ -153,9 +155,9 @@ func (p *Shutdown) Admit(*v1.Pod, []*v1.Pod) *part.Rejection {
 }
 
 // Over implements part.Reviver.
-func (p *Shutdown) Over(pod *v1.Pod, why podlife.Cause) bool {
-	ended := why.Kind == podlife.Shutdown || why.Kind == podlife.Rejected && why.Reason == shutdown.ReasonNotAdmitted
-	return ended && why.Returns(pod) && p.ShuttingDown() == nil
+func (p *Shutdown) Over(pod *v1.Pod, cause podlife.Cause) bool {
+	ended := cause.Kind == podlife.Shutdown || cause.Kind == podlife.Rejected && cause.Reason == shutdown.ReasonNotAdmitted
+	return ended && cause.Returns(pod) && p.ShuttingDown() == nil
 }
 
 // Begins implements part.Reviver.

@@ -33,8 +33,8 @@ func (p pods) Active() []*v1.Pod {
 }
 
 // Kill implements block.Killer.
-func (p pods) Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
-	return p.host.End(ctx, pod, why)
+func (p pods) Kill(ctx context.Context, pod *v1.Pod, cause podlife.Cause) error {
+	return p.host.End(ctx, pod, cause)
 }
 
 // unmountedEvery is the time between two checks whether all volumes are unmounted.

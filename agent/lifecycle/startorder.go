@@ -42,10 +42,11 @@ const (
 // StartOrderConfig configures a [StartOrder]. The zero value of every field means the default named
 // beside it.
 type StartOrderConfig struct {
-	// Patience is how long a pod waits for more important pods; 30s.
+	// Patience is how long a pod waits for more important pods. The default is 30 s.
 	Patience time.Duration
-	// Busy reports whether the machine was busy since the last call, and why in a few words. One
-	// goroutine calls it, not the loop. Default: the kernel's pressure figures.
+	// Busy reports whether the machine was busy since the last call, and the reason in a few
+	// words. Only one goroutine calls it, and not the loop. If it is nil, the kernel's pressure
+	// figures decide.
 	Busy func() (busy bool, why string)
 	Log  *zap.Logger // silent
 }
@@ -164,9 +165,9 @@ func (p *StartOrder) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return &part.Rejection{Reason: ReasonStartOrder, Message: message, RetryUntil: time.Now().Add(waitUntil), Outside: true, Final: true}
 }
 
-// admit returns a message that says for what a pod waits; "" if it does not wait. left says
-// which of its names are ignored. The caller holds p.mu.
-func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
+// admit returns a message that says for what a pod waits. The message is "" if the pod does not
+// wait. ignored says which names in the pod's annotation are ignored. The caller holds p.mu.
+func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, ignored string) {
 	if _, begun := p.begun[pod.UID]; begun {
 		return "", p.told[pod.UID]
 	}
@@ -177,17 +178,17 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	}
 	needs, problems := p.graph.needs(n)
 	slices.Sort(problems)
-	left = strings.Join(problems, "; ")
+	ignored = strings.Join(problems, "; ")
 	if names := p.comes(needs); len(names) > 0 {
 		delete(p.queued, pod.UID)
-		return "waits for " + list(names) + " to be ready", left
+		return "waits for " + list(names) + " to be ready", ignored
 	}
 	before := p.comes(p.graph.before(n))
 	if len(before) == 0 || p.turns[pod.UID] || p.takesTurn(pod.UID) {
 		delete(p.queued, pod.UID)
-		return "", left
+		return "", ignored
 	}
-	return "waits for more important pods while the machine is busy: " + list(before), left
+	return "waits for more important pods while the machine is busy: " + list(before), ignored
 }
 
 // comes returns the names of those pods that have not been rejected and so may still

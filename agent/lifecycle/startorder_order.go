@@ -31,7 +31,7 @@ const (
 	maxShown = 100
 )
 
-// class is the importance of a pod: its start priority, then its own priority.
+// class is the importance of a pod: first its start priority is compared, then its own priority.
 type class struct{ start, pod int32 }
 
 func (c class) compare(d class) int {
@@ -207,7 +207,8 @@ func (g *graph) before(n *orderNode) (before []*orderNode) {
 	return before
 }
 
-// list joins names, and shows only some if there are many.
+// list joins names. If there are many, it shows only the first of them, and the number of the
+// others.
 func list(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 0 {

@@ -16,8 +16,7 @@ const (
 	busyWorking = 0.90
 )
 
-// gauge measures the machine's load between two checks. It must be used by only one
-// goroutine.
+// gauge measures the machine's load between two checks. Only one goroutine may use it.
 type gauge struct {
 	machine *kernel.Reader
 	last    reading

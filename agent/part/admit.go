@@ -17,12 +17,12 @@ type Rejection = fit.Rejection
 
 // Admitter is a Part that decides whether a pod may run on this node.
 type Admitter interface {
-	// Admit returns nil, or why pod may not run beside others, which are the running
-	// and the admitted pods. It must not block. A part that needs other data keeps it
-	// in memory. While the data is missing, it returns a Rejection that makes the pod
-	// wait; it calls Host.Readmit when its answer changes. Admit may be called several
-	// times for a pod, with different others, and from any goroutine. A pod may be
-	// admitted and never start.
+	// Admit returns nil if pod may run beside others, and otherwise the reason why it may not.
+	// others are the running and the admitted pods. It must not block. A part that needs other
+	// data keeps it in memory. While the data is missing, it returns a Rejection that makes the
+	// pod wait; it calls Host.Readmit when its answer changes. Admit may be called several times
+	// for a pod, with different others, and from any goroutine. A pod may be admitted and never
+	// start.
 	Admit(pod *v1.Pod, others []*v1.Pod) *Rejection
 }
 
@@ -113,8 +113,8 @@ type Reviver interface {
 	// the pod can start again now. It is called on the loop and must not block. It may be
 	// called several times. It is called for pods that the sources still want, whose worker
 	// has finished, and which may start again after that cause ([podlife.Cause.Returns]).
-	Over(pod *v1.Pod, why podlife.Cause) bool
+	Over(pod *v1.Pod, cause podlife.Cause) bool
 	// Begins is called when the pod starts again, for the part whose Over returned true. It
 	// is called on the loop and must not block.
-	Begins(pod *v1.Pod, why podlife.Cause)
+	Begins(pod *v1.Pod, cause podlife.Cause)
 }

@@ -36,7 +36,7 @@ type Host interface {
 	NodeEvent(eventType, reason, message string)
 	// End terminates a pod and returns when its containers are proven to have
 	// stopped. The pod's status shows the cause from the call on.
-	End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
+	End(ctx context.Context, pod *v1.Pod, cause podlife.Cause) error
 }
 
 // Pods has the calls of a [Host] for pods.
@@ -80,10 +80,11 @@ type Runtime interface {
 type (
 	// Resizes is for a part that changes the allocated resources of running pods.
 	Resizes interface {
-		// CheckResize returns the reason and message of the condition PodResizePending
-		// if a resize is not possible now. The reason is "" if it is possible. detail
-		// is the value of a metric's label if the resize will never be possible.
-		CheckResize(has, asks *v1.Pod) (reason, message, detail string)
+		// CheckResize returns the reason and message of the condition PodResizePending if a
+		// running pod cannot be resized now. current is the pod as it runs, and wanted the pod
+		// with the requested resources. The reason is "" if the resize is possible. detail is the
+		// value of a metric's label if the resize will never be possible.
+		CheckResize(current, wanted *v1.Pod) (reason, message, detail string)
 		// Update passes the pod with its newly allocated resources to its worker.
 		Update(pod *v1.Pod)
 	}
@@ -108,9 +109,8 @@ type (
 	}
 	// VolumeMeter is for a part that reports what volumes use.
 	VolumeMeter interface {
-		// VolumeStats measures the volumes of a pod. With an error it returns the
-		// volumes that could be measured. It returns none if the agent does not
-		// measure volumes.
+		// VolumeStats measures the volumes of a pod. If some cannot be measured, it returns the
+		// others together with an error. It returns none if the agent does not measure volumes.
 		VolumeStats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 	}
 	// Storage is for a part that provides volumes.

@@ -9,8 +9,8 @@ import (
 // Publisher is a Part that publishes the statuses of pods under other objects, such as
 // mirrors. An agent has at most one.
 type Publisher interface {
-	// PublishAs returns the object under which a pod's status is published, or
-	// false if there is none now. It reads memory only.
+	// PublishAs returns the object under which a pod's status is published. It returns false if
+	// there is no such object now. It reads memory only.
 	PublishAs(pod *v1.Pod) (*v1.Pod, bool)
 }
 

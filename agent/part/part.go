@@ -66,8 +66,8 @@ type Sweeper interface {
 
 // Explainer is a Part that knows why a pod waits.
 type Explainer interface {
-	// Explain returns in one line what the pod waits for in this part; "" if it does not wait.
-	// "agent why" shows it before the error of the part.
+	// Explain says in one line what the pod waits for in this part. It returns "" if the pod does
+	// not wait in this part. "agent why" shows the line before the error of the part.
 	Explain(pod *v1.Pod) string
 }
 

@@ -21,5 +21,5 @@ type Preempter interface {
 	// for the victim's end. ended, if not nil, is called off the loop when the victim's
 	// containers have stopped. If they could not be stopped, it is called with the
 	// error. missing is the same as for Victims.
-	Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (why podlife.Cause, ended func(error))
+	Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (cause podlife.Cause, ended func(error))
 }

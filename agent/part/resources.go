@@ -29,8 +29,8 @@ type Allocator interface {
 	Recall(pod *v1.Pod, obs *observed.Pod)
 	// Learn is called with the first observation of a pod that had none at Recall.
 	Learn(uid types.UID, obs *observed.Pod)
-	// Allocated returns pod with its allocated resources, or pod itself if they are
-	// those of its spec.
+	// Allocated returns a copy of pod that has its allocated resources. If they are those of its
+	// spec, it returns pod itself.
 	Allocated(pod *v1.Pod) *v1.Pod
 	// Changed is called with a new version of a pod, and returns it with the resources
 	// that are allocated now.
@@ -59,8 +59,8 @@ func (e *ResizeError) Unwrap() error { return e.Err }
 
 // ResizeChecker is a Part that may refuse resizes of running pods.
 type ResizeChecker interface {
-	// CheckResize returns an error if a pod with the resources of has can never be
-	// resized to those of asks. It is called on the loop and must not block. The error
-	// may be a [ResizeError].
-	CheckResize(has, asks *v1.Pod) error
+	// CheckResize returns an error if a pod with the resources of current can never be resized to
+	// those of wanted. It is called on the loop and must not block. The error may be a
+	// [ResizeError].
+	CheckResize(current, wanted *v1.Pod) error
 }

@@ -13,7 +13,7 @@ import (
 // call it on the loop, or with a lock that the loop takes: if the disk hangs, a call returns after
 // half a minute.
 type Store interface {
-	// Read returns an error that wraps fs.ErrNotExist if there is no value.
+	// Read returns the value of a key. If there is none, the error wraps fs.ErrNotExist.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 	Delete(key string) error

@@ -27,10 +27,10 @@ type Container struct {
 
 // Creator is a Part that acts around the creation of containers.
 type Creator interface {
-	// BeforeCreate is called in the pod's worker directly before CreateContainer. It
-	// may change conf, and may block until ctx ends. After an error, the container is
-	// not created in this sync. created, if not nil, is called with the container's ID,
-	// or with the error of CreateContainer.
+	// BeforeCreate is called in the pod's worker directly before CreateContainer. It may change
+	// conf, and may block until ctx ends. If BeforeCreate fails, the container is not created in
+	// this sync. created may be nil; otherwise it is called with the container's ID, or with the
+	// error of CreateContainer.
 	BeforeCreate(ctx context.Context, c Container, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error)
 }
 
@@ -45,9 +45,9 @@ type ContainerWatcher interface {
 
 // PullWatcher is a Part that follows pods that wait for their images.
 type PullWatcher interface {
-	// PullBegan is called, from any goroutine, when a pod begins to wait for an image
-	// pull. ended, if not nil, is called when the wait is over, whether the pull
-	// succeeded or failed. They must not block.
+	// PullBegan is called, from any goroutine, when a pod begins to wait for an image pull. ended
+	// may be nil; otherwise it is called when the wait is over, whether the pull succeeded or
+	// failed. Both must not block.
 	PullBegan(pod *v1.Pod) (ended func())
 }
 

@@ -30,8 +30,8 @@ type CollectionRuntime interface {
 }
 
 // CollectionConfig configures the garbage collection of images, dead containers and logs. Runtime
-// and Images are required; the zero value of every other field means the default named beside it,
-// which is the kubelet's.
+// and Images are required. Every other field has a default for its zero value, which is the
+// kubelet's default.
 type CollectionConfig struct {
 	Runtime CollectionRuntime
 	Images  crigc.ImageService
@@ -48,13 +48,14 @@ type CollectionConfig struct {
 
 	// PodLogsDir is the directory to which the runtime writes container logs; /var/log/pods.
 	PodLogsDir string
-	// ContainerLogsDir is a directory of links to logs; none.
+	// ContainerLogsDir is the directory of links to logs. If it is "", there are no links.
 	ContainerLogsDir string
 
-	// Store stores when images were last used, over a restart; nil: it is not stored.
+	// Store stores the times at which images were last used, over a restart of the agent. If it
+	// is nil, they are not stored.
 	Store part.Store
-	// Log is the agent's logger. The blocks use the names imagegc, containergc and logrotate below
-	// it. Default: nothing is logged.
+	// Log is the agent's logger. The collectors log under the names imagegc, containergc and
+	// logrotate below it. If Log is nil, nothing is logged.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer // not exported
 }
@@ -64,15 +65,15 @@ type CollectionConfig struct {
 type LogRotation struct {
 	// Off disables rotation.
 	Off bool
-	// MaxSize is the size in bytes from which a log is rotated; 10 MiB. MaxFiles limits the
-	// files of a container; 5.
+	// MaxSize is the size in bytes from which a log is rotated. The default is 10 MiB. MaxFiles
+	// limits the log files of a container. The default is 5.
 	MaxSize  int64
 	MaxFiles int
-	// PodBudget limits the bytes of all logs of a pod; 0 means no limit.
+	// PodBudget limits the bytes of all logs of a pod. If it is 0, there is no limit.
 	PodBudget int64
-	// Workers limits how many rotated logs are compressed at a time; 1.
+	// Workers limits how many rotated logs are compressed at a time. The default is 1.
 	Workers int
-	// Longest is the longest time between two checks of a growing log; 10s.
+	// Longest is the longest time between two checks of a growing log. The default is 10 s.
 	Longest time.Duration
 	// Poll disables the watches of logs: then logs that do not grow are also checked at
 	// the interval Longest.

@@ -14,9 +14,9 @@ import (
 // has been listed again.
 const staleFor = 10 * time.Minute
 
-// Hold implements part.Holder. Until release, neither the pod's containers nor the images of its
-// HoldImage calls are removed. After release, the runtime shows the containers that use these
-// images.
+// Hold implements part.Holder. Until release is called, neither the pod's containers nor the
+// images of its HoldImage calls are removed. By then, the runtime shows the containers that use
+// these images.
 func (p *Collection) Hold(ctx context.Context, uid types.UID) (since time.Time, release func(), err error) {
 	free, err := p.containers.Hold(ctx, uid)
 	if err != nil {
@@ -63,8 +63,8 @@ func (p *Collection) HoldImage(ctx context.Context, uid types.UID, image string,
 	}
 }
 
-// KeepDead implements part.Holder. With a minimum age in the policy, only the collector removes
-// dead containers.
+// KeepDead implements part.Holder. If the policy has a minimum age of dead containers, or no
+// limit of their number, the result is -1: only the collector may remove them.
 func (p *Collection) KeepDead() int {
 	policy := gc.DefaultContainerPolicy()
 	if p.cfg.ContainerPolicy != nil {

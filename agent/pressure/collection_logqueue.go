@@ -63,9 +63,9 @@ func (q *logQueue) take() (pods map[types.UID]bool, ended map[string]bool) {
 	return pods, ended
 }
 
-// run handles the entries until ctx ends. If a pod's logs cannot be listed now, the next event of
-// the pod or the rotator's own checks find them.
-func (q *logQueue) run(ctx context.Context, to rotator, logsOf func(types.UID) ([]logrotate.Log, error)) {
+// run passes the entries to the rotator until ctx ends. If a pod's logs cannot be listed now, the
+// next event of the pod or the rotator's own checks find them.
+func (q *logQueue) run(ctx context.Context, checker rotator, logsOf func(types.UID) ([]logrotate.Log, error)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,12 +74,12 @@ func (q *logQueue) run(ctx context.Context, to rotator, logsOf func(types.UID) (
 		}
 		pods, ended := q.take()
 		for id := range ended {
-			to.Forget(id)
+			checker.Forget(id)
 		}
 		for uid := range pods {
 			logs, _ := logsOf(uid)
 			for _, l := range logs {
-				to.Watch(l)
+				checker.Watch(l)
 			}
 		}
 	}

@@ -46,8 +46,9 @@ func (p *Collection) logsOf(uid types.UID) ([]logrotate.Log, error) {
 	return out, nil
 }
 
-// runningLogs returns the logs of all running containers. If one pod was not observed, the list
-// would be incomplete, and missing logs would no longer be rotated; so it returns an error.
+// runningLogs returns the logs of all running containers. It returns an error if a pod was not
+// observed: the list would be incomplete, and logs that are missing from it would no longer be
+// rotated.
 func (p *Collection) runningLogs(context.Context) ([]logrotate.Log, error) {
 	var out []logrotate.Log
 	for _, l := range p.host.RuntimePods() {

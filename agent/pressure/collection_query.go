@@ -37,8 +37,8 @@ func (p *Collection) Images(ctx context.Context) (local.Images, error) {
 	return out, nil
 }
 
-// list converts images for people. The first ones, up to the wanted number of bytes, would be
-// removed.
+// list converts images for people. It marks those that garbage collection would remove now: aged
+// images and, in the order of the list, removable images until wanted bytes are free.
 func list(images []gc.ImageOutcome, wanted int64) []local.Image {
 	out := make([]local.Image, 0, len(images))
 	for i := range images {

@@ -21,34 +21,35 @@ import (
 // evictionName is the name of the part.
 const evictionName = "eviction"
 
-// EvictionConfig configures evictions. Stats is required; the zero value of every other field means
-// the default named beside it.
+// EvictionConfig configures evictions. Stats is required. Every other field has a default for its
+// zero value.
 type EvictionConfig struct {
 	// Stats measures the usage; [Stats.ForEviction] implements it.
 	Stats block.Stats
-	// Thresholds are eviction thresholds, as parsed by rank.Parse. Without any, only limits of
-	// local storage are enforced.
+	// Thresholds are eviction thresholds, as parsed by rank.Parse. If there are none, only limits
+	// of local storage are enforced.
 	Thresholds []rank.Threshold
-	// Signals are custom signals for Thresholds, in addition to those of package rank; none.
+	// Signals are signals for Thresholds in addition to those of package rank.
 	Signals []block.Signal
-	// Notify reports pressure before the next measurement; KernelNotices has the notifiers of
-	// Linux. None.
+	// Notify are notifiers that report pressure before the next measurement. [KernelNotices]
+	// returns those of Linux.
 	Notify []block.Notifier
-	// Reclaim frees disk space before pods are evicted; [Collection.Reclaimer] implements it. Nil:
-	// nothing is reclaimed.
+	// Reclaim frees disk space before pods are evicted. [Collection.Reclaimer] implements it. If
+	// it is nil, nothing is reclaimed.
 	Reclaim block.Reclaimer
 
-	// Standalone says that all pods are static and that no controller replaces a rejected pod. Then
-	// static pods are evicted too, except those with the priority of system pods. An evicted pod
-	// starts again when the node is under no pressure, and a pod that is not admitted under
-	// pressure waits for its end.
+	// Standalone means that all pods are static and that no controller replaces a rejected pod.
+	// Static pods are then evicted too, except those with the priority of system pods. An evicted
+	// pod starts again when the node is under no pressure. A pod that is not admitted under
+	// pressure waits for the end of the pressure.
 	Standalone bool
 	// Hold reports whether evicted pods must not start again now, for example because of a
-	// shutdown. It is called on the loop and must not block. Nil: it is never so.
+	// shutdown. It is called on the loop and must not block. If it is nil, evicted pods may
+	// always start again.
 	Hold func() bool
 
 	// Changed is called, from any goroutine, when the result of Pressure has changed. It must not
-	// block. Nil: no call.
+	// block. It may be nil.
 	Changed func()
 
 	Transition         time.Duration // how long a condition stays after the pressure is over; 5m
@@ -177,8 +178,8 @@ func (p *Eviction) Run(ctx context.Context) error {
 }
 
 // kill terminates a pod; it is a block.KillFunc.
-func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
-	return p.host.End(ctx, pod, why)
+func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, cause podlife.Cause) error {
+	return p.host.End(ctx, pod, cause)
 }
 
 // freed reports whether the disk space of an evicted pod is free: its worker has unmounted its
@@ -188,8 +189,8 @@ func (p *Eviction) freed(uid types.UID) bool {
 	return !ok || w.Finished
 }
 
-// changed handles a change of pressure: waiting pods are decided on again, and evicted ones may
-// start again.
+// changed handles a change of pressure: the agent decides again on waiting pods, and evicted pods
+// may start again.
 func (p *Eviction) changed() {
 	p.host.Readmit()
 	p.host.Housekeep()

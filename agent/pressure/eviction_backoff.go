@@ -92,8 +92,8 @@ func (b *backoffs) retain(keep func(types.UID) bool) {
 	}
 }
 
-// next returns the earliest end of a back-off that is after the time then; zero if
-// there is none.
+// next returns the earliest end of a back-off that is after then. If there is none, it returns
+// the zero time.
 func (b *backoffs) next(then time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

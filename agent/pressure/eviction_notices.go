@@ -10,10 +10,10 @@ import (
 )
 
 // KernelNotices returns the kernel's notifiers of memory pressure, for EvictionConfig.Notify:
-// stalls of the whole node (PSI), and, for the cgroup of all pods, stalls and limits (cgroup v2) or
-// usage levels (cgroup v1). The notifiers of the cgroup are for thresholds of allocatable memory.
-// podsCgroup is the cgroup of all pods, relative to the mount points; "" if there is none. v2 says
-// whether the machine uses cgroup v2.
+// stalls of the whole node (PSI), and, for the cgroup of all pods, stalls and limits (cgroup v2)
+// or usage levels (cgroup v1). The notifiers of the cgroup are for thresholds of allocatable
+// memory. podsCgroup is the cgroup of all pods, relative to the mount points, or "" if there is
+// none. v2 reports whether the machine uses cgroup v2.
 func KernelNotices(podsCgroup string, v2 bool, thresholds []rank.Threshold) []block.Notifier {
 	const cgroups, pressure = "/sys/fs/cgroup", "/proc/pressure/memory"
 	about := func(s rank.Signal) bool {

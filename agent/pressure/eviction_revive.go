@@ -14,13 +14,13 @@ import (
 // comesBack reports whether an evicted pod is started again by this agent. That holds
 // for static pods on a standalone node: no controller replaces them, and the kubelet
 // evicts none.
-func (p *Eviction) comesBack(pod *v1.Pod, why podlife.Cause) bool {
-	return p.cfg.Standalone && (why.Kind == podlife.Evicted || why.Kind == podlife.OverLimit) && why.Returns(pod)
+func (p *Eviction) comesBack(pod *v1.Pod, cause podlife.Cause) bool {
+	return p.cfg.Standalone && (cause.Kind == podlife.Evicted || cause.Kind == podlife.OverLimit) && cause.Returns(pod)
 }
 
 // Over implements part.Reviver.
-func (p *Eviction) Over(pod *v1.Pod, why podlife.Cause) bool {
-	return p.comesBack(pod, why) && !p.cfg.Hold() && p.backoffs.over(pod.UID, time.Now()) && !p.underPressure()
+func (p *Eviction) Over(pod *v1.Pod, cause podlife.Cause) bool {
+	return p.comesBack(pod, cause) && !p.cfg.Hold() && p.backoffs.over(pod.UID, time.Now()) && !p.underPressure()
 }
 
 // Begins implements part.Reviver.

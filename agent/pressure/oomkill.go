@@ -18,8 +18,8 @@ import (
 type OOMKillsConfig struct {
 	// Open opens the kernel's log; oom.openKmsg.
 	Open func(fromEnd bool) (oom.Log, error)
-	// Fallback is used if the log cannot be read, such as the counters of cgroup v2 below the
-	// cgroup of all pods (oom.NewCounters); none.
+	// Fallback is used if the kernel's log cannot be read. It may be the counters of cgroup v2
+	// below the cgroup of all pods (oom.NewCounters). If it is nil, there is no fallback.
 	Fallback oom.Fallback
 
 	Log     *zap.Logger           // silent
@@ -102,8 +102,8 @@ func (p *OOMKills) Run(ctx context.Context) error {
 // reasonOOMKilling is also the reason of node-problem-detector.
 const reasonOOMKilling = "OOMKilling"
 
-// killed reports a process that the kernel killed: as an event of its pod, and as one of the node
-// if the node was out of memory.
+// killed reports a process that the kernel killed, as an event of its pod. If the node was out of
+// memory, it also records an event of the node.
 func (p *OOMKills) killed(k oom.Kill) {
 	v := p.victimOf(&k)
 	ofNode := p.reportNode(&k, v.pod)

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/node/oom"
 )
 
-// lookTimeout limits the search for a container that was killed before it was observed. Reports of
-// later kills wait meanwhile.
+// lookTimeout limits the search for a container that was killed before it was observed. Reports
+// of later kills wait for it.
 const lookTimeout = 2 * time.Second
 
 // victim is the pod and the container of a killed process.
@@ -40,8 +40,8 @@ func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	return victim{pod, name}
 }
 
-// pod returns a pod, even if it is terminating and no longer wanted; nil if it is not
-// known.
+// pod returns a pod, even if it is terminating and no source wants it any more. It returns nil if
+// the agent does not know the pod.
 func (p *OOMKills) pod(uid types.UID) *v1.Pod {
 	if uid == "" {
 		return nil
@@ -87,7 +87,8 @@ func (v victim) message(k *oom.Kill) string {
 	return fmt.Sprintf("%s in %s was killed by the kernel: %s", who, of, why)
 }
 
-// limit returns the container's memory limit in brackets; "" if it has none.
+// limit returns the container's memory limit in brackets. It returns "" if the container has no
+// limit.
 func (v victim) limit() string {
 	for _, list := range [][]v1.Container{v.pod.Spec.InitContainers, v.pod.Spec.Containers} {
 		for i := range list {

@@ -30,8 +30,9 @@ type PreemptionConfig struct {
 	// Standalone says that all pods are static: then a pod is critical only by its priority.
 	// Otherwise all static pods are critical.
 	Standalone bool
-	// Hold reports whether static victims must not start again now, for example during a shutdown.
-	// It is called on the loop and must not block. Nil: never.
+	// Hold reports whether static victims must not start again now, for example during a
+	// shutdown. It is called on the loop and must not block. If it is nil, they may always start
+	// again.
 	Hold func() bool
 
 	Log     *zap.Logger           // silent
@@ -178,8 +179,8 @@ func firstOf(missing v1.ResourceList) string {
 }
 
 // Over implements part.Reviver.
-func (p *Preemption) Over(pod *v1.Pod, why podlife.Cause) bool {
-	if why.Kind != podlife.Preempted || !why.Returns(pod) || p.cfg.Hold() {
+func (p *Preemption) Over(pod *v1.Pod, cause podlife.Cause) bool {
+	if cause.Kind != podlife.Preempted || !cause.Returns(pod) || p.cfg.Hold() {
 		return false
 	}
 	p.mu.Lock()

@@ -36,29 +36,29 @@ type ImageService interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// StatsVolumes measures the volumes of a pod; *volumemgr.Manager implements it. With an error, it
-// returns the volumes that could be measured.
+// StatsVolumes measures the volumes of a pod; *volumemgr.Manager implements it. If it fails, it
+// returns the volumes that could be measured together with the error.
 type StatsVolumes interface {
 	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 }
 
-// StatsConfig configures [Stats]. NodeName, Runtime and Images are required; the zero value of
-// every other field means the default named beside it.
+// StatsConfig configures [Stats]. NodeName, Runtime and Images are required. Every other field
+// has a default for its zero value.
 type StatsConfig struct {
 	NodeName string
 	Runtime  StatsRuntime
 	Images   ImageService
 	Volumes  StatsVolumes // the agent's volumes, if they can be measured
 
-	// PodsCgroup is the cgroup of all pods, below the mount points of cgroup hierarchies; NoCgroup
-	// if there is none. Default: /kubepods.
+	// PodsCgroup is the cgroup of all pods, relative to the mount points of the cgroup
+	// hierarchies. The default is /kubepods. If there is no such cgroup, set it to NoCgroup.
 	PodsCgroup string
-	// SystemCgroups is called at each measurement. It returns other cgroups to report, by their
-	// names in the summary API: kubelet, runtime, misc. Missing cgroups are left out. It may be
-	// called from several goroutines. Nil: none.
+	// SystemCgroups returns other cgroups to report, by their names in the summary API: kubelet,
+	// runtime, misc. It is called at each measurement, maybe from several goroutines. Cgroups
+	// that do not exist are left out. If SystemCgroups is nil, none are reported.
 	SystemCgroups func() map[string]string
-	// RootDir is the agent's directory, whose file system is reported as that of the node;
-	// /var/lib/kubelet.
+	// RootDir is the agent's directory, whose file system is reported as that of the node. The
+	// default is /var/lib/kubelet.
 	RootDir string
 	// LogDir has a directory <namespace>_<name>_<uid> for each pod; /var/log/pods.
 	LogDir string
@@ -68,7 +68,7 @@ type StatsConfig struct {
 	NoVolumes bool
 
 	// Metrics is the registry for the collectors of /metrics/resource, of volumes and of logs.
-	// Join registers them. Default: they are not exported.
+	// Join registers them. If Metrics is nil, they are not exported.
 	Metrics prometheus.Registerer
 }
 
@@ -179,8 +179,9 @@ func (p *Stats) Run(ctx context.Context) error {
 }
 
 // Summary returns the usage of the node, its pods and containers, as in the kubelet's
-// /stats/summary, at most a second old. With an error, which joins all failures, it has what could
-// be measured; it is nil only if ctx ended. It is shared and must not be changed.
+// /stats/summary. The result is at most a second old. It is shared and must not be changed. If
+// something could not be measured, Summary returns the other values together with an error that
+// joins all failures. The result is nil only if ctx ended.
 func (p *Stats) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return p.block.Summary(ctx)
 }

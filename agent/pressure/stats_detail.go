@@ -24,8 +24,8 @@ type InstanceDetail struct {
 	stats.Detail
 }
 
-// Details returns the details of running pods. With an error about unreadable cgroups, it has what
-// could be read.
+// Details returns the details of running pods. If a cgroup cannot be read, Details returns what
+// it could read together with the error.
 func (p *Stats) Details() ([]PodDetail, error) {
 	out, network := p.running()
 	at := make(map[types.UID]int, len(out))

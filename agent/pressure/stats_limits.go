@@ -19,7 +19,8 @@ import (
 // freshVolume. Cheap measurements are made more often (see diskusage.Meter).
 const (
 	freshVolume = 5 * time.Second
-	// walkTime limits one measurement, and walksAtATime the concurrent ones.
+	// walkTime limits the time of one measurement, and walksAtATime the number of concurrent
+	// ones.
 	walkTime     = 5 * time.Second
 	walksAtATime = 4
 )
@@ -56,8 +57,8 @@ func (l *limitMeters) run(ctx context.Context) {
 	l.walks.Wait()
 }
 
-// start starts the measurement of a volume in a goroutine of its own; it ends with ctx and with
-// run. It returns false if the volume is being measured already, or run does not run.
+// start starts the measurement of a volume in its own goroutine, which ends with ctx and with
+// run. It returns false if the volume is being measured already, or if run is not running.
 func (l *limitMeters) start(ctx context.Context, k meterKey, measure func(context.Context, *diskusage.Meter)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

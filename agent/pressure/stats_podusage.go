@@ -70,7 +70,7 @@ func usageOfPod(p *statsapi.PodStats, at time.Time) *rank.Usage {
 	return u
 }
 
-// known returns the value of n; 0 if it is nil.
+// known returns the value of n. It returns 0 if n is nil.
 func known(n *uint64) int64 {
 	if n == nil {
 		return 0

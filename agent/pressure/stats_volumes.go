@@ -35,7 +35,7 @@ func (v volumes) Stats(ctx context.Context, uid types.UID) ([]stats.Volume, erro
 	return out, err
 }
 
-// fsOf converts unknown values, -1, to nil.
+// fsOf converts the usage of a volume. Values that are unknown (-1) are nil in the result.
 func fsOf(u volumemgr.Usage) statsapi.FsStats {
 	known := func(n int64) *uint64 {
 		if n < 0 {

@@ -118,8 +118,8 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 // Name implements part.Part.
 func (p *Claims) Name() string { return "claims" }
 
-// Join implements part.Joiner. With a Lookup, the agent has to provide the ResourceClaims of its
-// sources.
+// Join implements part.Joiner. If the configuration has a Lookup, the host must provide the
+// ResourceClaims of its sources.
 func (p *Claims) Join(h part.Host) error {
 	if p.host != nil {
 		return errors.New("claims: the part belongs to an agent already")
@@ -137,8 +137,9 @@ func (p *Claims) Join(h part.Host) error {
 	return nil
 }
 
-// Restore implements part.Restorer: claims that are prepared for running pods stay prepared. It
-// returns when these claims are known, or ctx ends. Pods with claims wait for it.
+// Restore implements part.Restorer. It finds out which claims are prepared for running pods, and
+// these stay prepared. Pods with claims wait until Restore has finished. It returns an error only
+// if ctx ends first.
 func (p *Claims) Restore(ctx context.Context) error {
 	defer close(p.restored)
 	return part.Insist(ctx, p.cfg.Log, func() error {

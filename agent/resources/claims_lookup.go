@@ -20,9 +20,9 @@ import (
 // same zero value to dra.Config and to ClaimsConfig; Join of the part connects it to
 // the agent.
 //
-// A claim that is not reserved counts as reserved for every pod of its namespace that
-// refers to it in a manifest, since such pods have no scheduler that would reserve it.
-// This does not hold for pods of the API server.
+// A claim that is not reserved counts as reserved for every pod of its namespace that refers to
+// it in a manifest, since such pods have no scheduler that would reserve it. For pods of the API
+// server, only a reservation counts.
 type ClaimLookup struct {
 	from atomic.Pointer[sources]
 }

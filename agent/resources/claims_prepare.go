@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// Reasons of events about claims; the first is the kubelet's.
+// Reasons of events about claims. The first is a reason of the kubelet, too.
 const (
 	reasonPrepareClaims   = "FailedPrepareDynamicResources"
 	reasonUnprepareClaims = "FailedUnprepareDynamicResources"

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Compile implements part.Compiler: containers get the CDI devices of their
-// claims, each once. The error says that a claim is not prepared.
+// Compile implements part.Compiler. It adds the CDI devices of a pod's claims to the containers,
+// each device once. It returns an error if a claim is not prepared.
 func (p *Claims) Compile(pod *v1.Pod, in *podspec.Input) error {
 	if !hasClaims(pod) {
 		return nil

@@ -31,14 +31,14 @@ func (p *Devices) Compile(pod *v1.Pod, in *podspec.Input) error {
 	return nil
 }
 
-// attach returns the attachment to with the plugins' attachment added. It does not
-// change to, which is shared.
-func attach(to podspec.Attachment, a devicemgr.Attachment) podspec.Attachment {
+// attach returns a copy of base to which the plugins' attachment a is added. base is shared and
+// not changed.
+func attach(base podspec.Attachment, a devicemgr.Attachment) podspec.Attachment {
 	out := podspec.Attachment{
-		Env: slices.Concat(to.Env, a.Env), CDI: slices.Concat(to.CDI, a.CDI), Annotations: maps.Clone(a.Annotations),
-		Mounts: slices.Clone(to.Mounts), Devices: slices.Clone(to.Devices),
+		Env: slices.Concat(base.Env, a.Env), CDI: slices.Concat(base.CDI, a.CDI), Annotations: maps.Clone(a.Annotations),
+		Mounts: slices.Clone(base.Mounts), Devices: slices.Clone(base.Devices),
 	}
-	for k, v := range to.Annotations {
+	for k, v := range base.Annotations {
 		if out.Annotations == nil {
 			out.Annotations = map[string]string{}
 		}

@@ -69,8 +69,8 @@ func (p *Devices) catchUp() {
 	}
 }
 
-// before returns true if the manager has not been restored yet; then it has called
-// note.
+// before calls note with the early calls if the manager has not been restored yet, and then
+// returns true. Otherwise it returns false.
 func (p *Devices) before(note func(*earlyDevices)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

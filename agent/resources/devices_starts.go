@@ -50,8 +50,9 @@ func newStarts() *starts {
 	return s
 }
 
-// do makes a call, or joins a running one, and waits at most startPatience for its end. If the call
-// takes longer, later is called at its end.
+// do makes a call for a container's start, or joins the running one, and waits for its end at
+// most for startPatience. If the call takes longer, do returns an error, and later is called at
+// the end of the call.
 func (s *starts) do(ctx context.Context, uid types.UID, container string, call func(context.Context) error, later func()) error {
 	c, err := s.begin(uid, container, call, later)
 	if err != nil {

@@ -32,16 +32,18 @@ type PlacementConfig struct {
 	// Fit configures the machine and the placement policies; default: nothing is placed. CPUOptions
 	// must not have ResizeExclusive.
 	Fit fit.PlacementConfig
-	// Runtime is required unless the part is idle; see [Placement.Idle].
+	// Runtime is the container runtime. It is required unless the part is idle; see
+	// [Placement.Idle].
 	Runtime PlacementRuntime
-	// Store has a checkpoint for each pod with allocated resources, under its UID. Without a store,
-	// a restart relies on the state of the runtime. If it has a method Dir() string, like a
-	// *checkpoint.Lazy, a missing directory means that no earlier process has placed anything.
+	// Store has a checkpoint for each pod with allocated resources, under its UID. If Store is
+	// nil, a restart relies on the state of the runtime. If Store has a method Dir() string, like
+	// a *checkpoint.Lazy, a missing directory means that no earlier process has placed anything.
 	Store part.Store
 	// KubeletDir is the root directory of a kubelet that ran this node before, or may run it
 	// later. Its cpu_manager_state and memory_manager_state are read if the kubelet wrote them
-	// last. Existing files are kept up to date. The file of a policy that places something is
-	// created, since node tools read it. Default: none.
+	// after this agent. Existing files are kept up to date. A missing file is created if its
+	// policy places something, since node tools read it. If KubeletDir is "", there is no such
+	// kubelet.
 	KubeletDir string
 
 	Log     *zap.Logger           // silent
@@ -212,7 +214,8 @@ func (p *Placement) FitsWithout(pod *v1.Pod, gone []types.UID) bool {
 	return err == nil
 }
 
-// now returns the node with all decisions so far, and the version of its state.
+// now returns the node with all decisions so far, and the version of its state. restored reports
+// whether Restore has finished.
 func (p *Placement) now() (node fit.Placement, version uint64, restored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

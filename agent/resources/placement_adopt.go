@@ -18,7 +18,7 @@ type earlyPlacement struct {
 	stopped map[types.UID]bool
 }
 
-// drop removes a pod from the adopted ones.
+// drop removes a pod from the list of adopted pods.
 func (e *earlyPlacement) drop(uid types.UID) {
 	e.adopted = slices.DeleteFunc(e.adopted, func(pod *v1.Pod) bool { return pod.UID == uid })
 }

@@ -42,9 +42,9 @@ type file struct {
 
 func newFile(saved []byte) *file { return &file{busy: make(chan struct{}, 1), saved: saved} }
 
-// write writes the decisions on a pod to its checkpoint, or removes the checkpoint of a pod that
-// was released. Writes for one pod do not overlap; a store that hangs delays no other pod. After an
-// error the next Sweep tries again.
+// write writes the decisions on a pod to its checkpoint. If the pod was released, write removes
+// the checkpoint. Writes for one pod do not overlap. A store that hangs delays no other pod.
+// After an error, the next Sweep tries again.
 func (p *Placement) write(ctx context.Context, uid types.UID) error {
 	f := p.use(uid)
 	if f == nil {
@@ -76,7 +76,8 @@ func (p *Placement) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// use returns the file of a pod; nil if it has none and needs none.
+// use returns the checkpoint file of a pod and marks it as in use. It returns nil if the pod has
+// no checkpoint and needs none.
 func (p *Placement) use(uid types.UID) *file {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +117,7 @@ func (p *Placement) current(uid types.UID) ([]byte, error) {
 	return p.encode(e.pod, p.node.State)
 }
 
-// encode encodes the checkpoint of a pod; nil if it has no resources.
+// encode encodes the checkpoint of a pod. It returns nil if the pod has no allocated resources.
 func (p *Placement) encode(pod numa.Pod, s fit.State) ([]byte, error) {
 	out := placementRecord{Version: checkpointVersion, Pod: pod, Policy: p.cfg.Fit.CPUPolicy}
 	var err error

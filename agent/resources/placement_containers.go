@@ -25,17 +25,20 @@ const allCreations = 1 << 30
 type container struct {
 	uid  types.UID
 	name string
-	// cpus is its cpuset; all CPUs of the machine if it has none.
+	// cpus is the container's cpuset. If the container has none, cpus has all CPUs of the
+	// machine.
 	cpus numa.CPUSet
 	// unknown is true if its cpuset could not be read.
 	unknown bool
 	// also has the CPUs of updates that failed: the runtime may have set them
 	// nevertheless.
 	also numa.CPUSet
-	// bound is true if it was created with a cpuset. mems are the NUMA nodes of its memory.
+	// bound reports that the container was created with a cpuset. mems are the NUMA nodes of its
+	// memory.
 	bound bool
 	mems  numa.NodeSet
-	// asks are the resources with which it was created; nil if they were not recorded.
+	// asks are the resources with which the container was created. The field is nil if they were
+	// not recorded.
 	asks *numa.Resources
 }
 
@@ -154,8 +157,7 @@ func (p *Placement) seen(obs *observed.Pod) {
 	}
 }
 
-// cpusOf parses a cpuset. An empty one means all CPUs of the machine; then bound is
-// false.
+// cpusOf parses a cpuset. If s is "", the result has all CPUs of the machine, and bound is false.
 func (p *Placement) cpusOf(s string) (cpus numa.CPUSet, bound bool) {
 	cpus, err := numa.ParseCPUs(s)
 	if err != nil || cpus.Empty() {

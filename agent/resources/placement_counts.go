@@ -72,9 +72,10 @@ func (m managerCounts) given(pod numa.Pod, r fit.Result, pooled bool) {
 	}
 }
 
-// inPod returns the assignment type of a container within its pod's resources.
-func inPod(own bool) string {
-	if own {
+// inPod returns the kubelet's label for the CPUs or memory of a container in a pod with pod-level
+// resources: exclusive, or shared with the pod's other containers.
+func inPod(exclusive bool) string {
+	if exclusive {
 		return podExclusive
 	}
 	return podShared

@@ -71,13 +71,13 @@ func (p *Placement) wants(c *container) (numa.CPUSet, bool) {
 	}
 }
 
-// errCreating means that there was no moment without a running creation of a container, so the
-// CPUs in use are unknown.
+// errCreating means that containers were being created all the time, so that it is not known
+// which CPUs are in use.
 var errCreating = errors.New("the CPUs in use are unknown: containers are being created all the time")
 
 // apply sets the cpusets of live containers. Before that, it waits for the end of running
-// creations; if barrier is true, it waits even if there is nothing to set. The next call repeats
-// changes that fail.
+// creations. If barrier is true, it waits for them even if no cpuset has to be set. The next call
+// repeats changes that have failed.
 func (p *Placement) apply(ctx context.Context, barrier bool) error {
 	if !barrier && len(p.steps()) == 0 {
 		return nil

@@ -42,17 +42,17 @@ type kubelet struct {
 type kubeletFiles struct {
 	hasCPUs, hasMemory bool // the file was there
 	sums               kubeletSums
-	// cpus and memory are the kubelet's allocations of pods of which nothing else is known yet;
-	// nil if this agent wrote the file last.
+	// cpus and memory are the kubelet's allocations for pods of which this agent knows nothing
+	// else yet. They are nil if this agent wrote the files last.
 	cpus   map[types.UID]map[string]numa.CPUSet
 	memory map[types.UID]map[string][]memmgr.Block
 }
 
-// kubeletSums are the checksums of the kubelet's files as this agent last wrote them; "" for a file
-// that it did not write.
+// kubeletSums are the checksums of the kubelet's files as this agent last wrote them. A checksum
+// is "" if the agent has not written that file.
 type kubeletSums struct{ cpus, memory string }
 
-// noSum is stored in place of the checksum "".
+// noSum is what the record has in place of a checksum that is "".
 const noSum = "-"
 
 // encode encodes the checksums as words, CPUs first.
@@ -155,7 +155,7 @@ func (p *Placement) decodeKubeletMemory(b []byte) (map[types.UID]map[string][]me
 	return byUID(theirs.Pods), nil
 }
 
-// byUID converts the keys; the result is not nil.
+// byUID converts the keys to UIDs. The result is not nil, even if pods is nil.
 func byUID[V any](pods map[string]V) map[types.UID]V {
 	out := make(map[types.UID]V, len(pods))
 	for uid, has := range pods {
@@ -230,9 +230,10 @@ func (p *Placement) tellKubelet() error {
 	return errors.Join(errs...)
 }
 
-// writeKubelet replaces one file. After a success, it stores the file's checksum in
-// *has.
-func (p *Placement) writeKubelet(name string, b []byte, err error, has *string) error {
+// writeKubelet replaces the file of this name in the kubelet's directory by b, and stores the
+// file's checksum in *checksum. If err is not nil, it writes nothing and returns err with the
+// name.
+func (p *Placement) writeKubelet(name string, b []byte, err error, checksum *string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -243,6 +244,6 @@ func (p *Placement) writeKubelet(name string, b []byte, err error, has *string) 
 	if err := errors.Join(dir.Replace(name, b, 0o600), dir.Close()); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	*has = sum(b)
+	*checksum = sum(b)
 	return nil
 }

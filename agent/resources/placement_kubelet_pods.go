@@ -37,8 +37,8 @@ func withTheirs[V any](live, theirs map[string]V) map[string]V {
 	return out
 }
 
-// kubeletNodes returns the NUMA nodes of a pod's memory, in the form for memmgr; nil if it has
-// none.
+// kubeletNodes returns the NUMA nodes of a pod's memory, in the form for memmgr. It returns nil
+// if the pod has no memory allocated.
 func kubeletNodes(uid types.UID, blocks map[string][]memmgr.Block) map[string]numa.NodeSet {
 	if len(blocks) == 0 {
 		return nil

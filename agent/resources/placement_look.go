@@ -23,8 +23,8 @@ import (
 const (
 	// looksAtATime limits the concurrent calls of the runtime about containers.
 	looksAtATime = 8
-	// lookAgain is the pause between two calls of the runtime. lookTries limits the tries for one
-	// container.
+	// lookAgain is the pause between two calls of the runtime. lookTries limits the number of
+	// tries for one container.
 	lookAgain = time.Second
 	lookTries = 3
 )

@@ -113,16 +113,17 @@ func (m *placementMetrics) admission(pod numa.Pod, r fit.Result, err error, took
 	}
 }
 
-// container counts the allocation of a container.
-func (m *placementMetrics) container(pod numa.Pod, asks numa.Container, has fit.Container) {
-	if m.placesMemory() && pod.Guaranteed && len(has.Memory) > 0 {
+// container counts the allocation of a container. requested is the container with its requests,
+// and result what it got.
+func (m *placementMetrics) container(pod numa.Pod, requested numa.Container, result fit.Container) {
+	if m.placesMemory() && pod.Guaranteed && len(result.Memory) > 0 {
 		m.memoryRequests.Inc()
 	}
-	if m.static == nil || !has.Own || asks.WholeCPUs() == 0 {
+	if m.static == nil || !result.Own || requested.WholeCPUs() == 0 {
 		return
 	}
 	m.cpuRequests.Inc()
-	a := m.static.Alignment(has.CPUs)
+	a := m.static.Alignment(result.CPUs)
 	if m.cfg.CPUOptions.FullPCPUsOnly {
 		m.align("container", "physical_cpu", a.Cores)
 	}

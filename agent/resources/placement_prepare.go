@@ -68,21 +68,22 @@ func (p *Placement) contested(uid types.UID) numa.CPUSet {
 	return own
 }
 
-// clear records that no other container runs on a pod's exclusive CPUs; otherwise it returns an
-// error that names one. No other container gets these CPUs later, since each container is
-// created with the CPUs that it has at that moment.
-func (p *Placement) clear(uid types.UID, own numa.CPUSet, cause error) error {
+// clear records that no other container runs on a pod's exclusive CPUs. If one still does, it
+// returns an error that names this container and wraps cause, the error of setting the cpusets.
+// No other container gets these CPUs later, since each container is created with the CPUs that it
+// has at that moment.
+func (p *Placement) clear(uid types.UID, exclusive numa.CPUSet, cause error) error {
 	if errors.Is(cause, errCreating) {
-		return fmt.Errorf("others may still run on CPUs %s: %w", own, cause)
+		return fmt.Errorf("others may still run on CPUs %s: %w", exclusive, cause)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, c := range p.live {
-		if c.uid == uid || c.cpus.Union(c.also).IntersectLen(own) == 0 && !c.unknown {
+		if c.uid == uid || c.cpus.Union(c.also).IntersectLen(exclusive) == 0 && !c.unknown {
 			continue
 		}
 		if _, known := p.wants(c); known {
-			return fmt.Errorf("container %s of pod %s (%s) still runs on CPUs %s: %w", c.name, c.uid, id, c.cpus.Intersect(own), cause)
+			return fmt.Errorf("container %s of pod %s (%s) still runs on CPUs %s: %w", c.name, c.uid, id, c.cpus.Intersect(exclusive), cause)
 		}
 	}
 	if e := p.pods[uid]; e != nil {
@@ -92,8 +93,8 @@ func (p *Placement) clear(uid types.UID, own numa.CPUSet, cause error) error {
 }
 
 // CheckResize implements part.ResizeChecker.
-func (p *Placement) CheckResize(has, asks *v1.Pod) error {
-	have, want := fit.Pod(has), fit.Pod(asks)
+func (p *Placement) CheckResize(current, wanted *v1.Pod) error {
+	have, want := fit.Pod(current), fit.Pod(wanted)
 	node, _, _ := p.now()
 	requests := map[string]int64{}
 	for _, c := range want.Containers {

@@ -19,7 +19,8 @@ const (
 	// patience is the time limit of a wait. Since the agent decides on the pod again every
 	// minute, and each decision starts the time anew, the pod waits without a limit.
 	patience = 5 * time.Minute
-	// placeAttempts limits how often a pod is placed again because the state changed meanwhile.
+	// placeAttempts limits how often a pod is placed again because the state changed during the
+	// placement.
 	placeAttempts = 16
 )
 
@@ -62,16 +63,17 @@ func notRestored() *part.Rejection {
 	}
 }
 
-// dryRun is Reserve for a dry run.
-func dryRun(node fit.Placement, n numa.Pod, with aligned) (part.Reservation, *part.Rejection) {
-	result, err := node.Place(n, with.providers()...)
+// dryRun does the work of Reserve for a dry run: it changes no state.
+func dryRun(node fit.Placement, n numa.Pod, providers aligned) (part.Reservation, *part.Rejection) {
+	result, err := node.Place(n, providers.providers()...)
 	if err == nil {
-		with.align(result)
+		providers.align(result)
 	}
 	return preview{n, result}, fit.RejectionOf(err)
 }
 
-// place decides on a pod.
+// place decides on a pod, and takes the resources for it. with are the reservations of other
+// parts that take part in the decision.
 func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
 	if len(with) == 0 {
 		p.mu.Lock()

@@ -17,9 +17,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Restore implements part.Restorer: it reads the allocations from the checkpoints, or for pods
-// without one from the running containers. Afterwards waiting pods are admitted. Containers with
-// unknown allocations are not changed.
+// Restore implements part.Restorer. It reads the allocations from the checkpoints. For pods
+// without a checkpoint, it takes them from the running containers. Afterwards waiting pods are
+// admitted. Containers whose allocations are unknown are not changed.
 func (p *Placement) Restore(ctx context.Context) error {
 	if p.idle {
 		return nil

@@ -40,8 +40,8 @@ func (v preview) ShowFit(f *local.Fit) {
 	}
 }
 
-// entry returns the entry of a container in f, and adds a missing one. It is valid until the next
-// call.
+// entry returns the entry of a container in f, and adds it if it is missing. The pointer is valid
+// until the next call of entry.
 func entry(f *local.Fit, name string) *local.FitContainer {
 	i := slices.IndexFunc(f.Containers, func(c local.FitContainer) bool { return c.Name == name })
 	if i < 0 {
@@ -62,7 +62,7 @@ func show(f *local.FitContainer, c fit.Container) {
 	}
 }
 
-// nodeList formats NUMA nodes; "" means any nodes.
+// nodeList formats NUMA nodes for people. It returns "" if any nodes can be used.
 func nodeList(s numa.NodeSet) string {
 	if s == 0 {
 		return ""

@@ -13,16 +13,17 @@ import (
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
-// PluginsConfig configures [Plugins]. Dir is required; the zero value of every other field means
-// the default named beside it.
+// PluginsConfig configures [Plugins]. Dir is required. Every other field has a default for its
+// zero value.
 type PluginsConfig struct {
 	// Dir is the directory of the plugins' sockets; the kubelet's is
 	// /var/lib/kubelet/plugins_registry. It is created if it does not exist.
 	Dir string
 	// Handlers has the handlers of each type of plugins, in the order in which they are called.
 	Handlers map[string][]pluginmgr.Handler
-	// After are channels; the part looks for plugins when all of them are closed. Each
-	// is closed when its handler accepts plugins. Default: none.
+	// After are channels for which the part waits: it looks for plugins when all of them are
+	// closed. Each is closed when its handler accepts plugins. If there are none, the part looks
+	// for plugins at once.
 	After []<-chan struct{}
 
 	Log     *zap.Logger           // silent

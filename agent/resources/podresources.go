@@ -20,8 +20,8 @@ import (
 // sourcesPatience limits how long calls wait for sources that have not delivered.
 const sourcesPatience = time.Minute
 
-// PodResourcesConfig configures [PodResources]. Socket is required; the zero value of every other
-// field means the default named beside it.
+// PodResourcesConfig configures [PodResources]. Socket is required. Every other field has a
+// default for its zero value.
 type PodResourcesConfig struct {
 	// Socket is an absolute path. Its directory is created if it does not exist.
 	Socket  string

@@ -18,14 +18,15 @@ type ResizeConfig struct {
 	// Store stores the allocation records over a restart of the agent. Required: otherwise a
 	// restart would undo resizes.
 	Store part.Store
-	// KubeletDir is the root directory of a kubelet that ran this node before, or may run
-	// it later. Its allocated_pods_state is read, and kept up to date if it exists. "":
-	// none.
+	// KubeletDir is the root directory of a kubelet that ran this node before, or may run it
+	// later. Its allocated_pods_state is read, and kept up to date if it exists. If KubeletDir is
+	// "", there is no such kubelet.
 	KubeletDir string
 	// Log gets errors about records that cannot be read, written or removed, unless the error is
-	// returned. Nil: nothing is logged.
+	// returned. If Log is nil, nothing is logged.
 	Log *zap.Logger
-	// Metrics is the registry for the kubelet's metrics of resizes. Nil: none.
+	// Metrics is the registry for the kubelet's metrics of resizes. If it is nil, they are not
+	// exported.
 	Metrics prometheus.Registerer
 }
 
@@ -90,8 +91,8 @@ type Resize struct {
 	left  map[types.UID]*allocation // a kubelet's allocations of such pods
 	ops   map[types.UID]*resizeOp   // on records
 
-	// shared means that a kubelet's file has to be kept up to date. told has a value while the file
-	// may be outdated.
+	// shared means that a kubelet's file exists and has to be kept up to date. told has a value
+	// while the file may be outdated.
 	shared bool
 	told   chan struct{}
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Recall implements part.Allocator. A pod has the allocation of its record; without a record, the
-// resources with which its containers were created; without containers, the requested resources.
+// Recall implements part.Allocator. A pod gets the allocation of its record. If there is no
+// record, it gets the resources with which its containers were created, and if there are no
+// containers either, the requested resources.
 func (p *Resize) Recall(pod *v1.Pod, obs *observed.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,8 +30,8 @@ func (p *Resize) Recall(pod *v1.Pod, obs *observed.Pod) {
 	s.learn(obs, p.isRestored())
 }
 
-// Learn implements part.Allocator. If the pod requests other resources than those of its running
-// containers, the next housekeeping decides.
+// Learn implements part.Allocator. If the pod requests other resources than those with which its
+// running containers were created, the next housekeeping decides on the request.
 func (p *Resize) Learn(uid types.UID, obs *observed.Pod) {
 	if p.learn(uid, obs) {
 		p.host.Housekeep()
@@ -78,10 +79,10 @@ func (p *Resize) changed(pod *v1.Pod, trigger string) *v1.Pod {
 	return pod
 }
 
-// ask records a pod's newest version. It returns the version with the allocated resources, and
-// whether to decide on the request. ready means that the running pods and their resources are
-// known; before that, nothing is decided.
-func (p *Resize) ask(pod *v1.Pod, ready bool) (has *v1.Pod, decide bool) {
+// ask records a pod's newest version. allocated is this version with the resources that the pod
+// has now. decide reports whether the request has to be decided on. ready means that the running
+// pods and their resources are known; as long as it is false, decide is false, too.
+func (p *Resize) ask(pod *v1.Pod, ready bool) (allocated *v1.Pod, decide bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.pods[pod.UID]
@@ -90,16 +91,16 @@ func (p *Resize) ask(pod *v1.Pod, ready bool) (has *v1.Pod, decide bool) {
 	}
 	p.met.countRequested(s.asks, pod)
 	s.asks = pod
-	has = s.allocated.apply(pod)
-	if has == pod {
+	allocated = s.allocated.apply(pod)
+	if allocated == pod {
 		p.endWait(s)
 		return pod, false
 	}
 	if !ready || !s.known || !p.isRestored() {
 		s.queued = true
-		return has, false
+		return allocated, false
 	}
-	return has, true
+	return allocated, true
 }
 
 // wait makes a pod wait for its request, and reports whether its condition changed.
@@ -134,7 +135,8 @@ func (p *Resize) allocate(pod *v1.Pod, trigger string) {
 // endWait ends a pod's wait, if there is one. The caller holds p.mu.
 func (p *Resize) endWait(s *state) { p.setPending(s, nil) }
 
-// setPending sets the condition of a wait; nil removes it. The caller holds p.mu.
+// setPending sets the condition of a pod that waits for a resize. If c is nil, it removes the
+// condition. The caller holds p.mu.
 func (p *Resize) setPending(s *state, c *v1.PodCondition) {
 	p.met.countPending(s.pending, c)
 	s.pending, s.queued = c, false

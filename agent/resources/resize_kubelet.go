@@ -53,7 +53,8 @@ type kubeletTexts struct {
 	Claims   []v1.ResourceClaim         `json:"claims"`
 }
 
-// decodeKubelet decodes a kubelet's file.
+// decodeKubelet decodes a kubelet's file. all has the allocation of each pod, and checksum is the
+// one in the file.
 func decodeKubelet(b []byte) (all map[types.UID]*allocation, checksum uint64, err error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {

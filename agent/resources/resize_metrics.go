@@ -48,13 +48,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.requested), promshare.Register(reg, m.pending), promshare.Register(reg, m.inProgress), promshare.Register(reg, m.infeasible), promshare.Register(reg, m.accepted))
 }
 
-// countPending counts a change of the condition of a wait; nil means no condition.
-func (m *metrics) countPending(from, to *v1.PodCondition) {
-	if from != nil {
-		m.pending.WithLabelValues(reasonLabel(from.Reason)).Dec()
+// countPending counts a change of the condition of a pod that waits for a resize. before or after
+// is nil if the pod had or has no such condition.
+func (m *metrics) countPending(before, after *v1.PodCondition) {
+	if before != nil {
+		m.pending.WithLabelValues(reasonLabel(before.Reason)).Dec()
 	}
-	if to != nil {
-		m.pending.WithLabelValues(reasonLabel(to.Reason)).Inc()
+	if after != nil {
+		m.pending.WithLabelValues(reasonLabel(after.Reason)).Inc()
 	}
 }
 
@@ -75,16 +76,17 @@ func (m *metrics) countRequested(before, pod *v1.Pod) {
 	}
 }
 
-func (m *metrics) countChange(name v1.ResourceName, requirement string, was, is v1.ResourceList) {
-	if operation := change(name, was, is); operation != "" {
+func (m *metrics) countChange(name v1.ResourceName, requirement string, before, after v1.ResourceList) {
+	if operation := change(name, before, after); operation != "" {
 		m.requested.WithLabelValues(string(name), requirement, operation).Inc()
 	}
 }
 
-// change returns the kubelet's label for the change of a resource; "" if it did not change.
-func change(name v1.ResourceName, was, is v1.ResourceList) string {
-	p, had := was[name]
-	q, has := is[name]
+// change returns the kubelet's label for the change of a resource: add, remove, increase or
+// decrease. It returns "" if the resource did not change.
+func change(name v1.ResourceName, before, after v1.ResourceList) string {
+	p, had := before[name]
+	q, has := after[name]
 	switch {
 	case !had && has:
 		return "add"

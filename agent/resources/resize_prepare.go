@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Prepare implements part.Preparer: when it returns nil, the record of the pod's allocation is on
-// disk, and its containers may be changed.
+// Prepare implements part.Preparer. When it returns nil, the record of the pod's allocation is on
+// the disk, and its containers may be changed.
 func (p *Resize) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	if err := p.confirm(ctx, pod); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
 	}
 }
 
-// errAnew ends a sync whose input is outdated, and causes another one.
+// errAnew ends a sync whose input is outdated, and requests another sync.
 var errAnew = errors.New("the pod's allocation changed during the sync")
 
 // confirmed returns errAnew unless the sync uses the allocation of the records.

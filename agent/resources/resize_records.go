@@ -34,8 +34,9 @@ func (p *Resize) record(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// next returns the operation for which the caller has to wait, until the pod's record is up to
-// date; nil if it is. mine reports that the operation writes the newest allocation.
+// next returns the operation for which the caller has to wait until the pod's record is up to
+// date. It returns nil if the record is up to date. mine reports that the operation writes the
+// newest allocation.
 func (p *Resize) next(uid types.UID) (o *resizeOp, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

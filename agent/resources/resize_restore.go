@@ -14,9 +14,9 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Restore implements part.Restorer: it reads the records. It returns when they are known, or ctx
-// ends. No resize is decided before. Records that are read later are applied to the pods that were
-// recalled meanwhile.
+// Restore implements part.Restorer. It reads the records, and no resize is decided before it has
+// read them. If ctx ends first, it returns an error; reading continues. Records that are read
+// later are applied to the pods that were recalled before.
 func (p *Resize) Restore(ctx context.Context) error {
 	defer p.endRestore()
 	return part.Insist(ctx, p.cfg.Log, func() error { return p.readAll(ctx) })
@@ -79,7 +79,7 @@ func (p *Resize) inherit(uid types.UID, a *allocation) {
 	}
 }
 
-// load reads one record; nil if it is missing or damaged.
+// load reads one record. It returns nil if the record is missing or damaged.
 func (p *Resize) load(key string) (*allocation, error) {
 	value, err := p.cfg.Store.Read(key)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -80,8 +80,8 @@ func onlyListed(obs *observed.Pod) bool {
 // unrecorded reports whether the record has to be written.
 func (s *state) unrecorded() bool { return s.record && s.recorded != s.allocated }
 
-// undecided reports whether a decision on the request is needed: the first one, or another one
-// for a waiting pod, since resources may be free now.
+// undecided reports whether a decision on the request is needed. This is so before the first
+// decision. For a waiting pod it is always so, since resources may be free now.
 func (s *state) undecided() bool {
 	return s.known && s.queued || s.pending != nil && s.pending.Reason == v1.PodReasonDeferred
 }

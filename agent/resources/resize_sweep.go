@@ -53,8 +53,9 @@ func (p *Resize) forget(known func(types.UID) bool) {
 	}
 }
 
-// remove starts to remove a record; nil if the pod is known, or its record is still being written.
-// If the pod comes back meanwhile, the record is written again.
+// remove starts to remove a record. It returns nil, without removing the record, if the pod is
+// known or an operation on its record is running. If the pod comes back during the removal, the
+// record is written again.
 func (p *Resize) remove(uid types.UID, known func(types.UID) bool) *resizeOp {
 	p.mu.Lock()
 	defer p.mu.Unlock()

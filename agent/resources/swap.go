@@ -27,11 +27,12 @@ type SwapConfig struct {
 	// Allowed permits a machine with swap; otherwise NewSwap returns an error for it (the opposite
 	// of failSwapOn).
 	Allowed bool
-	// Limited lets containers of Burstable pods use a share of the swap; otherwise no container
-	// may use swap (memorySwap.swapBehavior: LimitedSwap, else NoSwap). It requires cgroup v2.
+	// Limited lets containers of Burstable pods use a share of the swap (memorySwap.swapBehavior:
+	// LimitedSwap). If it is false, no container may use swap (NoSwap). It requires cgroup v2.
 	Limited bool
 
-	// Files is the root of the machine's file system; this one's.
+	// Files is the root of the machine's file system. If it is nil, it is the root of this
+	// process.
 	Files fs.FS
 	// NoSwapVolumes reports whether file systems in memory can be excluded from swap;
 	// scratch.NoSwap checks this kernel.
@@ -136,8 +137,9 @@ func (p *Swap) Run(ctx context.Context) error {
 	return nil
 }
 
-// Prepare implements part.Preparer. It checks the cgroups here, since the pod's cgroup exists by
-// then, even if it is the only one.
+// Prepare implements part.Preparer. It checks whether the machine's cgroups can limit swap. It
+// does so here since the pod's cgroup exists by then, and it may be the only cgroup on the
+// machine with the files to check.
 func (p *Swap) Prepare(ctx context.Context, _ *v1.Pod, _ *observed.Pod) error {
 	if !p.limits.Load() {
 		// With an error it is asked again for the next pod.

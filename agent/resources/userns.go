@@ -21,17 +21,17 @@ type UserNamespacesConfig struct {
 	// Store stores the ranges over a restart of the agent. Required: otherwise a range could be
 	// given to a second pod.
 	Store part.Store
-	// IDsPerPod is the length of a range, a multiple of 65536; 65536 (userNamespaces.idsPerPod).
-	// Existing pods keep their ranges.
+	// IDsPerPod is the length of a range (userNamespaces.idsPerPod), a multiple of 65536. The
+	// default is 65536. Existing pods keep their ranges.
 	IDsPerPod uint32
-	// First and Count select the IDs for ranges. Both are multiples of IDsPerPod, and First is not
-	// 0. Default: all IDs except the first IDsPerPod. [SubIDs] returns those that the machine
-	// reserves for a user.
+	// First and Count select the IDs for ranges. Both are multiples of IDsPerPod, and First is
+	// not 0. If both are 0, all IDs except the first IDsPerPod are used. [SubIDs] returns the IDs
+	// that the machine reserves for a user.
 	First, Count uint32
-	// MaxPods is the number of pods for which ranges are needed; NewUserNamespaces returns an error
-	// if there are fewer ranges. 0: not checked.
+	// MaxPods is the number of pods for which ranges are needed. If there are fewer ranges,
+	// NewUserNamespaces returns an error. If MaxPods is 0, this is not checked.
 	MaxPods int
-	// Log gets errors about records that are damaged or cannot be removed. Nil: nothing
+	// Log gets errors about records that are damaged or cannot be removed. If it is nil, nothing
 	// is logged.
 	Log *zap.Logger
 }
@@ -148,8 +148,8 @@ func (p *UserNamespaces) Run(ctx context.Context) error {
 // own reports whether the pod has its own user namespace.
 func own(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
-// Prepare implements part.Preparer: it allocates a range for the pod, if it has none. An error
-// counts as a failure to create the sandbox.
+// Prepare implements part.Preparer. It allocates a range for the pod, if the pod has none. Its
+// error counts as a failure to create the sandbox.
 func (p *UserNamespaces) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	if !own(pod) {
 		return nil

@@ -84,8 +84,8 @@ func (r *ranges) free(first uint32) bool {
 	return free
 }
 
-// take allocates the lowest free range. While the range of a pod is unknown (lost), it allocates
-// the highest one, since an unknown range is among the lowest.
+// take allocates the lowest free range. While the range of any pod is unknown, it allocates the
+// highest free range instead, since an unknown range is among the lowest.
 func (r *ranges) take(uid types.UID) (*idRange, error) {
 	count := r.space.count()
 	for n := range count {

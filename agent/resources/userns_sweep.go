@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sweep implements part.Sweeper: it releases the ranges of unknown pods. A range that cannot be
-// released stays allocated until the next sweep.
+// Sweep implements part.Sweeper. It releases the ranges of pods that are not known. A range that
+// cannot be released stays allocated until the next sweep.
 func (p *UserNamespaces) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	held, err := p.held(ctx)
 	if err != nil {

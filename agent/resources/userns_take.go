@@ -39,9 +39,9 @@ func (o *userIDsOp) wait(ctx context.Context) error {
 	}
 }
 
-// next returns the call for which the caller has to wait until a pod's range is stored; nil if it
-// is stored. The range belongs to the pod from the start of the write on: no other pod gets it,
-// and a failed write is repeated.
+// next returns the call for which the caller has to wait until a pod's range is stored. It
+// returns nil if the range is stored. The range belongs to the pod as soon as the write begins:
+// no other pod gets the range, and a failed write is repeated.
 func (p *UserNamespaces) next(uid types.UID) (*userIDsOp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

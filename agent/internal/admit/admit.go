@@ -1,8 +1,8 @@
-// Package admit decides whether a pod may run on a node beside the other pods. It checks the node's
-// properties first, then every part in turn, as the kubelet does. A pod that would fit without
-// terminating pods waits for them. For a pod that would fit without less important pods, it returns
-// those as victims. It only decides: the caller reserves resources, lets pods wait, and terminates
-// pods.
+// Package admit decides whether a pod may run on a node beside the other pods. It checks the
+// node's properties first, then every part in turn, as the kubelet does. A pod that would fit
+// without terminating pods waits for them. For a pod that would fit without less important pods,
+// it returns these pods as victims. It only decides: the caller reserves resources, lets pods
+// wait, and terminates pods.
 package admit
 
 import (
@@ -82,8 +82,8 @@ func (a *Admission) Counts(pod *v1.Pod) {
 
 // Verdict is the answer for one pod.
 type Verdict struct {
-	// Why says why the pod may not run now, or may never run. It is nil if the pod may run,
-	// provided that its reservations succeed.
+	// Why is the reason why the pod may not run now, or may never run. It is nil if the pod may
+	// run, provided that its reservations succeed.
 	Why *part.Rejection
 	// Victims are pods that the caller has to terminate, so that the pod fits. If there are any,
 	// the pod waits for their end, and Why is the reason of the wait.
@@ -131,9 +131,10 @@ func (a *Admission) Ask(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 }
 
 // Active lists the pods that hold or will hold resources of the node, with their allocations. It
-// leaves out the pod except. A pod whose containers have ended holds none, even while its volumes
-// are unmounted. Pods with running reservations are included, so that their resources are not
-// given to others, and so is a pod that was created again while its containers terminate.
+// leaves out the pod with the UID except. A pod whose containers have ended holds none, even
+// while its volumes are unmounted. Pods with running reservations are included, so that their
+// resources are not given to others, and so is a pod that was created again while its containers
+// terminate.
 func (a *Admission) Active(except types.UID) []*v1.Pod {
 	counted := a.Book.Counted()
 	var active []*v1.Pod

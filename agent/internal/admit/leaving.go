@@ -49,8 +49,9 @@ func goneBy(w podworker.Status) time.Time {
 	return by.Add(Margin)
 }
 
-// ends lists the workers of terminating pods, except that of the pod except. It includes workers
-// that still sync a pod which no source wants any more, since they will terminate it.
+// ends lists the workers of terminating pods, without that of the pod with the UID except. It
+// includes workers that still sync a pod which no source wants any more, since they will
+// terminate it.
 func (a *Admission) ends(except types.UID) []podworker.Status {
 	return slices.DeleteFunc(a.Workers.List(), func(w podworker.Status) bool {
 		if w.Pod == nil || w.Finished || w.UID == except {
@@ -61,7 +62,7 @@ func (a *Admission) ends(except types.UID) []podworker.Status {
 	})
 }
 
-// leave returns the leaving pods, except one.
+// leave returns the leaving pods, without the pod with the UID except.
 func (a *Admission) leave(except types.UID) (l leaving) {
 	for _, w := range a.ends(except) {
 		l.add(w.UID, w.Namespace+"/"+w.Name, goneBy(w))

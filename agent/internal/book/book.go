@@ -42,7 +42,7 @@ const AwaitingEnd = "AwaitingEnd"
 // Grants is the state of the resources that parts gave to a pod.
 type Grants uint8
 
-// The zero value means that the pod may still hold resources.
+// The values of Grants. The zero value means that the pod may still hold resources.
 const (
 	Granted    Grants = iota // the pod may have it
 	TakingBack               // part.Stopper is being called, off the loop, for a rejected pod
@@ -55,8 +55,8 @@ type Entry struct {
 	Ref   part.Ref
 	// Life is the number of the pod's life, if it began in this process.
 	Life uint32
-	// Why is the reason of the last decision, which the pod's status shows. It is nil
-	// if the pod was admitted, or not decided on.
+	// Why is the reason of the last decision, which the pod's status shows. It is nil if the pod
+	// was admitted, or if nothing was decided yet.
 	Why *part.Rejection
 	// Seen is how well the state of the pod was known when Why was decided.
 	Seen observed.Depth
@@ -97,7 +97,7 @@ func New() *Book {
 	return b
 }
 
-// Update changes the entry of a pod; a missing one is created.
+// Update changes the entry of a pod with fn. If there is no entry, Update creates it first.
 func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,7 @@ func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
 	}
 }
 
-// Get returns a copy of a pod's entry; the zero value if there is none.
+// Get returns a copy of a pod's entry. If there is none, it returns the zero value.
 func (b *Book) Get(uid types.UID) Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,8 +148,8 @@ func (b *Book) Admit(ref part.Ref) {
 	b.Update(ref, func(e *Entry) { e.Stage, e.Why = Admitted, nil })
 }
 
-// NextAt returns the earliest time at which a waiting pod has to be rejected, or a reservation may
-// be made for one again; zero if there is no such time.
+// NextAt returns the earliest time at which a waiting pod has to be rejected, or a new
+// reservation may be made for one. It returns the zero time if no pod waits for such a time.
 func (b *Book) NextAt() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

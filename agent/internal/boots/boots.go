@@ -20,8 +20,8 @@ import (
 // key is the name of the record.
 const key = "boot"
 
-// Record records whether the API server has answered since the machine booted. A nil Record is for
-// an agent without an API server.
+// Record records whether the API server has answered since the machine booted. The methods may be
+// called on a nil Record, which an agent without an API server has.
 type Record struct {
 	store    *checkpoint.Lazy
 	log      *zap.Logger
@@ -29,8 +29,9 @@ type Record struct {
 	answered bool   // as the disk has it
 }
 
-// Read reads the record below an agent's root directory. id is the ID of this boot; if it is "",
-// Read reads it from the machine. An unreadable record counts as no answer.
+// Read reads the record below an agent's root directory. id is the ID of this boot. If it is "",
+// Read reads the ID from the machine. If the record cannot be read, the API server counts as not
+// having answered.
 func Read(root, id string, log *zap.Logger) *Record {
 	r := &Record{store: part.OpenStore(filepath.Join(root, "boot"), log), log: log, id: id}
 	if id == "" {

@@ -30,9 +30,9 @@ func (c *container) name() string {
 	return "container " + c.spec.Name
 }
 
-// each calls do with the containers that have a status, init containers first, until do returns
-// true. It reports whether do returned true.
-func (e *explanation) each(do func(*container) bool) bool {
+// each calls visit for the containers that have a status, init containers first, until visit
+// returns true. It reports whether visit returned true.
+func (e *explanation) each(visit func(*container) bool) bool {
 	for _, group := range []struct {
 		field string
 		specs []v1.Container
@@ -49,7 +49,7 @@ func (e *explanation) each(do func(*container) bool) bool {
 			}
 			c := &container{spec: spec, st: &group.list[n], path: fmt.Sprintf("spec.%s[%d]", group.field, i)}
 			c.init = group.field == "initContainers" && !podmeta.IsSidecar(spec)
-			if do(c) {
+			if visit(c) {
 				return true
 			}
 		}
@@ -185,11 +185,11 @@ func (e *explanation) startFailure(c *container) *v1.Event {
 	})
 }
 
-// last returns the newest event of a container for which the function is returns true;
-// nil if there is none.
-func (e *explanation) last(c *container, is func(*v1.Event) bool) *v1.Event {
+// last returns the newest event of a container for which match returns true. It returns nil if
+// there is none.
+func (e *explanation) last(c *container, match func(*v1.Event) bool) *v1.Event {
 	for i := len(e.Events) - 1; i >= 0; i-- {
-		if ev := &e.Events[i]; e.of(ev, c) && is(ev) {
+		if ev := &e.Events[i]; e.of(ev, c) && match(ev) {
 			return ev
 		}
 	}
@@ -201,8 +201,8 @@ func (e *explanation) of(ev *v1.Event, c *container) bool {
 	return ev.InvolvedObject.FieldPath == podmeta.FieldPath(e.Pod, c.spec.Name)
 }
 
-// tellEnd explains the end of a container. If past is set, the container runs again,
-// and the end is that of its previous instance.
+// tellEnd explains the end of a container. If past is true, the container runs again, and the end
+// is that of its previous instance.
 func (e *explanation) tellEnd(state string, c *container, t *v1.ContainerStateTerminated, past bool) {
 	n := c.st.RestartCount
 	if !past {
@@ -269,7 +269,8 @@ func (e *explanation) lived(t *v1.ContainerStateTerminated) string {
 	return spell(t.FinishedAt.Sub(t.StartedAt.Time))
 }
 
-// endedFor returns why the agent stopped an instance; "" if it did not.
+// endedFor returns the reason why the agent stopped an instance. It returns "" if the agent did
+// not stop it.
 func (e *explanation) endedFor(t *v1.ContainerStateTerminated) podlife.Kind {
 	if e.EndedFor == nil {
 		return ""

@@ -31,10 +31,10 @@ type Facts struct {
 	// Cause says why the pod ended, is being terminated or waits to be admitted, if its status
 	// shows that.
 	Cause podlife.Cause
-	// Worker is the state of the pod's worker, nil if it has none.
+	// Worker is the state of the pod's worker. It is nil if the pod has no worker.
 	Worker *podworker.Status
-	// Answer is the last rejection of a pod that is not admitted. Reserving is the start of its
-	// reservation; zero if none is running.
+	// Answer is the last rejection of a pod that is not admitted. Reserving is the time at which
+	// its reservation began. It is zero if no reservation is running.
 	Answer    *part.Rejection
 	Reserving time.Time
 	// Shortages has a line for each resource of which the node has too little for the
@@ -49,19 +49,22 @@ type Facts struct {
 	Observed     *observed.Pod
 	// Parts says what the pod waits for, according to a part of the agent.
 	Parts string
-	// Manifest is the file of the pod; "" if it has none. Problems are the errors in it.
+	// Manifest is the path of the pod's file. It is "" if the pod is not from a file. Problems
+	// are the errors in the file.
 	Manifest string
 	Problems []local.Problem
 	// Events are the events of the pod, oldest first.
 	Events []v1.Event
-	// EndedFor returns why the agent stopped the container with that ID in the runtime; "" if it
-	// did not stop it. A nil function means that this is unknown.
+	// EndedFor returns the reason why the agent stopped the container with that ID in the
+	// runtime. It returns "" if the agent did not stop it. If EndedFor is nil, the reasons are
+	// unknown.
 	EndedFor func(id string) podlife.Kind
-	// LastWords returns the last log line of a container's newest instance, or of the previous one;
-	// "" if there is none. Nil means that logs are unknown.
+	// LastWords returns the last log line of a container's newest instance or, if previous is
+	// true, of the one before it. It returns "" if there is none. If LastWords is nil, logs are
+	// unknown.
 	LastWords func(container string, previous bool) string
-	// Holder returns the process that listens on a TCP port of the node; "" if there is none. Nil
-	// means that this is unknown.
+	// Holder describes the process that listens on a TCP port of the node. It returns "" if there
+	// is none. If Holder is nil, the processes are unknown.
 	Holder func(port int32) string
 }
 
@@ -142,17 +145,17 @@ func (e *explanation) do(line string, args ...any) {
 	e.why.Do = append(e.why.Do, oneLine(fmt.Sprintf(line, args...)))
 }
 
-// edit adds the advice to change a field of the pod. The parameter or, if not "", is an
-// alternative advice.
-func (e *explanation) edit(field, or string) {
-	if or != "" {
-		or = ", or " + or
+// edit adds the advice to change a field of the pod. If alternative is not "", the advice
+// continues with "or" and this text.
+func (e *explanation) edit(field, alternative string) {
+	if alternative != "" {
+		alternative = ", or " + alternative
 	}
 	if e.Manifest != "" {
-		e.do("change %s in %s (it takes effect once saved)%s", field, e.Manifest, or)
+		e.do("change %s in %s (it takes effect once saved)%s", field, e.Manifest, alternative)
 		return
 	}
-	e.do("change %s in the pod's manifest%s", field, or)
+	e.do("change %s in the pod's manifest%s", field, alternative)
 }
 
 // ending explains a terminating pod.
@@ -417,7 +420,7 @@ func (e *explanation) evictions() bool {
 	return true
 }
 
-// unscheduled returns why a pod has no node yet; "" if it has one.
+// unscheduled returns the reason why a pod has no node yet. It returns "" if the pod has a node.
 func unscheduled(p *v1.Pod) string {
 	if c := condition(p, v1.PodScheduled); c != nil && c.Status == v1.ConditionFalse {
 		return cmp.Or(c.Message, c.Reason)

@@ -46,7 +46,7 @@ func spell(d time.Duration) string {
 	return duration.HumanDuration(d)
 }
 
-// times returns how often something happened, and since when.
+// times says how often something happened, and since when.
 func times(n int32, since, now time.Time) string {
 	if n == 1 {
 		return "once, at " + clock(since)

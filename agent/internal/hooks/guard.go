@@ -31,14 +31,14 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.Who, e.Value) }
 
-// Call calls fn. A panic becomes a [*PanicError], and is logged with its stack and counted under
-// who.
-func (g *Guard) Call(who string, fn func() error) (err error) {
+// Call calls fn. If fn panics, Call returns a [*PanicError], logs the panic with its stack, and
+// counts it under name.
+func (g *Guard) Call(name string, fn func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			g.Log.Error("call panicked", zap.String("of", who), zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
-			g.Panics.WithLabelValues(who).Inc()
-			err = &PanicError{who, v}
+			g.Log.Error("call panicked", zap.String("of", name), zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
+			g.Panics.WithLabelValues(name).Inc()
+			err = &PanicError{name, v}
 		}
 	}()
 	return fn()
@@ -51,7 +51,7 @@ func Each[T any](g *Guard, list []Of[T], fn func(T)) {
 	}
 }
 
-// InTurn calls a hook of every part that has it until one returns an error.
+// InTurn calls fn with each hook of the list, in order, until fn returns an error.
 func InTurn[T any](g *Guard, list []Of[T], fn func(T) error) error {
 	for _, h := range list {
 		if err := g.Call(h.Name, func() error { return fn(h.Hook) }); err != nil {

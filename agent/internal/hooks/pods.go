@@ -60,13 +60,13 @@ func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
 
 // Revives returns a function to call when an ended pod starts again, or nil if the pod does not
 // start again now.
-func (h *Hooks) Revives(g *Guard, pod *v1.Pod, why podlife.Cause) (begins func()) {
-	if !why.Returns(pod) {
+func (h *Hooks) Revives(g *Guard, pod *v1.Pod, cause podlife.Cause) (begins func()) {
+	if !cause.Returns(pod) {
 		return nil
 	}
 	for _, r := range h.Revivers {
-		if Ask(g, r, func(r part.Reviver) bool { return r.Over(pod, why) }) {
-			return func() { _ = g.Call(r.Name, func() error { r.Hook.Begins(pod, why); return nil }) }
+		if Ask(g, r, func(r part.Reviver) bool { return r.Over(pod, cause) }) {
+			return func() { _ = g.Call(r.Name, func() error { r.Hook.Begins(pod, cause); return nil }) }
 		}
 	}
 	return nil
@@ -88,8 +88,8 @@ func (h *Hooks) Extended(g *Guard) map[v1.ResourceName]part.Count {
 	return out
 }
 
-// Explain returns the answer of the first part that says what a pod waits for; "" if none
-// does.
+// Explain returns the answer of the first part that says what a pod waits for. It returns "" if
+// no part does.
 func (h *Hooks) Explain(g *Guard, pod *v1.Pod) (line string) {
 	Each(g, h.Explainers, func(e part.Explainer) { line = cmp.Or(line, e.Explain(pod)) })
 	return line

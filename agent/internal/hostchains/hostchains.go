@@ -15,12 +15,12 @@ import (
 
 // Config configures a Manager. The zero value of every field means the default named beside it.
 type Config struct {
-	// Every is the interval of checks; 1m.
+	// Every is the interval of checks. The default is 1 minute.
 	Every time.Duration
 	// Find returns the path of a program; exec.LookPath.
 	Find func(name string) (path string, err error)
 	// Call runs a program until it exits or ctx ends. It returns the exit code and the beginning
-	// of the output. err is not nil if the program could not be run. Default: [Exec].
+	// of the output. err is not nil if the program could not be run. The default is [Exec].
 	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 
 	Log *zap.Logger // silent
@@ -122,7 +122,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// tell checks one family, and logs changes and new failures.
+// tell checks one family, and logs changes and new failures. said has the last logged failure of
+// each family.
 func (m *Manager) tell(ctx context.Context, f family, path string, said map[string]string) {
 	made, err := m.keep(ctx, f, path)
 	if ctx.Err() != nil {
@@ -161,7 +162,8 @@ func (m *Manager) Ensure(ctx context.Context) error {
 // matters only for a program that cannot be killed.
 const keepTimeout = 2 * time.Minute
 
-// keep creates missing chains and rules of one family, and returns their number.
+// keep creates the missing chains and rules of one family. It returns the number of those that it
+// created.
 func (m *Manager) keep(ctx context.Context, f family, path string) (made int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
@@ -213,8 +215,8 @@ func fail(i item, what string, code int, out string, err error) error {
 	return fmt.Errorf("%s %s in table %s: exit code %d: %s", what, i.chain, i.table, code, out)
 }
 
-// callTimeout limits a call of a program. lockSeconds is how long the program waits for another one
-// that changes the tables.
+// callTimeout limits a call of a program. lockSeconds is how long the program waits for another
+// program that changes the tables.
 const (
 	callTimeout = 10 * time.Second
 	lockSeconds = "5"

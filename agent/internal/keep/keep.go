@@ -19,9 +19,9 @@ const (
 	// retryAfter is the minimum time between a failed sweep and the next one, and the time until
 	// the first sweep without a request.
 	retryAfter = time.Minute
-	// longest is the maximum time between two sweeps without a request: a sweep reads all
-	// directories. Some files that a sweep cannot remove, for example because they are in use,
-	// are no error; the next sweep tries again.
+	// longest is the maximum time between two sweeps without a request. It is long because a
+	// sweep reads all directories. A sweep does not fail if it cannot remove some files, for
+	// example because they are in use; the next sweep tries again.
 	longest = 10 * time.Minute
 )
 
@@ -39,7 +39,7 @@ type Config struct {
 	Memory, Disk []Store
 	// Wanted reports whether a source wants a pod at the time of the call.
 	Wanted func(types.UID) bool
-	// Again is called at the end of a sweep if another one was requested during it.
+	// Again is called at the end of a sweep if another sweep was requested during it.
 	Again func()
 	// Beside calls a function in another goroutine.
 	Beside func(ctx context.Context, fn func(context.Context))
@@ -123,9 +123,9 @@ func (k *Keeper) Begin() (sweep bool) {
 	return true
 }
 
-// Retire removes pods that are not known from the stores in memory. With sweep, it starts a sweep
-// of the other stores, or requests another one if a sweep is running. The caller must not change
-// known any more.
+// Retire removes pods that are not known from the stores in memory. If sweep is true, it also
+// starts a sweep of the other stores, or requests another one if a sweep is running. The caller
+// must not change known after the call.
 func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep bool) {
 	for _, s := range k.cfg.Memory {
 		_ = k.retain(ctx, s, func(uid types.UID) bool { return known[uid] })

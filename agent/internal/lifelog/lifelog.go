@@ -89,7 +89,8 @@ func lines(before, now *v1.PodStatus, at time.Time) []line {
 	return out
 }
 
-// ended returns the last termination of a container; nil if it never terminated.
+// ended returns the last termination of a container. It returns nil if the container has never
+// terminated.
 func ended(c *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if c.State.Terminated != nil {
 		return c.State.Terminated

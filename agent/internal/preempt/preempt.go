@@ -105,11 +105,12 @@ func needOf(missing v1.ResourceList) amounts {
 	return out
 }
 
-// list returns the missing amounts as quantities, in the formats of those in as.
-func (a amounts) list(as v1.ResourceList) v1.ResourceList {
+// list returns the missing amounts as quantities. Each has the format of the quantity with this
+// name in formats.
+func (a amounts) list(formats v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, n := range a {
-		q := as[name]
+		q := formats[name]
 		if name == v1.ResourceCPU {
 			out[name] = *resource.NewMilliQuantity(n, q.Format)
 		} else {
@@ -153,8 +154,9 @@ func newCandidate(pod *v1.Pod, need amounts) *candidate {
 	return c
 }
 
-// distance returns how much of the missing resources would still be missing without the pod; 0
-// if nothing. names gives the order of the sum, since sums of floats depend on the order.
+// distance returns how much of the missing resources would still be missing without the pod. It
+// returns 0 if nothing would be missing. names gives the order of the summands, since sums of
+// floats depend on the order.
 func (c *candidate) distance(need amounts, names []v1.ResourceName) (d float64) {
 	for _, name := range names {
 		if left := need[name] - c.has[name]; left > 0 {

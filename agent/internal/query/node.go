@@ -43,8 +43,8 @@ func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// ContainerID returns the runtime's ID of a running container; the error is a [local.ErrNotFound]
-// if there is none. uid may be that of a static pod's mirror.
+// ContainerID returns the runtime's ID of a running container. If no such container is running,
+// the error is a [local.ErrNotFound]. uid may be the UID of a static pod's mirror.
 func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) (string, error) {
 	seen := q.Runtime.View(q.ownUID(uid))
 	if seen.Err != nil {
@@ -58,8 +58,8 @@ func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) 
 	return "", fmt.Errorf("container %q does not run: %w", container, local.ErrNotFound)
 }
 
-// SandboxID returns the runtime's ID of a running pod's sandbox; the error is a [local.ErrNotFound]
-// if there is none. uid may be that of a static pod's mirror.
+// SandboxID returns the runtime's ID of a running pod's sandbox. If there is none, the error is a
+// [local.ErrNotFound]. uid may be the UID of a static pod's mirror.
 func (q *Query) SandboxID(_ context.Context, uid types.UID) (string, error) {
 	seen := q.Runtime.View(q.ownUID(uid))
 	if seen.Err != nil {
@@ -74,7 +74,7 @@ func (q *Query) SandboxID(_ context.Context, uid types.UID) (string, error) {
 }
 
 // LogFile returns the path of a container's log, and whether the container may still write to it.
-// The error is a [local.ErrNotFound] if there is no such container, or it has no log.
+// If there is no such container, or it has no log, the error is a [local.ErrNotFound].
 func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, err error) {
 	for _, l := range q.Runtime.Pods() {
 		if !slices.ContainsFunc(l.Containers, func(c observed.Item) bool { return c.ID == id }) {
@@ -93,7 +93,7 @@ func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, e
 	return "", false, fmt.Errorf("container %s has no log: %w", id, local.ErrNotFound)
 }
 
-// ownUID returns the UID of the static pod for that of its mirror. Other UIDs are returned
+// ownUID returns the UID of the static pod if uid is that of its mirror. Other UIDs are returned
 // unchanged.
 func (q *Query) ownUID(uid types.UID) types.UID {
 	for _, m := range q.Sources.Mirrors() {

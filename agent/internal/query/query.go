@@ -50,12 +50,14 @@ type Query struct {
 		Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 		PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
 	}
-	// EndedFor returns why the agent stopped a container of a pod; "" if it did not.
+	// EndedFor returns the reason why the agent stopped a container of a pod. It returns "" if
+	// the agent did not stop it.
 	EndedFor func(uid types.UID, id string) podlife.Kind
-	// Admission returns the last rejection of a pod that is not admitted, or nil, and the start of
-	// its reservation, or zero.
+	// Admission returns the last rejection of a pod that is not admitted, or nil, and the time at
+	// which its running reservation began, or the zero time.
 	Admission func(types.UID) (why *part.Rejection, reserving time.Time)
-	// Explain returns why a pod waits, from a part of the agent; "" if no part knows.
+	// Explain returns the reason why a pod waits, from a part of the agent. It returns "" if no
+	// part knows one.
 	Explain func(*v1.Pod) string
 	// Short returns the resources that the node lacks for a pod, a line each.
 	Short func(*v1.Pod) []string
@@ -212,8 +214,8 @@ func (q *Query) PortForward(ctx context.Context, pod *v1.Pod) (string, error) {
 // lookPatience limits the wait for the runtime in a request about a container.
 const lookPatience = 10 * time.Second
 
-// instance returns a container's newest instance, or the previous one. If it is not known, as after
-// a restart of the agent, the runtime is asked.
+// instance returns a container's newest instance or, if previous is true, the one before it. If
+// the agent does not know the instance, for example after a restart, it asks the runtime.
 func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observed.Container, error) {
 	if !slices.Contains(containerNames(pod), container) {
 		return nil, fmt.Errorf("container %q is not in pod %s/%s, which has %s: %w", container,
@@ -242,7 +244,8 @@ func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observe
 	return nil, fmt.Errorf("container %q %s: %w", container, what, local.ErrNotFound)
 }
 
-// instanceIn returns the newest instance of a container, or the one before it; nil if there is none.
+// instanceIn returns a container's newest instance or, if previous is true, the one before it. It
+// returns nil if there is none.
 func instanceIn(obs *observed.Pod, container string, previous bool) *observed.Container {
 	skip := previous
 	for i := range obs.Containers {

@@ -83,8 +83,8 @@ func written(pod *v1.Pod) string {
 	return strings.TrimSuffix(pod.Name, "-"+strings.ToLower(pod.Spec.NodeName))
 }
 
-// lastWords returns the last line of the log of a container's newest instance, or of the one
-// before it; "" if there is none.
+// lastWords returns the last line of the log of a container's newest instance or, if previous is
+// true, of the one before it. It returns "" if there is no log.
 func (q *Query) lastWords(pod *v1.Pod, container string, previous bool) string {
 	c := instanceIn(q.Runtime.View(pod.UID).Pod, container, previous)
 	if c == nil || c.LogPath == "" {

@@ -23,7 +23,8 @@ const handlersLast = time.Minute
 // Handlers caches the runtime's handlers. It calls the runtime only for pods that need them.
 type Handlers struct {
 	Runtime criapi.RuntimeService
-	// Classes returns the handler of a runtime class; nil: the class name is the handler's name.
+	// Classes returns the handler of a RuntimeClass. If it is nil, the name of a class is the
+	// name of its handler.
 	Classes func(ctx context.Context, name string) (handler string, err error)
 
 	mu    sync.Mutex
@@ -36,8 +37,8 @@ type Handlers struct {
 // learnTimeout limits the wait for the runtime's features at the agent's start.
 const learnTimeout = 2 * time.Second
 
-// Learn reads the runtime's features in advance. It waits two seconds at most; after an error they
-// are not known yet.
+// Learn reads the runtime's features in advance. It waits at most two seconds. After an error the
+// features are not known yet.
 func (h *Handlers) Learn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 )
 
-// Name caches the name of the runtime, which begins the container IDs in statuses. It is read once.
-// If the runtime does not answer, the name is "" and is read again later.
+// Name caches the name of the runtime, with which the container IDs in statuses begin. The name
+// is read once. If the runtime does not answer, the name is "" and is read again later.
 type Name struct {
 	Runtime criapi.RuntimeService
 

@@ -55,8 +55,9 @@ func (e *TunableError) Error() string {
 
 func (e *TunableError) Unwrap() error { return e.Err }
 
-// Check returns the wrong parameters below dir, which is [Sys]; nil if there are none. It joins a
-// [*TunableError] for each parameter.
+// Check compares the parameters below dir, which is [Sys], with the given ones. It returns nil if
+// all have the right values. Otherwise the error joins a [*TunableError] for each wrong
+// parameter.
 func Check(dir string, tunables []Tunable) error {
 	var errs []error
 	for _, t := range tunables {
@@ -109,8 +110,9 @@ const (
 	MostScore  = 1000
 )
 
-// SetOOMScore sets the OOM score adjustment of a process: file is [OwnScore], or that of another
-// process. Only a privileged process may lower it. Processes that it starts later inherit it.
+// SetOOMScore sets the OOM score adjustment of a process. file is [OwnScore], or the
+// oom_score_adj file of another process. Only a privileged process may lower it. Processes that
+// the process starts later inherit the score.
 func SetOOMScore(file string, score int) error {
 	if score < LeastScore || score > MostScore {
 		return fmt.Errorf("OOM score adjustment is %d; want %d to %d", score, LeastScore, MostScore)

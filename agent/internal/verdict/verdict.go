@@ -49,8 +49,8 @@ func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observe
 	return st
 }
 
-// runtimeOf returns the runtime's name, as in the container IDs of a status, or "". The
-// loop uses it, since it must not wait for a call to the runtime.
+// runtimeOf returns the runtime's name, taken from the container IDs of a status, or "". The loop
+// uses it, since the loop must not wait for a call of the runtime.
 func runtimeOf(st *v1.PodStatus) string {
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if name, _, ok := strings.Cut(c.ContainerID, "://"); ok {

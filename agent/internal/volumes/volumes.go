@@ -32,8 +32,8 @@ type Config struct {
 	// Root is the agent's root directory.
 	Root    string
 	Sources Sources
-	// Tokens, Bundles and Certificates are for projected volumes. If one is nil, pods that need it
-	// never start.
+	// Tokens, Bundles and Certificates provide data for projected volumes. If one is nil, pods
+	// that need its data never start.
 	Tokens       plugins.Tokens
 	Bundles      plugins.Bundles
 	Certificates plugins.Certificates
@@ -41,7 +41,7 @@ type Config struct {
 	Mounter mount.Mounter
 	// BootID is the ID of the machine's current boot; default: the kernel's.
 	BootID string
-	// Plugins are additional volume plugins; none.
+	// Plugins are volume plugins in addition to those of this module.
 	Plugins []volumemgr.Plugin
 	// Node returns the node for the affinity of volumes.
 	Node        func() volumemgr.Here
@@ -123,7 +123,7 @@ func (b bound) Volume(_ context.Context, name string) (*v1.PersistentVolume, err
 // SubPaths mounts subPaths of volumes for containers.
 type SubPaths struct{ binder *mount.SubPathBinder }
 
-// NewSubPaths returns SubPaths; a nil mounter means the kernel's.
+// NewSubPaths returns SubPaths that use the mounter m. If m is nil, they use the kernel's mounts.
 func NewSubPaths(m mount.Mounter) (SubPaths, error) {
 	b, err := mount.NewSubPathBinder(mount.SubPathConfig{Mounter: orKernel(m)})
 	return SubPaths{b}, err
