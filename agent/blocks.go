@@ -81,7 +81,7 @@ func (a *Agent) buildBlocks() error {
 	if a.volumes == nil {
 		a.volumes, err = volumes.New(volumes.Config{
 			Root: c.Paths.Root, Sources: a.pods, Tokens: c.Volumes.Tokens, Bundles: c.Volumes.Bundles, Certificates: c.Volumes.Certificates,
-			Plugins: c.Volumes.Plugins, Mounter: c.Volumes.Mounter, BootID: c.Volumes.BootID,
+			Plugins: c.Volumes.Plugins, Mounter: c.Volumes.Mounter, BootID: c.Volumes.BootID, Projects: c.Volumes.Projects,
 			Node:        func() volumemgr.Here { return volumemgr.Here{Name: c.Node.Name, Labels: a.node.NodeLabels()} },
 			Allocatable: c.Node.Allocatable, Events: wantedEvents{a}, Ready: func(uid types.UID) { a.workers.Resync(uid) },
 			Log: log("volumemgr"), Metrics: c.Metrics,

@@ -117,6 +117,9 @@ type VolumeConfig struct {
 	// BootID identifies the current boot of the machine: volumes in memory do not
 	// survive it. Default: the kernel's boot_id.
 	BootID string
+	// Projects has the kernel count the emptyDir volumes of pods with a user namespace, by project
+	// quotas, where the file system has them (featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring).
+	Projects bool
 	// SubPaths mounts subPaths of volumes for containers; bind mounts on this machine.
 	SubPaths podruntime.SubPaths
 }

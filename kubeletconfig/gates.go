@@ -30,6 +30,7 @@ const (
 var gatesWithEffect = []string{
 	gateCPUAlpha, gateCPUBeta, gatePodLevel, "ContainerCheckpoint", "ExtendWebSocketsToKubelet", "PodLogsQuerySplitStreams",
 	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls, gatePodCertificates,
+	gateProjects,
 }
 
 // gatesDone has the kubelet gates whose default differs from the behaviour of nodewright.
@@ -38,6 +39,12 @@ var gatesDone = map[string]bool{
 	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
 	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
 }
+
+// gateProjects is the feature gate of ProjectQuotas.
+const gateProjects = "LocalStorageCapacityIsolationFSQuotaMonitoring"
+
+// ProjectQuotas reports whether project quotas measure the disk usage of pods with a user namespace.
+func (c *Config) ProjectQuotas() bool { return c.FeatureGates[gateProjects] }
 
 // allOfAStage are the gates that set all gates of a stage.
 var allOfAStage = []string{"AllAlpha", "AllBeta"}

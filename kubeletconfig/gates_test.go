@@ -11,6 +11,7 @@ func TestFeatureGates(t *testing.T) {
 		"{}": {},
 		"{ContainerCheckpoint: false, PodLogsQuerySplitStreams: true}": {}, // have an effect
 		"{PodCertificateRequest: true}":                                {},
+		"{LocalStorageCapacityIsolationFSQuotaMonitoring: true}":       {},
 		"{EnvFiles: true, PodsAPI: false, NodeLogQuery: true}":         {}, // as the agent works
 		"{APIServerIdentity: false, KubeletTracing: true}":             {}, // of other programs, and locked to the given value
 		"{EnvFiles: false}":       {warning: "featureGates.EnvFiles: false has no effect: this node does as with true"},

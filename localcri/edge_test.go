@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
+	"github.com/nodewright/nodewright/internal/diskusage/quotatest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/localcri"
@@ -585,6 +587,54 @@ func TestUserNamespace(t *testing.T) {
 	if st := fi.Sys().(*syscall.Stat_t); st.Uid != base {
 		t.Errorf("on the host the file belongs to %d, want %d", st.Uid, base)
 	}
+}
+
+// The kernel counts the layer of a pod with a user namespace, with removed files that are open.
+func TestProjectOfALayer(t *testing.T) {
+	t.Setenv("TMPDIR", quotatest.Disk(t))
+	t.Run("pods", func(t *testing.T) {
+		n := newShellNode(t)
+		mapping := []*runtimeapi.IDMapping{{HostId: 1 << 20, ContainerId: 0, Length: 65536}}
+		for _, users := range []*runtimeapi.UserNamespace{nil, {Mode: runtimeapi.NamespaceMode_POD, Uids: mapping, Gids: mapping}} {
+			name := "host-users"
+			if users != nil {
+				name = "own-users"
+			}
+			sb := n.pod(t, name, func(c *runtimeapi.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
+			c, err := n.rt.CreateContainer(t.Context(), sb, script("c", "echo x > /bin/cp; exec 3> /tmp/f; busybox rm /tmp/f; head -c 4000000 /dev/zero >&3; echo written; sleep 10000",
+				func(c *runtimeapi.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users }), nil)
+			if status.Code(err) == codes.FailedPrecondition {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.rt.StartContainer(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			n.untilLog(t, c, "stdout F written\n")
+			work := filepath.Join(n.dir, "rt/containers", c, "work")
+			if users == nil {
+				if u, err := diskusage.Quota(work); !errors.Is(err, diskusage.ErrNoQuota) {
+					t.Errorf("without a user namespace: %d bytes, %v", u.Used, err)
+				}
+				continue
+			}
+			s, err := n.rt.ContainerStats(t.Context(), c)
+			if used := s.GetWritableLayer().GetUsedBytes().GetValue(); err != nil || used < 4_000_000 || used > 4_200_000 {
+				t.Errorf("%d bytes, %v; want those of the removed file", used, err)
+			}
+			var info struct{ PID int }
+			st, err := n.rt.ContainerStatus(t.Context(), c, true)
+			if err := errors.Join(err, json.Unmarshal([]byte(st.GetInfo()["info"]), &info)); err != nil {
+				t.Fatal(err)
+			}
+			held := diskusage.NewHeld("", 1<<20).Of([]string{strconv.Itoa(info.PID)})
+			if len(held) != 1 || !held[0].Overlay || held[0].Work != work || held[0].Bytes < 4_000_000 {
+				t.Errorf("%+v; want one file of an overlay with the workdir %s", held, work)
+			}
+		}
+	})
 }
 
 // What must be there before a start is looked for, and named.

@@ -632,7 +632,7 @@ func (f fakeFacts) Users(context.Context, string) (passwd, group []byte, err err
 
 type fakeUsage struct{ m *machine }
 
-func (u fakeUsage) Container(context.Context, usageOf) (*runtimeapi.ContainerStats, error) {
+func (u fakeUsage) Container(context.Context, string, usage.Layer) (*runtimeapi.ContainerStats, error) {
 	return &runtimeapi.ContainerStats{}, nil
 }
 
@@ -640,7 +640,7 @@ func (u fakeUsage) Pod(context.Context, string, string) (*runtimeapi.LinuxPodSan
 	return &runtimeapi.LinuxPodSandboxStats{}, nil
 }
 
-func (u fakeUsage) ContainerMetrics(context.Context, string, string, time.Time, usage.Labels) ([]*runtimeapi.Metric, error) {
+func (u fakeUsage) ContainerMetrics(context.Context, string, usage.Layer, time.Time, usage.Labels) ([]*runtimeapi.Metric, error) {
 	return nil, nil
 }
 

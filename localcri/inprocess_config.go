@@ -43,6 +43,8 @@ type InProcessConfig struct {
 	// PreloadDir is a directory with image archives that are imported at the start. If it is "",
 	// no images are imported.
 	PreloadDir string
+	// Projects is [Config].Projects.
+	Projects bool
 	// CDIDirs are the directories of CDI specifications. The default is /etc/cdi and
 	// /var/run/cdi.
 	CDIDirs []string

@@ -106,19 +106,11 @@ type hostFacts interface {
 	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
 }
 
-// usageOf names the cgroup, the writable layer and the process of a container whose usage is
-// requested.
-type usageOf struct {
-	Cgroup   string // relative to the hierarchy's root
-	Writable string // directory of the writable layer; "" if there is none
-	PID      int
-}
-
 // usageReader reads usage from cgroups, and kills the processes of a cgroup.
 type usageReader interface {
-	Container(ctx context.Context, of usageOf) (*runtimeapi.ContainerStats, error)
+	Container(ctx context.Context, cgroup string, layer usage.Layer) (*runtimeapi.ContainerStats, error)
 	Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error)
-	ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
+	ContainerMetrics(ctx context.Context, cgroup string, layer usage.Layer, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
 	PodMetrics(ctx context.Context, cgroup, netns string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
 	// KillCgroup kills every process of a cgroup. A missing cgroup is not an error.
 	KillCgroup(ctx context.Context, cgroup string) error

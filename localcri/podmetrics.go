@@ -57,7 +57,7 @@ func (p *pod) metrics(ctx context.Context) (*runtimeapi.PodSandboxMetrics, error
 		l := usage.Labels{
 			Container: c.config.GetMetadata().GetName(), ID: cgroup, Image: image, Name: c.id, Namespace: meta.GetNamespace(), Pod: meta.GetName(),
 		}
-		m, err := p.rt.usage.ContainerMetrics(ctx, cgroup, c.bundle(upperDir), started, l)
+		m, err := p.rt.usage.ContainerMetrics(ctx, cgroup, c.layer(), started, l)
 		if err != nil {
 			continue
 		}

@@ -191,7 +191,7 @@ func (n *node) assemble() error {
 	}
 	n.rt, err = localcri.New(localcri.Config{
 		CDI: devices, RootDir: filepath.Join(n.dir, "rt"), StateDir: n.state, Handlers: map[string]localcri.Handler{"runc": {Path: runc()}},
-		Network: n.network, Images: n.images, Reserve: 1 << 20, BootID: n.boot, Log: n.log,
+		Network: n.network, Images: n.images, Reserve: 1 << 20, Projects: true, BootID: n.boot, Log: n.log,
 	})
 	return err
 }

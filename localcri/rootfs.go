@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
@@ -83,6 +84,9 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 	defer undo() // overlayfs keeps its own clones
 	if err != nil {
 		return err
+	}
+	if r.cfg.Projects && ownUserns(c.pod.options()) {
+		_ = diskusage.Assign(c.bundle(upperDir), c.bundle(workDir)) // otherwise the layer is walked
 	}
 	uid, gid := root.UID, root.GID
 	if ownUserns(c.pod.options()) {

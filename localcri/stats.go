@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/localcri/internal/life"
+	"github.com/nodewright/nodewright/localcri/internal/usage"
 )
 
 func now() int64 { return time.Now().UnixNano() }
@@ -30,16 +31,13 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 
 func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, error) {
 	c.pod.mu.Lock()
-	of := usageOf{Cgroup: c.record.Cgroup, Writable: c.bundle(upperDir)}
+	cgroup := c.record.Cgroup
 	runs := c.life.Phase() == life.Running
-	if runs {
-		of.PID = c.life.Record().Process.PID
-	}
 	c.pod.mu.Unlock()
 	if !runs {
-		of.Cgroup = "" // it is gone, or about to be
+		cgroup = "" // it is gone, or about to be
 	}
-	s, err := c.rt().usage.Container(ctx, of)
+	s, err := c.rt().usage.Container(ctx, cgroup, c.layer())
 	if err != nil {
 		return nil, coded(err)
 	}
@@ -52,9 +50,13 @@ func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, erro
 	return s, nil
 }
 
-// addFiles adds the size of files that a sandbox's containers may write outside of their layers.
-// The CRI has no value for the files of a sandbox, so the caller adds their size to the usage of
-// one container.
+func (c *container) layer() usage.Layer {
+	return usage.Layer{Upper: c.bundle(upperDir), Work: c.bundle(workDir)}
+}
+
+// addFiles adds the size of files that a sandbox's containers may write outside of their
+// layers. The caller adds it to one of the containers, since the CRI has no value for the files
+// of a sandbox.
 func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
 	if layer.GetUsedBytes() == nil {
 		return

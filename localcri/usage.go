@@ -6,8 +6,6 @@ import (
 	"context"
 	"io"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
 	"github.com/nodewright/nodewright/localcri/internal/portforward"
 	"github.com/nodewright/nodewright/localcri/internal/usage"
 )
@@ -17,13 +15,7 @@ func newUsage(cfg Config) (usageReader, portForwarder, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return realUsage{r}, realForwarder{}, nil
-}
-
-type realUsage struct{ *usage.Reader }
-
-func (u realUsage) Container(ctx context.Context, of usageOf) (*runtimeapi.ContainerStats, error) {
-	return u.Reader.Container(ctx, of.Cgroup, of.Writable)
+	return r, realForwarder{}, nil
 }
 
 type realForwarder struct{}

@@ -49,6 +49,7 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 		DNS:     agent.DNS{ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: cmp.Or(*c.ResolverConfig, "-")},
 		Log:     b.Log, Metrics: b.Metrics,
 	}
+	cfg.Volumes.Projects = b.Config.ProjectQuotas()
 	if h := b.Hardware; h != nil {
 		cfg.Volumes.BootID = h.Machine.BootID
 	}

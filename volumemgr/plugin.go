@@ -208,7 +208,7 @@ type Deadliner interface {
 }
 
 // Meter is a Plugin that measures its volumes itself. Other volumes are measured by statfs if
-// something is mounted on v.Path, otherwise by the directory's project quota, otherwise by
+// something is mounted on v.Path, otherwise by the project quota of v.StateDir, otherwise by
 // walking the directory.
 type Meter interface {
 	Plugin

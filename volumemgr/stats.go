@@ -140,7 +140,7 @@ type walked struct {
 	survey *diskusage.Survey
 }
 
-// measure measures a volume: by its plugin, by statfs, by a project quota, or by walking it. m.mu
+// measure measures a volume: by its plugin, by statfs, by its project, or by walking it. m.mu
 // must not be held. It runs on its own goroutine, and may outlive the call of Stats.
 func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walked) (u Usage, err error) {
 	ctx, stop := context.WithTimeout(ctx, measureDeadline)
@@ -173,8 +173,8 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		return Usage(now), err
 	}
 	source = "quota"
-	// The kernel keeps project quotas up to date at no cost, but most file systems have none.
-	if now, err := diskusage.Quota(arg.Path); err == nil {
+	// A pod may change the project of a volume's directory, but cannot reach the state directory.
+	if now, err := diskusage.Quota(arg.StateDir); err == nil {
 		return Usage(now), nil
 	}
 	source = "du"

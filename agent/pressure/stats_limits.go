@@ -127,9 +127,14 @@ func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UI
 				continue
 			}
 			dir := filepath.Join(f.host.Dir(p.UID), "volumes", "kubernetes.io~empty-dir", v.Name)
+			state := filepath.Join(f.host.Dir(p.UID), "plugins", "kubernetes.io~empty-dir", v.Name)
 			if f.limit.start(ctx, meterKey{p.UID, v.Name}, func(ctx context.Context, m *diskusage.Meter) {
-				held := f.block.HeldIn(p.UID, v.Name)
-				r := measured{u, i, plus(walk(ctx, slots, m, dir, level-clamp(held.Bytes)), held)}
+				now, err := diskusage.Quota(state)
+				if err != nil {
+					held := f.block.HeldIn(p.UID, v.Name)
+					now = plus(walk(ctx, slots, m, dir, level-clamp(held.Bytes)), held)
+				}
+				r := measured{u, i, now}
 				select {
 				case results <- r:
 				case <-done:

@@ -115,8 +115,17 @@ func parseMount(line string) (id uint64, f HeldFile, ok bool) {
 		return 0, f, false
 	}
 	_, after, ok := strings.Cut(line, " - ")
-	kind, _, _ := strings.Cut(after, " ")
+	kind, rest, _ := strings.Cut(after, " ")
+	f = HeldFile{Overlay: kind == "overlay", Root: fields[3], Device: unix.Mkdev(major, minor)}
+	if f.Overlay {
+		_, options, _ := strings.Cut(rest, " ")
+		for option := range strings.SplitSeq(options, ",") {
+			if dir, is := strings.CutPrefix(option, "workdir="); is {
+				f.Work = dir
+			}
+		}
+	}
 	// Blanks and other special characters are octal escapes. They are not decoded, since the
 	// paths of pods contain none.
-	return id, HeldFile{Overlay: kind == "overlay", Root: fields[3], Device: unix.Mkdev(major, minor)}, ok
+	return id, f, ok
 }

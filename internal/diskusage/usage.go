@@ -1,13 +1,13 @@
 // Package diskusage measures the disk usage of a directory.
 //
-//	u, err := usage.Statfs("/mnt/share")              // what the file system says
-//	u, err := usage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
+//	u, err := diskusage.Statfs("/mnt/share")              // what the file system says
+//	u, err := diskusage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
 //	u, err := diskusage.Walk(ctx, "/var/lib/agent/pods/x/y", diskusage.Limits{})
 //
 // The three functions are listed by their cost, the cheapest first. Statfs returns the
 // usage of a whole file system; it is right for a directory that is a mount point.
-// Quota returns the usage of the directory's project (XFS, ext4 and f2fs with project
-// quota), which the kernel counts. Walk visits every file. When it reaches a limit it
+// Quota returns the usage of the project that [Assign] gave to a directory, which the
+// kernel counts (ext4, XFS and f2fs with project quotas, Linux 5.14). Walk visits every file. When it reaches a limit it
 // stops, and its result is a lower bound. A [Survey] continues at the next call where
 // the last call stopped. A [Meter] walks again only when the content may have changed.
 package diskusage
@@ -42,12 +42,14 @@ type HeldFile struct {
 	// process opened the file.
 	Overlay bool
 	Root    string
-	Device  uint64 // of the file system
-	Bytes   int64  // allocated
+	// Work is the overlay's workdir, as it was mounted.
+	Work   string
+	Device uint64 // of the file system
+	Bytes  int64  // allocated
 }
 
-// ErrNoQuota means that the directory has no project, or that the kernel does not
-// count its usage.
+// ErrNoQuota means that the directory has no project of [Assign], or that the kernel does not
+// count projects.
 var ErrNoQuota = errors.New("no project quota")
 
 // Limits are the limits of a walk. The zero value of each field means the default

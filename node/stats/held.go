@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,12 +42,16 @@ type held struct {
 	other   Amount            // of other files that the agent keeps for the pod
 }
 
-// heldFiles stores the result of the last search for each pod. find and device must be
-// set before use.
+// heldFiles stores the result of the last search for each pod. Its functions must be set
+// before use.
 type heldFiles struct {
+	root   string // the agent's directory
 	find   func(most int) func(pids []string) []diskusage.HeldFile
-	device func() uint64 // of the agent's directory; 0 if not known
-	looks  detached.Group[*held]
+	device func() uint64 // of root; 0 if not known
+	// counted reports whether the kernel counts the project of a directory, with the removed
+	// files in it.
+	counted func(dir string) bool
+	looks   detached.Group[*held]
 
 	mu   sync.Mutex
 	last map[types.UID]*held
@@ -82,13 +87,19 @@ func (h *heldFiles) of(ctx context.Context, uid types.UID, processes func() map[
 
 // look searches the removed files of a pod. It determines the volume or the layer of
 // each file by the directory that is mounted where the file was opened. A file outside
-// of the pod's directories, such as in a hostPath volume, is not counted.
+// of the pod's directories, such as in a hostPath volume, is not counted; neither is one
+// in a project that the kernel counts. Whether there is one is asked of directories that
+// processes of the pod cannot reach: the state directory of a volume, and the workdir of
+// a container, whose path has its id.
 func (h *heldFiles) look(uid types.UID, processes map[string][]string) *held {
 	out := &held{layers: map[string]Amount{}, volumes: map[string]Amount{}}
 	find, device := h.find(maxFiles), h.device()
 	for id, pids := range processes {
 		for _, f := range find(pids) {
 			if f.Overlay {
+				if slices.Contains(strings.Split(f.Work, "/"), id) && h.counted(f.Work) {
+					continue
+				}
 				out.layers[id] = out.layers[id].plus(f.Bytes)
 				continue
 			}
@@ -98,6 +109,9 @@ func (h *heldFiles) look(uid types.UID, processes map[string][]string) *held {
 			}
 			if v, ok := strings.CutPrefix(below, "volumes/kubernetes.io~empty-dir/"); ok {
 				v, _, _ = strings.Cut(v, "/")
+				if h.counted(path.Join(h.root, "pods", string(uid), "plugins", "kubernetes.io~empty-dir", v)) {
+					continue
+				}
 				out.volumes[v] = out.volumes[v].plus(f.Bytes)
 			} else {
 				out.other = out.other.plus(f.Bytes)

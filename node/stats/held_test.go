@@ -23,6 +23,13 @@ func TestHeldFilesAreChargedToWhatTheyWereIn(t *testing.T) {
 			{Root: pods + "volumes/kubernetes.io~empty-dir/v", Device: node, Bytes: 2},
 			{Root: pods + "volumes/kubernetes.io~empty-dir/v/sub/path", Device: node, Bytes: 4},
 			{Root: pods + "containers/a/termination-log-0", Device: node, Bytes: 8},
+			{Root: pods + "volumes/kubernetes.io~empty-dir/counted", Device: node, Bytes: 512}, // by the kernel
+		},
+		"c": {
+			{Overlay: true, Work: "/run/c/work", Bytes: 1024}, // by the kernel
+		},
+		"d": {
+			{Overlay: true, Work: "/run/c/work", Bytes: 2048}, // an overlay of its own, which names another's directory
 		},
 		"b": {
 			{Overlay: true, Device: 10, Bytes: 16},
@@ -32,11 +39,12 @@ func TestHeldFilesAreChargedToWhatTheyWereIn(t *testing.T) {
 			{Root: "/", Device: 7, Bytes: 256},        // a claim
 		},
 	}
-	h := heldFiles{device: func() uint64 { return node }, find: func(int) func([]string) []diskusage.HeldFile {
+	counted := map[string]bool{"/agent/pods/u1/plugins/kubernetes.io~empty-dir/counted": true, "/run/c/work": true}
+	h := heldFiles{root: "/agent", counted: func(dir string) bool { return counted[dir] }, device: func() uint64 { return node }, find: func(int) func([]string) []diskusage.HeldFile {
 		return func(pids []string) []diskusage.HeldFile { return files[pids[0]] }
 	}}
-	got := h.look("u1", map[string][]string{"a": {"a"}, "b": {"b"}})
-	if !maps.Equal(got.layers, map[string]Amount{"a": {1, 1}, "b": {16, 1}}) || !maps.Equal(got.volumes, map[string]Amount{"v": {6, 2}}) || got.other != (Amount{8, 1}) {
+	got := h.look("u1", map[string][]string{"a": {"a"}, "b": {"b"}, "c": {"c"}, "d": {"d"}})
+	if !maps.Equal(got.layers, map[string]Amount{"a": {1, 1}, "b": {16, 1}, "d": {2048, 1}}) || !maps.Equal(got.volumes, map[string]Amount{"v": {6, 2}}) || got.other != (Amount{8, 1}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
@@ -115,7 +116,10 @@ func New(cfg Config) (*Collector, error) {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
 	reader := kernel.New(kernel.Options{Proc: kernel.Of(cfg.Proc), Cgroups: kernel.Of(cfg.Cgroups)})
-	return &Collector{cfg: cfg, kernel: reader, disks: disks{statfs: cfg.Statfs}, held: heldFiles{find: findHeld, device: func() uint64 { return deviceOf(cfg.RootDir) }}}, nil
+	return &Collector{cfg: cfg, kernel: reader, disks: disks{statfs: cfg.Statfs}, held: heldFiles{
+		root: cfg.RootDir, find: findHeld, device: func() uint64 { return deviceOf(cfg.RootDir) },
+		counted: func(dir string) bool { _, err := diskusage.Quota(dir); return err == nil },
+	}}, nil
 }
 
 func (m *Collector) cgroups() cgroups { return cgroups{m.kernel} }

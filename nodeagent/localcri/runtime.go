@@ -14,14 +14,14 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// Runtime returns a maker of runtimes for nodes. The node's configuration replaces RootDir,
-// CgroupDriver, Cluster, Log and Metrics of cfg. The subnets of the bridge are those of podCIDR,
-// unless cfg names one. The node's own ports are never host ports. If cfg has no ImageReserve,
-// pulls leave the node's hard eviction thresholds free.
+// Runtime returns a maker of runtimes for nodes. RootDir, CgroupDriver, Cluster,
+// Log, Metrics and Projects of cfg are set from the node. The subnets of the bridge are those of
+// podCIDR, unless cfg names one. The node's own ports are never host ports. ImageReserve
+// is the node's hard eviction thresholds, unless cfg has one.
 func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	return func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
 		cfg.RootDir, cfg.CgroupDriver, cfg.Cluster = Dir(b.Config.RootDir), b.Config.CgroupDriver, b.Config.Kubeconfig != ""
-		cfg.Log, cfg.Metrics = b.Log, b.Metrics
+		cfg.Log, cfg.Metrics, cfg.Projects = b.Log, b.Metrics, b.Config.ProjectQuotas()
 		var err error
 		if cfg.Bridge, err = bridgeOf(cfg.Bridge, b.Config); err != nil {
 			return nil, err

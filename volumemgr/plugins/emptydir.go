@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/internal/fsgroup"
 	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/internal/scratch"
@@ -25,24 +26,16 @@ const name = "kubernetes.io/empty-dir"
 // marker is the file that marks a volume as complete.
 const marker = "ready"
 
-// Quota limits or counts the bytes below a directory.
-type Quota interface {
-	// Set sets the limit of a directory. It is called each time the volume is set up. bytes is 0
-	// for no limit.
-	Set(ctx context.Context, dir string, bytes int64) error
-	// Clear removes the quota. A directory without one is not an error.
-	Clear(ctx context.Context, dir string) error
-}
-
 // emptyDirConfig configures an emptyDirPlugin. Mounter is required.
 type emptyDirConfig struct {
 	Mounter mount.Mounter
 	// Allocatable returns the node's allocatable memory in bytes, or 0 if it is unknown. Nil
 	// means unknown too.
 	Allocatable func() int64
-	// Quota is used for volumes on disk if the pod has a user namespace: processes of other pods
-	// could remove the quota (the kubelet's rule). Nil for no quotas.
-	Quota Quota
+	// Projects has the kernel count volumes on disk by project quotas, where the file system has
+	// them, if the pod has a user namespace: processes of other pods can change the project of their
+	// files (the kubelet's rule).
+	Projects bool
 	// NoSwap says whether tmpfs supports the option noswap; nil detects it.
 	NoSwap *bool
 }
@@ -61,8 +54,7 @@ type emptyDirConfig struct {
 //
 // The size of a volume in memory is the smallest of the node's allocatable memory, the pod's
 // memory limit and the sizeLimit. Its memory is not swapped if the kernel supports that. A volume
-// on disk has no limit unless emptyDirConfig.Quota sets one; the eviction manager enforces its
-// sizeLimit.
+// on disk has no limit; the eviction manager enforces its sizeLimit.
 //
 // # Faults
 //
@@ -126,13 +118,14 @@ func (p *emptyDirPlugin) complete(ctx context.Context, v *volumemgr.Volume, fsys
 			return err
 		}
 	}
-	if fsys == nil && p.cfg.Quota != nil && v.Pod.Spec.HostUsers != nil && !*v.Pod.Spec.HostUsers {
-		if err := p.cfg.Quota.Set(ctx, v.Path, v.SizeLimit); err != nil {
-			return fmt.Errorf("quota: %w", err)
-		}
-	}
 	if ready {
 		return nil
+	}
+	if fsys == nil && p.cfg.Projects && v.Pod.Spec.HostUsers != nil && !*v.Pod.Spec.HostUsers {
+		if err := os.MkdirAll(v.StateDir, 0o750); err != nil {
+			return err
+		}
+		_ = diskusage.Assign(v.Path, v.StateDir) // otherwise the volume is walked
 	}
 	if err := scratch.Open(v.Path); err != nil {
 		return err
@@ -203,11 +196,6 @@ func (p *emptyDirPlugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium
 
 // TearDown removes the volume with its content.
 func (p *emptyDirPlugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
-	if p.cfg.Quota != nil {
-		if err := p.cfg.Quota.Clear(ctx, v.Path); err != nil {
-			return fmt.Errorf("quota: %w", err)
-		}
-	}
 	if err := scratch.Remove(ctx, p.cfg.Mounter, v.Path); err != nil {
 		return err
 	}

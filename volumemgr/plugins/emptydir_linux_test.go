@@ -1,8 +1,8 @@
 package plugins
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
+	"github.com/nodewright/nodewright/internal/diskusage/quotatest"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
@@ -223,25 +225,36 @@ func TestEveryMountCallMayFail(t *testing.T) {
 	}
 }
 
-type fakeQuota struct{ set, cleared map[string]int64 }
-
-func (q fakeQuota) Set(_ context.Context, dir string, n int64) error { q.set[dir] = n; return nil }
-func (q fakeQuota) Clear(_ context.Context, dir string) error        { q.cleared[dir]++; return nil }
-
-func TestQuotaIsForUserNamespaces(t *testing.T) {
+// The kernel counts a volume of a pod with a user namespace, where the disk has project quotas. A
+// volume that was made before stays as it is.
+func TestProjectIsForUserNamespaces(t *testing.T) {
+	t.Setenv("TMPDIR", quotatest.Disk(t))
 	for _, hostUsers := range []*bool{nil, new(true), new(false)} {
-		q := fakeQuota{map[string]int64{}, map[string]int64{}}
-		p := newPlugin(t, emptyDirConfig{Mounter: &plugintest.MountMemory{}, Quota: q})
-		v := volume(t, v1.EmptyDirVolumeSource{})
-		v.Pod.Spec.HostUsers, v.SizeLimit = hostUsers, 4096
-		_, err := p.SetUp(t.Context(), v)
-		must(t, err)
-		if n, ok := q.set[v.Path]; ok != (hostUsers != nil && !*hostUsers) || ok && n != 4096 {
-			t.Errorf("hostUsers %v: quota %d, set %t", hostUsers, n, ok)
-		}
-		must(t, p.TearDown(t.Context(), found(v)))
-		if q.cleared[v.Path] != 1 {
-			t.Error("the quota stays")
-		}
+		t.Run(fmt.Sprint("hostUsers ", hostUsers == nil || *hostUsers), func(t *testing.T) {
+			p, v := newPlugin(t, emptyDirConfig{Mounter: &plugintest.MountMemory{}, Projects: true}), volume(t, v1.EmptyDirVolumeSource{})
+			v.Pod.Spec.HostUsers = hostUsers
+			for range 2 {
+				_, err := p.SetUp(t.Context(), v)
+				must(t, err)
+			}
+			must(t, os.WriteFile(filepath.Join(v.Path, "data"), make([]byte, 1<<20), 0o600))
+			u, err := diskusage.Quota(v.StateDir)
+			if own := hostUsers != nil && !*hostUsers; own != (err == nil) || own && (u.Used < 1<<20 || u.Used > 1<<20+64<<10) {
+				t.Errorf("%d bytes, %v", u.Used, err)
+			}
+			must(t, p.TearDown(t.Context(), found(v)))
+			gone(t, v)
+		})
 	}
+	t.Run("turned on later", func(t *testing.T) {
+		v := volume(t, v1.EmptyDirVolumeSource{})
+		v.Pod.Spec.HostUsers = new(false)
+		for _, on := range []bool{false, true} {
+			_, err := newPlugin(t, emptyDirConfig{Mounter: &plugintest.MountMemory{}, Projects: on}).SetUp(t.Context(), v)
+			must(t, err)
+		}
+		if u, err := diskusage.Quota(v.StateDir); !errors.Is(err, diskusage.ErrNoQuota) {
+			t.Errorf("%d bytes, %v; want a volume that is walked", u.Used, err)
+		}
+	})
 }

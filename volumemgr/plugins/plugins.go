@@ -24,8 +24,9 @@ type Config struct {
 	Allocatable func() v1.ResourceList
 	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
 	BootID string
-	// Quota is used for emptyDir volumes; nil for no quotas.
-	Quota Quota
+	// Projects has the kernel count emptyDir volumes of pods with a user namespace, by project
+	// quotas, where the file system has them (ext4 and XFS, Linux 5.14).
+	Projects bool
 }
 
 // New returns all plugins.
@@ -42,7 +43,7 @@ func New(cfg Config) ([]volumemgr.Plugin, error) {
 	add := func(p volumemgr.Plugin, err error) {
 		out, errs = append(out, p), append(errs, err)
 	}
-	e, err := newEmptyDir(emptyDirConfig{Mounter: cfg.Mounter, Allocatable: memory, Quota: cfg.Quota})
+	e, err := newEmptyDir(emptyDirConfig{Mounter: cfg.Mounter, Allocatable: memory, Projects: cfg.Projects})
 	add(e, err)
 	for _, kind := range []ContentKind{ContentConfigMap, ContentSecret, contentDownwardAPI, ContentProjected} {
 		c, err := NewContent(kind, ContentConfig{

@@ -43,6 +43,8 @@ type Config struct {
 	BootID string
 	// Plugins are volume plugins in addition to those of this module.
 	Plugins []volumemgr.Plugin
+	// Projects is plugins.Config.Projects.
+	Projects bool
 	// Node returns the node for the affinity of volumes.
 	Node        func() volumemgr.Here
 	Allocatable v1.ResourceList
@@ -59,7 +61,7 @@ type Config struct {
 func New(cfg Config) (*volumemgr.Manager, error) {
 	mounter := orKernel(cfg.Mounter)
 	list, err := plugins.New(plugins.Config{
-		Mounter: mounter, BootID: cfg.BootID, Root: cfg.Root, Source: objects{cfg.Sources},
+		Mounter: mounter, BootID: cfg.BootID, Root: cfg.Root, Source: objects{cfg.Sources}, Projects: cfg.Projects,
 		Tokens: cfg.Tokens, Bundles: cfg.Bundles, Certificates: cfg.Certificates,
 		Allocatable: func() v1.ResourceList { return cfg.Allocatable },
 	})

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// diskModules are the modules for tests of volumes: file systems on loop devices,
-// and iSCSI.
-var diskModules = []string{"loop", "ext4", "crc32c_intel", "sd_mod", "iscsi_tcp"}
+// diskModules are the modules for tests of volumes: file systems on loop devices with
+// quotas, and iSCSI.
+var diskModules = []string{"loop", "ext4", "quota_v2", "crc32c_intel", "sd_mod", "iscsi_tcp"}
 
 // podModules are the modules for containers, pods' networks and host ports. The
 // machine has no modprobe, so all are loaded in advance. A module that the kernel

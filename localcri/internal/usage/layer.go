@@ -21,6 +21,10 @@ const (
 	maxLayers     = 8192
 )
 
+// Layer is the writable layer of a container: the upper directory and the workdir of its overlay,
+// "" if there is none.
+type Layer struct{ Upper, Work string }
+
 // layers measures writable layers. The zero value is ready.
 type layers struct {
 	walks detached.Group[diskusage.Usage]
@@ -29,13 +33,17 @@ type layers struct {
 	last map[string]diskusage.Usage
 }
 
-// measure returns the usage of a directory, which may be that of an earlier measurement. It
-// returns nil if no measurement has ended yet.
-func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeapi.FilesystemUsage {
-	now := time.Now()
-	l.mu.Lock()
-	u, ok := l.last[dir]
-	l.mu.Unlock()
+// measure returns the usage of a layer; nil if no measurement has ended yet. If the workdir has a
+// project, the kernel counts the usage of both directories.
+func (l *layers) measure(ctx context.Context, layer Layer, mountpoint string) *runtimeapi.FilesystemUsage {
+	now, dir := time.Now(), layer.Upper
+	u, err := diskusage.Quota(layer.Work)
+	ok := err == nil
+	if !ok {
+		l.mu.Lock()
+		u, ok = l.last[dir]
+		l.mu.Unlock()
+	}
 	if !ok || now.Sub(u.At) >= layerKept {
 		wait, cancel := context.WithTimeout(ctx, layerPatience)
 		fresh, err := l.walks.Do(wait, dir, func() (diskusage.Usage, error) {

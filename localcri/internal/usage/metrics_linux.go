@@ -259,18 +259,17 @@ func (g *given) metrics(l Labels) []*runtimeapi.Metric {
 	return out
 }
 
-// ContainerMetrics returns the metrics of a container, from its cgroup and its writable layer.
-// writable is the layer's directory, or "" if the container has none. If the cgroup does not
-// exist, the error is fs.ErrNotExist.
-func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
+// ContainerMetrics returns the metrics of a container, from its cgroup and its writable layer. If
+// the cgroup does not exist, the error is fs.ErrNotExist.
+func (r *Reader) ContainerMetrics(ctx context.Context, cgroup string, layer Layer, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
 	f, err := r.look(ctx, cgroup)
 	if err != nil {
 		return nil, err
 	}
 	g := &given{f: f, opened: r.open(cgroup), started: started, lastSeen: time.Now()}
-	if writable != "" {
-		g.room = roomOf(writable)
-		g.layer = r.layers.measure(ctx, writable, r.cfg.Mountpoint)
+	if layer.Upper != "" {
+		g.room = roomOf(layer.Upper)
+		g.layer = r.layers.measure(ctx, layer, r.cfg.Mountpoint)
 	}
 	return g.metrics(l), nil
 }

@@ -13,11 +13,10 @@ import (
 )
 
 // Container returns the usage of a container, without its attributes. It reads the container's
-// cgroup and the directory of its writable layer. If one of the two is "", its values are
-// omitted. If the cgroup does not exist, the error is fs.ErrNotExist. If measuring the layer
-// takes long, the measurement continues in the background, and the result has the previous value
-// or none.
-func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runtimeapi.ContainerStats, error) {
+// cgroup and its writable layer. If one of the two is "", its values are omitted. If the cgroup
+// does not exist, the error is fs.ErrNotExist. If measuring the layer takes long, the measurement
+// continues in the background, and the result has the previous value or none.
+func (r *Reader) Container(ctx context.Context, cgroup string, layer Layer) (*runtimeapi.ContainerStats, error) {
 	out := &runtimeapi.ContainerStats{}
 	if cgroup != "" {
 		f, err := r.look(ctx, cgroup)
@@ -26,8 +25,8 @@ func (r *Reader) Container(ctx context.Context, cgroup, writable string) (*runti
 		}
 		out.Cpu, out.Memory, out.Swap, out.Io = r.cpu(cgroup, f), f.criMemory(), f.criSwap(), f.criIO()
 	}
-	if writable != "" {
-		out.WritableLayer = r.layers.measure(ctx, writable, r.cfg.Mountpoint)
+	if layer.Upper != "" {
+		out.WritableLayer = r.layers.measure(ctx, layer, r.cfg.Mountpoint)
 	}
 	return out, nil
 }

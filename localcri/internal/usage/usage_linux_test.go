@@ -89,7 +89,7 @@ func TestContainer(t *testing.T) {
 	for name, files := range map[string]map[string]string{"v1": v1, "v2": v2} {
 		t.Run(name, func(t *testing.T) {
 			r := of(t, files)
-			s, err := r.Container(t.Context(), "/p/c", "")
+			s, err := r.Container(t.Context(), "/p/c", Layer{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +131,7 @@ func TestMetricsAreTheSameOnBoth(t *testing.T) {
 	var all []string
 	for name, files := range map[string]map[string]string{"v1": v1, "v2": v2} {
 		r := of(t, files)
-		got, err := r.ContainerMetrics(t.Context(), "/p/c", "", time.Unix(1000, 0), Labels{"c", "/p/c", "i", "n", "ns", "p"})
+		got, err := r.ContainerMetrics(t.Context(), "/p/c", Layer{}, time.Unix(1000, 0), Labels{"c", "/p/c", "i", "n", "ns", "p"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestOpenFilesAreCounted(t *testing.T) {
 	if got := r.open("/gone"); got == nil || *got != (opened{}) {
 		t.Errorf("of a cgroup that is gone: %+v", got)
 	}
-	got, err := r.ContainerMetrics(t.Context(), "/c", t.TempDir(), time.Time{}, Labels{})
+	got, err := r.ContainerMetrics(t.Context(), "/c", Layer{Upper: t.TempDir()}, time.Time{}, Labels{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestNoLimitIsNoAvailableMemory(t *testing.T) {
 			"c/memory.stat": "inactive_file 5\n",
 		}),
 	} {
-		s, err := r.Container(t.Context(), "/c", "")
+		s, err := r.Container(t.Context(), "/c", Layer{})
 		if err != nil || s.Memory.AvailableBytes != nil || s.Swap.SwapAvailableBytes != nil || s.Memory.WorkingSetBytes.Value != 0 {
 			b, _ := json.Marshal(s)
 			t.Errorf("%s: %s, %v", name, b, err)
@@ -232,7 +232,7 @@ func TestNoLimitIsNoAvailableMemory(t *testing.T) {
 func TestCgroupsOutsideAreRefused(t *testing.T) {
 	r := of(t, v2)
 	for _, c := range []string{"", "/", "p/c", "/p/../c", "/p//c", "/p/c/", "/..", "/\x00"} {
-		_, err := r.Container(t.Context(), "/x"+"", "")
+		_, err := r.Container(t.Context(), "/x", Layer{})
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Container of none: %v", err)
 		}
@@ -280,7 +280,7 @@ func TestWritableLayerIsMeasuredOnceInTenSeconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := of(t, v2)
-	s, err := r.Container(t.Context(), "/p/c", dir)
+	s, err := r.Container(t.Context(), "/p/c", Layer{Upper: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestWritableLayerIsMeasuredOnceInTenSeconds(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("not measured within a minute")
 		}
-		if s, err = r.Container(t.Context(), "/p/c", dir); err != nil {
+		if s, err = r.Container(t.Context(), "/p/c", Layer{Upper: dir}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -299,7 +299,7 @@ func TestWritableLayerIsMeasuredOnceInTenSeconds(t *testing.T) {
 	// A figure that is younger is taken, an older one measured again.
 	fake := diskusage.Usage{Used: 7, InodesUsed: 1, At: time.Now().Add(time.Hour)}
 	r.layers.keep(dir, fake)
-	if got := r.layers.measure(t.Context(), dir, "/"); got.UsedBytes.Value != 7 {
+	if got := r.layers.measure(t.Context(), Layer{Upper: dir}, "/"); got.UsedBytes.Value != 7 {
 		t.Errorf("a young figure was not taken: %v", got)
 	}
 }
@@ -314,11 +314,11 @@ func TestSlowLayerIsMeasuredInTheBackground(t *testing.T) {
 		}()
 		synctest.Wait()
 		begun := time.Now()
-		if got := l.measure(t.Context(), "/x", "/"); got != nil || time.Since(begun) != layerPatience {
+		if got := l.measure(t.Context(), Layer{Upper: "/x"}, "/"); got != nil || time.Since(begun) != layerPatience {
 			t.Errorf("%v after %v", got, time.Since(begun))
 		}
 		l.keep("/x", diskusage.Usage{Used: 5, At: time.Now().Add(-time.Hour)})
-		if got := l.measure(t.Context(), "/x", "/"); got.GetUsedBytes().GetValue() != 5 {
+		if got := l.measure(t.Context(), Layer{Upper: "/x"}, "/"); got.GetUsedBytes().GetValue() != 5 {
 			t.Errorf("the last figure was not returned: %v", got)
 		}
 		close(walk)
