@@ -52,7 +52,7 @@ func (a *Agent) buildBlocks() error {
 	// The guard is created early: values of the embedder are only called through it.
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
 	a.guard.Expect(append([]string{"events", "sink", "reservation"}, a.hooks.Names...)...)
-	a.events = local.NewEventLog(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
+	a.events = local.NewEventLog(log("event"), c.Node.Name, a.recordingEvents(), func() { a.metrics.Panics.WithLabelValues("events").Inc() })
 	a.eventStore = part.OpenVolatileStore(filepath.Join(c.Paths.Root, "events"), log("event"))
 	a.node = &fit.Node{
 		Tally: &fit.Tally{},
@@ -94,14 +94,14 @@ func (a *Agent) buildBlocks() error {
 		note(err)
 	}
 	a.runtime, err = podruntime.New(podruntime.Config{
-		Runtime: reader.Noting(c.Runtime), Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
+		Runtime: reader.Noting(c.Runtime), Images: recordedImages{a, hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
 		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: reaper(c.Runtime),
-		Backoff: c.Pods.CrashBackoff, HTTPHook: c.Probes.HTTPHook, Memory: store("crashloops", "podruntime"),
+		Decide: a.deciding(), Backoff: c.Pods.CrashBackoff, HTTPHook: c.Probes.HTTPHook, Memory: store("crashloops", "podruntime"),
 		Log: log("podruntime"), Metrics: c.Metrics,
 	})
 	note(err)
 	a.workers, err = podworker.New(podworker.Config{
-		Syncer: syncer{a}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Finished: a.ended, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
+		Syncer: recordedSyncer{syncer{a}}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Finished: a.ended, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
 		Log: log("podworker"), Metrics: c.Metrics,
 	})
 	note(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/record"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -32,6 +33,7 @@ var (
 
 	_ part.VolumeMeter = host{}
 	_ part.Storage     = host{}
+	_ part.Records     = host{}
 )
 
 func (h host) Pods() []*v1.Pod                               { return h.a.pods.Pods() }
@@ -114,6 +116,8 @@ func (h host) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool) {
 }
 
 func (h host) Volume(name string) (*v1.PersistentVolume, bool) { return h.a.pods.Volume(name) }
+
+func (h host) Record(e record.Entry) { h.a.record(e) }
 
 func (h host) VolumesChanged(r volumemgr.Ref) {
 	if v, ok := h.a.volumes.(VolumeWatcher); ok {

@@ -163,6 +163,7 @@ func (a *Agent) turned() {
 // as all pods of a source that has delivered for the first time.
 func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	c.Pods = a.withoutMirrors(c)
+	a.recordWanted(c)
 	switch c.Op {
 	case podmgr.Add:
 		// The oldest come first, as in the kubelet: if not all fit, the older pods are admitted.
@@ -272,6 +273,7 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 		a.statuses.Forget(pod.UID) // the status only says that the pod waited
 	}
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Grants = book.Granted })
+	a.recordVerdict(pod, a.life(pod).N, podlife.Cause{})
 	a.begin(a.hooks.Allocated(a.guard, pod))
 }
 

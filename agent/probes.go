@@ -13,6 +13,7 @@ import (
 // probed handles a new result of a probe: the status is updated at once, and the pod's worker does
 // the rest. The goroutines of probes call it, for several pods at a time.
 func (a *Agent) probed(c probe.Change) {
+	a.recordProbe(c)
 	switch c.Type {
 	case probe.Readiness:
 		a.run.results.Lock()

@@ -59,6 +59,10 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 		return
 	}
 	r.Life = max(r.Life, a.life(pod).N)
+	a.recordStatus(pod, r.Life, &r.Status)
+	if r.Why.Shows() {
+		a.recordVerdict(pod, r.Life, r.Why)
+	}
 	guess := probing.Refresh(a.probes, a.published, pod, &r.Status)
 	if last, has := a.statuses.Last(pod.UID); has {
 		lifelog.Log(a.log, pod, &last.Status, &r.Status)

@@ -40,6 +40,7 @@ func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs 
 	for _, h := range a.hooks.Allocators {
 		in.Resize = h.Hook.Conditions(pod.UID)
 	}
+	a.recordObserved(life, pod, obs, in.Resize)
 	st := podstatus.Of(in)
 	a.warnOfFamilies(pod, in.Previous, &st)
 	hooks.Each(a.guard, a.hooks.Reporters, func(r part.Reporter) { r.Report(pod, &st) })

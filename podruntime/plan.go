@@ -36,6 +36,8 @@ type PlanInput struct {
 	Resources *Resources
 	// Waits is passed on as [podlife.Knowledge].Waits.
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why podlife.Kind)
+	// Decide makes the decision that is put into an order. Nil means [podlife.Decide].
+	Decide func(podlife.Knowledge) podlife.Decision
 	// Unsure means that Pod may be older than the spec that its containers were made
 	// from. A running container is then not restarted for a different definition.
 	Unsure bool
@@ -90,7 +92,11 @@ func Plan(in PlanInput) Actions {
 	in.Observed = in.Observed.Settled()
 	updates := map[string][]Update{} // by container ID
 	k := in.knowledge(updates)
-	d := podlife.Decide(k)
+	decide := in.Decide
+	if decide == nil {
+		decide = podlife.Decide
+	}
+	d := decide(k)
 	a := Actions{Attempt: d.Sandbox.Attempt, SandboxID: d.Sandbox.ID, Reset: d.Reset}
 	if len(a.Reset) > 0 {
 		return a

@@ -168,6 +168,11 @@ type Config struct {
 	// is 1. If it is negative, a sync keeps all, and the caller has to remove them.
 	KeepDead int
 
+	// Decide makes the decisions of a sync, for a caller that records them. It is called in the
+	// goroutine of the sync and must not block. If Decide is nil, podlife.Decide
+	// decides.
+	Decide func(podlife.Life, podlife.Knowledge) podlife.Decision
+
 	// Backoff delays restarts. The default is the kubelet's policy, DoublingBackoff{}.
 	Backoff Backoff
 	// HTTPHook makes the HTTP requests of lifecycle hooks, for pods that the node's network

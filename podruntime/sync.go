@@ -69,6 +69,11 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	for range rounds {
 		in := m.planInput(req, s.obs)
 		in.Waits = s.waits
+		if m.cfg.Decide != nil {
+			in.Decide = func(k podlife.Knowledge) podlife.Decision {
+				return m.cfg.Decide(podlife.Life{UID: s.pod.UID, N: s.in.Life}, k)
+			}
+		}
 		a := Plan(in)
 		s.wait(a.Wait)
 		// The pod's cgroup may be all that differs: pods can have resources of

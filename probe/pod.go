@@ -65,6 +65,9 @@ type prober struct {
 	fresh  bool   // the result is unknown: the probe is checked at once
 	blind  bool   // all checks have ended with errors for a long time; see lookedAt
 
+	outcome check.Outcome // of the checks in streak: Success or Failure
+	streak  Streak
+
 	running *check.Scheduled // nil unless it is scheduled
 	// turn is increased whenever the probe is stopped: results of an earlier turn
 	// are dropped.
@@ -77,6 +80,7 @@ type news struct {
 	p      *prober
 	id     string
 	result Result
+	streak Streak
 }
 
 // specs updates a pod's containers and probes from its spec.
@@ -357,6 +361,7 @@ func (m *Manager) drop(c *container) {
 // stop stops the checks of p. Results in progress are dropped.
 func (m *Manager) stop(p *prober) {
 	p.turn++
+	p.outcome, p.streak = check.Unknown, Streak{}
 	// The running check is cancelled, and its result belongs to an earlier turn.
 	if p.running != nil {
 		p.running.Stop()

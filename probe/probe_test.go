@@ -162,6 +162,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	changes []string
+	streaks []probe.Streak
 	events  []string
 }
 
@@ -196,6 +197,7 @@ func newRig(t *testing.T, cfg probe.Config) *rig {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.changes = append(r.changes, fmt.Sprintf("%s %s %s", c.ContainerID, c.Type, c.Result))
+		r.streaks = append(r.streaks, c.Streak)
 	}
 	m, err := probe.New(cfg)
 	if err != nil {
@@ -349,5 +351,35 @@ func TestLife(t *testing.T) {
 		r.Remove("1")
 		r.wantUnknown(probe.Readiness, "c2")
 		r.stop()
+	})
+}
+
+// A change says how many checks made the result, since when, and what the last one returned. A check
+// with an error counts for neither result.
+func TestStreak(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, probe.Config{})
+		defer r.stop()
+		p := execProbe("w")
+		p.FailureThreshold, p.PeriodSeconds = 3, 10
+		begin := time.Now()
+		r.fresh(podOf(with(v1.Container{Name: "c"}, probe.Readiness, p)), "c", "1")
+		r.wait(time.Minute)
+		r.runtime.say("w", errors.New("the runtime does not answer"))
+		r.wait(20 * time.Second)
+		r.runtime.say("w", exitError(7))
+		failing := time.Now()
+		r.wait(time.Minute)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.streaks) != 2 {
+			t.Fatalf("changes %q", r.changes)
+		}
+		if got := r.streaks[0]; got.Times != 1 || got.Since.Before(begin) || got.Output != "" {
+			t.Errorf("the first success: %+v", got)
+		}
+		if got := r.streaks[1]; got.Times != 3 || got.Since.Before(failing) || got.Since.After(failing.Add(10*time.Second)) || got.Output != "out" {
+			t.Errorf("the failure: %+v, failing since %v", got, failing)
+		}
 	})
 }

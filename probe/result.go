@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -96,4 +97,16 @@ type Change struct {
 	ContainerID string
 	Type        Type
 	Result      Result
+	// IP is the address that the checks used if the probe names no host. Streak has the checks that
+	// made the result.
+	IP     string
+	Streak Streak
+}
+
+// Streak is a number of equal outcomes in a row.
+type Streak struct {
+	Times int
+	Since time.Time // end of the first check
+	// Output is that of the last check, if it failed.
+	Output string
 }

@@ -80,6 +80,7 @@ func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again 
 	// lock.
 	about := ps.pod
 	m.lookedAt(p, r)
+	p.count(r)
 	// An error, or too few in a row, leaves the result as it is.
 	if r.Verdict != check.Unknown {
 		result := Success
@@ -99,12 +100,30 @@ func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again 
 		// journal.
 		if result != p.latest {
 			p.latest = result
-			m.publish(ps, news{p: p, id: id, result: result})
+			m.publish(ps, news{p: p, id: id, result: result, streak: p.streak})
 		}
 	}
 	m.mu.Unlock()
 	m.tell(about, name, p.t, r)
 	return again
+}
+
+// count adds a round to the streak, unless it does not count for the result. The caller holds m.mu.
+func (p *prober) count(r check.Round) {
+	outcome := r.Outcome
+	if outcome == check.Warning {
+		outcome = check.Success
+	}
+	if r.Err != nil || outcome == check.Unknown || r.Extra && outcome == check.Failure {
+		return
+	}
+	if p.outcome != outcome {
+		p.outcome, p.streak = outcome, Streak{Since: time.Now()}
+	}
+	p.streak.Times++
+	if outcome == check.Failure {
+		p.streak.Output = r.Output
+	}
 }
 
 // lookedAt logs when a probe begins to end in errors only, and when it ends in a result again.
@@ -204,7 +223,7 @@ func (m *Manager) commit(ps *pod, batch []news) []Change {
 			continue
 		}
 		n.p.result = n.result
-		out = append(out, Change{Pod: ps.pod, Container: c.spec.Name, ContainerID: c.id, Type: n.p.t, Result: n.result})
+		out = append(out, Change{Pod: ps.pod, Container: c.spec.Name, ContainerID: c.id, Type: n.p.t, Result: n.result, IP: ps.ip, Streak: n.streak})
 		// A startup Success lets the other probes of the container begin.
 		m.arrange(c)
 	}

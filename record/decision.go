@@ -126,14 +126,14 @@ func Decide(k podlife.Knowledge) (podlife.Decision, *Decision) {
 	if k.Changed != nil {
 		asked.Changed = func(c *v1.Container, o *observed.Container) bool {
 			yes := k.Changed(c, o)
-			changed[o.ID] = yes
+			changed[ShortID(o.ID)] = yes
 			return yes
 		}
 	}
 	if k.Resized != nil {
 		asked.Resized = func(c *v1.Container, o *observed.Container) bool {
 			yes := k.Resized(c, o)
-			resized[o.ID] = yes
+			resized[ShortID(o.ID)] = yes
 			return yes
 		}
 	}
@@ -143,7 +143,7 @@ func Decide(k podlife.Knowledge) (podlife.Decision, *Decision) {
 			if !until.IsZero() {
 				w := Wait{Until: until.UTC().Round(0), Why: why}
 				if o != nil {
-					w.ID = o.ID
+					w.ID = ShortID(o.ID)
 				}
 				waits[c.Name] = append(waits[c.Name], w)
 			}
@@ -170,12 +170,12 @@ func input(k podlife.Knowledge) Input {
 	if obs != nil {
 		for i := range obs.Sandboxes {
 			s := &obs.Sandboxes[i]
-			in.Sandboxes = append(in.Sandboxes, Sandbox{ID: s.ID, State: s.State.String(), Attempt: s.Attempt, HostNetwork: s.HostNetwork, Network: s.HasNetwork, Addresses: len(s.IPs)})
+			in.Sandboxes = append(in.Sandboxes, Sandbox{ID: ShortID(s.ID), State: s.State.String(), Attempt: s.Attempt, HostNetwork: s.HostNetwork, Network: s.HasNetwork, Addresses: len(s.IPs)})
 		}
 		for i := range obs.Containers {
 			c := &obs.Containers[i]
 			in.Runs = append(in.Runs, Observed{
-				ID: c.ID, Name: c.Name, Sandbox: c.SandboxID, State: c.State.String(), Attempt: c.Attempt, ExitCode: c.ExitCode, Reason: Reason(c.Reason),
+				ID: ShortID(c.ID), Name: c.Name, Sandbox: ShortID(c.SandboxID), State: c.State.String(), Attempt: c.Attempt, ExitCode: c.ExitCode, Reason: Reason(c.Reason),
 				Started: answer(k.Started, c.ID), Alive: answer(k.Alive, c.ID),
 			})
 		}
@@ -222,7 +222,7 @@ func (in *Input) checksum() string {
 }
 
 func result(pod *v1.Pod, obs *observed.Pod, d podlife.Decision) Result {
-	r := Result{Over: d.Over, Reset: d.Reset, Lack: d.Sandbox.Lack, Make: d.Sandbox.Make, Sandbox: d.Sandbox.ID, Attempt: d.Sandbox.Attempt}
+	r := Result{Over: d.Over, Lack: d.Sandbox.Lack, Make: d.Sandbox.Make, Sandbox: ShortID(d.Sandbox.ID), Attempt: d.Sandbox.Attempt}
 	acts := func(list []v1.Container, acts []podlife.Act) []Act {
 		var out []Act
 		for i := range min(len(list), len(acts)) {
@@ -231,15 +231,18 @@ func result(pod *v1.Pod, obs *observed.Pod, d podlife.Decision) Result {
 				a.Until = acts[i].Until.UTC().Round(0)
 			}
 			if o := obs.Newest(a.Name); o != nil {
-				a.ID = o.ID
+				a.ID = ShortID(o.ID)
 			}
 			out = append(out, a)
 		}
 		return out
 	}
 	r.Init, r.Regular = acts(pod.Spec.InitContainers, d.Init), acts(pod.Spec.Containers, d.Regular)
+	for _, id := range d.Reset {
+		r.Reset = append(r.Reset, ShortID(id))
+	}
 	for _, o := range d.Surplus {
-		r.Surplus = append(r.Surplus, o.ID)
+		r.Surplus = append(r.Surplus, ShortID(o.ID))
 	}
 	return r
 }

@@ -11,10 +11,8 @@ import (
 // Entry is one fact with its time and its object.
 type Entry struct {
 	At time.Time `json:"at"` // when the agent learned or decided it, by the wall clock
-	// Boot identifies the boot of the machine, and Up is the time since the recorder's process
-	// started. Both order entries when the wall clock was set. The recorder sets them.
-	Boot string        `json:"boot,omitempty" is:"id"`
-	Up   time.Duration `json:"up,omitempty"`
+	// Boot identifies the boot of the machine. The recorder sets At and Boot.
+	Boot string `json:"boot,omitempty" is:"id"`
 	// Pod is empty in a fact about the node, Container in one about the whole pod.
 	Pod       Pod    `json:"pod,omitzero"`
 	Container string `json:"container,omitempty" is:"name"`
@@ -55,7 +53,7 @@ func init() {
 		func() Fact { return &Begin{} }, func() Fact { return &Stop{} }, func() Fact { return &Clock{} }, func() Fact { return &Gap{} },
 		func() Fact { return &Wanted{} }, func() Fact { return &Verdict{} }, func() Fact { return &Instance{} }, func() Fact { return &Probe{} },
 		func() Fact { return &Image{} }, func() Fact { return &Sync{} }, func() Fact { return &Status{} }, func() Fact { return &Resize{} },
-		func() Fact { return &Condition{} }, func() Fact { return &Plugin{} }, func() Fact { return &Happened{} }, func() Fact { return &Decision{} },
+		func() Fact { return &Devices{} }, func() Fact { return &Condition{} }, func() Fact { return &Plugin{} }, func() Fact { return &Happened{} }, func() Fact { return &Decision{} },
 	} {
 		kinds[make().kind()] = make
 	}
@@ -165,6 +163,13 @@ type Resize struct {
 	Reason string `json:"reason,omitempty" is:"word"`
 }
 
+// Devices is the health of the devices that a container has of one resource.
+type Devices struct {
+	Resource  string `json:"resource" is:"name"`
+	Unhealthy int    `json:"unhealthy,omitempty"`
+	Unknown   int    `json:"unknown,omitempty"`
+}
+
 // Condition is a condition of the node.
 type Condition struct {
 	Type   string `json:"type" is:"word"`
@@ -196,6 +201,7 @@ func (*Image) kind() string     { return "image" }
 func (*Sync) kind() string      { return "sync" }
 func (*Status) kind() string    { return "status" }
 func (*Resize) kind() string    { return "resize" }
+func (*Devices) kind() string   { return "devices" }
 func (*Condition) kind() string { return "condition" }
 func (*Plugin) kind() string    { return "plugin" }
 func (*Happened) kind() string  { return "happened" }
@@ -213,6 +219,7 @@ func (f *Image) key() string     { return "image" }
 func (*Sync) key() string        { return "sync" }
 func (*Status) key() string      { return "status" }
 func (*Resize) key() string      { return "resize" }
+func (f *Devices) key() string   { return "devices/" + f.Resource }
 func (f *Condition) key() string { return "condition/" + f.Type }
 func (f *Plugin) key() string    { return "plugin/" + f.Name }
 func (*Happened) key() string    { return "" }
@@ -230,6 +237,7 @@ func (f *Image) idle() bool     { return f.Reason == "" && f.Took == 0 }
 func (f *Sync) idle() bool      { return f.Reason == "" }
 func (*Status) idle() bool      { return false }
 func (f *Resize) idle() bool    { return f.State == "" }
+func (f *Devices) idle() bool   { return f.Unhealthy+f.Unknown == 0 }
 func (f *Condition) idle() bool { return !f.On }
 func (f *Plugin) idle() bool    { return !f.Gone }
 func (*Happened) idle() bool    { return false }

@@ -26,10 +26,12 @@ func WantedOf(op, source string, pod *v1.Pod) *Wanted {
 	return w
 }
 
-// VerdictOf returns the cause of a pod's end, rejection or wait. Its message is recorded only for
+// VerdictOf returns the cause of a pod's end, rejection or wait; the zero cause means that the pod is
+// admitted. The message is recorded only for
 // the causes whose messages are about the resources of the node: others may quote the spec.
 func VerdictOf(why podlife.Cause) *Verdict {
 	v := &Verdict{Kind: why.Kind, Reason: Reason(why.Reason), Grace: why.Grace}
+	v.Admitted = *v == Verdict{}
 	switch why.Kind {
 	case podlife.Evicted, podlife.OverLimit, podlife.Preempted, podlife.VolumesExhausted:
 		v.Message = message(why.Message)
@@ -44,7 +46,7 @@ func VerdictOf(why podlife.Cause) *Verdict {
 // InstanceOf returns the state of a container. spec is the container in the pod's spec, nil if it is
 // not in it.
 func InstanceOf(c *observed.Container, spec *v1.Container) *Instance {
-	f := &Instance{ID: c.ID, State: c.State.String(), Restarts: c.RestartCount, Image: c.Image, Started: milli(c.StartedAt)}
+	f := &Instance{ID: ShortID(c.ID), State: c.State.String(), Restarts: c.RestartCount, Image: c.Image, Started: milli(c.StartedAt)}
 	if c.State == observed.Exited {
 		f.Finished, f.ExitCode, f.Reason = milli(c.FinishedAt), c.ExitCode, Reason(c.Reason)
 	}
@@ -55,6 +57,16 @@ func InstanceOf(c *observed.Container, spec *v1.Container) *Instance {
 		f.Limit = spec.Resources.Limits.Memory().Value()
 	}
 	return f
+}
+
+// ShortID returns the ID of a container or sandbox as it is recorded: of a long one its beginning
+// and its end, which together are unique on a node.
+func ShortID(id string) string {
+	const part = 8
+	if len(id) <= 2*part+1 {
+		return id
+	}
+	return id[:part] + "~" + id[len(id)-part:]
 }
 
 // milli returns a time in UTC and milliseconds.
@@ -86,6 +98,25 @@ func ResizeOf(conditions []v1.PodCondition) *Resize {
 	return &Resize{}
 }
 
+// ConditionOf returns a condition of the node.
+func ConditionOf(c v1.NodeCondition) *Condition {
+	return &Condition{Type: Reason(string(c.Type)), On: c.Status == v1.ConditionTrue, Reason: Reason(c.Reason)}
+}
+
+// DevicesOf returns the health of a container's devices.
+func DevicesOf(s v1.ResourceStatus) *Devices {
+	f := &Devices{Resource: string(s.Name)}
+	for _, r := range s.Resources {
+		switch r.Health {
+		case v1.ResourceHealthStatusUnhealthy:
+			f.Unhealthy++
+		case v1.ResourceHealthStatusUnknown:
+			f.Unknown++
+		}
+	}
+	return f
+}
+
 // SyncOf returns the result of a sync.
 func SyncOf(err error) *Sync {
 	if err == nil {
@@ -111,7 +142,7 @@ type Check struct {
 // ProbeOf returns the result of a probe of a container. Of the output it takes the status of an HTTP
 // answer and a word for the error.
 func ProbeOf(id, typ string, ok bool, c Check) *Probe {
-	f := &Probe{ID: id, Type: strings.ToLower(typ), OK: ok, Times: c.Times, Since: milli(c.Since)}
+	f := &Probe{ID: ShortID(id), Type: strings.ToLower(typ), OK: ok, Times: c.Times, Since: milli(c.Since)}
 	if c.Probe == nil {
 		return f
 	}

@@ -19,8 +19,6 @@ import (
 // Filter selects entries. The zero value selects all.
 type Filter struct {
 	// Namespace and Name select the entries of the pods with this name, and UID those of one pod.
-	// A name also selects the static pods whose name begins with it and a "-", as the agent appends
-	// the name of the node.
 	Namespace, Name string
 	UID             types.UID
 	// Node also selects the entries about the node.

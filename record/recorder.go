@@ -58,8 +58,9 @@ type Recorder struct {
 	cfg  Config
 	wake chan struct{} // capacity 1
 
-	mu    sync.Mutex // held for memory only
-	begun time.Time  // the base of Entry.Up
+	begun time.Time // when New was called
+
+	mu sync.Mutex // held for memory only
 	// queue has the entries that are not written yet.
 	queue []line
 	bytes int
@@ -97,12 +98,11 @@ func New(cfg Config) (*Recorder, error) {
 // Name is the recorder's name as a part of an agent.
 func (*Recorder) Name() string { return "record" }
 
-// Record records an entry, unless it is a state that is recorded already. It sets At, Boot and Up.
+// Record records an entry, unless it is a state that is recorded already. It sets At and Boot.
 // It never waits: if too many entries wait for the disk, the entry is dropped, and a [Gap] says so.
 // It may be called from any goroutine, before, during and after Run. The Fact is not changed
 // afterwards.
 func (r *Recorder) Record(e Entry) {
-	now := time.Now()
 	fact := encode(e.Fact)
 	key, sum := keyOf(&e, fact)
 	r.mu.Lock()
@@ -110,7 +110,7 @@ func (r *Recorder) Record(e Entry) {
 	if r.loaded && !r.news(key, sum, e.Fact.idle()) {
 		return
 	}
-	e.At, e.Boot, e.Up = now.UTC().Round(0), r.cfg.Boot, now.Sub(r.begun)
+	e.At, e.Boot = milli(time.Now()), r.cfg.Boot
 	l := encodeEntry(&e, fact, key, sum)
 	l.idle = e.Fact.idle()
 	if len(r.queue) >= maxQueue || r.bytes+len(l.text) > maxQueueBytes || len(l.text) > maxEntry {
@@ -192,7 +192,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 // load notes the states in the files, and drops the queued entries that are among them. The first
 // entry is the Begin.
 func (r *Recorder) load(sums map[uint64]state) {
-	begin := Entry{At: r.begun.UTC().Round(0), Boot: r.cfg.Boot, Fact: &Begin{Node: r.cfg.Node, Version: r.cfg.Version}}
+	begin := Entry{At: milli(r.begun), Boot: r.cfg.Boot, Fact: &Begin{Node: r.cfg.Node, Version: r.cfg.Version}}
 	first := encodeEntry(&begin, encode(begin.Fact), 0, 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,7 +229,7 @@ func (r *Recorder) write(f *files) bool {
 	r.queue, r.bytes, r.lost = nil, 0, 0
 	r.mu.Unlock()
 	if lost > 0 {
-		e := Entry{At: time.Now().UTC().Round(0), Boot: r.cfg.Boot, Fact: &Gap{Lost: lost}}
+		e := Entry{At: milli(time.Now()), Boot: r.cfg.Boot, Fact: &Gap{Lost: lost}}
 		batch = append(batch, encodeEntry(&e, encode(e.Fact), 0, 0))
 	}
 	if len(batch) == 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/record"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -42,6 +43,7 @@ type Host struct {
 	storage  storage
 	partial  bool
 	calls    []string
+	facts    []record.Fact
 	end      func(*v1.Pod, podlife.Cause) error
 	check    func(current, wanted *v1.Pod) (reason, message string)
 }
@@ -55,6 +57,7 @@ var (
 	_ part.Garbage = (*Host)(nil)
 
 	_ part.VolumeMeter = (*Host)(nil)
+	_ part.Records     = (*Host)(nil)
 )
 
 // NewHost returns a host without pods, whose runtime has not been listed.
@@ -139,6 +142,20 @@ func (h *Host) OnCheckResize(fn func(current, wanted *v1.Pod) (reason, message s
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.check = fn
+}
+
+// Record implements [part.Records].
+func (h *Host) Record(e record.Entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.facts = append(h.facts, e.Fact)
+}
+
+// Recorded returns the facts that the part has recorded.
+func (h *Host) Recorded() []record.Fact {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.facts)
 }
 
 // Calls returns and clears the recorded calls, a line each: "resync uid", "retry uid", "readmit",

@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/record"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -106,6 +107,10 @@ type (
 	// Claims is for a part that prepares the ResourceClaims of the sources.
 	Claims interface {
 		ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim
+	}
+	// Records is for a part that learns facts which a [Recorder] is to record; see [Record].
+	Records interface {
+		Record(e record.Entry)
 	}
 	// VolumeMeter is for a part that reports what volumes use.
 	VolumeMeter interface {

@@ -16,6 +16,7 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/record"
 )
 
 // evictionName is the name of the part.
@@ -192,6 +193,9 @@ func (p *Eviction) freed(uid types.UID) bool {
 // changed handles a change of pressure: the agent decides again on waiting pods, and evicted pods
 // may start again.
 func (p *Eviction) changed() {
+	for _, c := range p.block.Conditions() {
+		part.Record(p.host, record.Entry{Fact: record.ConditionOf(c)})
+	}
 	p.host.Readmit()
 	p.host.Housekeep()
 	p.cfg.Changed()

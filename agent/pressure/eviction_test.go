@@ -24,6 +24,7 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/record"
 )
 
 const mi = 1 << 20
@@ -162,6 +163,12 @@ func TestEviction(t *testing.T) {
 			if !slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, want) }) {
 				t.Errorf("no %q among %q", want, calls)
 			}
+		}
+		if !slices.ContainsFunc(n.host.Recorded(), func(f record.Fact) bool {
+			c, is := f.(*record.Condition)
+			return is && *c == record.Condition{Type: "MemoryPressure", On: true, Reason: "KubeletHasInsufficientMemory"}
+		}) {
+			t.Error("the condition is not recorded")
 		}
 		why := local.NodeWhy{Name: "n1"}
 		n.ExplainNode(&why)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/record"
 )
 
 // earlyDevices records calls for pods that come before the manager is restored, for example while a
@@ -130,6 +131,10 @@ func (p *Devices) changed(c devicemgr.Change) {
 		p.host.Resync(uid)
 	}
 	if len(c.Resources) > 0 {
+		counts := p.cfg.Manager.Capacity()
+		for _, name := range c.Resources {
+			part.Record(p.host, record.Entry{Fact: &record.Plugin{Name: name, Gone: counts[v1.ResourceName(name)].Away}})
+		}
 		p.starts.each(p.host.Retry)
 		p.host.Readmit()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/record"
 )
 
 func TestDevicesNewAndJoin(t *testing.T) {
@@ -257,5 +258,20 @@ func TestStartThatCannotAllocate(t *testing.T) {
 			t.Errorf("start: %v", err)
 		}
 		n.wantCalls("readmit")
+	})
+}
+
+func TestLostPluginIsRecorded(t *testing.T) {
+	bubble(t, func() *plugin { return newPlugin(of("a")...) }, func(t *testing.T, n *devicesNode, _ *plugin) {
+		synctest.Wait()
+		n.m.Withdraw(thing)
+		synctest.Wait()
+		facts := n.host.Recorded()
+		if len(facts) == 0 {
+			t.Fatal("nothing is recorded")
+		}
+		if got, ok := facts[len(facts)-1].(*record.Plugin); !ok || *got != (record.Plugin{Name: thing, Gone: true}) {
+			t.Errorf("recorded %+v", facts[len(facts)-1])
+		}
 	})
 }

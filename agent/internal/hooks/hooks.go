@@ -51,6 +51,7 @@ type Hooks struct {
 	Resizes     []Of[part.ResizeChecker]
 	Publishers  []Of[part.Publisher]
 	Mirrors     []Of[part.MirrorWatcher]
+	Recorders   []Of[part.Recorder]
 }
 
 // Find determines the hooks of each part. It returns the errors of all parts, such as
@@ -110,6 +111,7 @@ func (h *Hooks) add(p part.Part) {
 	find(h, p, "ResizeChecker", &h.Resizes)
 	find(h, p, "Publisher", &h.Publishers)
 	find(h, p, "MirrorWatcher", &h.Mirrors)
+	find(h, p, "Recorder", &h.Recorders)
 }
 
 func find[T any](h *Hooks, p part.Part, kind string, list *[]Of[T]) {
