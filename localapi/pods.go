@@ -94,70 +94,24 @@ func defaultPod(p *v1.Pod) {
 // checkPod returns the mistakes in a pod that is new or replaces old.
 func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 	plain := p.DeepCopy()
-	plain.Spec.EphemeralContainers = nil
 	// A node has one service account, which has no tokens.
 	for _, name := range []*string{&plain.Spec.ServiceAccountName, &plain.Spec.DeprecatedServiceAccount} {
 		if *name == "default" {
 			*name = ""
 		}
 	}
-	// An ephemeral container is validated like a regular container.
-	n := len(plain.Spec.Containers)
-	for i := range p.Spec.EphemeralContainers {
-		plain.Spec.Containers = append(plain.Spec.Containers, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
 	errs := podmgr.Validate(plain)
 	for i, e := range errs {
 		errs[i].Detail = strings.ReplaceAll(e.Detail, "static pods", "pods on a node alone")
-		for j := range p.Spec.EphemeralContainers {
-			if rest, ok := strings.CutPrefix(e.Field, fmt.Sprintf("spec.containers[%d]", n+j)); ok {
-				errs[i].Field = fmt.Sprintf("spec.ephemeralContainers[%d]%s", j, rest)
-			}
-		}
 	}
 	spec := field.NewPath("spec")
 	if n := p.Spec.NodeName; n != "" && n != s.cfg.Node {
 		errs = append(errs, field.Invalid(spec.Child("nodeName"), n, "this is the API of node "+s.cfg.Node))
 	}
-	errs = append(errs, checkEphemeral(p, spec.Child("ephemeralContainers"))...)
 	if old == nil && len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
 	return errs
-}
-
-// checkEphemeral returns an error for each field that ephemeral containers must not have.
-func checkEphemeral(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
-	for i := range p.Spec.EphemeralContainers {
-		c, cp := &p.Spec.EphemeralContainers[i], at.Index(i)
-		for _, f := range []struct {
-			name string
-			set  bool
-		}{
-			{"lifecycle", c.Lifecycle != nil}, {"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil},
-			{"startupProbe", c.StartupProbe != nil}, {"ports", c.Ports != nil}, {"resizePolicy", c.ResizePolicy != nil},
-			{"restartPolicy", c.RestartPolicy != nil}, {"restartPolicyRules", c.RestartPolicyRules != nil},
-			{"resources", c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil},
-		} {
-			if f.set {
-				errs = append(errs, field.Forbidden(cp.Child(f.name), "an ephemeral container has none"))
-			}
-		}
-		for j, m := range c.VolumeMounts {
-			if m.SubPath != "" || m.SubPathExpr != "" {
-				errs = append(errs, field.Forbidden(cp.Child("volumeMounts").Index(j), "an ephemeral container has no subPath and no subPathExpr"))
-			}
-		}
-		if c.TargetContainerName != "" && !hasContainer(p, c.TargetContainerName) {
-			errs = append(errs, field.NotFound(cp.Child("targetContainerName"), c.TargetContainerName))
-		}
-	}
-	return errs
-}
-
-func hasContainer(p *v1.Pod, name string) bool {
-	is := func(c v1.Container) bool { return c.Name == name }
-	return slices.ContainsFunc(p.Spec.Containers, is) || slices.ContainsFunc(p.Spec.InitContainers, is)
 }
 
 // way says through which resource or by whom a pod is changed.
@@ -294,9 +248,6 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 	overwrite(p, old)
 	if subresource == "ephemeralcontainers" {
 		p.Spec.EphemeralContainers = sent.Spec.EphemeralContainers
-		for i := range p.Spec.EphemeralContainers {
-			defaultEphemeral(&p.Spec.EphemeralContainers[i])
-		}
 		at := field.NewPath("spec", "ephemeralContainers")
 		for i, was := range old.Spec.EphemeralContainers {
 			if !slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return equality.Semantic.DeepEqual(c, was) }) {
@@ -339,10 +290,4 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 		return invalid(k, p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, "Pod QOS Class may not change as a result of resizing")})
 	}
 	return nil
-}
-
-func defaultEphemeral(c *v1.EphemeralContainer) {
-	plain := v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{v1.Container(c.EphemeralContainerCommon)}}}
-	podmgr.Default(&plain)
-	c.EphemeralContainerCommon = v1.EphemeralContainerCommon(plain.Spec.Containers[0])
 }

@@ -101,7 +101,7 @@ func (b *Builder) sources() (sources []podmgr.Source, err error) {
 		if err != nil {
 			return nil, err
 		}
-		sources = append(sources, s)
+		b.debugged = append(b.debugged, &debugged{Source: s})
 	}
 	if c.StaticPodURL != "" {
 		s, err := podmgr.HTTP(podmgr.HTTPConfig{
@@ -110,6 +110,9 @@ func (b *Builder) sources() (sources []podmgr.Source, err error) {
 		if err != nil {
 			return nil, err
 		}
+		b.debugged = append(b.debugged, &debugged{Source: s})
+	}
+	for _, s := range b.debugged {
 		sources = append(sources, s)
 	}
 	return sources, nil

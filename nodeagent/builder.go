@@ -44,6 +44,8 @@ type Builder struct {
 	host    *hostCgroups     // of processes outside pods
 	rings   []images.Keyring // the node's own credentials
 	claims  []node.Claim     // resources of the machine that only this node may use
+	// debugged are the sources of static pods.
+	debugged []*debugged
 }
 
 // Path returns a path below the node's root directory.

@@ -407,6 +407,10 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	}
 	Default(p)
 	errs := validatePod(p)
+	// The API has them in a subresource, never in a pod that is created.
+	if len(p.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "ephemeralContainers"), "may not be in a manifest"))
+	}
 	// For the same reason a missing UID is no mistake of theirs.
 	if o.plain && p.UID == "" {
 		errs = slices.DeleteFunc(errs, func(e *field.Error) bool { return e.Field == "metadata.uid" })

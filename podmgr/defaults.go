@@ -31,6 +31,10 @@ func setDefaults(p *v1.Pod) {
 	for i := range s.Containers {
 		defaultContainer(&s.Containers[i], s.HostNetwork)
 	}
+	for i := range s.EphemeralContainers {
+		c := (*v1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon)
+		defaultContainer(c, s.HostNetwork)
+	}
 }
 
 // setIf sets a field to def if the field has its zero value.

@@ -152,9 +152,8 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 		v.container(&s.Containers[i], p.Child("containers").Index(i))
 	}
 	v.podResources(s, p.Child("resources"))
-	// The API has them in a subresource, never in a pod that is created.
-	if len(s.EphemeralContainers) > 0 {
-		v.add(field.Forbidden(p.Child("ephemeralContainers"), "may not be in a manifest"))
+	for i := range s.EphemeralContainers {
+		v.ephemeral(s, &s.EphemeralContainers[i], p.Child("ephemeralContainers").Index(i))
 	}
 	if sc := s.SecurityContext; sc != nil {
 		v.podSecurity(sc, p.Child("securityContext"))
@@ -236,6 +235,34 @@ func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
 
 // container checks a container or an init container. The
 // names of volumes and claims must have been collected.
+// ephemeral checks a container like a regular one, and that it has no field that ephemeral containers
+// must not have.
+func (v *podValidator) ephemeral(s *v1.PodSpec, c *v1.EphemeralContainer, p *field.Path) {
+	v.container((*v1.Container)(&c.EphemeralContainerCommon), p)
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"lifecycle", c.Lifecycle != nil}, {"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil},
+		{"startupProbe", c.StartupProbe != nil}, {"ports", c.Ports != nil}, {"resizePolicy", c.ResizePolicy != nil},
+		{"restartPolicy", c.RestartPolicy != nil}, {"restartPolicyRules", c.RestartPolicyRules != nil},
+		{"resources", c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil},
+	} {
+		if f.set {
+			v.add(field.Forbidden(p.Child(f.name), "an ephemeral container has none"))
+		}
+	}
+	for i, m := range c.VolumeMounts {
+		if m.SubPath != "" || m.SubPathExpr != "" {
+			v.add(field.Forbidden(p.Child("volumeMounts").Index(i), "an ephemeral container has no subPath and no subPathExpr"))
+		}
+	}
+	target := func(of v1.Container) bool { return of.Name == c.TargetContainerName }
+	if c.TargetContainerName != "" && !slices.ContainsFunc(s.Containers, target) && !slices.ContainsFunc(s.InitContainers, target) {
+		v.add(field.NotFound(p.Child("targetContainerName"), c.TargetContainerName))
+	}
+}
+
 func (v *podValidator) container(c *v1.Container, p *field.Path) {
 	// The API server refuses blanks around a name as well, rather than trim them.
 	if c.Image == "" {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Client sends requests to the agent at a unix socket. It may be used by several goroutines.
@@ -168,6 +169,11 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	if err != nil {
 		return nil, err
 	}
+	return c.answer(req)
+}
+
+// answer sends a request, and returns the answer if it is no error.
+func (c *Client) answer(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
@@ -185,6 +191,10 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	defer func() { _ = resp.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	msg := strings.TrimSpace(string(text))
+	var status metav1.Status // of the Kubernetes API
+	if json.Unmarshal(text, &status) == nil && status.Message != "" {
+		msg = status.Message
+	}
 	if resp.StatusCode == http.StatusNotFound {
 		return nil, &notFoundError{msg}
 	}

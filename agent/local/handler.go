@@ -83,6 +83,7 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/exec", h.withPod(h.exec))
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/attach", h.withPod(h.attach))
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/portforward", h.withPod(h.portForward))
+	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/debug", h.withPod(h.debug))
 	mux.HandleFunc("POST /v1/fit", h.fit)
 	mux.HandleFunc("GET /v1/images", h.images)
 	mux.HandleFunc("POST /v1/images/pull", h.imageWork(pullImage))
@@ -401,6 +402,8 @@ func fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		code = http.StatusNotFound
+	case errors.Is(err, ErrInvalid):
+		code = http.StatusBadRequest
 	case errors.Is(err, errors.ErrUnsupported): // the node lacks the part that would answer
 		code = http.StatusNotImplemented
 	}

@@ -11,6 +11,7 @@
 //	agent attach NAME            join a container's first process
 //	agent cp SOURCE TARGET       copy files to and from a container
 //	agent port-forward NAME PORT forward ports to a pod
+//	agent debug NAME --image IMAGE  put a container with tools into a pod
 //	agent why NAME               what a pod waits for
 //	agent why node               how far the node is from evicting pods, and what it did
 //	agent info                   what the agent runs, and where its files are
@@ -90,7 +91,7 @@ func newRoot(std stdio) *cobra.Command {
 	}{
 		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
 		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newInfo(std)}, {looking, newTop(std)}, {looking, newUI(std)},
-		{working, newLogs(std)}, {working, newExec(std)}, {working, newAttach(std)}, {working, newCopy(std)}, {working, newPortForward(std)}, {working, newImages(std)},
+		{working, newLogs(std)}, {working, newExec(std)}, {working, newAttach(std)}, {working, newCopy(std)}, {working, newPortForward(std)}, {working, newDebug(std)}, {working, newImages(std)},
 		{planning, newCheck(std)}, {planning, newFit(std)},
 		{itself, newConfig(std)}, {itself, newVersion(std)},
 	} {

@@ -89,8 +89,12 @@ func (e *explanation) image() bool {
 	}
 	p := &e.Pulls[0]
 	what := fmt.Sprintf("image %s from %s", p.Image, p.Registry)
+	state, failed := notUp, doesntRun
+	if ready(e.Pod) { // only an ephemeral container waits
+		state, failed = runsWithout, runsWithout
+	}
 	if p.State == images.HeldBack {
-		e.because(doesntRun, "%s cannot be pulled: %s", what, shown(p.LastError))
+		e.because(failed, "%s cannot be pulled: %s", what, shown(p.LastError))
 		e.why.WaitingFor = fmt.Sprintf("%s: try %d at %s", what, p.Try, clock(p.RetryAt))
 		e.why.Next, e.why.NextAt = fmt.Sprintf("next pull (try %d)", p.Try), p.RetryAt
 		e.adviseImage(p.Image)
@@ -99,14 +103,14 @@ func (e *explanation) image() bool {
 	since := spell(e.Now.Sub(p.Since))
 	switch p.State {
 	case images.Queued:
-		return e.waits(notUp, fmt.Sprintf("%s: number %d in the queue, for %s", what, p.Position, since))
+		return e.waits(state, fmt.Sprintf("%s: number %d in the queue, for %s", what, p.Position, since))
 	case images.Throttled:
-		return e.waits(notUp, fmt.Sprintf("%s: next, as soon as the rate of pulls allows, for %s", what, since))
+		return e.waits(state, fmt.Sprintf("%s: next, as soon as the rate of pulls allows, for %s", what, since))
 	}
 	if p.Credentials > 1 {
 		what += fmt.Sprintf(" with credential %d of %d", p.Credential, p.Credentials)
 	}
-	return e.waits(notUp, fmt.Sprintf("%s: the runtime pulls it, for %s", what, since))
+	return e.waits(state, fmt.Sprintf("%s: the runtime pulls it, for %s", what, since))
 }
 
 // noImage explains a container whose image cannot be pulled.

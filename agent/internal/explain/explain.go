@@ -70,12 +70,13 @@ type Facts struct {
 
 // States of pods. A sentence has the pod's name before the state.
 const (
-	runs      = "runs"
-	notReady  = "runs, but is not ready"
-	notUp     = "is not up yet"
-	doesntRun = "does not run"
-	isEnding  = "is ending"
-	hasEnded  = "has ended"
+	runs        = "runs"
+	runsWithout = "runs, without an ephemeral container"
+	notReady    = "runs, but is not ready"
+	notUp       = "is not up yet"
+	doesntRun   = "does not run"
+	isEnding    = "is ending"
+	hasEnded    = "has ended"
 )
 
 // recently is how long a past problem of a running pod is reported.
@@ -415,7 +416,11 @@ func (e *explanation) evictions() bool {
 	if last == nil {
 		return false
 	}
-	e.because("runs again", "it was evicted %s, last at %s: %s", times(n, first, e.Now), clock(last.LastTimestamp.Time), last.Message)
+	when := "at " + clock(last.LastTimestamp.Time)
+	if n > 1 {
+		when = times(n, first, e.Now) + ", last " + when
+	}
+	e.because("runs again", "it was evicted %s: %s", when, last.Message)
 	e.advise(podlife.Cause{Kind: podlife.OverLimit})
 	return true
 }

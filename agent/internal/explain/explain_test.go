@@ -97,6 +97,9 @@ var faults = []struct {
 	}), []string{"does not run: image registry.invalid/x:1 from registry.invalid cannot be pulled: registry.invalid cannot be reached: no such host", "next pull (try 3): 08:38:57 (in 20s)", "agent images load", "spec.containers[0].image", "/srv/m/p.yaml"}},
 	{"1 the registry does not exist, by the status alone", broken(v1.PodPending, v1.ContainerStatus{State: waiting("ErrImagePull", "no such host")}),
 		[]string{"image localhost/busybox:1 of container c cannot be pulled: no such host", "agent images load"}},
+	{"1a the image of an ephemeral container is not there", do(well(), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
+		f.Pulls = []images.Pull{{Image: "tools:1", Registry: "docker.io", State: images.HeldBack, Try: 2, RetryAt: now.Add(20 * time.Second), LastError: "no such host"}}
+	}), []string{"runs, without an ephemeral container: image tools:1 from docker.io cannot be pulled: no such host"}},
 	{"1b no pull is allowed", broken(v1.PodPending, v1.ContainerStatus{State: waiting("ErrImageNeverPull", "x")}), []string{"is not on the node", "imagePullPolicy is Never", "agent images load"}},
 	{"1c no name of an image", broken(v1.PodPending, v1.ContainerStatus{State: waiting("InvalidImageName", "invalid reference format")}), []string{"localhost/busybox:1", "is no name of an image: invalid reference format", "spec.containers[0].image"}},
 	{"2 the program exits", do(broken(v1.PodRunning, loop(3, "Error")), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
