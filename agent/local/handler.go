@@ -129,8 +129,11 @@ func (h *handler) pods(w http.ResponseWriter, _ *http.Request) {
 	reply(w, list)
 }
 
+// podType is the type of a Pod object.
+var podType = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+
 func withKind(p *v1.Pod) *v1.Pod {
-	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	p.TypeMeta = podType
 	return p
 }
 

@@ -32,6 +32,33 @@ type PageAgent interface {
 	Log(ctx context.Context, namespace, name string, o LogOptions) (io.ReadCloser, error)
 }
 
+// sharedHistory is an agent whose history all readers of a page share until there may be a new
+// measurement: it is an hour of the node and of each pod, and every open page asks every 3 seconds.
+type sharedHistory struct {
+	PageAgent
+
+	mu   sync.Mutex
+	last *Usage // read-only; nil: none yet
+	at   time.Time
+}
+
+// History implements PageAgent.
+func (s *sharedHistory) History(ctx context.Context) (*Usage, error) {
+	s.mu.Lock()
+	last, age := s.last, time.Since(s.at)
+	s.mu.Unlock()
+	if last != nil && age < historyEvery/2 {
+		return last, nil
+	}
+	u, err := known(s.PageAgent.History(ctx))
+	if err == nil {
+		s.mu.Lock()
+		s.last, s.at = u, time.Now()
+		s.mu.Unlock()
+	}
+	return u, err
+}
+
 const (
 	// answerTime limits the wait for an answer.
 	answerTime = 5 * time.Second

@@ -12,8 +12,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/internal/podtext"
 )
@@ -24,6 +26,8 @@ const (
 	tailLines   = 500
 	maxLog      = 1 << 20
 	maxLogBytes = 4 << 20
+	// maxYAML limits the bytes shown of a pod's YAML.
+	maxYAML = 64 << 10
 	// probeMemory is how long a failed probe is shown.
 	probeMemory = 10 * time.Minute
 )
@@ -43,6 +47,7 @@ type podPage struct {
 	Volumes     []podtext.Field
 	Labels      []podtext.Field
 	Annotations []podtext.Field
+	YAML        string   // of the pod, without values that may be secret
 	Commands    []string // for a terminal
 	Logs        []podLog // nil in what is renewed
 }
@@ -120,6 +125,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 	for i := range first(pod.Spec.Volumes, maxRows) {
 		o.Volumes = append(o.Volumes, podtext.Field{Name: pod.Spec.Volumes[i].Name, Value: podtext.Volume(&pod.Spec.Volumes[i])})
 	}
+	o.YAML = cutTo(yamlOf(pod), maxYAML)
 	o.Labels, o.Annotations = fieldsOf(pod.Labels), fieldsOf(pod.Annotations)
 	if plainNames(namespace, name) { // other names could be changed by a shell
 		for _, c := range []string{"why", "describe pod", "logs -f"} {
@@ -153,6 +159,78 @@ func allContainers(p *v1.Pod) []v1.Container {
 		all = append(all, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	return all
+}
+
+// hidden stands for a value that may be secret.
+const hidden = "(not shown)"
+
+// yamlOf returns the metadata and the spec of a pod as YAML. Values that may be secret are hidden:
+// those of the environment, of headers, and of volume attributes.
+func yamlOf(pod *v1.Pod) string {
+	p := pod.DeepCopy()
+	p.TypeMeta = podType
+	p.ManagedFields, p.Status = nil, v1.PodStatus{}
+	delete(p.Annotations, v1.LastAppliedConfigAnnotation)
+	headers := func(h *v1.HTTPGetAction) {
+		if h != nil {
+			for i := range h.HTTPHeaders {
+				h.HTTPHeaders[i].Value = hidden
+			}
+		}
+	}
+	hide := func(c *v1.Container) {
+		for i := range c.Env {
+			if c.Env[i].Value != "" {
+				c.Env[i].Value = hidden
+			}
+		}
+		for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+			if probe != nil {
+				headers(probe.HTTPGet)
+			}
+		}
+		if l := c.Lifecycle; l != nil {
+			for _, h := range []*v1.LifecycleHandler{l.PostStart, l.PreStop} {
+				if h != nil {
+					headers(h.HTTPGet)
+				}
+			}
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		hide(&p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		hide(&p.Spec.Containers[i])
+	}
+	for i := range p.Spec.EphemeralContainers {
+		hide((*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.CSI != nil {
+			hideAll(v.CSI.VolumeAttributes)
+		}
+		if v.FlexVolume != nil {
+			hideAll(v.FlexVolume.Options)
+		}
+	}
+	b, err := yaml.Marshal(struct {
+		metav1.TypeMeta `json:",inline"`
+
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Spec     v1.PodSpec        `json:"spec"`
+	}{p.TypeMeta, p.ObjectMeta, p.Spec})
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func hideAll(values map[string]string) {
+	for name := range values {
+		values[name] = hidden
+	}
 }
 
 func podFacts(p *v1.Pod, why *Why) (all []string) {

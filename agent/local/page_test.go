@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,8 @@ type agent struct {
 	hangs    bool
 	err      error
 	log      func() io.ReadCloser
+
+	histories atomic.Int32 // how often the history was read
 }
 
 func (a *agent) answer(ctx context.Context) error {
@@ -129,6 +132,7 @@ func (a *agent) Node(ctx context.Context) (*v1.Node, error) {
 }
 
 func (a *agent) History(ctx context.Context) (*local.Usage, error) {
+	a.histories.Add(1)
 	u := &local.Usage{Pods: map[string]local.PodUsage{}}
 	for i := range 120 {
 		u.Times = append(u.Times, time.Now().Add(time.Duration(i-119)*30*time.Second))
@@ -254,6 +258,61 @@ func TestPageShowsThatTheNodeIsCordoned(t *testing.T) {
 	if body := get(newPage(t, &agent{cordoned: true}), "/").Body.String(); !strings.Contains(body, want) {
 		t.Errorf("no %q:\n%s", want, body)
 	}
+}
+
+// The page of a pod has its YAML, without values that may be secret.
+func TestPageOfAPodHasItsYAML(t *testing.T) {
+	p := pod("web", v1.PodRunning, v1.ConditionTrue)
+	const secret = "hunter2"
+	check := &v1.HTTPGetAction{Path: "/healthz", HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: secret}}}
+	env := []v1.EnvVar{{Name: "TOKEN", Value: secret}, {Name: "NODE", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
+	p.Annotations = map[string]string{v1.LastAppliedConfigAnnotation: secret}
+	c := &p.Spec.Containers[0]
+	c.Env, c.LivenessProbe = env, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: check}}
+	c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{HTTPGet: check}}
+	p.Spec.InitContainers = []v1.Container{{Name: "before", Env: env}}
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "look", Env: env}}}
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "a", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", VolumeAttributes: map[string]string{"password": secret}}}},
+		{Name: "b", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{Driver: "d", Options: map[string]string{"password": secret}}}},
+	}
+	body := get(newPage(t, &agent{pods: []v1.Pod{p}}), "/pods/default/web").Body.String()
+	_, yaml, _ := strings.Cut(body, `<details id="yaml">`)
+	yaml, _, _ = strings.Cut(yaml, "</details>")
+	for _, want := range []string{"kind: Pod\n", "  name: web\n", "- name: TOKEN\n      value: (not shown)\n", "fieldPath: spec.nodeName\n", "path: /healthz\n", "password: (not shown)\n", "name: look\n"} {
+		if !strings.Contains(yaml, want) {
+			t.Errorf("no %q in\n%s", want, yaml)
+		}
+	}
+	if strings.Contains(yaml, secret) {
+		t.Errorf("a secret in\n%s", yaml)
+	}
+}
+
+// All open pages share one history, until there may be a new measurement.
+func TestPagesShareOneHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agent{pods: []v1.Pod{pod("web", v1.PodRunning, v1.ConditionTrue)}}
+		p := newPage(t, a)
+		for range 20 { // a minute of two pages
+			for _, path := range []string{"/?part", "/pods/default/web?part"} {
+				if body := get(p, path).Body.String(); !strings.Contains(body, "Last hour") {
+					t.Fatalf("%s has no charts:\n%s", path, body)
+				}
+			}
+			time.Sleep(3 * time.Second)
+		}
+		if n := a.histories.Load(); n != 4 {
+			t.Errorf("the history was read %d times in a minute, want 4", n)
+		}
+		a.err = errors.New("gone")
+		time.Sleep(time.Minute)
+		get(p, "/")
+		a.err = nil
+		if body := get(p, "/").Body.String(); !strings.Contains(body, "Last hour") {
+			t.Errorf("no charts after an error:\n%s", body)
+		}
+	})
 }
 
 // Whatever pods, images and manifests say is text, and their names lead nowhere else.

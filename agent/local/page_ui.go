@@ -64,6 +64,7 @@ func NewPage(cfg PageConfig) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
+	cfg.Agent = &sharedHistory{PageAgent: cfg.Agent}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), pages: t, slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs)}
 	p.mux.HandleFunc("GET /{$}", p.page("overview", "", p.overview))
 	p.mux.HandleFunc("GET /pods/{namespace}/{name}", p.page("pod", "../../", p.pod))
