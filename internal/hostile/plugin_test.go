@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -38,6 +39,28 @@ func plugins() []attack {
 					return // the agent takes no more
 				}
 				m.t.Cleanup(func() { _ = conn.Close() })
+			}
+		}},
+		{name: "200 drivers that are never silent or never speak", run: func(m *machine) {
+			noise := bytes.Repeat([]byte("HTTP/1.1 200 \x00\xff"), 4096)
+			for i := range 200 {
+				l, err := net.Listen("unix", m.path("root", "plugins_registry", fmt.Sprintf("driver-%d.sock", i)))
+				m.must(err)
+				m.t.Cleanup(func() { _ = l.Close() })
+				go func() {
+					for {
+						conn, err := l.Accept()
+						if err != nil {
+							return
+						}
+						m.t.Cleanup(func() { _ = conn.Close() })
+						go func() {
+							for i%2 == 0 && err == nil {
+								_, err = conn.Write(noise)
+							}
+						}()
+					}
+				}()
 			}
 		}},
 		{name: "10,000 names where plugins register", run: func(m *machine) {
