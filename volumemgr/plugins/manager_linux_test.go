@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,7 +12,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
+	"github.com/nodewright/nodewright/internal/diskusage/quotatest"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
@@ -135,5 +139,44 @@ func TestWithTheManager(t *testing.T) {
 	}
 	if table, err := (&mount.Kernel{}).Under(t.Context(), root); err != nil || len(table) > 0 {
 		t.Errorf("still mounted: %v (%v)", table, err)
+	}
+}
+
+// The statistics of a volume are those of its project only if the agent made it: a container can give
+// the directory of its volume a project too, and so hide what it wrote before.
+func TestStatsOfProjects(t *testing.T) {
+	root := quotatest.Disk(t)
+	list, err := New(Config{Mounter: &mount.Kernel{}, Root: root, Source: &live{}, Projects: true})
+	must(t, err)
+	m, err := volumemgr.New(volumemgr.Config{Root: root, Plugins: list, Mounter: Mounter(&mount.Kernel{})})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	defer func() {
+		cancel()
+		must(t, <-done)
+	}()
+	for uid, hostUsers := range map[types.UID]bool{"own": false, "host": true} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: uid}, Spec: v1.PodSpec{
+			HostUsers:  &hostUsers,
+			Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+			Volumes:    []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}},
+		}}
+		got, err := m.Mount(t.Context(), pod)
+		must(t, err)
+		path := got["v"].Path
+		if hostUsers { // as the container could
+			must(t, diskusage.Assign(path))
+		}
+		f, err := os.Create(filepath.Join(path, "file"))
+		must(t, err)
+		_, err = f.Write(make([]byte, 1<<20))
+		must(t, errors.Join(err, f.Sync(), os.Remove(f.Name())))
+		stats, err := m.Stats(t.Context(), uid)
+		if err != nil || len(stats) != 1 || (stats[0].Usage.Used > 1<<20) == hostUsers {
+			t.Errorf("hostUsers %v: %+v, %v; want the removed file to count in a project of the agent's alone", hostUsers, stats, err)
+		}
+		must(t, errors.Join(f.Close(), m.Remove(t.Context(), uid)))
 	}
 }
