@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/agenttest"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/record"
 )
@@ -102,6 +105,16 @@ func TestLifeIsRecorded(t *testing.T) {
 		}
 		if ended != 2 || began != 2 || wanted != 2 || admitted != 1 || decided != 1 {
 			t.Errorf("%d ends, %d starts, %d of the source, %d admissions, %d decisions to end", ended, began, wanted, admitted, decided)
+		}
+		past, err := agent.Past(dir, local.PastQuery{Name: "web", At: time.Now().Add(-2*time.Minute - 12*time.Second), Within: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(past.Answer, "restarted at ") || !strings.Contains(past.Answer, ": the liveness probe failed three times, 127.0.0.1:1/healthz: connection refused, since ") {
+			t.Errorf("the answer is %q", past.Answer)
+		}
+		if _, err := agent.Past(dir, local.PastQuery{Name: "other"}); !errors.Is(err, local.ErrNotFound) {
+			t.Errorf("of an unknown pod: %v", err)
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil || len(files) == 0 {

@@ -180,3 +180,32 @@ func segments(dir string) (*safefile.Dir, []string, error) {
 	slices.Sort(names)
 	return d, names, nil
 }
+
+// Pods returns the pods that a recorder's directory has entries about, the one with the newest entry
+// last, and the name of the node.
+func Pods(dir string) (pods []Pod, node string, err error) {
+	type name struct{ namespace, name string }
+	latest := map[name]int{}
+	at := map[name]Pod{}
+	n := 0
+	for e, err := range Read(dir, Filter{}) {
+		if err != nil {
+			return nil, "", err
+		}
+		n++
+		if b, ok := e.Fact.(*Begin); ok && b.Node != "" {
+			node = b.Node
+		}
+		if e.Pod != (Pod{}) {
+			k := name{e.Pod.Namespace, e.Pod.Name}
+			latest[k], at[k] = n, e.Pod
+		}
+	}
+	for _, p := range at {
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, func(a, b Pod) int {
+		return latest[name{a.Namespace, a.Name}] - latest[name{b.Namespace, b.Name}]
+	})
+	return pods, node, nil
+}

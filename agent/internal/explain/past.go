@@ -1,0 +1,735 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/record"
+)
+
+// Past explains the past of a pod, or of the node, by the entries about both. It is a pure function.
+func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
+	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, failed: map[string]*record.Probe{}, pods: map[types.UID]*podPast{}}
+	for i := range entries {
+		p.add(&entries[i])
+	}
+	p.link()
+	slices.SortStableFunc(p.moments, func(a, b moment) int { return a.At.Compare(b.At) })
+	out := local.Past{Namespace: q.Namespace, Name: cmp.Or(q.Name, p.node)}
+	if len(entries) > 0 {
+		out.Begins = entries[0].At
+	}
+	if q.At.IsZero() {
+		out.Moments = p.between(q.Since, q.Until)
+		return out
+	}
+	out.Answer, out.Moments = p.at()
+	return out
+}
+
+// past is the past of a pod or node under construction.
+type past struct {
+	q      local.PastQuery
+	now    time.Time
+	ofNode bool
+	node   string // name of the node
+
+	moments   []moment
+	instances map[string]*instance
+	order     []*instance // in the order of the record
+	endings   map[string]record.Act
+	failed    map[string]*record.Probe // last failed liveness or startup probe, by the instance's ID
+	pods      map[types.UID]*podPast
+	wanted    *wantedPast // what the source said last
+	status    []statusPast
+	boots     []begin
+	stopped   bool
+	pressure  []pressurePast
+}
+
+// moment is a local.Moment with what an answer about it needs.
+type moment struct {
+	local.Moment
+	rank     int // how well it answers why something is as it is
+	began    *instance
+	ended    *instance
+	verdict  *record.Verdict
+	replaced bool
+}
+
+// The ranks of moments.
+const (
+	aside = iota
+	step
+	fault
+	endOf
+	startOf
+	verdictOn
+)
+
+// instance is an instance of a container.
+type instance struct {
+	record.Instance
+	container   string
+	uid         types.UID
+	life        uint32
+	boot        string // in which it was first seen
+	learned     time.Time
+	endedAt     time.Time
+	endedInBoot string
+	ended       bool
+	before      *instance
+}
+
+type podPast struct {
+	verdict   *record.Verdict
+	verdictAt time.Time
+	removed   string // why its source does not have it any more
+	removedAt time.Time
+	sync      *record.Sync
+	syncAt    time.Time
+	ready     *record.Status
+}
+
+type wantedPast struct {
+	record.Wanted
+	uid  types.UID
+	at   time.Time
+	uids map[types.UID]bool
+}
+
+type statusPast struct {
+	at time.Time
+	record.Status
+	gone bool
+}
+
+type begin struct {
+	at   time.Time
+	boot string
+}
+
+type pressurePast struct {
+	at time.Time
+	record.Condition
+}
+
+// tell adds a moment.
+func (p *past) tell(e *record.Entry, at time.Time, kind string, rank int, text string, args ...any) *moment {
+	p.moments = append(p.moments, moment{rank: rank, Moment: local.Moment{
+		At: at, UID: string(e.Pod.UID), Container: e.Container, Kind: kind, Text: oneLine(fmt.Sprintf(text, args...)), Problem: rank == fault,
+	}})
+	return &p.moments[len(p.moments)-1]
+}
+
+// add adds an entry.
+func (p *past) add(e *record.Entry) {
+	pod := p.pods[e.Pod.UID]
+	if pod == nil {
+		pod = &podPast{}
+		p.pods[e.Pod.UID] = pod
+	}
+	switch f := e.Fact.(type) {
+	case *record.Begin:
+		p.begin(e, f)
+	case *record.Stop:
+		p.stopped = true
+		p.tell(e, e.At, "stop", aside, "the agent was stopped; containers go on")
+	case *record.Clock:
+		way, by := "forward", f.By
+		if by < 0 {
+			way, by = "back", -by
+		}
+		p.tell(e, e.At, "clock", fault, "the clock of the machine was set %s by %s (or the machine was suspended)", way, spell(by))
+	case *record.Gap:
+		if f.Damaged {
+			p.tell(e, e.At, "gap", aside, "a part of the record is damaged here: there may have been more")
+		} else {
+			p.tell(e, e.At, "gap", aside, "%d facts were not recorded here", f.Lost)
+		}
+	case *record.Condition:
+		p.condition(e, f)
+	case *record.Plugin:
+		if f.Gone {
+			p.tell(e, e.At, "plugin", fault, "the plugin of %s went away", f.Name)
+		} else {
+			p.tell(e, e.At, "plugin", step, "the plugin of %s is there again", f.Name)
+		}
+	case *record.Happened:
+		if p.ofNode {
+			p.tell(e, e.At, "happened", step, "event of the node: %s", f.Reason)
+		}
+	case *record.Wanted:
+		p.want(e, f, pod)
+	case *record.Verdict:
+		p.judge(e, f, pod)
+	case *record.Instance:
+		p.instance(e, f)
+	case *record.Probe:
+		p.probe(e, f)
+	case *record.Image:
+		if f.Reason == "" && f.Took > 0 {
+			p.tell(e, e.At, "image", step, "image %s of container %s was pulled in %s", f.Image, e.Container, spell(f.Took))
+		} else if f.Reason == "" {
+			p.tell(e, e.At, "image", step, "image %s of container %s is there", f.Image, e.Container)
+		} else {
+			p.tell(e, e.At, "image", fault, "image %s of container %s could not be pulled: %s", f.Image, e.Container, withWord(f.Reason, f.Error))
+		}
+	case *record.Sync:
+		p.sync(e, f, pod)
+	case *record.Status:
+		p.setStatus(e, f, pod)
+	case *record.Resize:
+		if f.State != "" {
+			p.tell(e, e.At, "resize", step, "its resize is in state %s %s", f.State, f.Reason)
+		} else {
+			p.tell(e, e.At, "resize", step, "its resize is done")
+		}
+	case *record.Devices:
+		switch {
+		case f.Unhealthy > 0:
+			p.tell(e, e.At, "devices", fault, "%d of the devices %s of container %s became unhealthy", f.Unhealthy, f.Resource, e.Container)
+		case f.Unknown > 0:
+			p.tell(e, e.At, "devices", fault, "the health of %d of the devices %s of container %s is unknown", f.Unknown, f.Resource, e.Container)
+		default:
+			p.tell(e, e.At, "devices", step, "the devices %s of container %s are healthy again", f.Resource, e.Container)
+		}
+	case *record.Decision:
+		p.decision(e, f)
+	}
+}
+
+// begin tells the start of the agent, and what happened to the process before.
+func (p *past) begin(e *record.Entry, f *record.Begin) {
+	p.node = cmp.Or(f.Node, p.node)
+	if len(p.boots) > 0 {
+		switch last := p.boots[len(p.boots)-1]; {
+		case last.boot != e.Boot && p.stopped:
+			p.tell(e, e.At, "begin", verdictOn, "the machine was started again, and the agent with it")
+		case last.boot != e.Boot:
+			p.tell(e, e.At, "begin", verdictOn, "the machine was started again after it had gone down without notice (power, reset or kernel)").Problem = true
+		case p.stopped:
+			p.tell(e, e.At, "begin", step, "the agent was started again %s", f.Version)
+		default:
+			p.tell(e, e.At, "begin", fault, "the agent was started again %s, after it had been killed or had crashed", f.Version)
+		}
+	} else {
+		p.tell(e, e.At, "begin", aside, "the agent was started %s", f.Version)
+	}
+	p.stopped = false
+	p.boots = append(p.boots, begin{e.At, e.Boot})
+}
+
+func (p *past) condition(e *record.Entry, f *record.Condition) {
+	p.pressure = append(p.pressure, pressurePast{e.At, *f})
+	if f.On {
+		p.tell(e, e.At, "condition", fault, "the node had %s (%s)", f.Type, f.Reason)
+	} else {
+		p.tell(e, e.At, "condition", step, "the node had no %s any more", f.Type)
+	}
+}
+
+// replaceWithin is the time in which the removal of a static pod and the next one of its name are one
+// change of the manifest.
+const replaceWithin = 30 * time.Second
+
+// want tells what a source said.
+func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
+	last := p.wanted
+	if last == nil {
+		last = &wantedPast{uids: map[types.UID]bool{}}
+		p.wanted = last
+	}
+	source := ""
+	if f.Source != "" {
+		source = " (" + f.Source + ")"
+	}
+	switch changes := imageChanges(last.Containers, f.Containers); {
+	case f.Op == "REMOVE" && !last.at.IsZero() && last.uid != e.Pod.UID:
+		// Its next version came before. What that changed was told then.
+		return
+	case f.Op == "REMOVE":
+		pod.removed, pod.removedAt = "its source"+source+" no longer had it", e.At
+		p.tell(e, e.At, "wanted", verdictOn, "its source%s no longer had it", source)
+		p.status = append(p.status, statusPast{at: e.At, gone: true})
+	case f.Op == "DELETE":
+		pod.removed, pod.removedAt = "its deletion was asked for", e.At
+		p.tell(e, e.At, "wanted", verdictOn, "its deletion was asked for")
+	case last.at.IsZero():
+		p.tell(e, e.At, "wanted", step, "its source%s had it first", source)
+	case last.uid == e.Pod.UID && (f.Op == "UPDATE" || last.Generation != f.Generation || changes != ""):
+		p.tell(e, e.At, "wanted", step, "its definition was changed%s", changes)
+	case last.uid == e.Pod.UID: // an agent that was started again
+	case last.Op != "REMOVE" || e.At.Sub(last.at) < replaceWithin:
+		text := "its definition was changed" + changes
+		if last.uids[e.Pod.UID] {
+			text = "its definition was changed back to an earlier one" + changes
+		}
+		if before := p.pods[last.uid]; before != nil {
+			before.removed, before.removedAt = "its definition was changed"+changes, e.At
+		}
+		for i := range p.moments {
+			if m := &p.moments[i]; m.Kind == "wanted" && m.UID == string(last.uid) && e.At.Sub(m.At) < replaceWithin && m.rank == verdictOn {
+				m.replaced = true
+			}
+		}
+		p.tell(e, e.At, "wanted", step, "%s", text)
+	default:
+		p.tell(e, e.At, "wanted", step, "its source%s had it again", source)
+	}
+	containers := last.Containers
+	last.Wanted, last.uid, last.at = *f, e.Pod.UID, e.At
+	if len(f.Containers) == 0 {
+		last.Containers = containers
+	}
+	last.uids[e.Pod.UID] = true
+}
+
+// imageChanges returns which images differ, for the end of a sentence.
+func imageChanges(was, is []record.Image) string {
+	out := ""
+	for _, n := range is {
+		for _, o := range was {
+			if o.Container == n.Container && o.Image != n.Image {
+				out += fmt.Sprintf(": image of container %s from %s to %s", n.Container, o.Image, n.Image)
+			}
+		}
+	}
+	return out
+}
+
+// judge tells a verdict on the pod.
+func (p *past) judge(e *record.Entry, f *record.Verdict, pod *podPast) {
+	again := pod.verdict != nil && pod.verdict.Kind == podlife.Waits
+	pod.verdict, pod.verdictAt = f, e.At
+	if f.Admitted {
+		text := "it was admitted"
+		if again {
+			text = "it was admitted after its wait"
+		}
+		p.tell(e, e.At, "verdict", step, "%s", text)
+		return
+	}
+	m := p.tell(e, e.At, "verdict", verdictOn, "%s", p.verdictWords(f, e.At))
+	m.verdict, m.Problem = f, true
+}
+
+// verdictWords returns a verdict in a sentence, with the pressure that it follows from.
+func (p *past) verdictWords(f *record.Verdict, at time.Time) string {
+	words := cmp.Or(kindWords[f.Kind], "it was ended ("+f.Reason+")")
+	switch f.Kind {
+	case podlife.Rejected, podlife.Waits:
+		words += ": " + f.Reason
+	case podlife.Evicted:
+		for i := len(p.pressure) - 1; i >= 0; i-- {
+			if c := p.pressure[i]; c.On && !c.at.After(at) {
+				words += fmt.Sprintf(" (%s since %s)", c.Type, p.when(c.at))
+				break
+			}
+		}
+	}
+	if f.Message != "" {
+		words += ": " + strings.TrimSuffix(strings.TrimSpace(f.Message), ".")
+	}
+	return words
+}
+
+// instance notes the state of an instance of a container.
+func (p *past) instance(e *record.Entry, f *record.Instance) {
+	i := p.instances[f.ID]
+	if i == nil {
+		i = &instance{container: e.Container, uid: e.Pod.UID, life: e.Pod.Life, boot: e.Boot, learned: e.At}
+		p.instances[f.ID] = i
+		p.order = append(p.order, i)
+	}
+	was := i.Instance
+	i.Instance = *f
+	if f.Started.IsZero() {
+		i.Started = was.Started
+	}
+	if f.State == "exited" && !i.ended {
+		i.ended, i.endedAt, i.endedInBoot = true, f.Finished, e.Boot
+		if i.endedAt.IsZero() {
+			i.endedAt = e.At
+		}
+	}
+	if f.State == "unknown" {
+		p.tell(e, e.At, "instance", fault, "the container runtime could not tell the state of container %s", e.Container)
+	}
+}
+
+// probe tells a result of a probe.
+func (p *past) probe(e *record.Entry, f *record.Probe) {
+	if f.OK {
+		p.tell(e, e.At, "probe", aside, "the %s probe of container %s succeeded", f.Type, e.Container)
+		return
+	}
+	if f.Type != "readiness" {
+		p.failed[f.ID] = f
+	}
+	p.tell(e, e.At, "probe", fault, "%s", p.probeWords(f, " of container "+e.Container))
+}
+
+// probeWords returns a failed probe in a sentence.
+func (p *past) probeWords(f *record.Probe, of string) string {
+	words := "the " + f.Type + " probe" + of + " failed"
+	if f.Times > 0 {
+		words += " " + often(f.Times)
+	}
+	switch {
+	case f.Code > 0:
+		words += fmt.Sprintf(", HTTP %d from %s", f.Code, f.Target)
+	case f.Error != "" && f.Target != "":
+		words += fmt.Sprintf(", %s: %s", f.Target, f.Error)
+	case f.How == "exec" && f.Error != "":
+		words += ", its command: " + f.Error
+	case f.How == "exec":
+		words += ", its command exited with an error"
+	case f.Target != "":
+		words += ", " + f.Target
+	}
+	if !f.Since.IsZero() && f.Times > 1 {
+		words += ", since " + p.when(f.Since)
+	}
+	return words
+}
+
+// often returns a number of times in words.
+func often(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	case 3, 4, 5, 6, 7, 8, 9:
+		return []string{"three", "four", "five", "six", "seven", "eight", "nine"}[n-3] + " times"
+	default:
+		return strconv.Itoa(n) + " times"
+	}
+}
+
+// sync tells failed syncs, and the first success after them.
+func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
+	failing := pod.sync != nil && pod.sync.Reason != ""
+	switch {
+	case f.Reason != "":
+		// Other facts tell these.
+		if slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "InvalidImageName"}, f.Reason) {
+			break
+		}
+		text := "it could not be synced: " + withWord(f.Reason, f.Error)
+		if len(f.Volumes) > 0 {
+			text += "; volume " + strings.Join(f.Volumes, ", ") + " is not mounted"
+			if f.Hung {
+				text += ", and the disk or the driver does not answer"
+			}
+		}
+		p.tell(e, e.At, "sync", fault, "%s", text)
+	case failing && len(p.moments) > 0:
+		p.tell(e, e.At, "sync", aside, "its sync succeeded again, after %s", spell(e.At.Sub(pod.syncAt)))
+	}
+	if f.Reason == "" || !failing {
+		pod.syncAt = e.At
+	}
+	pod.sync = f
+}
+
+// withWord returns a reason with the word for the error.
+func withWord(reason, word string) string {
+	if word == "" || word == "another error" {
+		return reason
+	}
+	return reason + " (" + word + ")"
+}
+
+// setStatus tells changes of readiness and of the phase.
+func (p *past) setStatus(e *record.Entry, f *record.Status, pod *podPast) {
+	was := cmp.Or(pod.ready, &record.Status{})
+	pod.ready = f
+	p.status = append(p.status, statusPast{at: e.At, Status: *f})
+	phase := v1.PodPhase(f.Phase)
+	switch {
+	case f.Phase != was.Phase && (phase == v1.PodFailed || phase == v1.PodSucceeded):
+		p.tell(e, e.At, "status", step, "it had ended: %s", strings.TrimSpace(f.Phase+" "+f.Reason))
+	case f.Ready && !was.Ready:
+		p.tell(e, e.At, "status", step, "it was ready")
+	case !f.Ready && was.Ready:
+		p.tell(e, e.At, "status", step, "it was not ready any more")
+	}
+}
+
+// decision notes which instances were ended and why, and tells waits and new sandboxes.
+func (p *past) decision(e *record.Entry, f *record.Decision) {
+	for _, list := range [][]record.Act{f.Result.Init, f.Result.Regular} {
+		for _, a := range list {
+			switch {
+			case a.Do == "end":
+				if _, known := p.endings[a.ID]; !known {
+					p.endings[a.ID] = a
+				}
+			case a.Do == "wait" && a.Why == podlife.CrashLoop:
+				m := p.tell(e, e.At, "decision", step, "container %s had to wait until %s for its next start (%s)", a.Name, p.when(a.Until), a.Why)
+				m.Container = a.Name
+			}
+		}
+	}
+	if f.Result.Make && f.Result.Attempt > 0 {
+		p.tell(e, e.At, "decision", fault, "its sandbox was made again: %s", f.Result.Lack)
+	}
+	if len(f.Result.Reset) > 0 {
+		p.tell(e, e.At, "decision", step, "all its containers were started over, as a restart rule says")
+	}
+	if len(f.Result.Surplus) > 0 {
+		p.tell(e, e.At, "decision", fault, "%d instances ran beside newer ones, and were ended", len(f.Result.Surplus))
+	}
+}
+
+// link orders the instances of each container, and tells their starts and ends.
+func (p *past) link() {
+	slices.SortStableFunc(p.order, func(a, b *instance) int { return cmp.Compare(a.begunAt().UnixNano(), b.begunAt().UnixNano()) })
+	last := map[string]*instance{}
+	for _, i := range p.order {
+		key := string(i.uid) + "/" + i.container
+		i.before, last[key] = last[key], i
+		e := &record.Entry{Pod: record.Pod{UID: i.uid}, Container: i.container}
+		if !i.Started.IsZero() {
+			text := "container " + i.container + " was started"
+			if i.Restarts > 0 {
+				text += fmt.Sprintf(" (restart %d)", i.Restarts)
+			}
+			p.tell(e, i.Started, "instance", startOf, "%s", text).began = i
+		}
+		if i.ended {
+			text := "container " + i.container + " ended"
+			if !i.Started.IsZero() {
+				text += " after " + spell(max(0, i.endedAt.Sub(i.Started)))
+			}
+			m := p.tell(e, i.endedAt, "instance", endOf, "%s: %s", text, p.whyEnded(i))
+			m.ended, m.Problem = i, i.ExitCode == nil || *i.ExitCode != 0
+		}
+	}
+}
+
+func (i *instance) begunAt() time.Time {
+	if i.Started.IsZero() {
+		return i.learned
+	}
+	return i.Started
+}
+
+// pod returns the past of the instance's pod; it is never nil.
+func (p *past) pod(i *instance) *podPast { return cmp.Or(p.pods[i.uid], &podPast{}) }
+
+// whyEnded returns why an instance ended, in a sentence.
+func (p *past) whyEnded(i *instance) string {
+	act, decided := p.endings[i.ID]
+	pod := p.pod(i)
+	switch {
+	case decided && (act.Why == podlife.LivenessFailed || act.Why == podlife.StartupFailed):
+		if f := p.failed[i.ID]; f != nil {
+			return p.probeWords(f, "")
+		}
+		return kindWords[act.Why]
+	case decided && act.Why != "":
+		return cmp.Or(kindWords[act.Why], string(act.Why))
+	case i.Reason == "OOMKilled" && i.Limit > 0:
+		return "it was killed for using more than its memory limit of " + memory(i.Limit)
+	case i.Reason == "OOMKilled":
+		return "it was killed as the memory that it may use was full"
+	case i.endedInBoot != i.boot:
+		return "the machine went down"
+	case pod.verdict != nil && !pod.verdict.Admitted && pod.verdict.Kind != podlife.Waits && !pod.verdictAt.After(i.endedAt.Add(time.Second)):
+		return p.verdictWords(pod.verdict, pod.verdictAt)
+	case pod.removed != "" && !pod.removedAt.After(i.endedAt.Add(time.Second)):
+		return pod.removed
+	case i.ExitCode == nil:
+		return "its exit code is not known"
+	default:
+		return fmt.Sprintf("it ended by itself with exit code %d%s", *i.ExitCode, signal(&v1.ContainerStateTerminated{ExitCode: *i.ExitCode}))
+	}
+}
+
+// after returns why an instance ended, for a sentence with "after".
+func (p *past) after(i *instance) string {
+	act, decided := p.endings[i.ID]
+	switch {
+	case decided && act.Why == podlife.LivenessFailed:
+		return "a failed liveness probe"
+	case decided && act.Why == podlife.StartupFailed:
+		return "a failed startup probe"
+	case decided && act.Why == podlife.Changed:
+		return "a change of its definition"
+	case decided && act.Why == podlife.Resized:
+		return "a change of its resources"
+	case i.Reason == "OOMKilled" && i.Limit > 0:
+		return "an OOM kill (limit " + memory(i.Limit) + ")"
+	case i.Reason == "OOMKilled":
+		return "an OOM kill"
+	case i.endedInBoot != i.boot:
+		return "a restart of the machine"
+	case i.ExitCode != nil:
+		return "an end with exit code " + strconv.Itoa(int(*i.ExitCode))
+	default:
+		return "its end"
+	}
+}
+
+// memory returns bytes with a unit.
+func memory(n int64) string {
+	for _, u := range []struct {
+		of   int64
+		name string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= u.of && n%u.of == 0 {
+			return fmt.Sprintf("%d %s", n/u.of, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// started says when an instance was started and after what, for the end of a sentence.
+func (p *past) started(i *instance) string {
+	if i == nil || i.Started.IsZero() {
+		return ""
+	}
+	text := "; the container had been started at " + p.when(i.Started)
+	if i.before != nil {
+		text += " after " + p.after(i.before)
+	}
+	return text
+}
+
+// when returns a time of day, with the date if it is not that of the question.
+func (p *past) when(t time.Time) string {
+	day := p.now
+	if !p.q.At.IsZero() {
+		day = p.q.At
+	}
+	return local.When(t, day)
+}
+
+// between returns the moments between two times. The zero time is no limit.
+func (p *past) between(since, until time.Time) (out []local.Moment) {
+	for i := range p.moments {
+		m := &p.moments[i]
+		if m.replaced || !since.IsZero() && m.At.Before(since) || !until.IsZero() && m.At.After(until) {
+			continue
+		}
+		out = append(out, m.Moment)
+	}
+	return out
+}
+
+// How much of the past an answer about a time shows.
+const (
+	leadTime  = 15 * time.Minute
+	trailTime = 2 * time.Minute
+	maxLead   = 12
+)
+
+// at answers why the pod was in its state at the time in question. If nothing happened then, the
+// answer tells the last change before it.
+func (p *past) at() (string, []local.Moment) {
+	end := p.q.At.Add(p.q.Within)
+	var focus, last *moment
+	for i := range p.moments {
+		m := &p.moments[i]
+		if m.replaced || !m.At.Before(end) {
+			continue
+		}
+		if last == nil || m.rank > aside {
+			last = m
+		}
+		// The last one of the highest rank within the time, or of the last moments before it.
+		if !m.At.Before(p.q.At) && m.rank > aside && (focus == nil || m.rank >= focus.rank) {
+			focus = m
+		}
+	}
+	around := p.around(end)
+	switch {
+	case focus != nil:
+		return p.answer(focus), around
+	case last == nil && len(p.moments) > 0:
+		return "is not in the record at " + p.when(p.q.At), p.between(time.Time{}, p.moments[0].At.Add(trailTime))
+	case last == nil:
+		return "is not in the record", nil
+	}
+	// The state then is that since the last start, end or verdict.
+	cause := last
+	for i := range p.moments {
+		if m := &p.moments[i]; !m.replaced && m.At.Before(end) && m.rank >= endOf && (cause.rank < endOf || !m.At.Before(cause.At)) {
+			cause = m
+		}
+	}
+	if len(around) == 0 {
+		around = []local.Moment{cause.Moment}
+	}
+	return p.stateAt(end) + " at " + p.when(p.q.At) + ", and nothing happened then; before, it " + p.answer(cause), around
+}
+
+// around returns the moments that led to a time, and those just after it.
+func (p *past) around(end time.Time) []local.Moment {
+	out := p.between(p.q.At.Add(-leadTime), end.Add(trailTime))
+	n := 0
+	for _, m := range out {
+		if m.At.Before(end) {
+			n++
+		}
+	}
+	return out[max(0, n-maxLead):]
+}
+
+// stateAt returns the state of the pod at a time, as the beginning of a sentence without a subject.
+func (p *past) stateAt(t time.Time) string {
+	if p.ofNode {
+		return "was as before"
+	}
+	state := "was known"
+	for _, s := range p.status {
+		if s.at.After(t) {
+			break
+		}
+		switch {
+		case s.gone:
+			state = "was gone"
+		case s.Phase == string(v1.PodFailed), s.Phase == string(v1.PodSucceeded):
+			state = "had ended (" + s.Phase + ")"
+		case s.Ready:
+			state = "ran and was ready"
+		case s.Phase == string(v1.PodRunning):
+			state = "ran, and was not ready"
+		default:
+			state = "was not up yet"
+		}
+	}
+	return state
+}
+
+// answer returns a moment with its chain of causes, as a sentence without a subject.
+func (p *past) answer(m *moment) string {
+	at := p.when(m.At)
+	switch {
+	case m.began != nil && m.began.before != nil:
+		before := m.began.before
+		return "restarted at " + at + ": " + p.whyEnded(before) + p.started(before)
+	case m.began != nil:
+		return "started container " + m.began.container + " at " + at + " for the first time"
+	case m.ended != nil:
+		return "lost container " + m.ended.container + " at " + at + ": " + p.whyEnded(m.ended) + p.started(m.ended)
+	case m.verdict != nil && (m.verdict.Kind == podlife.Rejected || m.verdict.Kind == podlife.Waits):
+		return "did not start at " + at + ": " + m.Text
+	case m.verdict != nil:
+		return "ended at " + at + ": " + m.Text
+	default:
+		return "at " + at + ": " + m.Text
+	}
+}
