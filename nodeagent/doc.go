@@ -96,7 +96,7 @@
 //	{"ts":1763854805123.456,"caller":"nodeagent/node.go:42","msg":"agent runs","logger":"agent","v":0,"socket":"/run/agent.sock"}
 //
 // [NewLogger] creates a Logger from the settings of a KubeletConfiguration;
-// [TextEncoder] and [JSONEncoder] are encoders for another zapcore.Core. [FromSlog]
+// [TextEncoder], [TerminalEncoder] and [JSONEncoder] are encoders for another zapcore.Core. [FromSlog]
 // is for programs that log with log/slog.
 //
 // # Logs: verbosity

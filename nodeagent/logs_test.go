@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -44,6 +45,30 @@ func TestText(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	if len(lines) != len(want) || out != "" {
 		t.Fatalf("%d lines:\n%s\nand %q", len(lines), got, out)
+	}
+	for i, w := range want {
+		if !regexp.MustCompile("^" + w + "$").MatchString(lines[i]) {
+			t.Errorf("%s\nwant %s", lines[i], w)
+		}
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	var b bytes.Buffer
+	log := zap.New(zapcore.NewCore(nodeagent.TerminalEncoder(), zapcore.AddSync(&b), zap.InfoLevel))
+	id := strings.Repeat("0123456789abcdef", 4)
+	log.Named("agent").With(zap.String("pod", "shop/web")).Info("container started", zap.Int("restarts", 3), zap.Duration("retry", 18987939412), zap.Duration("took", 3420410*time.Nanosecond), zap.Duration("none", 0))
+	log.Warn("failed to attach", zap.String("id", id), zap.String("words", "a b"), zap.String("empty", ""), zap.Error(errors.New("line\nmore")))
+	log.Error("a\x1b[31mred", zap.Strings("ips", []string{"a", "b"}), zap.String("path", "a=b"))
+	const at = `\d{2}:\d{2}:\d{2} `
+	want := []string{
+		at + regexp.QuoteMeta(`info  container started logger=agent pod=shop/web restarts=3 retry=19s took=3.42ms none=0s`),
+		at + regexp.QuoteMeta(`warn  failed to attach id=0123456789ab words="a b" empty="" err="line\nmore"`),
+		at + regexp.QuoteMeta(`error "a\x1b[31mred" ips=["a","b"] path="a=b"`),
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines:\n%s", len(lines), b.String())
 	}
 	for i, w := range want {
 		if !regexp.MustCompile("^" + w + "$").MatchString(lines[i]) {

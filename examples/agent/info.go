@@ -147,5 +147,5 @@ func podsLine(ctx context.Context, cl *local.Client) string {
 			good++
 		}
 	}
-	return fmt.Sprintf("%d of %s are as they should be", good, counted(len(all), "pod"))
+	return fmt.Sprintf("pods: %d of %d are as they should be", good, len(all))
 }

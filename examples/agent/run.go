@@ -7,6 +7,7 @@ import (
 	"flag"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -101,12 +102,23 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 		select {
 		case <-n.Up():
 			log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", o.Socket))
-			greet(beside, std, o.Socket, program)
 		case <-beside.Done():
+			return
 		}
+		select {
+		case <-n.Settled(): // the pods are known
+		case <-time.After(settlePatience):
+		case <-beside.Done():
+			return
+		}
+		greet(beside, std, o.Socket, program)
 	}()
 	return n.Run(ctx)
 }
+
+// settlePatience limits the wait for the sources of pods, such as an API server, before the agent
+// prints its state.
+const settlePatience = 5 * time.Second
 
 // containerLogs is the directory of links to logs, whatever podLogsDir is. Log collectors expect
 // it (a constant of the kubelet).

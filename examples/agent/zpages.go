@@ -24,8 +24,12 @@ func openLog(c *kubeletconfig.Config) (*zap.Logger, *nodeagent.LogLevel, error) 
 
 // newLogger writes columns for people to standard error.
 func newLogger(v int) (*zap.Logger, *nodeagent.LogLevel) {
-	enc := zap.NewProductionEncoderConfig()
-	enc.EncodeTime = zapcore.ISO8601TimeEncoder
 	level := nodeagent.NewLogLevel(v)
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), level)), level
+	enc := nodeagent.TerminalEncoder()
+	if !isTerminal(os.Stderr) {
+		cfg := zap.NewProductionEncoderConfig()
+		cfg.EncodeTime = zapcore.ISO8601TimeEncoder
+		enc = zapcore.NewConsoleEncoder(cfg)
+	}
+	return zap.New(zapcore.NewCore(enc, zapcore.Lock(os.Stderr), level)), level
 }
