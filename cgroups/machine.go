@@ -68,7 +68,7 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 		}
 	}
 	if want != 0 && want != m.version {
-		return nil, fmt.Errorf("cgroup version is %d; Config.Version says %d", m.version, want)
+		return nil, fmt.Errorf("the machine has cgroup v%d; Config.Version is %d", m.version, want)
 	}
 	var errs []error
 	for _, c := range required[m.version] {

@@ -64,7 +64,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 	}
 	// Two lines in one file mean that a write has failed.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return PodCPUs{}, errors.New("CPUs of a pod: data follows the object")
+		return PodCPUs{}, errors.New("CPUs of a pod: there is data after the JSON object")
 	}
 	if e.Version != encodingVersion {
 		return PodCPUs{}, fmt.Errorf("CPUs of a pod: version is %d; want %d", e.Version, encodingVersion)
@@ -103,7 +103,7 @@ func (c encodedContainer) decode(pool numa.CPUSet) (ContainerCPUs, error) {
 	case c.CPUs.Empty() && !c.Pooled:
 		return ContainerCPUs{}, errors.New("cpus is empty")
 	case c.Pooled && pool.Empty():
-		return ContainerCPUs{}, errors.New("pooled is true, and the pod has no pool")
+		return ContainerCPUs{}, errors.New("pooled is true, but the pod has no pool")
 	case !pool.Empty() && !c.CPUs.SubsetOf(pool):
 		return ContainerCPUs{}, fmt.Errorf("cpus are %q; want some of the pod's pool, %q", c.CPUs, pool)
 	}

@@ -37,7 +37,7 @@ func TestDecodePod(t *testing.T) {
 		{`"cpus":"1,5"`, `"cpus":""`, "cpus is empty"},
 		{`"cpus":"1,5"`, `"cpus":"3"`, `cpus are "3"; want some of the pod's pool, "1-2,5-6"`},
 		{`"cpus":"1,5"`, `"cpus":"5-1"`, "goes down"},
-		{`"pool":"1-2,5-6"`, `"pool":""`, "pooled is true, and the pod has no pool"},
+		{`"pool":"1-2,5-6"`, `"pool":""`, "pooled is true, but the pod has no pool"},
 		{`"y"`, `"x"`, "want ascending names"},
 		{`}]}`, `}]`, "unexpected EOF"},
 		{`}]}`, `}]}{}`, "data follows the object"},

@@ -207,9 +207,9 @@ func (p *Static) Validate(s State) []Problem {
 	}
 	report("", "", s.shared.Minus(p.l.all), "the machine does not have them")
 	if p.o.StrictReservation {
-		report("", "", s.shared.Intersect(p.reserved), "they are reserved, strictly")
+		report("", "", s.shared.Intersect(p.reserved), "they are reserved, and the option strict-cpu-reservation excludes them from the shared pool")
 	} else {
-		report("", "", p.reserved.Minus(s.shared), "they are reserved, and missing")
+		report("", "", p.reserved.Minus(s.shared), "they are reserved, and missing in the shared pool")
 	}
 	assigned := numa.CPUSet{}
 	for _, uid := range s.Pods() {
@@ -226,7 +226,7 @@ func (p *Static) Validate(s State) []Problem {
 				problems = append(problems, Problem{uid, c.Name, c.CPUs, errors.New("no CPUs are assigned")})
 			}
 			if !pod.Pool.Empty() {
-				report(uid, c.Name, c.CPUs.Minus(pod.Pool), "they are not the pod's")
+				report(uid, c.Name, c.CPUs.Minus(pod.Pool), "the pod does not have them")
 			}
 			if c.Kind != numa.Init && !c.Pooled {
 				report(uid, c.Name, c.CPUs.Intersect(staying), "another container has them too")

@@ -124,8 +124,8 @@ func TestValidate(t *testing.T) {
 	}{
 		{"good", "0,4,2-3,6-7", []PodCPUs{one("a", "1,5")}, false, ""},
 		{"good, strictly", "2-3,6-7", []PodCPUs{one("a", "1,5")}, true, ""},
-		{"reserved in the pool", "0,2-3,6-7", []PodCPUs{one("a", "1,5")}, true, `shared pool: CPUs "0": they are reserved, strictly`},
-		{"reserved not in the pool", "4,2-3,6-7", []PodCPUs{one("a", "1,5")}, false, `CPUs "0": they are reserved, and missing`},
+		{"reserved in the pool", "0,2-3,6-7", []PodCPUs{one("a", "1,5")}, true, `shared pool: CPUs "0": they are reserved, and the option strict-cpu-reservation excludes them`},
+		{"reserved not in the pool", "4,2-3,6-7", []PodCPUs{one("a", "1,5")}, false, `CPUs "0": they are reserved, and missing in the shared pool`},
 		{"an unknown CPU in the pool", "0,4,2-3,6-7,12", []PodCPUs{one("a", "1,5")}, false, `CPUs "12": the machine does not have them`},
 		{"an unknown CPU of a pod", "0,4,1-3,5-7", []PodCPUs{one("a", "12")}, false, `pod a: CPUs "12": the machine does not have them`},
 		{"a CPU of nobody", "0,4,2-3,6", []PodCPUs{one("a", "1,5")}, false, `shared pool: CPUs "7": assigned to no container and not shared`},
@@ -133,7 +133,7 @@ func TestValidate(t *testing.T) {
 		{"a CPU of two pods", "0,4,2,6-7", []PodCPUs{one("a", "1,5"), one("b", "3,5")}, false, `pod b: CPUs "5": other pods have them too`},
 		{"reserved and given", "0,2-3,6-7", []PodCPUs{one("a", "4,1,5")}, false, `pod a: CPUs "4": they are reserved`},
 		{"of two containers", "0,2-4,6-7", []PodCPUs{{UID: "a", Containers: []ContainerCPUs{{Name: "0", CPUs: list("1,5")}, {Name: "1", CPUs: list("5")}}}}, false, `container "1": CPUs "5": another container has them too`},
-		{"not of the pool", "0,2-4,6-7", []PodCPUs{{UID: "a", Pool: list("1"), Containers: []ContainerCPUs{{Name: "0", CPUs: list("1,5")}}}}, false, `container "0": CPUs "5": they are not the pod's`},
+		{"not of the pool", "0,2-4,6-7", []PodCPUs{{UID: "a", Pool: list("1"), Containers: []ContainerCPUs{{Name: "0", CPUs: list("1,5")}}}}, false, `container "0": CPUs "5": the pod does not have them`},
 		{"none", "0-7", []PodCPUs{one("a", "")}, false, `container "0": CPUs "": no CPUs are assigned`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

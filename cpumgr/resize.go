@@ -16,7 +16,7 @@ import (
 // After an error the state is unchanged.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
-		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
+		return s, fmt.Errorf("container index %d: pod %s has only %d containers", container, pod.UID, len(pod.Containers))
 	}
 	c := pod.Containers[container]
 	// Pods of other QoS classes have no exclusive CPUs, neither before nor after.

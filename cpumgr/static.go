@@ -137,7 +137,7 @@ func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) 
 		return p.allocatePod(s, pod, hint)
 	}
 	if container < 0 || container >= len(pod.Containers) {
-		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
+		return s, fmt.Errorf("container index %d: pod %s has only %d containers", container, pod.UID, len(pod.Containers))
 	}
 	c := pod.Containers[container]
 	n := p.wants(pod, c)

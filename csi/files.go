@@ -76,7 +76,7 @@ func (m *Manager) removeTarget(ctx context.Context, target string) error {
 	}
 	// If the driver mounted nothing, the pod may have written data to the directory below.
 	if info, err := os.Lstat(target); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-		return fmt.Errorf("%s is a file of %d bytes, want an empty one or an empty directory", target, info.Size())
+		return fmt.Errorf("%s is a file of %d bytes; want an empty file or directory", target, info.Size())
 	}
 	return m.remove(target)
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // errEnded means that the manager's Run has ended.
-var errEnded = errors.New("the agent ends")
+var errEnded = errors.New("the agent is stopping")
 
 // Manager has the CSI drivers of the node and calls them. It is safe for concurrent use.
 type Manager struct {

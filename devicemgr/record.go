@@ -138,7 +138,7 @@ func strict(value []byte, into any) error {
 		return err
 	}
 	if dec.More() {
-		return errors.New("data follows the JSON value")
+		return errors.New("there is data after the JSON value")
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (m *Manager) missing(pod *v1.Pod, container string) error {
 		// Names of containers are unique in a pod, so the lock is taken once.
 		for _, w := range s.wants {
 			if _, has := m.pods[pod.UID].holding(container, w.resource); !has && m.resources[w.resource] != nil {
-				return fmt.Errorf("container %s of pod %s/%s requests %s and has none: %w",
+				return fmt.Errorf("container %s of pod %s/%s requests %s, but has none: %w",
 					container, pod.Namespace, pod.Name, w.resource, ErrNotAllocated)
 			}
 		}

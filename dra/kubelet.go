@@ -103,7 +103,7 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 			_, err = parseRecord(r.UID, value)
 		}
 		if err == nil && seen[r.UID] {
-			err = fmt.Errorf("uid is %q, as in another entry", r.UID)
+			err = fmt.Errorf("uid %q is in two entries", r.UID)
 		}
 		seen[r.UID] = true
 		if err != nil {

@@ -59,7 +59,7 @@ func TestDecodeKubelet(t *testing.T) {
 	const good = `{"ClaimUID":"u","ClaimName":"c","Namespace":"n","PodUIDs":{"p":{}}}`
 	for claims, want := range map[string]string{
 		`[{},` + good + `]`:           `claim 0: uid is ""`,
-		`[` + good + `,` + good + `]`: `claim 1: uid is "u", as in another entry`,
+		`[` + good + `,` + good + `]`: `claim 1: uid "u" is in two entries`,
 		`[` + good + `,` + strings.Replace(good, `"u"`, `"../u"`, 1) + `]`: `claim 1: uid is "../u"`,
 		`[` + good + `,{"ClaimUID":"v","ClaimName":"c","Namespace":"n"}]`:  "pods is empty",
 	} {

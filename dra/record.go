@@ -67,7 +67,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if dec.More() {
-		bad("data follows the JSON value")
+		bad("there is data after the JSON value")
 	}
 	if r.Version != recordVersion {
 		bad("version is %d; want %d", r.Version, recordVersion)

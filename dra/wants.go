@@ -63,7 +63,7 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 		for _, rc := range c.Resources.Claims {
 			i, known := at[rc.Name]
 			if !known {
-				return nil, &ClaimError{rc.Name, fmt.Errorf("container %s uses the claim, and spec.resourceClaims has no such name", c.Name)}
+				return nil, &ClaimError{rc.Name, fmt.Errorf("container %s uses the claim, but spec.resourceClaims has no entry with this name", c.Name)}
 			}
 			if i >= 0 {
 				list[i].uses = append(list[i].uses, Use{Container: c.Name, Claim: rc.Name, Request: rc.Request})
@@ -90,7 +90,7 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	case rc.ResourceClaimName != nil && *rc.ResourceClaimName != "":
 		return *rc.ResourceClaimName, false, nil
 	case rc.ResourceClaimTemplateName == nil:
-		return "", false, errors.New("want resourceClaimName or resourceClaimTemplateName")
+		return "", false, errors.New("resourceClaimName and resourceClaimTemplateName are missing; want one of them")
 	}
 	// An entry without a name means that this pod needs no claim. A missing entry means that the
 	// claim is not generated yet.
@@ -103,7 +103,7 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 			return *st.ResourceClaimName, true, nil
 		}
 	}
-	return "", true, fmt.Errorf("not generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
+	return "", true, fmt.Errorf("not generated yet from template %s: status.resourceClaimStatuses has no entry for it", *rc.ResourceClaimTemplateName)
 }
 
 // containers returns the containers that can use claims. Ephemeral containers have no resources.
@@ -147,13 +147,13 @@ func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	case checkUID(c.UID) != nil:
 		return checkUID(c.UID)
 	case w.generated && !metav1.IsControlledBy(c, pod):
-		return fmt.Errorf("not generated for pod %s: another claim has the name", pod.UID)
+		return fmt.Errorf("a ResourceClaim of this name exists, but was not generated for the pod (UID %s)", pod.UID)
 	case c.Status.Allocation == nil:
 		return errors.New("not allocated")
 	case !slices.ContainsFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
 		return r.UID == pod.UID && r.Resource == "pods" && r.APIGroup == ""
 	}):
-		return fmt.Errorf("pod %s (UID %s) may not use the claim: status.reservedFor does not name the pod", pod.Name, pod.UID)
+		return fmt.Errorf("pod %s (UID %s) may not use the claim: status.reservedFor does not contain the pod", pod.Name, pod.UID)
 	}
 	for _, d := range driversOf(c) {
 		if err := checkDriver(d); err != nil {

@@ -174,7 +174,7 @@ func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate
 	defer cancel()
 	usage, err := l.usage(ctx, pods)
 	if err == nil && usage == nil && len(pods) > 0 {
-		err = errors.New("there are none")
+		err = errors.New("no usage of the pods was returned")
 	}
 	out := make([]rank.Candidate, len(pods))
 	for i, p := range pods {

@@ -149,11 +149,11 @@ func recall(m ImageMemory, now time.Time) (history, error) {
 		return history{}, nil
 	}
 	if err != nil {
-		return history{}, fmt.Errorf("recall images: %w", err)
+		return history{}, fmt.Errorf("read the times at which images were last used: %w", err)
 	}
 	h, err := decodeHistory(raw, now)
 	if err != nil {
-		return history{}, fmt.Errorf("recall images: %w", err)
+		return history{}, fmt.Errorf("read the times at which images were last used: %w", err)
 	}
 	return h, nil
 }

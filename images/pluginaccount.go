@@ -123,7 +123,7 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	// The account was deleted and created again between the two requests. Records of the old
 	// account must not count for the new one.
 	if uid := accountOf(who.token); uid != "" && uid != who.account.UID {
-		return identity{}, false, fmt.Errorf("token of service account %s/%s: UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
+		return identity{}, false, fmt.Errorf("token of service account %s/%s: the token is for UID %.64q, but the account has UID %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
 	}
 	hash := sha256.Sum256([]byte(who.token))
 	who.asked = digest(who.account, who.annotations, hex.EncodeToString(hash[:]))

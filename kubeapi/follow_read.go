@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	errSilent = errors.New("watch is silent")
+	errSilent = errors.New("the API server sent nothing on the watch for too long")
 	errBackOf = errors.New("server has another history")
 	errNoList = errors.New("the watch does not begin with a list")
 )

@@ -75,7 +75,7 @@ func (s State) DecodePod(uid, policy string, data []byte) (State, error) {
 		return s, fmt.Errorf("saved memory of pod %s: %w", uid, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("saved memory of pod %s: something follows the object", uid)
+		return s, fmt.Errorf("saved memory of pod %s: there is data after the JSON object", uid)
 	}
 	e, err := saved.entry(uid, policy)
 	if err != nil {

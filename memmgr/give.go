@@ -24,12 +24,12 @@ func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error)
 	if container < 0 {
 		holders := partition(pod, blocks)
 		if len(holders) == 0 {
-			return s, errors.New("no container of the pod has a share in the blocks")
+			return s, errors.New("no container of the pod gets a part of the blocks")
 		}
 		return s.with(pod.UID, newEntry(blocks, holders)), nil
 	}
 	if old := s.entry(pod.UID); old != nil && old.whole != nil {
-		return s, errors.New("the pod has blocks as a whole; want none for its containers")
+		return s, errors.New("the pod has blocks as a whole; its containers cannot get others")
 	}
 	c := pod.Containers[container]
 	return s.Without(pod.UID, c.Name).give(pod.UID, holder{c.Name, container, c.Kind, blocks}), nil

@@ -57,10 +57,10 @@ func (p *Static) foreign(e *entry) error {
 	}
 	for _, b := range blocks {
 		if !b.Nodes.SubsetOf(p.memory) {
-			return fmt.Errorf("holds %s of nodes %s; the machine has memory on nodes %s", b.Resource, b.Nodes, p.memory)
+			return fmt.Errorf("has %s of NUMA nodes %s; the machine has memory on nodes %s", b.Resource, b.Nodes, p.memory)
 		}
 		if !slices.Contains(p.resources, b.Resource) {
-			return fmt.Errorf("holds %s; the machine has %v", b.Resource, p.resources)
+			return fmt.Errorf("has %s; the machine has only %v", b.Resource, p.resources)
 		}
 	}
 	return nil
@@ -72,11 +72,11 @@ func (p *Static) conflicts(s State) []Problem {
 	a := p.accounts(s)
 	for _, g := range a.groups(a.taken) {
 		if g.mixed {
-			problems = append(problems, Problem{Err: fmt.Errorf("NUMA nodes %s are in use by different node sets; nothing is allocated from them until one set is left", g.nodes)})
+			problems = append(problems, Problem{Err: fmt.Errorf("NUMA nodes %s serve containers on different sets of nodes; no memory is allocated from them until only one set is left", g.nodes)})
 		}
 		for i, has := range p.room(g.nodes) {
 			if g.used[i] > has {
-				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are given; there are %d", g.nodes, g.used[i], p.resources[i], has)})
+				problems = append(problems, Problem{Err: fmt.Errorf("NUMA nodes %s: %d bytes of %s are allocated; the nodes have %d", g.nodes, g.used[i], p.resources[i], has)})
 			}
 		}
 	}

@@ -72,7 +72,7 @@ func TestRebuild(t *testing.T) {
 			name: "more than there is", pods: []numa.Pod{guaranteed("p", app("a", 12))},
 			running:  mems{"p": {"a": nodes(0)}},
 			want:     map[string]string{"p": "0 memory 12"},
-			problems: []string{"nodes 0: 12884901888 bytes of memory are given; there are 10737418240"},
+			problems: []string{"NUMA nodes 0: 12884901888 bytes of memory are allocated; the nodes have 10737418240"},
 		}, {
 			name: "no room for who is between two starts", pods: []numa.Pod{guaranteed("p", app("a", 8), app("b", 25))},
 			running:  mems{"p": {"a": nodes(0)}},
@@ -82,7 +82,7 @@ func TestRebuild(t *testing.T) {
 			name: "different sets of nodes", pods: []numa.Pod{crashing},
 			running:  mems{"crashing": {"a": nodes(0), "b": nodes(0, 1)}},
 			want:     map[string]string{"crashing": "0 memory 2, 0-1 memory 3"},
-			problems: []string{"NUMA nodes 0-1 are in use by different node sets; nothing is allocated from them until one set is left"},
+			problems: []string{"NUMA nodes 0-1 serve containers on different sets of nodes; no memory is allocated from them until only one set is left"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestMachineChanges(t *testing.T) {
 	now := static(t, 10, 10) // node 2 and the huge pages are gone
 	valid, problems := now.Validate(s)
 	if got := fmt.Sprint(problems); !slices.Equal(valid.Pods(), []string{"b"}) ||
-		got != "[pod a: holds memory of nodes 0,2; the machine has memory on nodes 0-1 pod c: holds hugepages-1Gi; the machine has [memory]]" {
+		got != "[pod a: has memory of NUMA nodes 0,2; the machine has memory on nodes 0-1 pod c: has hugepages-1Gi; the machine has only [memory]]" {
 		t.Errorf("%v stay, problems %s", valid.Pods(), got)
 	}
 	next, problems := now.Rebuild(s, []numa.Pod{a, b, c}, mems{"a": {"c": nodes(0)}, "b": {"c": nodes(1)}, "c": {"c": nodes(1)}})

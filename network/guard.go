@@ -47,7 +47,7 @@ type group struct {
 	start uint64
 }
 
-var errNoGroup = errors.New("guard file has no process group")
+var errNoGroup = errors.New("the plugin's guard file does not contain a process group")
 
 // readGuard returns the group that a guard names.
 func readGuard(guard *os.File) (group, error) {

@@ -168,7 +168,7 @@ func (n *Network) planNow(e *entry, a Attachment) (*lateCall, error) {
 	recorded()
 	n.mu.Unlock()
 	if err := checkSaved(planned.value); err != nil {
-		return nil, fmt.Errorf("%s: plan: %w", p.who(), err)
+		return nil, fmt.Errorf("%s: the plugin's plan: %w", p.who(), err)
 	}
 	return nil, nil
 }

@@ -62,11 +62,11 @@ func Resource(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, alloc
 	res := v1.ResourceName(name)
 	switch {
 	case kind != "limits" && kind != "requests":
-		return "", fmt.Errorf("%q: want limits.NAME or requests.NAME", ref.Resource)
+		return "", fmt.Errorf("resource %q: want limits.NAME or requests.NAME", ref.Resource)
 	case res != v1.ResourceCPU && res != v1.ResourceMemory && res != v1.ResourceEphemeralStorage && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix):
-		return "", fmt.Errorf("%q: want cpu, memory, ephemeral-storage or hugepages-SIZE", ref.Resource)
+		return "", fmt.Errorf("resource %q: want cpu, memory, ephemeral-storage or hugepages-SIZE after the dot", ref.Resource)
 	case ref.Divisor.Sign() < 0:
-		return "", fmt.Errorf("divisor %s of %q: want 0 or more", ref.Divisor.String(), ref.Resource)
+		return "", fmt.Errorf("divisor %s of resource %q: want 0 or more", ref.Divisor.String(), ref.Resource)
 	}
 	q := c.Resources.Requests[res]
 	if kind == "limits" {

@@ -58,7 +58,7 @@ func decode(b []byte) (record, error) {
 	}
 	// Such as the rest of a longer record that was overwritten in part.
 	if d.More() {
-		return nil, errors.New("data follows the JSON value")
+		return nil, errors.New("there is data after the JSON value")
 	}
 	if f.Version != journalVersion {
 		return nil, fmt.Errorf("version is %d; want %d", f.Version, journalVersion)

@@ -113,7 +113,7 @@ func (p *Mirrors) Join(h part.Host) error {
 	}
 	joined, ok := h.(host)
 	if !ok {
-		return fmt.Errorf("mirrors: the host, a %T, is no part.Mirrors", h)
+		return fmt.Errorf("mirrors: the agent (%T) does not implement part.Mirrors", h)
 	}
 	p.host = joined
 	return nil

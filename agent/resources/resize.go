@@ -146,7 +146,7 @@ func (p *Resize) Join(h part.Host) error {
 	}
 	joined, ok := h.(host)
 	if !ok {
-		return fmt.Errorf("resize: the host, a %T, is no part.Resizes", h)
+		return fmt.Errorf("resize: the agent (%T) does not implement part.Resizes", h)
 	}
 	p.host = joined
 	return nil

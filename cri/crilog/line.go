@@ -45,7 +45,7 @@ func ParseLine(line []byte) (Line, error) {
 	case ok && string(name) == Stderr:
 		l.Stream = Stderr
 	default:
-		return Line{}, fmt.Errorf("%w: stream %q", ErrLine, name)
+		return Line{}, fmt.Errorf("%w: stream %q; want stdout or stderr", ErrLine, name)
 	}
 	tags, content, _ := bytes.Cut(rest, []byte{' '})
 	l.Content = content
@@ -54,7 +54,7 @@ func ParseLine(line []byte) (Line, error) {
 		l.Partial = true
 	case "F":
 	default:
-		return Line{}, fmt.Errorf("%w: tag %q", ErrLine, tag)
+		return Line{}, fmt.Errorf("%w: tag %q; want P or F", ErrLine, tag)
 	}
 	return l, nil
 }

@@ -95,7 +95,7 @@ func (d *driver) check() error {
 		errs = append(errs, fmt.Errorf("--name %q: want a DNS subdomain of at most 63 characters", d.name))
 	}
 	if d.node == "" || len(d.node) > maxField || len(validation.IsValidLabelValue(d.node)) > 0 {
-		errs = append(errs, fmt.Errorf("--node %q: want a valid value of a label", d.node))
+		errs = append(errs, fmt.Errorf("--node %q: want at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends", d.node))
 	}
 	if d.capacity < 0 {
 		errs = append(errs, fmt.Errorf("--capacity %d: want 0 or more", d.capacity))

@@ -588,7 +588,7 @@ func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, r
 		return nil, "", fmt.Errorf("%w: %s of %s has more than %d bytes", errLimit, kind, e.repo.RegistryStr(), limit)
 	// No range was requested: the bytes are not the document.
 	case resp.StatusCode == http.StatusPartialContent:
-		return nil, "", fmt.Errorf("%w: %s answers with a part", errUnavailable, e.repo.RegistryStr())
+		return nil, "", fmt.Errorf("%w: %s answered with a part of the %s", errUnavailable, e.repo.RegistryStr(), kind)
 	}
 	return b, resp.Header.Get("Content-Type"), nil
 }

@@ -563,11 +563,11 @@ func TestNewRefusesWithAllReasons(t *testing.T) {
 			"Config.Subnet 192.0.2.128/25 overlaps route 192.0.2.0/24 dev up0"}},
 		{"foreign interface", Config{Name: "up0"}, []string{"has a veth of that name"}},
 		{"names and sizes", Config{Name: "a/b", Table: "x y", VethPrefix: "toolong", MTU: 100, Subnet: netip.MustParsePrefix("10.0.0.0/30"), Subnet6: netip.MustParsePrefix("fd00::/120")}, []string{
-			`Config.Name "a/b": want`, `Config.Table "x y": want`, `Config.VethPrefix "toolong": want`, "Config.MTU 100: want 1280 to 65535", "Config.Subnet 10.0.0.0/30: want a prefix of 8 to 29 bits", ""}},
+			`Config.Name "a/b": want`, `Config.Table "x y": want`, `Config.VethPrefix "toolong": want`, "Config.MTU 100: want 1280 to 65535", "Config.Subnet 10.0.0.0/30: want a prefix length of 8 to 29 bits", ""}},
 		{"subnets of another setting", Config{Subnet: netip.MustParsePrefix("192.0.2.128/25"), SubnetsOf: "podCIDR"}, []string{"podCIDR 192.0.2.128/25 overlaps route"}},
 		{"sizes of another setting", Config{Subnet: netip.MustParsePrefix("10.0.0.0/30"), Subnet6: netip.MustParsePrefix("fd00::/127"), SubnetsOf: "podCIDR"}, []string{
 			"podCIDR 10.0.0.0/30: want a prefix", "podCIDR fd00::/127: want a prefix"}},
-		{"IPv6 prefix", Config{Subnet6: netip.MustParsePrefix("fd00::/110")}, []string{"Config.Subnet6 fd00::/110: want a prefix of 16 to 104 bits"}},
+		{"IPv6 prefix", Config{Subnet6: netip.MustParsePrefix("fd00::/110")}, []string{"Config.Subnet6 fd00::/110: want a prefix length of 16 to 104 bits"}},
 	} {
 		p, err := l.make(c.cfg)
 		if err == nil {

@@ -51,7 +51,7 @@ func parsePlan(b []byte) (plan, error) {
 	switch {
 	// A plan of a newer agent is not read; TearDown uses the ID instead.
 	case p.Version != planVersion:
-		return plan{}, fmt.Errorf("saved plan: version %d, want %d", p.Version, planVersion)
+		return plan{}, fmt.Errorf("saved plan: version is %d; want %d", p.Version, planVersion)
 	case !validIfname(p.Bridge):
 		return plan{}, fmt.Errorf("saved plan: bridge %q is not a valid interface name", p.Bridge)
 	case !validIfname(p.Veth):

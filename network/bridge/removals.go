@@ -120,7 +120,7 @@ func (l *links) removeNow(names []string) []error {
 		case link == nil:
 		// Another program has given the name to another type of interface.
 		case link.Type() != "veth":
-			errs[i] = fmt.Errorf("%s is a %s, want a veth", name, link.Type())
+			errs[i] = fmt.Errorf("interface %s has the type %s; want veth", name, link.Type())
 		default:
 			found[i] = link
 			// An interface that cannot be added to the group is removed below, by a
@@ -154,7 +154,7 @@ func (l *links) removeNow(names []string) []error {
 		if again, err := l.find(names[i]); err != nil {
 			errs[i] = err
 		} else if again != nil && again.Type() == "veth" {
-			errs[i] = fmt.Errorf("%s is still there", names[i])
+			errs[i] = fmt.Errorf("interface %s still exists after its removal", names[i])
 		}
 	}
 	return errs

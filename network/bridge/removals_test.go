@@ -49,7 +49,7 @@ func TestInterfacesAreRemovedTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := wrong["other-kind"]; len(wrong) != 1 || err == nil || !strings.Contains(err.Error(), "want a veth") {
+	if err := wrong["other-kind"]; len(wrong) != 1 || err == nil || !strings.Contains(err.Error(), "want veth") {
 		t.Errorf("errors %v; want one of the other kind", wrong)
 	}
 	all, err := p.links.h.LinkList()

@@ -40,7 +40,7 @@ type state struct {
 // parseState reads the file. Its names become parts of paths below /proc/sys/net.
 func parseState(b []byte) (state, error) {
 	if len(b) > maxState {
-		return state{}, fmt.Errorf("%d bytes, want at most %d", len(b), maxState)
+		return state{}, fmt.Errorf("it has %d bytes; want at most %d", len(b), maxState)
 	}
 	var s state
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -48,7 +48,7 @@ func parseState(b []byte) (state, error) {
 	}
 	// A newer agent may give these fields another meaning.
 	if s.Version != stateVersion {
-		return state{}, fmt.Errorf("version %d, want %d", s.Version, stateVersion)
+		return state{}, fmt.Errorf("its version is %d; want %d", s.Version, stateVersion)
 	}
 	if s.Subnet != (netip.Prefix{}) {
 		if err := validSubnet(s.Subnet); err != nil {

@@ -62,9 +62,9 @@ func validSubnet(p netip.Prefix) error {
 	case !p.IsValid() || !p.Addr().Is4():
 		return fmt.Errorf("%s: want an IPv4 prefix such as 10.214.0.0/24", p)
 	case p != p.Masked():
-		return fmt.Errorf("%s: want no bits beyond the prefix, as in %s", p, p.Masked())
+		return fmt.Errorf("%s: want an address without bits after the prefix length, as in %s", p, p.Masked())
 	case p.Bits() > maxBits4 || p.Bits() < minBits4:
-		return fmt.Errorf("%s: want a prefix of %d to %d bits", p, minBits4, maxBits4)
+		return fmt.Errorf("%s: want a prefix length of %d to %d bits", p, minBits4, maxBits4)
 	// 0.0.0.0/8 and all from 224.0.0.0 on are never addresses of hosts (RFC 1122, RFC
 	// 1112).
 	case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast() || p.Addr().As4()[0] == 0 || p.Addr().As4()[0] >= 224:
@@ -84,9 +84,9 @@ func validSubnet6(p6, p4 netip.Prefix) error {
 	case !p6.Addr().Is6() || p6.Addr().Is4In6() || p6.Addr().Zone() != "":
 		return fmt.Errorf("%s: want an IPv6 prefix such as fd00:214::/64", p6)
 	case p6 != p6.Masked():
-		return fmt.Errorf("%s: want no bits beyond the prefix, as in %s", p6, p6.Masked())
+		return fmt.Errorf("%s: want an address without bits after the prefix length, as in %s", p6, p6.Masked())
 	case p6.Bits() < 16 || p6.Bits() > most:
-		return fmt.Errorf("%s: want a prefix of 16 to %d bits, so that it has an address for each of the IPv4 subnet", p6, most)
+		return fmt.Errorf("%s: want a prefix length of 16 to %d bits, so that it has as many addresses as the IPv4 subnet", p6, most)
 	// Private and global ranges are both accepted.
 	case p6.Addr().IsLoopback() || p6.Addr().IsMulticast() || p6.Addr().IsLinkLocalUnicast() || p6.Addr().IsUnspecified():
 		return fmt.Errorf("%s: want unicast addresses", p6)
@@ -133,12 +133,12 @@ func fromUint(n uint32) netip.Addr {
 // for it prefixOf returns an error.
 func prefixOf(n *net.IPNet) (netip.Prefix, error) {
 	if n == nil {
-		return netip.Prefix{}, errors.New("no network")
+		return netip.Prefix{}, errors.New("the default route has no destination prefix")
 	}
 	addr, ok := netip.AddrFromSlice(n.IP)
 	bits, total := n.Mask.Size()
 	if !ok || total == 0 {
-		return netip.Prefix{}, fmt.Errorf("network %s: want an IPv4 or IPv6 prefix", n)
+		return netip.Prefix{}, fmt.Errorf("%s: want an IPv4 or IPv6 prefix", n)
 	}
 	if addr.Is4In6() && total == 32 {
 		addr = addr.Unmap()

@@ -279,7 +279,7 @@ func (l *list) request(made []byte) ([]byte, error) {
 	}
 	i, err := strconv.Atoi(string(raw))
 	if err != nil || i < 0 || i >= len(l.plugins) {
-		return nil, fmt.Errorf("request for plugin %s of %d", raw, len(l.plugins))
+		return nil, fmt.Errorf("index %s of a plugin; want less than %d", raw, len(l.plugins))
 	}
 	for _, key := range []string{indexKey, "type", "capabilities"} {
 		delete(over, key)

@@ -112,7 +112,7 @@ func (p *Plugin) checkSaved(a network.Attachment, saved []byte) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wrong = append(p.wrong, fmt.Errorf("%s was given the plan %.80q", a.ID, saved))
+	p.wrong = append(p.wrong, fmt.Errorf("a call for %s got the saved plan %.80q; want the plan that Plan returned for it", a.ID, saved))
 }
 
 // SetUp allocates an address. It does so even if the hook fails, since a failed call may have
@@ -124,7 +124,7 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if netns == "" || (guard != nil) != p.Lasting {
-		p.wrong = append(p.wrong, fmt.Errorf("SetUp of %s was given the namespace %q and a guard: %t", a.ID, netns, guard != nil))
+		p.wrong = append(p.wrong, fmt.Errorf("SetUp of %s got the namespace %q, and a guard: %t", a.ID, netns, guard != nil))
 	}
 	if p.given == nil {
 		p.given = map[string]netip.Addr{}
@@ -150,7 +150,7 @@ func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, s
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if (guard != nil) != p.Lasting {
-		p.wrong = append(p.wrong, fmt.Errorf("TearDown of %s was given a guard: %t", a.ID, guard != nil))
+		p.wrong = append(p.wrong, fmt.Errorf("TearDown of %s got a guard: %t", a.ID, guard != nil))
 	}
 	if err != nil {
 		return err

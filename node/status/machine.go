@@ -96,7 +96,7 @@ func onlineCPUs(ctx context.Context, machine *kernel.Reader) (int, error) {
 	}
 	set, err := numa.ParseCPUs(text)
 	if err == nil && set.Empty() {
-		err = errors.New("the list is empty")
+		err = errors.New("the file lists no CPUs")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("sys/devices/system/cpu/online: %w", err)

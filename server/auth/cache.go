@@ -99,9 +99,9 @@ func (c *cache[K, V]) get(ctx context.Context, asker string, k K, limit time.Dur
 func (c *cache[K, V]) enter(asker string) error {
 	switch {
 	case c.waiting >= c.bounds.waiting:
-		return fmt.Errorf("%w: %d of all; want fewer", ErrBusy, c.waiting)
+		return fmt.Errorf("%w: %d requests of all users; want fewer", ErrBusy, c.waiting)
 	case c.waitingOf[asker] >= c.one:
-		return fmt.Errorf("%w: %d of %q; want fewer", ErrBusy, c.one, asker)
+		return fmt.Errorf("%w: %d requests of %q; want fewer", ErrBusy, c.one, asker)
 	}
 	c.waiting++
 	c.waitingOf[asker]++

@@ -29,7 +29,7 @@ func (r Record) Check() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("state %.40q", r.State)
+	return fmt.Errorf("state %.40q: want created, starting, running, exited or removing", r.State)
 }
 
 // Container is the state machine of a container. It is not safe for concurrent use.

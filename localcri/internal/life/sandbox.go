@@ -13,7 +13,7 @@ func (r SandboxRecord) Check() error {
 	case Intent, Ready, Stopping, Stopped, Removing:
 		return nil
 	}
-	return fmt.Errorf("state %.40q", r.State)
+	return fmt.Errorf("state %.40q: want intent, made, stopping, stopped or removing", r.State)
 }
 
 // Sandbox is the state machine of a sandbox. It is not safe for concurrent use.

@@ -51,7 +51,7 @@ func New(c Client) *Source { return &Source{client: c} }
 func (s *Source) State(ctx context.Context) (status.RuntimeState, error) {
 	res, err := s.client.Status(ctx, false)
 	if err == nil && res.GetStatus() == nil {
-		err = errors.New("the runtime answers without a status")
+		err = errors.New("the runtime's answer to Status has no status")
 	}
 	if err != nil {
 		s.mu.Lock()

@@ -32,7 +32,7 @@ func checkTarget(raw string) (u *url.URL, network, addr string, err error) {
 		return nil, "", "", fmt.Errorf("%w: %w", ErrTarget, err)
 	}
 	if u.User != nil {
-		return nil, "", "", fmt.Errorf("%w: names a user", ErrTarget)
+		return nil, "", "", fmt.Errorf("%w: it contains a user name; want none", ErrTarget)
 	}
 	if u.Scheme == "unix" {
 		if u.Host != "" || !path.IsAbs(u.Path) || path.Clean(u.Path) != u.Path {
