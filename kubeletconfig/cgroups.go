@@ -14,8 +14,8 @@ import (
 // pid is the name of the resource for process IDs in a capacity.
 const pid v1.ResourceName = "pid"
 
-// Cgroups returns the configuration of package cgroups for a machine with that capacity. ok is
-// false if the runtime manages pod cgroups (cgroupsPerQOS: false).
+// Cgroups returns the configuration of package cgroups for a machine with that capacity. If the
+// runtime manages pod cgroups (cgroupsPerQOS: false), ok is false.
 //
 // If the capacity contains pid, the number of process IDs of the machine, all pods together may
 // use 95% of this number, less the reserved amount. One pod may use half of the amount for all

@@ -24,9 +24,8 @@ type Config struct {
 	// are absolute.
 	RootDir, CertDir string
 
-	// Kubeconfig is the kubeconfig file for the API server; "" for a node without a cluster.
-	// BootstrapKubeconfig is the kubeconfig file with which the first certificate is
-	// requested.
+	// Kubeconfig is the kubeconfig file for the API server. It is "" if the node has no cluster.
+	// BootstrapKubeconfig is the kubeconfig file with which the first certificate is requested.
 	Kubeconfig, BootstrapKubeconfig string
 
 	Hostname   string            // in lower case; "" for the machine's host name
@@ -41,9 +40,9 @@ type Config struct {
 	// before it accepts pods, and sets its addresses.
 	ExternalProvider bool
 
-	// LockFile is an absolute path or "". The node waits for a lock on the file, and holds
-	// the lock while it runs. With ExitOnLockContention, the node exits when another program
-	// opens the file.
+	// LockFile is the absolute path of a lock file. The node waits for a lock on the file, and
+	// holds the lock while it runs. If LockFile is "", there is no lock. If ExitOnLockContention
+	// is true, the node exits when another program opens the file.
 	LockFile             string
 	ExitOnLockContention bool
 
@@ -63,13 +62,13 @@ func (c *Config) DeepCopy() *Config {
 	return &out
 }
 
-// Options names the sources of a configuration. With the zero value there are neither files nor
-// flags, only defaults.
+// Options names the sources of a configuration. The zero value means that there are neither files
+// nor flags, only defaults.
 type Options struct {
-	// File is the main file and Dir the directory of drop-ins; "" for none. Flags may replace
-	// both.
+	// File is the main file and Dir the directory of drop-ins. If one is "", there is no such
+	// file or directory. Flags may replace both.
 	File, Dir string
-	// Flags take precedence over the files; nil for none.
+	// Flags take precedence over the files. If Flags is nil, there are no flags.
 	Flags *Flags
 	// Used are fields that the caller implements itself, such as podCIDR or
 	// featureGates.NodeSwap. They cause no warning that they have no effect, and gates among them
@@ -162,7 +161,8 @@ func mergeFiles(path, dir string) (merged map[string]any, from origins, warnings
 	return merged, from, warnings, nil
 }
 
-// ParallelPulls returns the maximum number of concurrent image pulls; 0 means no limit.
+// ParallelPulls returns the maximum number of concurrent image pulls. It returns 0 if there is no
+// limit.
 func (c *Config) ParallelPulls() int {
 	switch {
 	case *c.SerializeImagePulls:

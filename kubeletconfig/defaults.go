@@ -115,7 +115,7 @@ func orDefault[T comparable](p *T, def T) {
 	}
 }
 
-// unsetDefault sets a nil pointer to def; a pointer to a zero value is kept.
+// unsetDefault sets a nil pointer to def. It keeps a pointer to a zero value.
 func unsetDefault[T any](p **T, def T) {
 	if *p == nil {
 		*p = &def

@@ -55,7 +55,8 @@ var reasons = map[string]string{
 	"volumePluginDir":                           "there are no FlexVolumes; CSI drivers take their place",
 }
 
-// because returns the entry of reasons for a field or its parent; "" if there is none.
+// because returns ": " and the reason why a field has no effect. It returns "" if the list of
+// reasons does not have the field.
 func because(field string) string {
 	if why := reasons[field]; why != "" {
 		return ": " + why

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// HardEviction returns the hard thresholds by signal, except disabled ones (0% or 100%). They are
-// subtracted from the node's allocatable resources.
+// HardEviction returns the hard thresholds by signal, without those that are disabled (0% or
+// 100%). They are subtracted from the node's allocatable resources.
 func (c *Config) HardEviction() map[string]string { return hardEviction(&c.KubeletConfiguration) }
 
 func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
@@ -23,8 +23,8 @@ func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
 	return out
 }
 
-// Thresholds returns the hard and soft eviction thresholds, and one for the memory
-// of all pods if enforceNodeAllocatable limits pods.
+// Thresholds returns the hard and soft eviction thresholds. If enforceNodeAllocatable limits
+// pods, it adds a threshold for the memory of all pods.
 func (c *Config) Thresholds() ([]rank.Threshold, error) {
 	list, err := rank.Parse(rank.Text{
 		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinReclaim: c.EvictionMinimumReclaim,
@@ -78,8 +78,8 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 	positive(bad, interval{"evictionPressureTransitionPeriod", c.EvictionPressureTransitionPeriod.Duration})
 }
 
-// softAlone returns thresholds with a grace period for each, since a missing grace period is a
-// separate mistake.
+// softAlone returns the thresholds with a grace period for each. A missing grace period is
+// reported as a separate mistake.
 func softAlone(one map[string]string) rank.Text {
 	grace := map[string]string{}
 	for signal := range one {

@@ -296,8 +296,8 @@ func parsePeriod(s string, _ any) (any, error) {
 }
 
 // parts splits a list at a separator, without empty elements.
-func parts(s, between string) (out []string) {
-	for p := range strings.SplitSeq(s, between) {
+func parts(s, separator string) (out []string) {
+	for p := range strings.SplitSeq(s, separator) {
 		if p = strings.TrimSpace(p); p != "" {
 			out = append(out, p)
 		}
@@ -314,17 +314,18 @@ func parseList(s string, before any) (any, error) {
 	return out, nil
 }
 
-// named parses the pairs in s and adds them to the map in the parameter before.
-func named[V any](s, between string, before any, value func(string) (V, error)) (any, error) {
+// named parses the pairs in s, adds them to a copy of the map old, and returns the copy.
+// separator is between the name and the value of a pair. value parses a value.
+func named[V any](s, separator string, old any, value func(string) (V, error)) (any, error) {
 	out := map[string]any{}
-	if m, ok := before.(map[string]any); ok {
+	if m, ok := old.(map[string]any); ok {
 		out = maps.Clone(m)
 	}
 	for _, p := range parts(s, ",") {
-		name, text, ok := strings.Cut(p, between)
+		name, text, ok := strings.Cut(p, separator)
 		name = strings.TrimSpace(name)
 		if !ok || name == "" {
-			return nil, fmt.Errorf("%q: want name%svalue, with commas between", p, between)
+			return nil, fmt.Errorf("%q: want name%svalue, with commas between", p, separator)
 		}
 		v, err := value(strings.TrimSpace(text))
 		if err != nil {
@@ -349,10 +350,11 @@ func parseGates(s string, before any) (any, error) {
 	})
 }
 
-// parseHeaders parses headers; a header may have several values.
-func parseHeaders(s string, before any) (any, error) {
+// parseHeaders parses HTTP headers and adds them to a copy of the map old. A header may have
+// several values.
+func parseHeaders(s string, old any) (any, error) {
 	out := map[string][]string{}
-	if m, ok := before.(map[string][]string); ok {
+	if m, ok := old.(map[string][]string); ok {
 		out = maps.Clone(m)
 	}
 	for _, p := range parts(s, ",") {

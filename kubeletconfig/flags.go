@@ -179,8 +179,8 @@ func (f *Flags) Apply(c *Config) error {
 	return errors.Join(hostErr, ipErr, labelErr, wrong)
 }
 
-// withoutEffect returns warnings about flags that have no effect, or have one only in a cluster.
-// c is the result of files and flags; used is [Options.Used].
+// withoutEffect returns warnings about flags that have no effect, or that have an effect only in
+// a cluster. c is the result of files and flags; used is [Options.Used].
 func (f *Flags) withoutEffect(c *Config, used []string) (warnings []string) {
 	warnings = f.fieldsWithoutEffect(used)
 	if c.Kubeconfig != "" {

@@ -60,7 +60,7 @@ func gateNamed(name string) (knownGate, bool) {
 // Gate is a feature gate with its resulting state.
 type Gate struct {
 	Name string
-	// Stage is ALPHA, BETA or DEPRECATED, or "" if the gate is generally available.
+	// Stage is ALPHA, BETA or DEPRECATED. It is "" if the gate is generally available.
 	Stage string
 	// Enabled reports the actual behaviour. For a gate without an effect here it may differ from
 	// the configured value.

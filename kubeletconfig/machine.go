@@ -6,7 +6,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// The values of memorySwap.swapBehavior; "" is noSwap.
+// The values of memorySwap.swapBehavior. An empty value means noSwap.
 const (
 	noSwap      = "NoSwap"
 	limitedSwap = "LimitedSwap"
@@ -68,8 +68,9 @@ func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
 }
 
 // MemoryQoS returns the settings of memory QoS (KEP-2570). throttling is memoryThrottlingFactor,
-// 0 for none. reserve reports whether requests are protected (memoryReservationPolicy:
-// TieredReservation). on is false if the gate is off or neither is configured.
+// or 0 if it is not configured. reserve reports whether requests are protected
+// (memoryReservationPolicy: TieredReservation). on is false if the feature gate is off or neither
+// setting is configured.
 func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	if !memoryQoS(&c.KubeletConfiguration) {
 		return 0, false, false
@@ -81,8 +82,8 @@ func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	return throttling, reserve, throttling != 0 || reserve
 }
 
-// gateDeclared is the feature gate for declared features of nodes. Each declared feature has the
-// name of its own gate.
+// gateDeclared is the feature gate for declared features of nodes. In addition, each declared
+// feature has its own gate, which has the feature's name.
 const gateDeclared = "NodeDeclaredFeatures"
 
 // Declares reports whether the node may declare a feature (KEP-5328). It may unless the feature's

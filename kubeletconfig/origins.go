@@ -49,8 +49,9 @@ func marked(file, path string, v any, lines map[string]int) any {
 	return out
 }
 
-// of returns the place where a field was set; for a field with subfields, the place of the first
-// subfield. It returns "" for a default. The path may name an entry of a list.
+// of returns the place where a field was set. For a field with subfields, it returns the place of
+// the first subfield that was set. It returns "" if the value is a default. The path may name an
+// entry of a list.
 func (o origins) of(path string) string {
 	for at := map[string]any(o); ; {
 		next, rest, ok := step(at, path)
@@ -73,9 +74,9 @@ func (o origins) of(path string) string {
 
 // step returns the value of the field that a path begins with, and the rest of the path. Names of
 // fields may have dots.
-func step(in map[string]any, path string) (v any, rest string, ok bool) {
+func step(document map[string]any, path string) (v any, rest string, ok bool) {
 	for end := len(path); end > 0; end = max(strings.LastIndexByte(path[:end], '.'), strings.LastIndexByte(path[:end], '[')) {
-		if v, ok := in[path[:end]]; ok {
+		if v, ok := document[path[:end]]; ok {
 			return v, strings.TrimPrefix(path[end:], "."), true
 		}
 	}
@@ -83,9 +84,9 @@ func step(in map[string]any, path string) (v any, rest string, ok bool) {
 }
 
 // first returns the first place in a document, in the order of field names.
-func first(in map[string]any) string {
-	for _, name := range slices.Sorted(maps.Keys(in)) {
-		switch v := in[name].(type) {
+func first(document map[string]any) string {
+	for _, name := range slices.Sorted(maps.Keys(document)) {
+		switch v := document[name].(type) {
 		case string:
 			return v
 		case map[string]any:
@@ -109,8 +110,8 @@ func (c *Config) Values() []Value {
 	return values(nil, "", doc, c.origins)
 }
 
-// values appends the values below v to out. The parameter from has their places: a document of
-// origins, one place for all of them, or nil.
+// values appends the values below v to out. from says where they were set. It is a document of
+// origins, the place where all of them were set, or nil.
 func values(out []Value, path string, v, from any) []Value {
 	fields, ok := v.(map[string]any)
 	if !ok || len(fields) == 0 && path != "" {

@@ -53,8 +53,8 @@ func (c *Config) TopologyOptions() topology.Options {
 	return topologyOptions(&c.KubeletConfiguration, quiet)
 }
 
-// CPUReservation returns the CPUs, or the amount of CPU, reserved for the system:
-// reservedSystemCPUs, or else the sum of systemReserved and kubeReserved.
+// CPUReservation returns the CPUs that are reserved for the system (reservedSystemCPUs). If there
+// are none, it returns the amount of CPU that systemReserved and kubeReserved reserve together.
 func (c *Config) CPUReservation() cpumgr.Reservation {
 	if cpus, _ := numa.ParseCPUs(c.ReservedSystemCPUs); !cpus.Empty() {
 		return cpumgr.Reservation{CPUs: cpus}

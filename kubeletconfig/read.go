@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxBytes limits the bytes of all files of a configuration together. Usual ones have some
-	// ten kilobytes.
+	// maxBytes limits the bytes of all files of a configuration together. A usual configuration
+	// has some ten kilobytes.
 	maxBytes = 1 << 20
 	// maxExpanded limits the size of a file after its YAML aliases are expanded.
 	maxExpanded = 4 * maxBytes

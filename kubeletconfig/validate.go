@@ -15,8 +15,9 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Validate returns all mistakes of the supported fields, one [Mistake] each, in a fixed order.
-// Unset fields count as their defaults; c is not modified. At most a hundred mistakes are listed.
+// Validate returns all mistakes of the supported fields, one [Mistake] each, in a fixed order. A
+// field that is not set counts as having its default. c is not modified. At most a hundred
+// mistakes are listed.
 func Validate(c *v1beta1.KubeletConfiguration) error {
 	c = c.DeepCopy()
 	SetDefaults(c)
@@ -57,7 +58,7 @@ func notNegative(bad reporter, fields ...number) {
 	}
 }
 
-// positive reports negative durations; 0 is allowed and means the default.
+// positive reports durations that are negative. A duration of 0 is allowed and means the default.
 func positive(bad reporter, fields ...interval) {
 	for _, f := range fields {
 		if f.d < 0 {
@@ -130,7 +131,8 @@ func validatePaths(c *v1beta1.KubeletConfiguration, bad reporter) {
 // InProcess is the containerRuntimeEndpoint of a node that uses localcri as its runtime.
 const InProcess = "localcri"
 
-// wantEndpoint returns "" if e is a valid endpoint, and otherwise the allowed values.
+// wantEndpoint returns "" if e is a valid endpoint. Otherwise it says which endpoints are
+// allowed.
 func wantEndpoint(e text) string {
 	const socket = "unix:///path or an absolute path"
 	runtime := strings.HasPrefix(e.field, "container")

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// NodeSelector checks the terms of a node selector. It requires at least one: without any no node
-// would ever match.
+// NodeSelector checks the terms of a node selector. It requires at least one term, since a
+// selector without terms matches no node.
 func NodeSelector(s *v1.NodeSelector, p *field.Path) (errs field.ErrorList) {
 	p = p.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {

@@ -240,8 +240,8 @@ func secretName(r *v1.LocalObjectReference, p *field.Path) field.ErrorList {
 	return nil
 }
 
-// secret checks a reference to a secret in any namespace; if form is true it also checks the form
-// of the names.
+// secret checks a reference to a secret in any namespace. If form is true, it also checks the
+// form of the names.
 func secret(r *v1.SecretReference, form bool, p *field.Path) (errs field.ErrorList) {
 	if r == nil {
 		return nil

@@ -125,7 +125,7 @@ func positive(list v1.ResourceList, res v1.ResourceName, p *field.Path) field.Er
 	return nil
 }
 
-// class checks the name of a class; "" means none.
+// class checks the name of a class. The name may be "", which means that there is no class.
 func class(name string, p *field.Path) (errs field.ErrorList) {
 	if name == "" {
 		return nil

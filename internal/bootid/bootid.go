@@ -16,8 +16,8 @@ const path = "proc/sys/kernel/random/boot_id"
 // maxID is the limit of an ID in bytes; a UUID has 36.
 const maxID = 128
 
-// Read returns the boot ID from files, such as os.DirFS("/"). Without an error the
-// ID is not empty.
+// Read returns the boot ID from files, such as os.DirFS("/"). If it succeeds, the ID is not
+// empty.
 func Read(files fs.FS) (string, error) {
 	f, err := files.Open(path)
 	if err != nil {

@@ -43,7 +43,7 @@ func (t *Tree) at(controller, cgroup string) string {
 	return path.Join(Mount, controller, cgroup)
 }
 
-// Value returns the content of a file of a cgroup; "" if there is none.
+// Value returns the content of a file of a cgroup. It returns "" if there is no such file.
 func (t *Tree) Value(cgroup, file string) string {
 	data, err := t.Read(path.Join(t.at(controllerOf(file), cgroup), file))
 	if err != nil {

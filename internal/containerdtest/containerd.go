@@ -45,8 +45,8 @@ type process struct {
 	err  error         // after done
 }
 
-// New starts a containerd that runs until the end of the test. If containerd cannot
-// run here, it skips the test; with CI=true it fails.
+// New starts a containerd that runs until the end of the test. If containerd cannot run here, New
+// skips the test. If CI=true is set, it fails the test instead.
 func New(t testing.TB, o Options) *Containerd {
 	t.Helper()
 	Required(t)
@@ -168,9 +168,9 @@ func (c *Containerd) clearLeftovers() error {
 	return c.clear()
 }
 
-// endForeign ends a containerd that another process started with the configuration in
-// c.Dir. The parameter pid is its recorded process ID. If the ID belongs to another
-// program by now, that program is not ended.
+// endForeign ends a containerd that another process started with the configuration in c.Dir. pid
+// is its recorded process ID. If the ID belongs to another program by now, that program is not
+// ended.
 func (c *Containerd) endForeign(pid string) error {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 1 {
@@ -317,7 +317,7 @@ func (c *Containerd) end(s syscall.Signal) error {
 	return nil
 }
 
-// PID returns the process ID of containerd; 0 while it is halted.
+// PID returns the process ID of containerd. It returns 0 while containerd is halted.
 func (c *Containerd) PID() int {
 	if c.proc == nil {
 		return 0

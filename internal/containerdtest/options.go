@@ -93,7 +93,7 @@ func repository() (string, error) {
 // programs are the programs of a private containerd.
 var programs = []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"}
 
-// Missing returns why a private containerd cannot run here, nil if it can.
+// Missing returns the reason why a private containerd cannot run here. It returns nil if it can.
 func Missing(binDir string) error { return missing(ContainerdName, binDir) }
 
 func missing(runtimeName, binDir string) error {

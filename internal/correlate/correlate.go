@@ -61,10 +61,10 @@ type similar struct {
 	last     time.Time
 }
 
-// New returns a Correlator that stores at least about as many objects and series of
-// events as the parameter kept says, and at most twice as many.
-func New(kept int) *Correlator {
-	return &Correlator{spam: newRecent[types.UID, *rate.Limiter](kept), similar: newRecent[similarKey, *similar](kept), seed: maphash.MakeSeed()}
+// New returns a Correlator that stores at least about size objects and series of events, and at
+// most twice as many.
+func New(size int) *Correlator {
+	return &Correlator{spam: newRecent[types.UID, *rate.Limiter](size), similar: newRecent[similarKey, *similar](size), seed: maphash.MakeSeed()}
 }
 
 // Note records an event of an object, and returns the Event that has to be written for

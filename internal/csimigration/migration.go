@@ -243,7 +243,7 @@ func azureDisk(c *v1.CSIPersistentVolumeSource, s *v1.AzureDiskVolumeSource) {
 // azureGroup is the annotation with the resource group of a share's account.
 const azureGroup = "kubernetes.io/azure-file-resource-group"
 
-// azureAccount is the name of a storage account in that of its secret.
+// azureAccount matches the name of a secret that contains the name of a storage account.
 var azureAccount = regexp.MustCompile(`^azure-storage-account-(.+)-secret$`)
 
 func azureFile(c *v1.CSIPersistentVolumeSource, share, secret, namespace, group, volume string) {

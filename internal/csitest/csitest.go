@@ -39,8 +39,8 @@ const (
 
 // Fault is the fault of a call.
 type Fault struct {
-	// Err is the result of the call. Without After the call has no effect. Code
-	// returns a Fault with a status code.
+	// Err is the result of the call. If After is false, the call has no effect. Code returns a
+	// Fault with a status code.
 	Err   error
 	After bool
 	// Lie makes the call return success without an effect.
@@ -53,8 +53,8 @@ type Fault struct {
 // Code returns a Fault with a status code.
 func Code(code codes.Code) Fault { return Fault{Err: status.Error(code, "injected fault")} }
 
-// Config configures a Driver. Socket is required; the zero value of every other
-// field means the default named beside it.
+// Config configures a Driver. Socket is required. Every other field has a default for its zero
+// value.
 type Config struct {
 	Socket       string
 	NodeID       string // "node-1"
@@ -65,16 +65,16 @@ type Config struct {
 	Attaches bool
 	// Mounter mounts the volumes, which are directories.
 	Mounter mount.Mounter
-	// Disks are the devices of the volumes; nil: mounts are tmpfs, and block
-	// devices are empty files.
+	// Disks are the devices of the volumes. If it is nil, mounts are tmpfs, and block devices are
+	// empty files.
 	Disks Disks
-	// Fault returns the fault of a call, before the call; no faults. Calls of it do
-	// not overlap.
+	// Fault is called before each call, and returns the call's fault. Calls of Fault do not
+	// overlap. If it is nil, there are no faults.
 	Fault func(method string, req proto.Message) Fault
-	// Latency is the minimum duration of each call; 0.
+	// Latency is the minimum duration of each call. The default is 0.
 	Latency time.Duration
-	// Listen returns the listener of the server, at each start; a unix socket at
-	// Socket.
+	// Listen returns the listener of the server, and is called at each start. If it is nil, the
+	// server listens on a unix socket at Socket.
 	Listen func() (net.Listener, error)
 }
 

@@ -19,7 +19,7 @@ var ErrPanicked = errors.New("call panicked")
 
 // Group is a set of calls. Its zero value is ready; it must not be copied.
 type Group[T any] struct {
-	// Limit is the maximum number of calls in flight; 64.
+	// Limit is the maximum number of calls in flight. The default is 64.
 	Limit int
 	// Wait makes further calls wait for a free place, until their contexts end,
 	// instead of ErrBusy. It is for many simultaneous calls of which few hang.
@@ -76,9 +76,9 @@ func (g *Group[T]) limit() int {
 	return g.Limit
 }
 
-// join returns the call of a key. It starts one if there is none. c is nil if there is
-// no free place. The channel freed is then closed when a place may be free; it is nil
-// if Wait is not set.
+// join returns the call of a key, and starts one if there is none. If there is no free place, c
+// is nil. The channel freed is then closed when a place may be free; it is nil if g.Wait is
+// false.
 func (g *Group[T]) join(key string, f func() (T, error)) (c *call[T], freed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

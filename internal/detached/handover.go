@@ -34,8 +34,8 @@ func (h *Handover) Use(f func()) bool {
 	return true
 }
 
-// Release calls the parameter release once. If a Use is running, release is called when
-// that Use ends; if it never ends, release is not called. Further calls do nothing.
+// Release calls release once. If a Use is running, release is called when that Use ends. If that
+// Use never ends, release is not called. Further calls of Release do nothing.
 func (h *Handover) Release(release func()) {
 	h.mu.Lock()
 	if h.release != nil {

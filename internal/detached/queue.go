@@ -8,7 +8,7 @@ import (
 // Queue makes calls with the same key one after the other; a [Group] would share
 // the result of the running one. Its zero value is ready; it must not be copied.
 type Queue struct {
-	// Limit is the maximum number of calls in flight; 64.
+	// Limit is the maximum number of calls in flight. The default is 64.
 	Limit int
 	// Wait is the same as Wait of [Group].
 	Wait bool

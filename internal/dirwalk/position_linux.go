@@ -12,9 +12,8 @@ type Position struct {
 	levels []level // from the first directory down
 }
 
-// Position returns the position after the last entry. whole is false if the walk is
-// more than [Remembered] levels deep. The position is then one from which the walk
-// continues as after [Lost].
+// Position returns the position after the last entry. If the walk is more than [Remembered]
+// levels deep, whole is false, and the walk continues from the position as after [Lost].
 func (w *Walk) Position() (p Position, whole bool) {
 	for _, f := range w.frames[:min(len(w.frames), Held)] {
 		p.levels = append(p.levels, f.mark)

@@ -212,8 +212,8 @@ func (f *frame) parse() (name string, kind byte, ok bool) {
 	return string(text), b[18], true
 }
 
-// Enter makes the directory at the entry the current one. It returns the kernel's
-// error unchanged, see [OpenAt]; then the walk stays where it was.
+// Enter makes the directory at the entry the current one. If it fails, the walk stays where it
+// was, and the error is the kernel's, see [OpenAt].
 func (w *Walk) Enter() error {
 	fd, ino, err := w.open(w.Fd(), w.name)
 	if err != nil {

@@ -40,10 +40,11 @@ type Watcher struct {
 
 // New returns a Watcher that watches nothing yet. The caller has to close it.
 //
-// failed is called if a directory cannot be watched, and not again before it was watched; "" stands
-// for all directories, as after an overflow of the kernel's event queue. removed is called with each
-// directory and entry of a directory that was removed, even if it exists again, before Changed gets
-// a value; a renamed file does not count. Both may be nil, and must not block.
+// failed is called if a directory cannot be watched. It is not called again for the directory
+// until the directory could be watched. dir is "" if all directories are concerned, as after an
+// overflow of the kernel's event queue. removed is called with each directory, and each entry of
+// a directory, that was removed, even if it exists again. It is called before Changed gets a
+// value, and not for renamed files. Both may be nil, and must not block.
 func New(failed func(dir string, err error), removed func(path string)) *Watcher {
 	if failed == nil {
 		failed = func(string, error) {}
@@ -67,10 +68,11 @@ func (w *Watcher) Close() {
 // above them. It holds at most one: whoever receives it reads the directories.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Watch sets which directories are watched, by absolute clean paths. It has to be called before each
-// read of the directories, so that no change after the read is missed. It returns true if all are
-// watched: a missing one by its nearest existing parent, one behind a link by the link too.
-// Otherwise the caller has to read them again from time to time. Watch blocks for at most 10 s.
+// Watch sets which directories are watched, by absolute clean paths. It has to be called before
+// each read of the directories, so that no change after the read is missed. A missing directory
+// is watched by its nearest existing parent, and a directory behind a link also by the link.
+// Watch returns true if all are watched. Otherwise the caller has to read the directories again
+// from time to time. Watch blocks for at most 10 s.
 func (w *Watcher) Watch(ctx context.Context, dirs ...string) bool {
 	w.mu.Lock()
 	w.dirs = slices.Clone(dirs)
@@ -138,19 +140,19 @@ func wanted(dirs []string) map[string]bool {
 	return want
 }
 
-// watch changes the watches to those of want, and reports whether all exist.
-func (w *Watcher) watch(want map[string]bool) bool {
+// watch changes the watches to those of wanted. It reports whether all of these exist.
+func (w *Watcher) watch(wanted map[string]bool) bool {
 	live := w.fs.WatchList() // the watch of a directory ends with the directory
 	for path, was := range w.on {
 		now, err := os.Stat(path)
 		// A new directory may have the inode of the former one.
-		if !want[path] || err != nil || !os.SameFile(was, now) || !slices.Contains(live, path) {
+		if !wanted[path] || err != nil || !os.SameFile(was, now) || !slices.Contains(live, path) {
 			_ = w.fs.Remove(path) // it may have ended with its directory
 			delete(w.on, path)
 		}
 	}
 	all := true
-	for path := range want {
+	for path := range wanted {
 		if w.on[path] != nil {
 			continue
 		}
@@ -168,7 +170,7 @@ func (w *Watcher) watch(want map[string]bool) bool {
 		delete(w.said, path)
 		w.on[path] = info
 	}
-	maps.DeleteFunc(w.said, func(path string, _ bool) bool { return path != "" && !want[path] })
+	maps.DeleteFunc(w.said, func(path string, _ bool) bool { return path != "" && !wanted[path] })
 	return all
 }
 

@@ -31,7 +31,7 @@ type Disk interface {
 // to DirMode, but not to FileMode.
 type OS struct {
 	DirMode, FileMode fs.FileMode
-	// Limit is the maximum size of a file that Read returns, in bytes; 64 MiB.
+	// Limit is the maximum size of a file that Read returns, in bytes. The default is 64 MiB.
 	Limit int64
 }
 

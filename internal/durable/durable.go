@@ -87,8 +87,8 @@ func (d Dir) Remove(name string) error {
 // them.
 const maxAside = 16
 
-// SetAside renames a file to the first free name.corrupt-N, from 1, and returns its
-// new path; "" if it fails. If there are 16 such files, it replaces the last.
+// SetAside renames a file to the first free name.corrupt-N, from 1, and returns its new path. If
+// there are 16 such files, it replaces the last. It returns "" if the file cannot be renamed.
 func (d Dir) SetAside(name string) string {
 	names, _ := d.List()
 	aside := name + AsideSuffix + "1"

@@ -38,11 +38,10 @@ type guard struct {
 	ask    *func(Change) error
 }
 
-// Guard makes every [OS] of this process call ask before each step in or below a
-// directory. If ask returns an error, the step is not made, and its method returns this
-// error. The function ask may block, as a disk may, and is called from any goroutine.
-// Guard is for simulations of a complete agent, whose components open their directories
-// themselves, so that a test cannot pass a Disk to them.
+// Guard makes every [OS] of this process call ask before each step in or below a directory. If
+// ask returns an error, the step is not made, and its method returns this error. ask may block,
+// as a disk may, and is called from any goroutine. Guard is for simulations of a complete agent,
+// whose components open their directories themselves, so that a test cannot pass a Disk to them.
 func Guard(dir string, ask func(Change) error) (release func()) {
 	g := guard{prefix: strings.TrimSuffix(dir, "/") + "/", ask: &ask}
 	change(func(all []guard) []guard { return append(all, g) })

@@ -36,9 +36,9 @@ type Request struct {
 	// OnRootMismatch skips the walk if the root already matches
 	// (fsGroupChangePolicy); otherwise every file is checked.
 	OnRootMismatch bool
-	// Progress, if not nil, is called with the number of files so far. The first call
-	// comes after 30 s and has first set; further calls come each minute. Progress must
-	// not block, since the walk waits for it.
+	// Progress is called with the number of files so far, unless it is nil. The first call comes
+	// after 30 s, with first set to true. Further calls come each minute. Progress must not
+	// block, since the walk waits for it.
 	Progress func(files int64, first bool)
 }
 
@@ -50,16 +50,16 @@ func (r Request) mask() fs.FileMode {
 	return rwMask
 }
 
-// Mode returns the mode that a file or directory needs whose current mode is the
-// parameter is. For a link it returns is, since links have no mode of their own.
-func (r Request) Mode(is fs.FileMode) fs.FileMode {
+// Mode returns the mode that a file or directory with the mode current needs. For a link it
+// returns current, since links have no permissions.
+func (r Request) Mode(current fs.FileMode) fs.FileMode {
 	switch {
-	case is&fs.ModeSymlink != 0:
-		return is
-	case is.IsDir():
-		return is | r.mask() | execMask | fs.ModeSetgid
+	case current&fs.ModeSymlink != 0:
+		return current
+	case current.IsDir():
+		return current | r.mask() | execMask | fs.ModeSetgid
 	}
-	return is | r.mask()
+	return current | r.mask()
 }
 
 // Matches reports whether a root has the required mode and group, so that

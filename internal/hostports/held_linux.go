@@ -18,14 +18,15 @@ import (
 // share is the part of the open files limit that host ports may use: a quarter.
 const share = 4
 
-// room returns an error if opening more sockets would exceed the limit.
-func room(have, more int) error {
+// room returns an error if wanted more sockets would exceed the limit. open is the number of
+// sockets that are open already.
+func room(open, wanted int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}
-	if most := limit.Cur / share; uint64(have+more) > most {
-		return refuse(ErrLimit, "%d host ports are in use, and %d more are asked for; the limit of open files allows %d", have, more, most)
+	if most := limit.Cur / share; uint64(open+wanted) > most {
+		return refuse(ErrLimit, "%d host ports are in use, and %d more are asked for; the limit of open files allows %d", open, wanted, most)
 	}
 	return nil
 }
@@ -149,7 +150,8 @@ func process(inode uint32) string {
 	return fmt.Sprintf("process %d (%s)", pid, name)
 }
 
-// ownerOf returns the process with a socket; 0 if it is not visible.
+// ownerOf returns the process that has a socket. It returns 0 if this process cannot see that
+// process.
 func ownerOf(inode uint32) (pid int, name string) {
 	want := "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]"
 	all, err := safefile.Entries("/proc", maxProcesses)

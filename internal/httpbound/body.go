@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// ErrNoRoom means that there are too many bytes of bodies at a time.
+// ErrNoRoom means that the bodies that are being read have too many bytes together.
 var ErrNoRoom = errors.New("too many bytes of request bodies at a time")
 
 // Body reads the whole body of a request. It calls take with the size of each part before it reads

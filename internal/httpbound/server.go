@@ -24,19 +24,19 @@ const (
 	maxUnread, maxUnreadOfOne, maxFrame = 128 << 10, 64 << 10, 16 << 10
 )
 
-// Config configures a Server. Handler and Connections are required; the zero value of every other
-// field means the default named beside it.
+// Config configures a Server. Handler and Connections are required. Every other field has a
+// default for its zero value.
 type Config struct {
 	Handler http.Handler
 	TLS     *tls.Config // none
 	// HTTP2 serves HTTP/2 in addition to HTTP/1.1, over TLS only.
 	HTTP2 bool
-	// MaxHead limits the bytes of a request's head; 1 MiB.
+	// MaxHead limits the bytes of a request's head. The default is 1 MiB.
 	MaxHead int
 	// Connections limits the connections. A quarter of them may have had no request yet.
 	Connections int
-	// OfHost limits the connections of one host; no limit. Clients without known addresses share
-	// one host, for example on unix sockets.
+	// OfHost limits the connections of one host. If it is 0, there is no limit. Clients whose
+	// addresses are not known, for example on unix sockets, share one host.
 	OfHost int
 
 	Log *zap.Logger // silent

@@ -20,7 +20,7 @@ const (
 // Number returns an Amount that is a number.
 func Number(n uint64) Amount { return Amount{n, isNumber} }
 
-// Number returns the number; false if the Amount is absent or unlimited.
+// Number returns the number. It returns false if the Amount is absent or unlimited.
 func (a Amount) Number() (uint64, bool) { return a.n, a.kind == isNumber }
 
 // Known reports whether the Amount is a number or unlimited.
@@ -29,8 +29,8 @@ func (a Amount) Known() bool { return a.kind != 0 }
 // Unlimited reports whether the Amount is that of no limit.
 func (a Amount) Unlimited() bool { return a.kind == isUnlimited }
 
-// Pointer returns the number, or the parameter unlimited if there is no limit. It returns nil if
-// the Amount is absent.
+// Pointer returns the number. If there is no limit, it returns the parameter unlimited. If the
+// Amount is absent, it returns nil.
 func (a Amount) Pointer(unlimited uint64) *uint64 {
 	switch a.kind {
 	case isNumber:
@@ -41,8 +41,8 @@ func (a Amount) Pointer(unlimited uint64) *uint64 {
 	return nil
 }
 
-// Less returns a minus b, and 0 if b is larger, which may happen because the files are read one
-// after the other. Unless both are numbers it returns a.
+// Less returns a minus b. It returns 0 if b is larger, which may happen because the files are
+// read one after the other. If one of the two is not a number, it returns a.
 func (a Amount) Less(b Amount) Amount {
 	if a.kind == isNumber && b.kind == isNumber {
 		a.n -= min(a.n, b.n)

@@ -23,8 +23,8 @@ type Calls struct {
 	stuck map[string]time.Time
 }
 
-// NewCalls returns Calls with this timeout for each. changed is called with 1 for a call that is
-// abandoned, and with -1 when it returns; it must not call back.
+// NewCalls returns Calls with this timeout for each call. changed is called with 1 when a call is
+// abandoned, and with -1 when that call returns. changed must not call methods of the Calls.
 func NewCalls(timeout time.Duration, changed func(by int)) *Calls {
 	return &Calls{timeout: timeout, changed: changed, stuck: map[string]time.Time{}}
 }
@@ -145,8 +145,8 @@ func (c *Calls) Together(ctx context.Context, f func(*Batch) error) error {
 	}
 }
 
-// abandon gives the batch up together with its current call, unless that call has
-// time left.
+// abandon gives the batch up together with its current call. If that call has time left, abandon
+// does nothing and returns this time.
 func (b *Batch) abandon(ctx context.Context, why error) (left time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

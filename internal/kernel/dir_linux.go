@@ -21,14 +21,14 @@ type DirFS struct {
 }
 
 // Read implements Files.
-func (d DirFS) Read(name string, most int) ([]byte, error) {
+func (d DirFS) Read(name string, limit int) ([]byte, error) {
 	// The name is appended to the root: ".." must not get this far.
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	b, err := kernelfile.Read(d.root+name, 1024, most+1)
+	b, err := kernelfile.Read(d.root+name, 1024, limit+1)
 	if err != nil {
 		return nil, classify(&fs.PathError{Op: "read", Path: d.root + name, Err: err})
 	}
-	return bounded(d.root+name, b, most)
+	return bounded(d.root+name, b, limit)
 }

@@ -13,12 +13,12 @@ import (
 // for a missing file, ErrGone for one of a process or cgroup that ends meanwhile, ErrTooLong, or
 // those of the system calls.
 type Files interface {
-	Read(name string, most int) ([]byte, error)
+	Read(name string, limit int) ([]byte, error)
 	// Dirs returns the names of the directories in a directory.
-	Dirs(name string, most int) ([]string, error)
+	Dirs(name string, limit int) ([]string, error)
 }
 
-// Of returns the Files of an io/fs file system; nil for nil.
+// Of returns the Files of an io/fs file system. It returns nil if f is nil.
 func Of(f fs.FS) Files {
 	switch f := f.(type) {
 	case nil:
@@ -32,17 +32,17 @@ func Of(f fs.FS) Files {
 
 type ioFiles struct{ fs.FS }
 
-func (f ioFiles) Read(name string, most int) ([]byte, error) {
+func (f ioFiles) Read(name string, limit int) ([]byte, error) {
 	file, err := f.Open(name)
 	if err != nil {
 		return nil, classify(err)
 	}
 	defer func() { _ = file.Close() }()
-	b, err := io.ReadAll(io.LimitReader(file, int64(most)+1))
+	b, err := io.ReadAll(io.LimitReader(file, int64(limit)+1))
 	if err != nil {
 		return nil, classify(err)
 	}
-	return bounded(name, b, most)
+	return bounded(name, b, limit)
 }
 
 // ReadFunc reads a whole file. Its errors are those of the system calls.
@@ -64,7 +64,7 @@ func bounded(name string, b []byte, most int) ([]byte, error) {
 	return b, nil
 }
 
-func (f ioFiles) Dirs(name string, most int) ([]string, error) {
+func (f ioFiles) Dirs(name string, limit int) ([]string, error) {
 	dir, err := f.Open(name)
 	if err != nil {
 		return nil, classify(err)
@@ -74,12 +74,12 @@ func (f ioFiles) Dirs(name string, most int) ([]string, error) {
 	if !ok {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: syscall.ENOTDIR}
 	}
-	entries, err := list.ReadDir(most + 1)
+	entries, err := list.ReadDir(limit + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, classify(err)
 	}
-	if len(entries) > most {
-		return nil, fmt.Errorf("list %s: %w of %d names", name, ErrTooLong, most)
+	if len(entries) > limit {
+		return nil, fmt.Errorf("list %s: %w of %d names", name, ErrTooLong, limit)
 	}
 	var out []string
 	for _, e := range entries {
@@ -96,11 +96,11 @@ type below struct {
 	dir string
 }
 
-func (b below) Read(name string, most int) ([]byte, error) {
-	return b.Files.Read(path.Join(b.dir, name), most)
+func (b below) Read(name string, limit int) ([]byte, error) {
+	return b.Files.Read(path.Join(b.dir, name), limit)
 }
-func (b below) Dirs(name string, most int) ([]string, error) {
-	return b.Files.Dirs(path.Join(b.dir, name), most)
+func (b below) Dirs(name string, limit int) ([]string, error) {
+	return b.Files.Dirs(path.Join(b.dir, name), limit)
 }
 
 // readError is an error of a system call with its meaning. Its text is that of the call.

@@ -24,7 +24,7 @@ type Group struct {
 	hangs error // the first file that does not answer
 }
 
-// ReadGroup calls the function read with a cgroup, and returns its result. dir is the path of the
+// ReadGroup calls read with a cgroup, and returns the result of read. dir is the path of the
 // cgroup from the root of the hierarchy; the path of the root is "/". While a file of the cgroup
 // hangs, the error is ErrNoAnswer, and read may still run.
 func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Group) (T, error)) (T, error) {
@@ -101,10 +101,10 @@ func (g *Group) at(controller string) []string {
 	return dirs
 }
 
-// read returns the content of a file; false if there is none.
-func (g *Group) read(controller, name string, most int) ([]byte, bool) {
+// read returns the content of a file of the cgroup. It returns false if the file does not exist.
+func (g *Group) read(controller, name string, limit int) ([]byte, bool) {
 	for _, dir := range g.at(controller) {
-		b, err := g.call(path.Join(dir, name), func(name string) ([]byte, error) { return g.files.Read(name, most) })
+		b, err := g.call(path.Join(dir, name), func(name string) ([]byte, error) { return g.files.Read(name, limit) })
 		switch {
 		case err == nil:
 			return b, true
@@ -194,7 +194,7 @@ func (g *Group) MemoryUsage() Amount {
 	return g.amount("memory", g.either("memory.current", "memory.usage_in_bytes"))
 }
 
-// either returns the parameter v2 or v1, by the version of the cgroup.
+// either returns v2 if the cgroup is one of cgroup v2, and v1 otherwise.
 func (g *Group) either(v2, v1 string) string {
 	if g.v2 {
 		return v2
@@ -254,13 +254,13 @@ func (g *Group) Memory() Memory {
 // of Memory.
 func (g *Group) KernelMemoryV1() Amount { return g.amount("memory", "memory.kmem.usage_in_bytes") }
 
-// SwapUsage reads the swap in use, in bytes; absent if the kernel does not count swap. The
-// parameter of is the Memory of the cgroup.
-func (g *Group) SwapUsage(of Memory) Amount {
+// SwapUsage reads the swap in use, in bytes. memory is the Memory of the cgroup. The Amount is
+// absent if the kernel does not count swap.
+func (g *Group) SwapUsage(memory Memory) Amount {
 	if g.v2 {
 		return g.amount("memory", "memory.swap.current")
 	}
-	return of.Swap
+	return memory.Swap
 }
 
 // SwapLimit reads the limit of swap on v2, and the limit of the sum of memory and swap
@@ -297,7 +297,8 @@ func (g *Group) Threads() Amount { return g.amount("pids", "pids.current") }
 // MaxThreads reads the limit of the number of threads.
 func (g *Group) MaxThreads() Amount { return g.amount("pids", "pids.max") }
 
-// Pressure reads the pressure of cpu, io or memory; nil on v1 and without PSI.
+// Pressure reads the pressure of cpu, io or memory. It returns nil on cgroup v1, and on kernels
+// without PSI.
 func (g *Group) Pressure(resource string) *Pressure {
 	if !g.v2 {
 		return nil
@@ -403,8 +404,8 @@ func isDevice(s string) bool {
 	return ok && major != "" && minor != "" && strings.Trim(major+minor, "0123456789") == ""
 }
 
-// Processes reads the processes of the cgroup itself; false if there is no such cgroup.
-// Processes of other PID namespaces, which the file shows as 0, are left out.
+// Processes reads the processes of the cgroup itself. It returns false if the cgroup does not
+// exist. It leaves out processes of other PID namespaces, which the file shows as 0.
 func (g *Group) Processes() (pids []int, ok bool) {
 	b, ok := g.read("memory", "cgroup.procs", maxProcs)
 	return ParsePIDs(b), ok
@@ -421,7 +422,8 @@ func ParsePIDs(b []byte) (out []int) {
 	return out
 }
 
-// Children lists the cgroups below a cgroup; those of memory on v1.
+// Children lists the cgroups below a cgroup. On cgroup v1, it lists those of the memory
+// controller.
 func (r *Reader) Children(ctx context.Context, dir string) ([]string, error) {
 	return ReadGroup(ctx, r, dir, func(g *Group) (out []string, err error) {
 		name := g.at("memory")[0]

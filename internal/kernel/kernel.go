@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Errors of all functions; others are those of the system calls. errors.Is and errors.As find the
-// error of the system call below each.
+// Errors of all functions. Other errors are those of system calls. errors.Is and errors.As find
+// the error of the system call that each of these wraps.
 var (
 	// ErrAbsent means that this kernel has no such file or line.
 	ErrAbsent = errors.New("the kernel has no such value")
 	// ErrGone means that the process or cgroup does not exist any more.
-	ErrGone = errors.New("it has ended")
+	ErrGone = errors.New("the process or cgroup does not exist any more")
 	// ErrNoAnswer means that a call did not return in time. It continues; until it returns, calls
 	// for the same file fail at once.
 	ErrNoAnswer = errors.New("no answer")
@@ -77,8 +77,8 @@ func New(o Options) *Reader {
 	}
 }
 
-// At returns a Reader of the machine whose root is given, such as os.DirFS("/host"); nil is this
-// machine.
+// At returns a Reader of the machine whose root is given, such as os.DirFS("/host"). If root is
+// nil, it reads this machine.
 func At(root fs.FS) *Reader {
 	if root == nil {
 		return New(Options{})
@@ -96,8 +96,8 @@ func Hanging() int64 { return hanging.Load() }
 var This = New(Options{})
 
 // read reads a file of /proc or /sys.
-func (r *Reader) read(ctx context.Context, files Files, name string, most int) ([]byte, error) {
-	return do(ctx, r.calls, name, func() ([]byte, error) { return files.Read(name, most) })
+func (r *Reader) read(ctx context.Context, files Files, name string, limit int) ([]byte, error) {
+	return do(ctx, r.calls, name, func() ([]byte, error) { return files.Read(name, limit) })
 }
 
 // do makes a call that returns a value.
@@ -125,7 +125,7 @@ type Process struct {
 // Ended reports whether the process has ended and only waits for its parent.
 func (p Process) Ended() bool { return p.State == 'Z' || p.State == 'X' }
 
-// Process reads /proc/PID/stat. The error is ErrGone if there is no such process.
+// Process reads /proc/PID/stat. If there is no such process, the error is ErrGone.
 func (r *Reader) Process(ctx context.Context, pid int) (Process, error) {
 	b, err := r.read(ctx, r.proc, strconv.Itoa(pid)+"/stat", maxStat)
 	if errors.Is(err, ErrAbsent) {

@@ -172,7 +172,7 @@ func (r *Reader) HostInterfaces(ctx context.Context) ([]Interface, error) {
 	return ParseInterfaces(b), err
 }
 
-// OpenFilesLimit reads the soft limit of a process; absent if there is none.
+// OpenFilesLimit reads the soft limit of a process. The Amount is absent if there is no limit.
 func (r *Reader) OpenFilesLimit(ctx context.Context, pid int) (Amount, error) {
 	b, err := r.read(ctx, r.proc, strconv.Itoa(pid)+"/limits", maxValue)
 	for line := range strings.Lines(string(b)) { // Max open files  soft  hard  files
@@ -363,8 +363,8 @@ func (r *Reader) LimitsSwap(ctx context.Context) (bool, error) {
 	return false, errors.Join(errs...)
 }
 
-// maxLooks limits the cgroups that LimitsSwap examines. It need not examine all, since
-// the files of one show whether the kernel limits swap.
+// maxLooks limits the cgroups that LimitsSwap examines. It need not examine all, since the files
+// of one cgroup show whether the kernel limits swap.
 const maxLooks = 256
 
 // CgroupsOf reads the cgroups of a process, a number or "self": see [ParseCgroups].

@@ -21,12 +21,14 @@ type Stall struct {
 	Total                uint64
 }
 
-// Duration returns the total; at most the longest Duration.
+// Duration returns the total. If the total is too long for a Duration, it returns the longest
+// Duration.
 func (s Stall) Duration() time.Duration {
 	return time.Duration(min(s.Total, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// Pressure reads the pressure of the machine: cpu, io or memory. Without PSI the error is ErrAbsent.
+// Pressure reads the pressure of the machine for a resource: cpu, io or memory. If the kernel has
+// no PSI, the error is ErrAbsent.
 func (r *Reader) Pressure(ctx context.Context, resource string) (Pressure, error) {
 	b, err := r.read(ctx, r.proc, "pressure/"+resource, maxValue)
 	if err != nil {

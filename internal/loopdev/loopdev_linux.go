@@ -127,10 +127,10 @@ func Named(file string) ([]string, error) {
 	return find(func(_, backing string) (bool, error) { return backing == file, nil })
 }
 
-// find returns the loop devices in use for which match returns true. It reads them from /sys/block
-// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that is
-// still open does not count as in use: the kernel detaches it when its last user closes
-// it.
+// find returns the loop devices in use for which match returns true. match gets the name of a
+// device and the path of its file (backing). find reads both from /sys/block
+// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that is still open
+// does not count as in use: the kernel detaches it when its last user closes it.
 func find(match func(device, backing string) (bool, error)) ([]string, error) {
 	entries, err := os.ReadDir(sysBlock)
 	if errors.Is(err, fs.ErrNotExist) {

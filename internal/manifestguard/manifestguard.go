@@ -81,8 +81,8 @@ func Aliases(text []byte, limit int) error {
 	return nil
 }
 
-// expanded subtracts the expanded size of v from left and returns the rest. It stops as
-// soon as the rest is negative.
+// expanded subtracts the expanded size of v from left and returns the rest. It stops as soon as
+// the rest is negative.
 func expanded(v any, left int) int {
 	left -= 8 // quotes, commas, and a number or a bool
 	switch v := v.(type) {

@@ -24,7 +24,7 @@ var instead = map[string]string{
 }
 
 // Instead returns what to use on a single node instead of a kind that needs a cluster's
-// controllers; "" for other kinds.
+// controllers. It returns "" for other kinds.
 func Instead(kind string) string {
 	if words := instead[kind]; words != "" {
 		return "a single node has no " + kind + " controller; " + words
@@ -43,8 +43,8 @@ func Kind(kind string, known []string) string {
 	return "want " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
 }
 
-// Foreign guesses the format of a document without apiVersion and kind from its keys; "" if it
-// resembles no known format.
+// Foreign guesses from its keys the format of a document without apiVersion and kind. It returns
+// "" if the document resembles no known format.
 func Foreign(keys []string) string {
 	has := map[string]bool{}
 	for _, k := range keys {

@@ -51,8 +51,8 @@ func YAML(doc []byte, err error) (line int, words string) {
 	return line, words
 }
 
-// indentation returns the first line whose indentation equals that of no key before it. It begins
-// near the line about.
+// indentation looks for a line whose indentation equals that of no key before it, near the line
+// about. It returns the number of that line, and words for the mistake.
 func indentation(lines []string, about int) (line int, words string) {
 	type block struct {
 		column int
@@ -115,8 +115,9 @@ func Parse(doc []byte) Document {
 	return Document{root.Content[0]}
 }
 
-// Line returns the line, from 1, of the field with a path such as spec.containers[0].image; if the
-// field is missing, the line of its nearest existing parent; 0 if there is none.
+// Line returns the line, from 1, of the field with a path such as spec.containers[0].image. If
+// the field is missing, it returns the line of its nearest existing parent, or 0 if there is
+// none.
 func (d Document) Line(path string) int {
 	if d.root == nil {
 		return 0

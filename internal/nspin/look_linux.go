@@ -23,8 +23,7 @@ const (
 // At is the result of [Look].
 type At struct {
 	Kind Kind
-	// ID distinguishes namespaces that exist at the same time; 0 unless Kind is
-	// Pinned.
+	// ID distinguishes namespaces that exist at the same time. It is 0 unless Kind is Pinned.
 	ID uint64
 }
 
@@ -95,10 +94,9 @@ func look(path string, space int) (*os.File, At, error) {
 	}
 }
 
-// Remove unmounts the namespace of this type and ID, or any of this type if id is
-// 0, and deletes the empty file under it. Processes in the namespace stay in it. A
-// missing file is not an error; any other file stays, and the error is
-// [ErrForeign].
+// Remove unmounts the namespace of this type and ID, and deletes the empty file under it. If id
+// is 0, it removes any namespace of this type. Processes in the namespace stay in it. It is not
+// an error if there is no file. Any other file stays, and the error is [ErrForeign].
 func Remove(path string, space int, id uint64) error {
 	for range 2 { // the namespace, the file below it
 		at, err := Look(path, space)

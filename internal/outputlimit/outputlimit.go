@@ -13,10 +13,10 @@ func With(ctx context.Context, bytes int) context.Context {
 	return context.WithValue(ctx, key{}, bytes)
 }
 
-// Of returns the smaller of the limit in ctx and most; most if ctx has no limit.
-func Of(ctx context.Context, most int) int {
+// Of returns the limit in ctx, but at most maximum. If ctx has no limit, it returns maximum.
+func Of(ctx context.Context, maximum int) int {
 	if n, ok := ctx.Value(key{}).(int); ok {
-		return min(max(n, 0), most)
+		return min(max(n, 0), maximum)
 	}
-	return most
+	return maximum
 }

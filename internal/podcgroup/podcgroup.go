@@ -12,9 +12,9 @@ package podcgroup
 
 import "strings"
 
-// Locate returns the pod's UID and the container's ID for a cgroup path, including
-// the path of a cgroup within a container. Both are "" for a path outside pods;
-// container is "" for a pod's own cgroup.
+// Locate returns the pod's UID and the container's ID for a cgroup path. The path may be that of
+// a cgroup within a container. For a pod's own cgroup, container is "". For a path outside pods,
+// both are "".
 func Locate(path string) (pod, container string) {
 	inPods := false
 	for part := range strings.SplitSeq(path, "/") {
@@ -40,8 +40,8 @@ func isPodsRoot(name string) bool {
 	return name == "kubepods"
 }
 
-// PodUID returns the UID in the name of a pod's cgroup, the last element of its
-// path; "" for other cgroups.
+// PodUID returns the UID in the name of a pod's cgroup, the last element of its path. It returns
+// "" for other cgroups.
 func PodUID(name string) string {
 	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
 		// A dash separates systemd's levels: dashes of the UID are underscores.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// jsonName returns the name of a field in JSON; "" for an inlined field.
+// jsonName returns the name of a field in JSON. It returns "" for an inlined field.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name

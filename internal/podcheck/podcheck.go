@@ -11,8 +11,8 @@ import (
 // maxErrors limits the returned errors, which go into a pod's status.
 const maxErrors = 20
 
-// Pod returns at most 20 errors; none if the pod is acceptable. Each has the field,
-// its value, cut to 100 bytes, and the allowed values.
+// Pod returns at most 20 errors. It returns none if the pod is acceptable. Each error has the
+// field, its value, cut to 100 bytes, and the allowed values.
 func Pod(p *v1.Pod) field.ErrorList {
 	v := &checker{pod: p}
 	v.names()

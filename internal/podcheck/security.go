@@ -108,8 +108,8 @@ func (v *checker) appArmorAnnotations(containers map[string]*v1.Container) {
 	}
 }
 
-// profileOf returns the AppArmor profile of a container, or that of the pod if the
-// container has none.
+// profileOf returns the AppArmor profile of a container. If the container has none, it returns
+// that of the pod.
 func (v *checker) profileOf(c *v1.Container) *v1.AppArmorProfile {
 	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile
@@ -120,7 +120,7 @@ func (v *checker) profileOf(c *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// annotationOf returns the annotation for a profile; "" if there is none.
+// annotationOf returns the annotation for a profile. It returns "" if a is nil.
 func annotationOf(a *v1.AppArmorProfile) string {
 	switch {
 	case a == nil:

@@ -18,7 +18,7 @@ type word struct {
 	// unset reports whether a field without a pointer may be empty: the API has a
 	// default for it.
 	unset bool
-	// pattern matches further values; nil if there are none.
+	// pattern matches further allowed values. It is nil if there are none.
 	pattern *regexp.Regexp
 }
 
@@ -118,11 +118,11 @@ func signals() word {
 // words checks every field of the spec whose type is in the variable words.
 func (v *checker) words() { v.wordsOf(&v.pod.Spec, field.NewPath("spec")) }
 
-// Words checks the fields of a struct whose type is in the variable words, and returns at
-// most 20 errors. spec is a pointer to the struct, and at its path.
-func Words(spec any, at *field.Path) field.ErrorList {
+// Words checks the fields of a struct whose type is in the variable words, and returns at most 20
+// errors. spec is a pointer to the struct, and path is the struct's path in the errors.
+func Words(spec any, path *field.Path) field.ErrorList {
 	v := &checker{}
-	v.wordsOf(spec, at)
+	v.wordsOf(spec, path)
 	return v.errs
 }
 
@@ -131,7 +131,7 @@ func (v *checker) wordsOf(spec any, at *field.Path) {
 	(&walk{v: v, root: at}).value(s, planOf(s.Type()))
 }
 
-// plan says which fields of a type contain values to check; nil: none.
+// plan says which fields of a type contain values to check. A nil plan means that none do.
 type plan struct {
 	word   *word
 	elem   *plan // of a pointer or a list
@@ -229,10 +229,11 @@ func (w *walk) in(s step, val reflect.Value, p *plan) {
 	w.at = w.at[:len(w.at)-1]
 }
 
-// word checks a value. set reports that the field is set even if it is empty.
-func (w *walk) word(val reflect.Value, want *word, set bool) {
+// word checks that a value is one of the allowed ones. set reports that the field is set, even if
+// its value is empty.
+func (w *walk) word(val reflect.Value, allowed *word, set bool) {
 	s := val.String()
-	if want.takes(s) || s == "" && want.unset && !set {
+	if allowed.takes(s) || s == "" && allowed.unset && !set {
 		return
 	}
 	path := w.root
@@ -243,5 +244,5 @@ func (w *walk) word(val reflect.Value, want *word, set bool) {
 			path = path.Child(s.name)
 		}
 	}
-	w.v.add(field.NotSupported(path, clip(s), want.allowed))
+	w.v.add(field.NotSupported(path, clip(s), allowed.allowed))
 }

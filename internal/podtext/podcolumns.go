@@ -65,7 +65,8 @@ func State(p *v1.Pod) string {
 	return reason
 }
 
-// initStatus returns the state of the first init container that is not done; false if all are.
+// initStatus returns the state of the first init container that is not done. It returns false if
+// all are done.
 func initStatus(p *v1.Pod) (string, bool) {
 	side := sidecars(p)
 	for i, s := range p.Status.InitContainerStatuses {

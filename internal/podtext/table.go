@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Row returns the cells of an object. A wide row has all of them.
+// Row returns the cells of an object. If wide is true, it returns the cells of all columns.
 func Row(columns []Column, o metav1.Object, wide bool, now time.Time) (cells []string) {
 	for _, c := range columns {
 		if wide || !c.Wide {
@@ -78,8 +78,8 @@ func Counts(p *v1.Pod) (ready, total int, restarts int32) {
 	return ready, total, restarts
 }
 
-// Age returns the time since a pod's creation; since its start if the creation time
-// is unknown.
+// Age returns the time since a pod's creation. If the creation time is not known, it returns the
+// time since the pod's start.
 func Age(p *v1.Pod, now time.Time) string {
 	if p.CreationTimestamp.IsZero() && p.Status.StartTime != nil {
 		return age(*p.Status.StartTime, now)

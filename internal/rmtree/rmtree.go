@@ -30,7 +30,7 @@ var ErrNotEmpty = errors.New("not only directories")
 // is not an error.
 func Remove(dir string) error { return remove(dir, false) }
 
-// RemoveDirs removes dir and everything below it if it has only directories. Other
-// files stay, with their parents; the error is then ErrNotEmpty. A missing dir is
-// not an error.
+// RemoveDirs removes dir and everything below it if there are only directories. Other files stay,
+// with their parents, and the error is then ErrNotEmpty. It is not an error if dir does not
+// exist.
 func RemoveDirs(dir string) error { return remove(dir, true) }

@@ -115,7 +115,7 @@ func (t *tree) empty() bool {
 			if !stays && t.again < maxAgain {
 				w.Again()
 			} else if !stays {
-				t.keep("remove", w.Name(), errors.New("moved meanwhile"))
+				t.keep("remove", w.Name(), errors.New("moved during the removal"))
 			}
 		case dirwalk.Done:
 			return false

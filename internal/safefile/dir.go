@@ -196,13 +196,12 @@ func (d *Dir) RemoveFiles(limit int, match func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// Rename renames an entry within the directory. It replaces an entry with the new
-// name.
-func (d *Dir) Rename(from, to string) error {
-	if err := errors.Join(single(from), single(to)); err != nil {
+// Rename renames an entry within the directory. If newName exists, it is replaced.
+func (d *Dir) Rename(oldName, newName string) error {
+	if err := errors.Join(single(oldName), single(newName)); err != nil {
 		return err
 	}
-	return d.root.Rename(from, to)
+	return d.root.Rename(oldName, newName)
 }
 
 // Write writes data to the file name, with the permissions perm, whatever the
@@ -233,9 +232,9 @@ func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	return errors.Join(f.Truncate(0), fill(f, data, perm))
 }
 
-// has reports whether a file has this content and these permissions, and whether it
-// may exist.
-func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, there bool) {
+// has reports whether a file has this content and these permissions (same). exists is false only
+// if the file does not exist.
+func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, exists bool) {
 	f, err := d.Open(name)
 	if err != nil {
 		return false, !errors.Is(err, fs.ErrNotExist)

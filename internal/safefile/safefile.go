@@ -142,7 +142,7 @@ func readAndClose(f *os.File, limit int64) ([]byte, error) {
 	return Read(f, limit)
 }
 
-// Read reads the rest of f. More than limit bytes are an [ErrTooLarge].
+// Read reads the rest of f. If there are more than limit bytes, the error is [ErrTooLarge].
 func Read(f *os.File, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package scratch
 
-// NoSwap returns false: there is no tmpfs.
+// NoSwap returns false, since this system has no tmpfs.
 func NoSwap() bool { return false }

@@ -52,9 +52,8 @@ func Open(path string) error {
 	return os.Chmod(path, Mode)
 }
 
-// Mount mounts f at f.Target, an existing directory, unless it is already mounted
-// there. same, if not nil, returns an error for a mount that is not f. If Mount
-// fails, nothing is mounted.
+// Mount mounts f at f.Target, an existing directory, unless f is already mounted there. same
+// returns an error for a mount that is not f; it may be nil. If Mount fails, nothing is mounted.
 func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(mount.Entry) error) error {
 	found, err := mount.Find(ctx, m, f.Target)
 	if err != nil {
@@ -73,8 +72,8 @@ func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(m
 	return m.Mount(ctx, f)
 }
 
-// Remove unmounts path and removes it with its content. It returns an error if
-// there is a mount below path. A missing path is not an error.
+// Remove unmounts path and removes it with its content. It returns an error if there is a mount
+// below path. It is not an error if path does not exist.
 func Remove(ctx context.Context, m mount.Mounter, path string) error {
 	real, err := mount.Resolve(path)
 	if errors.Is(err, fs.ErrNotExist) {

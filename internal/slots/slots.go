@@ -138,8 +138,8 @@ func (q *Queue[W]) Release(s *Slot) {
 	}
 }
 
-// Held reports whether a slot was neither released nor freed after its time limit. It
-// is false for nil.
+// Held reports whether a slot was neither released nor freed after its time limit. It returns
+// false if s is nil.
 func (s *Slot) Held() bool { return s != nil && s.held }
 
 // Free returns the number of free slots.

@@ -31,8 +31,7 @@ func Call[T any](s *System, f func() (T, error)) (T, error) {
 	return detached.Next(ctx, s.Calls, s.Key, f)
 }
 
-// Open calls the parameter open to open a file. If open returns after the time limit,
-// the file is closed.
+// Open calls open to open a file. If open returns after the time limit, the file is closed.
 func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	type opened struct {
 		f    *os.File

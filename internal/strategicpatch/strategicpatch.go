@@ -25,31 +25,30 @@ func Object(v any) (map[string]any, error) {
 	return out, json.Unmarshal(raw, &out)
 }
 
-// List returns v if it is a list, otherwise nil.
+// List returns v if it is a list. Otherwise it returns nil.
 func List(v any) []any { l, _ := v.([]any); return l }
 
-// Changes compares the objects was and is field by field. For each field that differs
-// it returns the result of the function change; for a removed field it returns null.
-func Changes(was, is map[string]any, change func(name string, before, now any) any) map[string]any {
+// Changes compares two versions of an object field by field. For each field that differs, the
+// result has what change returns. For each removed field it has null.
+func Changes(previous, current map[string]any, change func(name string, before, now any) any) map[string]any {
 	out := map[string]any{}
-	for name, now := range is {
-		if before := was[name]; !reflect.DeepEqual(before, now) {
+	for name, now := range current {
+		if before := previous[name]; !reflect.DeepEqual(before, now) {
 			out[name] = change(name, before, now)
 		}
 	}
-	for name := range was {
-		if _, has := is[name]; !has {
+	for name := range previous {
+		if _, has := current[name]; !has {
 			out[name] = nil
 		}
 	}
 	return out
 }
 
-// Diff returns the patch from the old object, was, to the new object, is. Nested
-// objects are compared field by field, removed fields are null, and other values are
-// replaced entirely.
-func Diff(was, is map[string]any) map[string]any {
-	return Changes(was, is, func(_ string, before, now any) any {
+// Diff returns the patch from the object previous to the object current. Nested objects are
+// compared field by field, removed fields are null, and other values are replaced entirely.
+func Diff(previous, current map[string]any) map[string]any {
+	return Changes(previous, current, func(_ string, before, now any) any {
 		a, ok := before.(map[string]any)
 		b, too := now.(map[string]any)
 		if ok && too {
@@ -59,28 +58,27 @@ func Diff(was, is map[string]any) map[string]any {
 	})
 }
 
-// Overwrite returns all fields of the object is, including unchanged ones, and null for
-// fields of the object was that were removed. The patched object has the values of is
-// even if the server's object was changed after was was read.
-func Overwrite(was, is map[string]any) map[string]any {
-	out := make(map[string]any, len(was))
-	for name := range was {
+// Overwrite returns all fields of current, including unchanged ones, and null for fields of
+// previous that were removed. The patched object has the values of current even if the server's
+// object was changed after previous was read.
+func Overwrite(previous, current map[string]any) map[string]any {
+	out := make(map[string]any, len(previous))
+	for name := range previous {
 		out[name] = nil
 	}
-	for name, now := range is {
+	for name, now := range current {
 		out[name] = now
 	}
 	return out
 }
 
-// ByKey returns a patch that turns the list was into the list is. The lists have
-// objects that are merged by key. The patch has the result of change, with the key, for
-// each changed object, and a deletion for each removed one. Other items of the server's
-// list stay.
-func ByKey(key string, was, is []any, change func(was, is map[string]any) map[string]any) []any {
-	before, after := byKey(key, was), byKey(key, is)
+// ByKey returns a patch that turns the list previous into the list current. The lists have
+// objects that are merged by key. The patch has the result of change, with the key, for each
+// changed object, and a deletion for each removed object. Other items of the server's list stay.
+func ByKey(key string, previous, current []any, change func(previous, current map[string]any) map[string]any) []any {
+	before, after := byKey(key, previous), byKey(key, current)
 	var out []any
-	for _, item := range is {
+	for _, item := range current {
 		now, _ := item.(map[string]any)
 		if old := before[now[key]]; !reflect.DeepEqual(old, now) {
 			d := change(old, now)
@@ -88,7 +86,7 @@ func ByKey(key string, was, is []any, change func(was, is map[string]any) map[st
 			out = append(out, d)
 		}
 	}
-	for _, item := range was {
+	for _, item := range previous {
 		gone, _ := item.(map[string]any)
 		if _, stays := after[gone[key]]; !stays {
 			out = append(out, map[string]any{directive: "delete", key: gone[key]})

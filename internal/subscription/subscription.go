@@ -19,10 +19,10 @@ import (
 // published values in order. Its methods may be called from any goroutine; only
 // Wait blocks.
 type List[T any] struct {
-	// Merge, if not nil, combines the undelivered value of a busy subscriber (the
-	// zero value if there is none) with the next value, so that values do not pile
-	// up. It is called with a lock held. It must not change its arguments, which
-	// other subscribers share.
+	// Merge combines the undelivered value of a busy subscriber with the next value, so that
+	// values do not pile up. waiting is the zero value if there is no undelivered one. Merge is
+	// called with a lock held. It must not change its arguments, which other subscribers share.
+	// If Merge is nil, all values are delivered.
 	Merge func(waiting, next T) T
 
 	mu     sync.Mutex

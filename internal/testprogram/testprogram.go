@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoGo is returned if there is no go command.
+// ErrNoGo means that the machine has no go command.
 var ErrNoGo = errors.New("needs the go command")
 
 // Compile builds main packages of repository, such as "./examples/agent", as the file
@@ -104,8 +104,8 @@ func Go(t testing.TB, dir string, args ...string) string {
 	return out.String()
 }
 
-// Fail ends a test whose program could not be built. Without a go command it skips
-// the test; with CI=true it fails.
+// Fail ends a test whose program could not be built. If the machine has no go command, Fail skips
+// the test, unless CI=true is set. In all other cases it fails the test.
 func Fail(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNoGo) {

@@ -26,7 +26,7 @@ type Codec struct {
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("message is a %T; want one of protobuf", v)
+		return nil, fmt.Errorf("message is a %T; want a protobuf message", v)
 	}
 	b, err := proto.Marshal(m)
 	return mem.BufferSlice{mem.SliceBuffer(b)}, err
@@ -37,7 +37,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return fmt.Errorf("message is a %T; want one of protobuf", v)
+		return fmt.Errorf("message is a %T; want a protobuf message", v)
 	}
 	b := data.Materialize()
 	if err := wirecount.Check(b, c.Shapes[m.ProtoReflect().Descriptor().Name()], c.Fields); err != nil {
@@ -46,5 +46,5 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(b, m)
 }
 
-// Name returns "": requests have no content subtype, as by default.
+// Name returns "", since requests have the default content type, without a subtype.
 func (Codec) Name() string { return "" }

@@ -67,7 +67,8 @@ func (k *Kernel) bind(ctx context.Context, b Bind, flags, propagation uintptr) e
 	return nil
 }
 
-// flag returns the flag of mount(2); 0 keeps the kernel's default.
+// flag returns the flag of mount(2) for the propagation. It returns 0 for "", which keeps the
+// kernel's default.
 func (p Propagation) flag() (uintptr, error) {
 	switch p {
 	case "":
@@ -127,8 +128,8 @@ func bindTree(b Bind, source, target *os.File, flags, propagation uintptr) error
 	return nil
 }
 
-// attributesOf converts flags of mount(2) to those of mount_setattr(2); ok is false if one has
-// no equivalent.
+// attributesOf converts flags of mount(2) to those of mount_setattr(2). If one of them has no
+// equivalent, ok is false.
 func attributesOf(flags uintptr) (attr unix.MountAttr, ok bool) {
 	for _, f := range []struct {
 		flag       uintptr

@@ -28,7 +28,7 @@ type Kernel struct {
 	// Classic avoids the mount API of Linux 5.12, as if the kernel were older.
 	Classic bool
 	// Patience is the time after which the unmount of a network file system is forced, and after
-	// which a forced unmount is replaced by a detach; 1m, as in the kubelet.
+	// which a forced unmount is replaced by a detach. The default is 1 minute, as in the kubelet.
 	Patience time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string

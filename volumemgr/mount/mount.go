@@ -19,8 +19,8 @@ type Mounter interface {
 	Bind(ctx context.Context, b Bind) error
 	// Unmount unmounts the topmost mount at target, or returns ErrNotMounted.
 	Unmount(ctx context.Context, target string, how How) error
-	// Table returns all mounts in the kernel's order: of two mounts at one path, the later is on
-	// top. The caller may modify the list.
+	// Table returns all mounts in the kernel's order. If two mounts have the same path, the later
+	// one is on top. The caller may modify the list.
 	Table(ctx context.Context) (Table, error)
 }
 
@@ -51,8 +51,8 @@ type Bind struct {
 	Target string
 	// Recursive includes the mounts below the source.
 	Recursive bool
-	// ReadOnly makes the mount read-only; with RecursiveReadOnly also the mounts
-	// below it.
+	// ReadOnly makes the mount read-only. If RecursiveReadOnly is true, too, the mounts below it
+	// are also read-only.
 	ReadOnly, RecursiveReadOnly bool
 	// Options are flags of mount(8) such as "nosuid". Flags of the source are kept.
 	Options     []string
@@ -63,7 +63,7 @@ type Bind struct {
 // (mount_namespaces(7)).
 type Propagation string
 
-// Values of Propagation. "" leaves the kernel's default.
+// Values of Propagation. The empty value keeps the kernel's default.
 const (
 	Private Propagation = "private"
 	Slave   Propagation = "slave"
@@ -108,8 +108,8 @@ func Resolve(target string) (string, error) {
 	return filepath.Join(dir, filepath.Base(target)), nil
 }
 
-// Find returns the mounts at target, the topmost last; none if the path does not
-// exist.
+// Find returns the mounts at target, with the topmost one last. It returns none if the path does
+// not exist.
 func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 	path, err := Resolve(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,8 +128,8 @@ func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 	return table.At(path), nil
 }
 
-// Under returns the mounts at and below path, which Resolve returned. With a SubtreeMounter it
-// does not parse the whole table.
+// Under returns the mounts at and below path, which Resolve returned. If m is a SubtreeMounter,
+// Under does not parse the whole table.
 func Under(ctx context.Context, m Mounter, path string) (Table, error) {
 	if u, ok := m.(SubtreeMounter); ok {
 		return u.Under(ctx, path)

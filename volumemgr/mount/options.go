@@ -32,8 +32,8 @@ func checkOptions(options []string) error {
 // takes precedence over the field.
 const annotation = "volume.beta.kubernetes.io/mount-options"
 
-// OptionsOf returns a persistent volume's mount options, from its annotation or else its field,
-// in a new list.
+// OptionsOf returns a persistent volume's mount options in a new list. They are those of the
+// volume's annotation or, if it has none, those of its field.
 func OptionsOf(annotations map[string]string, options []string) []string {
 	if text, ok := annotations[annotation]; ok {
 		options = strings.Split(text, ",")

@@ -151,8 +151,7 @@ func (b *SubPathBinder) source(r SubPathRequest) (*os.File, error) {
 	return w.Open(base, rel)
 }
 
-// prepare creates the target, and reports whether the wanted file is already
-// mounted there.
+// prepare creates the target. It reports whether the file want is already mounted there.
 func (b *SubPathBinder) prepare(ctx context.Context, target string, want fs.FileInfo) (mounted bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
 		return false, err

@@ -45,11 +45,12 @@ type ContentConfig struct {
 	// Allocatable returns the node's allocatable resources, which replace limits that are not
 	// set.
 	Allocatable func() v1.ResourceList
-	// NoSwap says whether tmpfs supports the option noswap; nil detects it.
+	// NoSwap says whether tmpfs supports the option noswap. If it is nil, the plugin finds this
+	// out.
 	NoSwap *bool
 	// Sync syncs the files of configMap volumes to the disk.
 	Sync bool
-	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
+	// BootID identifies the boot of the machine. The default is the kernel's boot ID.
 	BootID string
 }
 
@@ -107,7 +108,8 @@ func (p *Content) allocatable() v1.ResourceList {
 	return p.cfg.Allocatable()
 }
 
-// collect returns all files of a volume, and how long their content is valid; 0 means forever.
+// collect returns all files of a volume, and how long their content is valid. The duration is 0
+// if the content has no end of validity.
 func (p *Content) collect(ctx context.Context, v *volumemgr.Volume) (files, time.Duration, error) {
 	src := v.Spec.Volume
 	switch p.kind {
@@ -335,7 +337,7 @@ func (p *Content) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 }
 
 // Stale reports whether the pod's fields in the volume have changed.
-func (p *Content) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
+func (p *Content) Stale(spec *volumemgr.Spec, previous, current *v1.Pod) bool {
 	var items []v1.DownwardAPIVolumeFile
 	switch p.kind {
 	case contentDownwardAPI:
@@ -352,7 +354,7 @@ func (p *Content) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
 	}
 	mode := int32(0) // any mode will do here
 	before, after := files{}, files{}
-	err1 := before.downward(was, items, &mode, nil)
-	err2 := after.downward(now, items, &mode, nil)
+	err1 := before.downward(previous, items, &mode, nil)
+	err2 := after.downward(current, items, &mode, nil)
 	return err1 != nil || err2 != nil || before.fingerprint() != after.fingerprint()
 }

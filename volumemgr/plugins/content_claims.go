@@ -26,8 +26,8 @@ type ClaimSource interface {
 // ClaimResolverConfig configures a [ClaimResolver]. Source is required.
 type ClaimResolverConfig struct {
 	Source ClaimSource
-	// Alone reports that there is no controller that binds claims or creates those of ephemeral
-	// volumes.
+	// Alone means that the node has no API server, and so no controller that binds claims or
+	// creates those of ephemeral volumes.
 	Alone bool
 }
 
@@ -128,7 +128,7 @@ func (r *ClaimResolver) bound(claim *v1.PersistentVolumeClaim) bool {
 	return phase == v1.ClaimBound || r.cfg.Alone && (phase == "" || phase == v1.ClaimPending)
 }
 
-// names returns an error that says why a volume is not bound to the claim, or nil.
+// names returns nil if a volume is bound to the claim. Otherwise the error says why it is not.
 func (r *ClaimResolver) names(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
 	switch {

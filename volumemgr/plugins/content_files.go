@@ -19,7 +19,7 @@ import (
 // file is one file of a volume.
 type file struct {
 	atomicdir.File
-	// version replaces the data in the fingerprint; "" if the file has no version.
+	// version replaces the data in the fingerprint. It is "" if the file has no version.
 	version string
 }
 
@@ -67,12 +67,12 @@ func put(h hash.Hash, s string) {
 	_, _ = fmt.Fprintf(h, "%d:%s", len(s), s)
 }
 
-// modeOf returns the mode own of a file, or the mode standard if own is nil.
-func modeOf(own, standard *int32) fs.FileMode {
-	if own != nil {
-		return fs.FileMode(*own).Perm()
+// modeOf returns the mode of a file: fileMode or, if that is nil, defaultMode.
+func modeOf(fileMode, defaultMode *int32) fs.FileMode {
+	if fileMode != nil {
+		return fs.FileMode(*fileMode).Perm()
 	}
-	return fs.FileMode(*standard).Perm()
+	return fs.FileMode(*defaultMode).Perm()
 }
 
 // errNoMode has the kubelet's text. The API server sets the default of the field.

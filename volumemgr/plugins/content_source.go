@@ -29,14 +29,14 @@ const (
 
 // ContentObject is the data of an object that becomes files. It is shared; do not modify it.
 type ContentObject struct {
-	// Version changes whenever Data does; "" if it is not known.
+	// Version changes whenever Data does. It is "" if no version is known.
 	Version string
 	// Data has the values by key, including a ConfigMap's binaryData.
 	Data map[string][]byte
 }
 
-// ObjectOfConfigMap returns the content of a ConfigMap. Its version is the API server's, or else
-// a hash of the content.
+// ObjectOfConfigMap returns the content of a ConfigMap. Its version is that of the API server. If
+// the ConfigMap does not come from an API server, the version is a hash of the content.
 func ObjectOfConfigMap(c *v1.ConfigMap) *ContentObject {
 	data := make(map[string][]byte, len(c.Data)+len(c.BinaryData))
 	maps.Copy(data, c.BinaryData)
@@ -85,8 +85,8 @@ type Tokens interface {
 	Forget(uid types.UID)
 }
 
-// Bundle selects trust anchors: those of the ClusterTrustBundle with a name, or of all bundles of
-// a signer that match the selector (nil matches none).
+// Bundle selects trust anchors: those of the ClusterTrustBundle with this name, or those of all
+// bundles of a signer that match the selector. A nil selector matches none.
 type Bundle struct {
 	Name, Signer string
 	Selector     *metav1.LabelSelector

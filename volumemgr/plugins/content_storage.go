@@ -41,7 +41,8 @@ type CSIDriver struct {
 	RequiresRepublish bool
 	// SELinuxMount means that the driver supports mounts with an SELinux context.
 	SELinuxMount bool
-	// UpdatePeriod is the interval at which the node's volume limit is read again; 0 means never.
+	// UpdatePeriod is the interval at which the node's volume limit is read again. If it is 0,
+	// the limit is read only once.
 	UpdatePeriod time.Duration
 }
 
@@ -54,9 +55,10 @@ type TokenRequest struct {
 // CSINodeDriver is a driver's entry in the CSINode object.
 type CSINodeDriver struct {
 	Name, NodeID string
-	// Topology has the topology labels of the node; nil if the driver has no topology.
+	// Topology has the topology labels of the node. It is nil if the driver has no topology.
 	Topology map[string]string
-	// Limit is the maximum number of volumes on the node; 0 if it is unknown.
+	// Limit is the maximum number of the driver's volumes on the node. It is 0 if the number is
+	// not known.
 	Limit int32
 }
 

@@ -42,8 +42,8 @@ type TokenRequester interface {
 type IssuedToken struct {
 	Value   string
 	Expires time.Time
-	// Seconds is the duration in the issuer's answer; nil if it has none. A token without a
-	// duration is never renewed.
+	// Seconds is the duration in the issuer's answer. It is nil if the answer has none. Such a
+	// token is never renewed.
 	Seconds *int64
 }
 
@@ -56,9 +56,10 @@ type Token struct {
 	Expires time.Time
 }
 
-// TokenCacheConfig configures a [TokenCache]. With a zero value every request for a token fails.
+// TokenCacheConfig configures a [TokenCache]. If Requester is nil, every request for a token
+// fails.
 type TokenCacheConfig struct {
-	// Requester is nil without an API server.
+	// Requester requests tokens from the API server. It is nil if there is no API server.
 	Requester TokenRequester
 	Log       *zap.Logger // silent
 }
@@ -197,8 +198,8 @@ func key(namespace, account string, spec authv1.TokenRequestSpec) string {
 }
 
 // TokenRequiresRefresh reports whether a token has to be renewed: it is older than a day minus
-// jitter, or in the last fifth of its validity plus jitter. A token without a duration is never
-// renewed. The function has no side effects.
+// jitter, or in the last fifth of its validity plus jitter. A token whose duration is not known
+// is never renewed. The function has no side effects.
 func TokenRequiresRefresh(t IssuedToken, now time.Time, jitter time.Duration) bool {
 	if t.Seconds == nil {
 		return false

@@ -29,8 +29,8 @@ const marker = "ready"
 // emptyDirConfig configures an emptyDirPlugin. Mounter is required.
 type emptyDirConfig struct {
 	Mounter mount.Mounter
-	// Allocatable returns the node's allocatable memory in bytes, or 0 if it is unknown. Nil
-	// means unknown too.
+	// Allocatable returns the node's allocatable memory in bytes, or 0 if it is not known. If
+	// Allocatable is nil, it is not known either.
 	Allocatable func() int64
 	// Projects has the kernel count volumes on disk by project quotas, where the file system has
 	// them, if the pod has a user namespace: processes of other pods can change the project of their
@@ -164,8 +164,8 @@ func (*emptyDirPlugin) mark(v *volumemgr.Volume) error {
 	return f.Close()
 }
 
-// fileSystem returns the file system to mount for a medium; nil for the disk. same returns an
-// error if an existing mount cannot be used.
+// fileSystem returns the file system to mount for a medium. It returns nil for the disk. same
+// returns an error if an existing mount cannot be used.
 func (p *emptyDirPlugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
 	switch {
 	case medium == v1.StorageMediumDefault:

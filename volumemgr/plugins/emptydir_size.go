@@ -30,10 +30,10 @@ func memorySize(allocatable int64, pod *v1.Pod, limit *resource.Quantity) int64 
 	return max(size, 0)
 }
 
-// memoryLimit returns the pod's memory limit in bytes; 0 if there is none. It is the pod-level
-// limit, or else the larger of two values: the sum of the containers' limits, and the largest
-// limit of an init container plus the sidecars before it. As in the kubelet, a container without
-// a limit counts as 0.
+// memoryLimit returns the pod's memory limit in bytes, or 0 if there is none. The limit is the
+// pod-level limit. If the pod has no pod-level limit, it is the larger of two values: the sum of
+// the containers' limits, and the largest limit of an init container plus the sidecars before it.
+// As in the kubelet, a container without a limit counts as 0.
 func memoryLimit(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {

@@ -25,7 +25,7 @@ type fcConfig struct {
 	Root string
 	// Machine is the directory that contains dev and sys; "/".
 	Machine string
-	// Run executes blkid, fsck, mkfs, multipath and blockdev; nil uses os/exec.
+	// Run executes blkid, fsck, mkfs, multipath and blockdev. If it is nil, os/exec does.
 	Run Run
 }
 
@@ -36,8 +36,8 @@ const (
 	maxLUN   = 255 // the API's limit
 )
 
-// appear limits the wait for a disk after a scan. others limits the wait for further paths after
-// the first one.
+// appear limits the wait for a disk after a scan. others limits the wait for further paths to the
+// disk after the first path was found.
 const (
 	appear = 20 * time.Second
 	others = 2 * time.Second

@@ -24,8 +24,8 @@ type iscsiConfig struct {
 	Source ContentSource
 	// Machine is the directory that contains dev, sys and iscsiadm's database; "/".
 	Machine string
-	// Run executes blkid, fsck, mkfs, iscsiadm, multipath and blockdev; nil uses
-	// os/exec.
+	// Run executes blkid, fsck, mkfs, iscsiadm, multipath and blockdev. If it is nil, os/exec
+	// does.
 	Run Run
 }
 

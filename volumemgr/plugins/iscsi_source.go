@@ -30,8 +30,8 @@ type iscsiDetail struct {
 	IQN     string   `json:"iqn"`
 	LUN     int32    `json:"lun"`
 	Portals []string `json:"portals"` // host:port, the target portal first
-	// Interface is the name of iscsiadm's interface. Initiator is an initiator name other than
-	// the node's; "" for the node's.
+	// Interface is the name of iscsiadm's interface. Initiator is the name of the initiator. If
+	// Initiator is "", it is the node's initiator.
 	Interface    string `json:"interface"`
 	Initiator    string `json:"initiator,omitempty"`
 	DiscoverCHAP bool   `json:"discoveryCHAP,omitempty"`

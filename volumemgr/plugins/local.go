@@ -35,9 +35,10 @@ type localPluginConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory; devices are mounted below it.
 	Root string
-	// Run executes mkfs, blkid and fsck; nil uses os/exec.
+	// Run executes mkfs, blkid and fsck. If it is nil, os/exec does.
 	Run Run
-	// Loops attaches loop devices to the block devices of pods; nil uses the kernel's.
+	// Loops attaches loop devices to the block devices of pods. If it is nil, the kernel's loop
+	// devices are used.
 	Loops loopDevices
 }
 

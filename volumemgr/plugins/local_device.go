@@ -22,8 +22,8 @@ func (p *localPlugin) mountsDir() string {
 }
 
 // Device returns the volume's block device, if it has one. If only the volume's directory is
-// known, the device follows from the mount there. A path that does not answer within ten seconds
-// is an error.
+// known, the device follows from the mount there. If a path does not answer within ten seconds,
+// Device returns an error.
 func (p *localPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if isBlock(v) {
 		return p.blockDevice(v.Name), nil

@@ -27,8 +27,8 @@ type lunTarget struct {
 	// Key identifies the disk on this node; all volumes on the disk have the same key. It can be
 	// the name of a directory.
 	Key string `json:"key"`
-	// Lock names the lock for calls that must not overlap, such as those for disks of one target;
-	// "" means Key.
+	// Lock names the lock for calls that must not overlap, such as those for disks of one target.
+	// If it is "", Key names the lock.
 	Lock string `json:"lock,omitempty"`
 	// Block means that pods use the disk as a block device, not as a file system.
 	Block bool `json:"block,omitempty"`
@@ -41,9 +41,9 @@ type lunTarget struct {
 type lunNetwork interface {
 	// Name is the kubelet's name of the plugin.
 	Name() string
-	// Source returns the disk of a volume, its file system ("" is ext4) and whether the source is
-	// read-only. It has no side effects. ok is false if the volume is of another kind. The error
-	// names the invalid field.
+	// Source returns the disk of a volume, its file system, and whether the volume is read-only.
+	// If fsType is "", the file system is ext4. Source has no side effects. ok is false if the
+	// volume is of another kind. The error names the invalid field.
 	Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error)
 	// Attach makes the disk available and returns its device: the multipath device if there are
 	// several paths. others are the other targets that are, or may be, attached. note stores a
@@ -59,7 +59,7 @@ type lunConfig struct {
 	Network lunNetwork
 	// Root is the agent's directory.
 	Root string
-	// Run executes programs; nil uses os/exec.
+	// Run executes programs. If it is nil, os/exec does.
 	Run Run
 }
 
@@ -219,7 +219,7 @@ func (p *lunPlugin) write(t lunTarget) error {
 	return dir.Replace(recordOf, data)
 }
 
-// read returns the record of a disk; fs.ErrNotExist if there is none.
+// read returns the record of a disk. If there is none, the error is fs.ErrNotExist.
 func (p *lunPlugin) read(name string) (t lunTarget, err error) {
 	data, err := p.records(name, false).Read(recordOf)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 type lunMachine struct {
 	// Root is the directory that contains dev and sys.
 	Root string
-	// Run executes a program of the machine, such as iscsiadm or multipath. Nil uses os/exec.
+	// Run executes a program of the machine, such as iscsiadm or multipath. If it is nil, os/exec
+	// does.
 	Run Run
 
 	calls detached.Group[struct{}]
@@ -86,16 +87,16 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 	return out, nil
 }
 
-// Wait calls find until find returns at least want disks, or limit has passed. It returns the last
-// result of find.
-func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
+// Wait calls find until find returns at least wanted disks, or limit has passed. It returns the
+// last result of find.
+func (m *lunMachine) Wait(ctx context.Context, wanted int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	tick := time.NewTicker(pollTime)
 	defer tick.Stop()
 	for {
 		found, err := find()
-		if err != nil || len(found) >= want {
+		if err != nil || len(found) >= wanted {
 			return found, err
 		}
 		select {
@@ -108,8 +109,8 @@ func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, fi
 	}
 }
 
-// Multipath returns the device-mapper name (such as dm-3) of the multipath device above a disk;
-// "" if there is none. It ignores other device-mapper devices.
+// Multipath returns the device-mapper name (such as dm-3) of the multipath device above a disk.
+// It returns "" if there is none. It ignores other device-mapper devices.
 func (m *lunMachine) Multipath(name string) (string, error) {
 	holders, err := safefile.Names(m.path("sys/block", name, "holders"), maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +144,7 @@ func (m *lunMachine) Multipath(name string) (string, error) {
 }
 
 // Device returns the device to use for several paths to one disk: the multipath device on top of
-// them, or else the first path.
+// them or, if there is none, the first path.
 func (m *lunMachine) Device(names []string) (string, error) {
 	for _, n := range names {
 		top, err := m.Multipath(n)

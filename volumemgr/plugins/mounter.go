@@ -57,7 +57,7 @@ func (f fitted) Mount(ctx context.Context, source, target, fsType string, option
 		return f.m.Bind(ctx, b)
 	}
 	if b.Propagation != "" {
-		return fmt.Errorf("mount %s at %s: propagation %s is for bind mounts", fsType, target, b.Propagation)
+		return fmt.Errorf("mount %s at %s: propagation %s is possible only for bind mounts", fsType, target, b.Propagation)
 	}
 	err := f.m.Mount(ctx, mount.FileSystem{Type: fsType, Source: source, Target: target, Options: options, Helper: hasHelper(fsType)})
 	if err != nil && ctx.Err() != nil {

@@ -22,7 +22,7 @@ type Config struct {
 	Certificates Certificates
 	// Allocatable returns the node's allocatable resources.
 	Allocatable func() v1.ResourceList
-	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
+	// BootID identifies the boot of the machine. The default is the kernel's boot ID.
 	BootID string
 	// Projects has the kernel count emptyDir volumes of pods with a user namespace, by project
 	// quotas, where the file system has them (ext4 and XFS, Linux 5.14).

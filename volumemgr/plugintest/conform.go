@@ -14,7 +14,7 @@ type Subject struct {
 	New func() volumemgr.Plugin
 	// Volume is the volume to set up. Its Path and StateDir, and their parents, must not exist.
 	Volume volumemgr.Volume
-	// Mounter is the plugin's mount table; nil if it has none.
+	// Mounter is the plugin's mount table. It is nil if the plugin mounts nothing.
 	Mounter volumemgr.Mounter
 	// Exists reports whether a path exists.
 	Exists func(path string) bool

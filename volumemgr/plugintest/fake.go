@@ -19,12 +19,12 @@ import (
 type Fake struct {
 	Node *Node
 	// Hook is called at the start of each operation, unless it is nil. If it returns an error,
-	// the operation fails. Operations are setup, teardown, mountdevice, unmountdevice, map and
-	// unmap. For unmountdevice, v has only a Name.
+	// the operation fails. op is setup, teardown, mountdevice, unmountdevice, map or unmap. For
+	// unmountdevice, v has only a Name.
 	Hook func(ctx context.Context, op string, v *volumemgr.Volume) error
 	// Again becomes Result.Again.
 	Again time.Duration
-	// Limit is the deadline of operations; 0 means one minute.
+	// Limit is the deadline of operations. The default is 1 minute.
 	Limit time.Duration
 
 	mu    sync.Mutex
@@ -151,8 +151,8 @@ func (f *FakeContent) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref
 }
 
 // Stale reports whether the labels have changed.
-func (f *FakeContent) Stale(_ *volumemgr.Spec, was, now *v1.Pod) bool {
-	return fmt.Sprint(was.Labels) != fmt.Sprint(now.Labels)
+func (f *FakeContent) Stale(_ *volumemgr.Spec, before, after *v1.Pod) bool {
+	return fmt.Sprint(before.Labels) != fmt.Sprint(after.Labels)
 }
 
 // FakeDisk is a plugin for local persistent volumes. Each is a device, which is mounted once at

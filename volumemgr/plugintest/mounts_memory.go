@@ -20,8 +20,8 @@ var ErrInjected = errors.New("injected fault")
 // MountMemory is a mount table in memory. Mounts only change the table; the directories keep
 // their content. The zero value is ready to use.
 type MountMemory struct {
-	// Fail is called before each call, unless it is nil. If it returns an error, the call fails
-	// with it. Calls are counted from 1.
+	// Fail is called before each call, unless it is nil. If it returns an error, the call returns
+	// this error and does nothing. call is the number of the call, from 1.
 	Fail func(call int, name string) error
 	// After makes failing calls take effect nevertheless.
 	After bool

@@ -37,8 +37,8 @@ func MainWithMounts(m *testing.M) int {
 	return 0
 }
 
-// RequireMounts skips a test that must not mount outside a private namespace; with
-// CI=true it fails.
+// RequireMounts skips a test that mounts something if it does not run in a private mount
+// namespace. If CI=true is set, it fails the test instead.
 func RequireMounts(t testing.TB) {
 	t.Helper()
 	if os.Getenv(insideVar) != "" {

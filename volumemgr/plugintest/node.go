@@ -66,10 +66,10 @@ func (n *Node) Die(at int) {
 	n.writes, n.dies = 0, at
 }
 
-// Faults makes calls fail. fail is called before each call: if it returns an error, the call does
-// nothing and returns it. spoil is called after each changing call: if it returns an error, the
-// call returns it although it took effect. Either may be nil. They are called one at a time and
-// must not call the node.
+// Faults makes calls fail. fail is called before each call. If fail returns an error, the call
+// does nothing and returns this error. spoil is called after each call that changes something. If
+// spoil returns an error, the call returns this error although it took effect. Both may be nil.
+// They are called one at a time and must not call the node.
 func (n *Node) Faults(fail, spoil func(op, path string) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,8 +224,8 @@ func (n *Node) MkdirAll(name string, perm fs.FileMode) error {
 }
 
 // Symlink creates a link.
-func (n *Node) Symlink(to, name string) error {
-	return n.create("symlink", name, file{fs.ModeSymlink | 0o777, to})
+func (n *Node) Symlink(target, name string) error {
+	return n.create("symlink", name, file{fs.ModeSymlink | 0o777, target})
 }
 
 // Write creates a file.

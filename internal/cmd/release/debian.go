@@ -13,8 +13,8 @@ import (
 
 const maintainer = "The nodewright authors <authors@nodewright.invalid>"
 
-// debianArchitecture is Debian's name of one of Go's architectures; "" if nothing is
-// made for it.
+// debianArchitecture returns Debian's name of one of Go's architectures. It returns "" if no
+// package is made for it.
 func debianArchitecture(arch string) string {
 	switch arch {
 	case "amd64", "arm64":

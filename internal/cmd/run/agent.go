@@ -234,8 +234,8 @@ func countPods(dir string) (int, error) {
 	return n, nil
 }
 
-// printCommands prints the commands that can be used now.
-// endpoint is the runtime's, for crictl; "" if it has none.
+// printCommands prints the commands that can be used now. endpoint is the runtime's endpoint, for
+// crictl, or "" if the runtime has none.
 func (a *agentProcess) printCommands(endpoint string) {
 	p := a.p
 	pods, err := a.pods(context.Background())

@@ -188,7 +188,7 @@ func (p paths) copyManifests() error {
 	return os.CopyFS(p.manifests, os.DirFS(filepath.Join(p.repository, "examples", "manifests")))
 }
 
-// remove deletes build/run. With keepLogs it keeps the logs.
+// remove deletes build/run. If keepLogs is true, it keeps the logs.
 func (p paths) remove(keepLogs bool) error {
 	if err := containerdtest.UnmountBelow(p.agentRoot); err != nil {
 		return err

@@ -68,8 +68,7 @@ func ociRuntime(ctx context.Context) error {
 	return nil
 }
 
-// provideTools builds containerd and its dependencies; with tests, it builds all
-// tools.
+// provideTools builds containerd and its dependencies. If tests is true, it builds all tools.
 func provideTools(ctx context.Context, p paths, tests bool) error {
 	lacking := containerdtest.Missing(p.bin) != nil
 	if tests && !lacking {

@@ -39,8 +39,8 @@ StandardOutput=tty
 TTYPath=/dev/console
 `, tempDir, unitProgram, runnerName)
 
-// handOver executes systemd in place of this program, as process 1. The parameter self
-// is the content of this program's file. It returns only on an error.
+// handOver executes systemd in place of this program, as process 1. self is the content of this
+// program's file. handOver returns only if it fails.
 func handOver(self, plan []byte) error {
 	for _, f := range []struct {
 		name    string

@@ -33,7 +33,7 @@ func umlRoot(target string) mounting {
 	return mounting{"none", target, "hostfs", unix.MS_RDONLY, "/"}
 }
 
-// fetchUML unpacks Debian's package into dir; uml.sh builds a better one there.
+// fetchUML unpacks Debian's package into dir. uml.sh builds a faster kernel there.
 func fetchUML(ctx context.Context, _, dir string) error { return unpack(ctx, "user-mode-linux", dir) }
 
 func findUML(dir string) (kernel, error) {

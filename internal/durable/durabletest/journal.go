@@ -70,9 +70,9 @@ func read(path string) content {
 	return content{there: err == nil, data: b}
 }
 
-// LosePower simulates a power failure. Each file with an unsynced change has its
-// old content, its new content, or, if the content was not synced, none. No step
-// may be running. Files that other code than package durable has written stay.
+// LosePower simulates a power failure. A file with an unsynced change gets its old content or its
+// new content. If the content itself was not synced, the file may also be empty. No step may be
+// running. Files that other code than package durable has written do not change.
 func (j *Journal) LosePower() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -63,7 +63,8 @@ func run(args []string) error {
 	return serve(conf)
 }
 
-// setting is a key and its value: a list, which may have several lines, or the rest of the line.
+// setting matches a key and its value. The value is a list, which may have several lines, or the
+// rest of the line.
 var setting = regexp.MustCompile(`(?m)^[ \t]*(\w+)[ \t]*=[ \t]*(\[[^\]]*\]|.*)$`)
 
 // read returns the keys of a file and of the files in a directory. A later file overrides

@@ -25,22 +25,22 @@ const (
 	groupDirMode = fs.FileMode(0o550)
 )
 
-// Config says where and how a Writer publishes. Dir is required; the zero value of every other
-// field means the default named beside it.
+// Config says where and how a Writer publishes. Dir is required. Every other field has a default
+// for its zero value.
 type Config struct {
 	// Dir is the directory to publish in. It must exist.
 	Dir string
-	// Group owns directories and files and may read them, whatever their mode. Nil means the group
-	// of the process.
+	// Group owns directories and files and may read them, whatever their mode. If it is nil, the
+	// group of the process owns them.
 	Group *int64
 	// Dirs are directories that each set contains even without files, such as mount points. They
 	// are relative, like paths of files.
 	Dirs []string
-	// Prepare is called with the path of each new directory when it is complete and before it is
-	// published. It may label the files, but must not change their content, mode, owner or group. If
-	// it fails, Write fails. Nil means no call.
+	// Prepare is called with the path of each new directory when the directory is complete and
+	// before it is published. It may label the files, but must not change their content, mode,
+	// owner or group. If it fails, Write fails. Prepare may be nil.
 	Prepare func(dir string) error
-	// Sync syncs files and directories to the disk before they are published. Default: false.
+	// Sync syncs files and directories to the disk before they are published.
 	Sync bool
 
 	open func(dir string) (files, error) // tests replace it
@@ -129,8 +129,8 @@ func (w *Writer) Write(p Payload) (changed bool, err error) {
 	return changed, errors.Join(link(dir, p), unlink(dir, p), sweep(dir, current))
 }
 
-// published returns the name of the directory that ..data points to; "" if there is none, or if
-// ..data points to anything else.
+// published returns the name of the directory to which ..data points. It returns "" if ..data
+// does not exist, or points to anything else.
 func published(dir files) (string, error) {
 	to, err := dir.readlink(dataLink)
 	if errors.Is(err, fs.ErrNotExist) {

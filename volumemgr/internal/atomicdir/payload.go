@@ -25,7 +25,7 @@ type File struct {
 	Data []byte
 	// Mode holds the permission bits; others are ignored.
 	Mode fs.FileMode
-	// UID owns the file and the link to it. Nil means the user of the process.
+	// UID owns the file and the link to it. If it is nil, the user of the process owns them.
 	UID *int64
 }
 

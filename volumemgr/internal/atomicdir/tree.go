@@ -66,9 +66,9 @@ func (a attributes) give(dir files, name string) error {
 	return dir.chmod(name, a.mode&^fs.ModeType)
 }
 
-// fit reports whether a file has the attributes. For attributes that are not set, it compares with
-// the argument own, a file that the process created.
-func (a attributes) fit(info, own fs.FileInfo) bool {
+// fit reports whether a file has the attributes. If an attribute is not set, the file must have
+// that of created, a file that the process has created.
+func (a attributes) fit(info, created fs.FileInfo) bool {
 	if info.Mode() != a.mode {
 		return false
 	}
@@ -76,14 +76,14 @@ func (a attributes) fit(info, own fs.FileInfo) bool {
 	if !ok {
 		return true
 	}
-	if ownUID, _, known := owner(own); a.uid >= 0 && uid != a.uid || a.uid < 0 && known && uid != ownUID {
+	if ownUID, _, known := owner(created); a.uid >= 0 && uid != a.uid || a.uid < 0 && known && uid != ownUID {
 		return false
 	}
 	return a.gid < 0 || gid == a.gid
 }
 
-// fill writes p into a new directory. If it fails, name is the directory to remove; "" if there
-// is none.
+// fill writes p into a new directory. If it fails, name is the directory to remove, or "" if none
+// was created.
 func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	for try := 0; ; try++ {
 		name = time.Now().UTC().Format(stampLayout) + strconv.FormatUint(uint64(rand.Uint32()), 10)
@@ -166,15 +166,15 @@ func (w *Writer) same(dir files, current string, p Payload) bool {
 	return true
 }
 
-// walk finds everything below root. It returns false if something cannot be read, is neither a
-// file nor a directory, or if there are more than most entries.
-func walk(dir files, root, below string, most int, found map[string]fs.FileInfo) bool {
+// walk finds everything below root. It returns false if something cannot be read, if something is
+// neither a file nor a directory, or if there are more than limit entries.
+func walk(dir files, root, below string, limit int, found map[string]fs.FileInfo) bool {
 	var dirs []string
 	ok := true
 	err := dir.list(filepath.Join(root, below), func(e fs.DirEntry) bool {
 		name := filepath.Join(below, e.Name())
 		info, err := dir.lstat(filepath.Join(root, name))
-		if ok = err == nil && len(found) < most && (info.IsDir() || info.Mode().IsRegular()); !ok {
+		if ok = err == nil && len(found) < limit && (info.IsDir() || info.Mode().IsRegular()); !ok {
 			return false
 		}
 		found[name] = info
@@ -187,7 +187,7 @@ func walk(dir files, root, below string, most int, found map[string]fs.FileInfo)
 		return false
 	}
 	for _, d := range dirs {
-		if !walk(dir, root, d, most, found) {
+		if !walk(dir, root, d, limit, found) {
 			return false
 		}
 	}
