@@ -53,16 +53,16 @@ type Config struct {
 	// words. It must not block. If Event is nil, events are dropped.
 	Event func(eventType, reason, message string)
 
-	TierDelay time.Duration // time between two updates of the QoS tiers; 100ms
+	TierDelay time.Duration // time between two updates of the QoS tiers; the default is 100 ms
 
 	// FS, Notifier and Kill are for tests and for machines behind another interface. Each is
 	// called from many goroutines.
-	FS       FS                  // default: the machine's file system
-	Notifier Notifier            // default: the machine's kernel
-	Kill     func(pid int) error // default: SIGKILL; a process that has ended must not be an error
+	FS       FS                  // the default is the machine's file system
+	Notifier Notifier            // the default is the machine's kernel
+	Kill     func(pid int) error // the default sends SIGKILL; a process that has ended must not be an error
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // callTimeout limits one call of the kernel or systemd. An abandoned call continues in its

@@ -19,7 +19,7 @@ import (
 // and read the machine's hierarchies at each call. They use cgroupfs, never
 // systemd.
 type Host struct {
-	FS FS // default: the machine's file system
+	FS FS // the default is the machine's file system
 	// Kernel reports whether pid is a kernel thread, which cannot be moved. The
 	// default checks for /proc/PID/exe, which kernel threads lack.
 	Kernel func(pid int) bool

@@ -40,8 +40,8 @@ type Config struct {
 	// Dialer opens connections in place of the socket; for tests.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Client is a CRI runtime and image service behind a unix socket. Its fields do not

@@ -51,7 +51,7 @@ type ReaderConfig struct {
 	// NodeIP is the node's first address. A pod's addresses of the same IP family
 	// come first. If it is "", IPv4 addresses come first.
 	NodeIP string
-	Log    *zap.Logger // silent
+	Log    *zap.Logger // if nil, nothing is logged
 }
 
 // NewReader returns a Reader of rt on a node without a known address.

@@ -71,8 +71,8 @@ type Config struct {
 	// again after each loss of the connection. The default connects to a unix socket.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 
 	step func() error // called between two steps; tests set it to simulate the end of the process
 }

@@ -58,11 +58,11 @@ type Config struct {
 	// resource through DRA. It is called without locks. If Claimed is nil, no resource is.
 	Claimed func(pod *v1.Pod, container, resource string) bool
 
-	Grace   time.Duration // how long the capacity of a lost plugin is kept; 5m
-	Timeout time.Duration // limit of each call to a plugin, and of the wait for its first list; 30s
+	Grace   time.Duration // how long the capacity of a lost plugin is kept; the default is 5 min
+	Timeout time.Duration // limit of each call to a plugin, and of the wait for its first list; the default is 30 s
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // withDefaults returns the configuration with every optional field set.

@@ -90,19 +90,19 @@ type PodResourcesConfig struct {
 	// Socket is an absolute path. Its directory is created if it does not exist.
 	Socket  string
 	Pods    PodLister
-	Devices AssignedDevices // nil means no devices
-	CPUs    AssignedCPUs    // nil means no CPUs
-	Memory  AssignedMemory  // nil means no memory
-	Claims  PreparedClaims  // nil means no claims
+	Devices AssignedDevices // if nil, the API lists no devices
+	CPUs    AssignedCPUs    // if nil, the API lists no CPUs
+	Memory  AssignedMemory  // if nil, the API lists no memory
+	Claims  PreparedClaims  // if nil, the API lists no claims
 
 	// Ready delays each call until it is closed or the call's context ends. The socket exists
 	// earlier, so that early clients can connect. If Ready is nil, no call waits.
 	Ready <-chan struct{}
 
-	QPS, Burst int // calls per second, and burst; 100 and 10
+	QPS, Burst int // calls per second, and burst; the defaults are 100 and 10
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // PodResources serves the podresources API. It is safe for concurrent use.

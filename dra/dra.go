@@ -65,11 +65,11 @@ type Config struct {
 	// there is no kubelet.
 	KubeletDir string
 
-	Timeout time.Duration // limit of each call to a driver, and of the work on the claims of a pod; 45s
-	Grace   time.Duration // how long pods wait for a missing driver before they get a GoneError; 5m
+	Timeout time.Duration // limit of each call to a driver, and of the work on the claims of a pod; the default is 45 s
+	Grace   time.Duration // how long pods wait for a missing driver before they get a GoneError; the default is 5 min
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // withDefaults returns the configuration with its optional fields set, except Boot, KubeletDir

@@ -61,15 +61,15 @@ type Config struct {
 	Thresholds []rank.Threshold
 	// Signals are further signals beside those of package rank.
 	Signals []Signal
-	Reclaim Reclaimer  // nil reclaims nothing
+	Reclaim Reclaimer  // if nil, nothing is reclaimed
 	Notify  []Notifier // without notifiers, signals are read at their intervals only
-	Events  Events     // nil records no events
+	Events  Events     // if nil, no events are recorded
 	// Changed is called when a condition has changed. It must not block. If Changed is nil,
 	// nothing is called.
 	Changed func()
 
-	Interval   time.Duration // the longest time between reads of a signal; 10s
-	Transition time.Duration // how long a condition stays after its cause is over; 5m
+	Interval   time.Duration // the longest time between reads of a signal; the default is 10 s
+	Transition time.Duration // how long a condition stays after its cause is over; the default is 5 min
 	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold, in seconds.
 	// The default is 0, as in the kubelet. A negative value means no limit.
 	MaxPodGraceSeconds int64
@@ -79,10 +79,10 @@ type Config struct {
 	// IgnoreLimits turns off evictions by limits of local storage.
 	IgnoreLimits bool
 
-	Records int // number of decisions that are kept; 64
+	Records int // number of decisions that are kept; the default is 64
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // The contexts of calls end after these times. A call that ignores its context delays only its own

@@ -25,17 +25,17 @@ type PlacementConfig struct {
 	// except none.
 	Machine numa.Machine
 
-	CPUPolicy  string // default: CPUNone
+	CPUPolicy  string // the default is CPUNone
 	CPUOptions cpumgr.Options
 	// ReservedCPUs are reserved for the system. Policy static needs some.
 	ReservedCPUs cpumgr.Reservation
 
-	MemoryPolicy string // default: memmgr.NoneName
+	MemoryPolicy string // the default is memmgr.NoneName
 	// ReservedMemory is reserved for the system, by node. Policy Static needs some.
 	ReservedMemory memmgr.Reserved
 
-	TopologyPolicy  string         // default: topology.NameNone
-	TopologyScope   topology.Scope // default: topology.ContainerScope
+	TopologyPolicy  string         // the default is topology.NameNone
+	TopologyScope   topology.Scope // the default is topology.ContainerScope
 	TopologyOptions topology.Options
 
 	// PodLevel also places pods with pod-level resources (the kubelet's feature gate

@@ -63,19 +63,19 @@ type ContainerConfig struct {
 	// the links to their logs. Both are absolute paths; "" disables the cleanup of the
 	// directory.
 	PodLogsDir, ContainerLogsDir string
-	Events                       Events // nil records none
+	Events                       Events // if nil, no events are recorded
 	// Removed is called after each attempt to remove a container or sandbox of a pod, since earlier
 	// observations of the pod are then out of date. If a Hold waits for that
 	// removal, Removed is called before the Hold returns. It must not block.
 	Removed func(types.UID)
 
-	Interval time.Duration // time between passes over all pods; 5m
-	Delay    time.Duration // time from a call of Died to the pass over that pod; 1s
-	Timeout  time.Duration // limit of each call of the Runtime, and of each access to the disk; 2m
-	Parallel int           // pods that a pass handles at a time; 4
+	Interval time.Duration // time between passes over all pods; the default is 5 min
+	Delay    time.Duration // time from a call of Died to the pass over that pod; the default is 1 s
+	Timeout  time.Duration // limit of each call of the Runtime, and of each access to the disk; the default is 2 min
+	Parallel int           // pods that a pass handles at a time; the default is 4
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 const (

@@ -60,16 +60,16 @@ type ImageConfig struct {
 	// Memory keeps the times of images' last use over restarts. If Memory is nil, they are lost
 	// with the process.
 	Memory ImageMemory
-	Events Events // nil records none
+	Events Events // if nil, no events are recorded
 
-	Interval time.Duration // time between passes; 5m
-	Timeout  time.Duration // limit of each call of the Store; 2m
+	Interval time.Duration // time between passes; the default is 5 min
+	Timeout  time.Duration // limit of each call of the Store; the default is 2 min
 	// Settle is how long a pass waits for the file system to show freed space, once the sizes of
 	// the removed images add up to enough. The default is 1 s.
 	Settle time.Duration
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // The kubelet's interval of image collection and its timeout of calls (runtimeRequestTimeout).

@@ -46,12 +46,12 @@ type ContainerEvents interface {
 // every other field means the default named beside it.
 type Config struct {
 	Service Service
-	Events  Events // nil records no events
+	Events  Events // if nil, no events are recorded
 
 	// Backoff and MaxBackoff are for each pair of pod and image, so that a pod with wrong
 	// credentials does not delay others.
-	Backoff    time.Duration // delay after a first failure, doubled by each further one; 10s
-	MaxBackoff time.Duration // longest delay after failures; 5m
+	Backoff    time.Duration // delay after a first failure, doubled by each further one; the default is 10 s
+	MaxBackoff time.Duration // longest delay after failures; the default is 5 min
 	// QPS and Burst limit the rate of pulls; pulls above the rate wait. If QPS is 0, there is no
 	// limit.
 	QPS   float64
@@ -78,8 +78,8 @@ type Config struct {
 	// Keyrings provide further credentials, which are tried in order after the pod's secrets.
 	Keyrings []Keyring
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // The kubelet's back-off of image pulls.

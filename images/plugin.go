@@ -55,7 +55,7 @@ type PluginsConfig struct {
 	// Hash is exported as a metric label, as sha256:..., to compare the configuration of nodes.
 	// If it is "", there is no such metric.
 	Hash    string
-	Metrics prometheus.Registerer // not exported
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Plugins is a [PodKeyring] that executes credential provider plugins. Its methods may be called

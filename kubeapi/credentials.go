@@ -62,8 +62,8 @@ type CredentialsConfig struct {
 	// nil, nothing is called.
 	CloseConnections func()
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // The waits and intervals of Credentials.

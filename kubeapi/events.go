@@ -40,7 +40,7 @@ type EventConfig struct {
 	// kinds of events whose rates are tracked. The default is 1000.
 	Kept int
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 func (c EventConfig) withDefaults() EventConfig {

@@ -47,7 +47,7 @@ type FollowedObject interface {
 type FollowConfig[T FollowedObject] struct {
 	Client    ListWatcher
 	Resource  Resource
-	Namespace string // "" is all
+	Namespace string // if "", objects of all namespaces are read
 	Fields    string // a selector of fields; everything
 
 	NewList func() runtime.Object // an empty list of the kind

@@ -44,18 +44,18 @@ type NodeConfig struct {
 	API    *Client
 	Status NodeStatus
 
-	Register         bool              // default: another program creates the Node
-	Reregister       bool              // default: a deleted Node is not created again
+	Register         bool              // if false, another program creates the Node
+	Reregister       bool              // if false, a deleted Node is not created again
 	GetOnExistsOnly  bool              // use an existing Node if it may not be created
 	Labels           map[string]string // of a new Node, over the default ones
 	Taints           []v1.Taint        // of a new Node
-	ProviderID       string            // none
-	ExternalProvider bool              // default: the node does not wait for a cloud provider
-	ControllerAttach bool              // default: no controller attaches volumes
-	FreshDevices     func() bool       // whether nothing is known of earlier devices; false
+	ProviderID       string            // if "", the Node has no provider ID
+	ExternalProvider bool              // if false, the node does not wait for a cloud provider
+	ControllerAttach bool              // if false, no controller attaches volumes
+	FreshDevices     func() bool       // reports whether nothing is known of earlier devices; may be nil
 
-	Update time.Duration // between two checks for changes to report; 10s
-	Report time.Duration // between two reports without a change; 5m
+	Update time.Duration // between two checks for changes to report; the default is 10 s
+	Report time.Duration // between two reports without a change; the default is 5 min
 
 	// PodCIDR gets the node's pod ranges, joined by commas, when they change. If it returns an
 	// error, it is called again. If it is nil, nothing is called.
@@ -76,8 +76,8 @@ type NodeConfig struct {
 	// metrics of the first start. The default is the time of NewNodeManager.
 	Booted, Started time.Time
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Intervals of the kubelet.

@@ -36,12 +36,12 @@ var errNoNode = errors.New("the Node does not exist yet")
 type LeaseConfig struct {
 	Name     string        // of the node
 	API      *Client       // see HeartbeatClient
-	Duration time.Duration // 40s; whole seconds
+	Duration time.Duration // whole seconds; the default is 40 s
 	// Owner returns the UID of the Node, or "" if it is not known. The creation of the lease
 	// waits for the UID, but no longer than the time between two renewals. If Owner is nil, the
 	// lease has no owner.
 	Owner func() types.UID
-	Log   *zap.Logger // silent
+	Log   *zap.Logger // if nil, nothing is logged
 }
 
 // Lease is the node's Lease in the namespace kube-node-lease.

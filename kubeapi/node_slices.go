@@ -33,8 +33,8 @@ type SliceWiperConfig struct {
 	NodeName string
 	// Connected returns the names of the connected drivers. It reads only memory.
 	Connected func() []string
-	Delay     time.Duration // how long a driver may be disconnected; 30s
-	Log       *zap.Logger   // silent
+	Delay     time.Duration // how long a driver may be disconnected; the default is 30 s
+	Log       *zap.Logger   // if nil, nothing is logged
 }
 
 // SliceWiper deletes the ResourceSlices of DRA drivers that are gone from the node,

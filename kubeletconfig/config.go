@@ -29,7 +29,7 @@ type Config struct {
 	Kubeconfig, BootstrapKubeconfig string
 
 	Hostname   string            // in lower case; "" for the machine's host name
-	NodeIPs    []string          // empty: detect them; only 0.0.0.0 or only ::, any address of that family
+	NodeIPs    []string          // if empty, the addresses are detected; a single 0.0.0.0 or :: means any address of that family
 	NodeLabels map[string]string // labels that a node may set on itself; never nil
 
 	// CredentialProviderConfig is the path for [LoadCredentialProviders], and

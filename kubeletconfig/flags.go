@@ -21,7 +21,7 @@ const DefaultRootDir = "/var/lib/kubelet"
 type Flags struct {
 	ConfigFile, ConfigDir           string // --config, --config-dir
 	Kubeconfig, BootstrapKubeconfig string
-	RootDir, CertDir                string // default of CertDir: ROOT_DIR/pki
+	RootDir, CertDir                string // the default of CertDir is ROOT_DIR/pki
 
 	Hostname   string // --hostname-override
 	NodeIP     string // one address, or one of each family, separated by a comma

@@ -72,7 +72,7 @@ type Config struct {
 
 	// BootID identifies the current boot of the machine. The default is the kernel's boot ID.
 	BootID string
-	Log    *zap.Logger // silent
+	Log    *zap.Logger // if nil, nothing is logged
 
 	parts parts // the real ones, except in tests
 }

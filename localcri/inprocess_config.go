@@ -59,8 +59,8 @@ type InProcessConfig struct {
 	// reserve applies.
 	ImageReserve func(bytes, inodes int64) (int64, int64)
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 func (c InProcessConfig) withDefaults() (InProcessConfig, error) {

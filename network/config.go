@@ -41,10 +41,10 @@ type Config struct {
 	// SetUpTimeout and the next three fields limit the plugin's calls. A call that does not
 	// return within 5 s after its timeout is abandoned: no other call is made for its ID until it
 	// returns.
-	SetUpTimeout    time.Duration // 2m
-	TearDownTimeout time.Duration // 1m
-	CheckTimeout    time.Duration // 30s
-	CollectTimeout  time.Duration // also of Recovered; 2m
+	SetUpTimeout    time.Duration // the default is 2 min
+	TearDownTimeout time.Duration // the default is 1 min
+	CheckTimeout    time.Duration // the default is 30 s
+	CollectTimeout  time.Duration // also of Recovered; the default is 2 min
 	// DiskTimeout limits each use of StateDir and NetnsDir. The default is 30 s.
 	DiskTimeout time.Duration
 	// Parallel limits the concurrent plugin calls. Abandoned calls do not count. The default is
@@ -55,8 +55,8 @@ type Config struct {
 	BootID string
 	// Namespaces creates the namespaces. The default creates them in the kernel.
 	Namespaces Namespaces
-	Log        *zap.Logger // silent
-	Observer   Observer    // none
+	Log        *zap.Logger // if nil, nothing is logged
+	Observer   Observer    // if nil, nobody is notified
 }
 
 const (

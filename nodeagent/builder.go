@@ -38,7 +38,7 @@ type Builder struct {
 	Facts *Facts
 
 	Log     *zap.Logger           // never nil
-	Metrics prometheus.Registerer // nil: not exported
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 
 	cgroups agent.Cgroups    // nil: the runtime manages pod cgroups
 	host    *hostCgroups     // of processes outside pods

@@ -49,7 +49,7 @@ type LogOptions struct {
 	// s.
 	BufferBytes int
 	FlushEvery  time.Duration
-	Out, Errors io.Writer // os.Stdout and os.Stderr
+	Out, Errors io.Writer // the defaults are os.Stdout and os.Stderr
 }
 
 // LogLevel is the verbosity of a running log. Its methods may be called from any

@@ -63,7 +63,7 @@ type Options struct {
 	// KubernetesVersion.
 	KubernetesVersion string
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 	// LogLevel changes the verbosity of Log, for /debug/flags/v. If it is nil, the verbosity
 	// cannot be changed.
 	LogLevel server.LogLevel

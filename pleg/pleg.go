@@ -33,11 +33,11 @@ type Runtime interface {
 type Config struct {
 	Runtime Runtime
 
-	Relist      time.Duration // interval of relists without an event stream; 1s
-	Inspections int           // limit of inspections at a time, without those that have run for 1s; 8
+	Relist      time.Duration // interval of relists without an event stream; the default is 1 s
+	Inspections int           // limit of inspections at a time, without those that have run for 1 s; the default is 8
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 const (

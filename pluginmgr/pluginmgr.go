@@ -85,8 +85,8 @@ type Config struct {
 	// gRPC.
 	Connect func(ctx context.Context, socket string) (Plugin, error)
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 
 	look func(dir string) (map[string]identity, error) // replaced in tests
 	wake <-chan struct{}

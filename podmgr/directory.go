@@ -91,7 +91,7 @@ type DirectoryConfig struct {
 	// first snapshot, with a copy of the pod. If Found is nil, no running pod is adopted.
 	Found func(ctx context.Context, pod *v1.Pod) ([]Found, error)
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // directory is the source "file". The goroutine of Run owns it. Calls in lists and reads may

@@ -28,11 +28,11 @@ type HTTPConfig struct {
 	// Header is sent with each request to the URL's host, and not to hosts of redirects.
 	Header   http.Header
 	NodeName string
-	Interval time.Duration // 20s, the kubelet's httpCheckFrequency
+	Interval time.Duration // the default is 20 s, as the kubelet's httpCheckFrequency
 	// Client makes single requests; the source handles redirects and the timeout.
-	Client http.RoundTripper // the default transport
+	Client http.RoundTripper // if nil, the default transport of net/http is used
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // web is the source "http". Run's goroutine owns it.

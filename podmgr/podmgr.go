@@ -141,8 +141,8 @@ type Config struct {
 	// has no more problems. It is called by one goroutine of each source, without locks.
 	Mistakes func(file string, problems []Problem)
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Manager holds the pods that should run. Its methods may be called from any goroutine. Each

@@ -45,8 +45,8 @@ type Crash struct {
 // and none longer than Max. A container that lived longer than 2*Max has
 // recovered.
 type DoublingBackoff struct {
-	First time.Duration // 10s, or Max if that is less
-	Max   time.Duration // 5m
+	First time.Duration // the default is 10 s, or Max if that is less
+	Max   time.Duration // the default is 5 min
 }
 
 // withDefaults returns d with First and Max of the kubelet's policy where they are zero.

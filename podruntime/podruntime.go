@@ -145,7 +145,7 @@ type Config struct {
 	// ContainerLogsDir is the directory of the links to the containers' logs, for log collectors.
 	// If it is "", no links are made.
 	ContainerLogsDir string
-	Events           Events // nil records none
+	Events           Events // if nil, no events are recorded
 	// Lifecycle is called around the creation, start and removal of containers. If it is nil,
 	// nothing is called.
 	Lifecycle Lifecycle
@@ -183,8 +183,8 @@ type Config struct {
 	// computed from restart counts and exit times.
 	Memory Memory
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Manager changes pods in the runtime to match their specs.

@@ -165,17 +165,17 @@ type Config struct {
 	// nil, nothing is called.
 	Finished func(types.UID)
 
-	Resync         time.Duration // time between syncs of a pod without changes; 1m
-	Backoff        time.Duration // delay after a first error, doubled by each further one; 1s
-	MaxBackoff     time.Duration // longest delay after errors; 1m
-	NetworkBackoff time.Duration // delay after ErrNetworkNotReady; 1s
+	Resync         time.Duration // time between syncs of a pod without changes; the default is 1 min
+	Backoff        time.Duration // delay after a first error, doubled by each further one; the default is 1 s
+	MaxBackoff     time.Duration // longest delay after errors; the default is 1 min
+	NetworkBackoff time.Duration // delay after ErrNetworkNotReady; the default is 1 s
 	// FirstSyncs is the number of pods that may be in their first sync at a time. A
 	// first sync that takes 10 s or more no longer counts. Default: the number of CPUs
 	// that the process may use, but at least 4.
 	FirstSyncs int
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // The defaults are the kubelet's, except the back-off: the kubelet retries every pod after a

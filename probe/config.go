@@ -60,7 +60,7 @@ type Config struct {
 	// hung unless it answered about another command meanwhile.
 	Answers  func(ctx context.Context) error
 	GRPC     GRPC          // makes the checks of grpc probes; if it is nil, they fail
-	Events   EventRecorder // nil records no events
+	Events   EventRecorder // if nil, no events are recorded
 	Journal  Store         // stores the results; nil stores none
 	OnChange func(Change)  // called with each new result, in order for one container, without locks held; it may call the Manager; nil means no call
 	// Published returns the published status of a pod, and whether it is known. Default: the pod's
@@ -79,7 +79,7 @@ type Config struct {
 	// have a quarter of them at most, including checks that gave their slot to others because
 	// they ran longer than a second.
 	Parallel     int
-	ParallelExec int // separate limit of exec checks; 32
+	ParallelExec int // separate limit of exec checks; the default is 32
 
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool
@@ -91,11 +91,11 @@ type Config struct {
 	// failures do not count and cause no events.
 	FastStart bool
 
-	HostIP    string // address of host-network pods without an address in their status; 127.0.0.1
+	HostIP    string // address of host-network pods without an address in their status; the default is 127.0.0.1
 	UserAgent string // user agent of HTTP probes; kube-probe/1.37
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // withDefaults sets the defaults.

@@ -36,12 +36,12 @@ type CertsConfig struct {
 	Host              string // host name in the self-signed certificate
 	IPs               []net.IP
 
-	ClientCAFile string // PEM; "": no client certificates are accepted
+	ClientCAFile string // PEM; if "", no client certificates are accepted
 	Options      TLSOptions
 
 	// Recheck is the interval at which files are checked for changes that cause no event.
-	Recheck time.Duration // 1m
-	Log     *zap.Logger   // silent
+	Recheck time.Duration // the default is 1 min
+	Log     *zap.Logger   // if nil, nothing is logged
 }
 
 // Certs has the serving certificate of a node's HTTPS API, and the authorities for its clients'

@@ -31,8 +31,8 @@ type Config struct {
 	// disabled.
 	Main, ReadOnly, Healthz         net.Listener
 	Port, ReadOnlyPort, HealthzPort int
-	Address                         string // of the main and the read-only port; 0.0.0.0
-	HealthzAddress                  string // 127.0.0.1
+	Address                         string // of the main and the read-only port; the default is 0.0.0.0
+	HealthzAddress                  string // the default is 127.0.0.1
 
 	TLS *tls.Config // see [Certs]
 	// Authenticator determines the user of a request on the main port. Authorizer decides whether
@@ -79,18 +79,18 @@ type Config struct {
 	SystemLogDir  string // /var/log
 	CheckpointDir string // <root>/checkpoints
 
-	Timeout  time.Duration // of a request without streaming; 30s
-	Grace    time.Duration // time for running requests after the end of Run's ctx; 10s
-	Heavy    int           // limit of concurrent requests to each expensive endpoint; 8
-	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; 1000
-	Requests int           // limit of concurrent other requests, per port; 400. On the main port only authorized ones count.
+	Timeout  time.Duration // of a request without streaming; the default is 30 s
+	Grace    time.Duration // time for running requests after the end of Run's ctx; the default is 10 s
+	Heavy    int           // limit of concurrent requests to each expensive endpoint; the default is 8
+	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; the default is 1000
+	Requests int           // limit of concurrent other requests, per port; the default is 400. On the main port only authorized ones count.
 	// One user may have at most seven eighths of each of these limits.
 
 	// One client host may have twice as many connections to a port as the sum of Requests and
 	// Streams. All hosts together may have eight times as many.
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // withDefaults returns a copy with defaults in place of zero values.

@@ -35,13 +35,13 @@ type Config struct {
 	// them.
 	Store Store
 
-	Parallel   int           // writes to the sink at a time; 8
-	Timeout    time.Duration // limit of one write; 30s
-	Backoff    time.Duration // delay after a first failed write, doubled by each further one; 1s
-	MaxBackoff time.Duration // longest delay after failed writes; 1m
+	Parallel   int           // writes to the sink at a time; the default is 8
+	Timeout    time.Duration // limit of one write; the default is 30 s
+	Backoff    time.Duration // delay after a first failed write, doubled by each further one; the default is 1 s
+	MaxBackoff time.Duration // longest delay after failed writes; the default is 1 min
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 func (c Config) withDefaults() Config {

@@ -25,7 +25,7 @@ type Config struct {
 	// Claims writes the progress of a volume's expansion to the status of its claim. If Claims is
 	// nil, a volume is expanded only while exactly one pod has it.
 	Claims block.Claims
-	Log    *zap.Logger // silent
+	Log    *zap.Logger // if nil, nothing is logged
 }
 
 // Part provides the volumes of CSI drivers. Its methods may be called from any goroutine.

@@ -48,7 +48,7 @@ type HostSetupConfig struct {
 	// Programs configures how the chains are read and created.
 	Programs HostPrograms
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // HostPrograms configures the programs for [HostSetupConfig.Chains]. The zero value of every field

@@ -21,7 +21,7 @@ type PodStartsConfig struct {
 	// as started when the status from its source shows this. If Echoed is false, a pod counts as
 	// started when the agent has computed such a status.
 	Echoed  bool
-	Metrics prometheus.Registerer // not exported
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // PodStarts is the part that measures how long pods take to start, with the kubelet's

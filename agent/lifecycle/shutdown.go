@@ -43,8 +43,8 @@ type ShutdownConfig struct {
 	// Store stores the state of a shutdown over a restart of the agent. If it is nil, the state
 	// is not stored.
 	Store   part.Store
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Shutdown is the part that ends pods in order when the machine shuts down.

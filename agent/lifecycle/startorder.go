@@ -48,7 +48,7 @@ type StartOrderConfig struct {
 	// words. Only one goroutine calls it, and not the loop. If it is nil, the kernel's pressure
 	// figures decide.
 	Busy func() (busy bool, why string)
-	Log  *zap.Logger // silent
+	Log  *zap.Logger // if nil, nothing is logged
 }
 
 // StartOrder is the part that starts pods in an order: a pod after those that its

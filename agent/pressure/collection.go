@@ -57,7 +57,7 @@ type CollectionConfig struct {
 	// Log is the agent's logger. The collectors log under the names imagegc, containergc and
 	// logrotate below it. If Log is nil, nothing is logged.
 	Log     *zap.Logger
-	Metrics prometheus.Registerer // not exported
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // LogRotation configures the rotation of container logs. The zero value of a field means the

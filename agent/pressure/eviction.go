@@ -53,13 +53,13 @@ type EvictionConfig struct {
 	// block. It may be nil.
 	Changed func()
 
-	Transition         time.Duration // how long a condition stays after the pressure is over; 5m
-	MaxPodGraceSeconds int64         // longest grace period at a soft threshold; 0; below 0: the pod's own
-	Victims            int           // concurrent evictions for each resource; 4
+	Transition         time.Duration // how long a condition stays after the pressure is over; the default is 5 min
+	MaxPodGraceSeconds int64         // longest grace period at a soft threshold; a negative number means the pod's own
+	Victims            int           // concurrent evictions for each resource; the default is 4
 	IgnoreLimits       bool          // of local storage
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 func (c EvictionConfig) withDefaults() EvictionConfig {

@@ -22,8 +22,8 @@ type OOMKillsConfig struct {
 	// below the cgroup of all pods (oom.NewCounters). If it is nil, there is no fallback.
 	Fallback oom.Fallback
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // OOMKills reports the kernel's OOM kills as events: of the pod that lost a

@@ -35,8 +35,8 @@ type PreemptionConfig struct {
 	// again.
 	Hold func() bool
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Preemption is the part that terminates less important pods, so that a critical pod

@@ -51,7 +51,7 @@ type ClaimsConfig struct {
 	Manager ClaimManager
 	// Lookup is the manager's Config.Claims, if that is a ClaimLookup. Join completes it.
 	Lookup *ClaimLookup
-	Log    *zap.Logger // silent
+	Log    *zap.Logger // if nil, nothing is logged
 }
 
 // Claims is the part that gives pods the devices of their

@@ -52,7 +52,7 @@ var _ DeviceManager = (*devicemgr.Manager)(nil)
 type DevicesConfig struct {
 	// Manager has not been restored and does not run yet: the part restores and runs it.
 	Manager DeviceManager
-	Log     *zap.Logger // silent
+	Log     *zap.Logger // if nil, nothing is logged
 }
 
 // Devices is the part that gives pods the devices of

@@ -46,8 +46,8 @@ type PlacementConfig struct {
 	// kubelet.
 	KubeletDir string
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Placement is the part that gives containers exclusive CPUs and memory, and keeps all

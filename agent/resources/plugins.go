@@ -26,8 +26,8 @@ type PluginsConfig struct {
 	// for plugins at once.
 	After []<-chan struct{}
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Plugins is the part that finds plugins by their sockets (plugin registration, v1) and

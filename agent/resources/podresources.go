@@ -25,13 +25,13 @@ const sourcesPatience = time.Minute
 type PodResourcesConfig struct {
 	// Socket is an absolute path. Its directory is created if it does not exist.
 	Socket  string
-	Devices devicemgr.AssignedDevices // no devices
-	Claims  devicemgr.PreparedClaims  // no claims
-	CPUs    devicemgr.AssignedCPUs    // no CPUs
-	Memory  devicemgr.AssignedMemory  // no memory
+	Devices devicemgr.AssignedDevices // if nil, the API lists no devices
+	Claims  devicemgr.PreparedClaims  // if nil, the API lists no claims
+	CPUs    devicemgr.AssignedCPUs    // if nil, the API lists no CPUs
+	Memory  devicemgr.AssignedMemory  // if nil, the API lists no memory
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // PodResources serves the kubelet's podresources API for a node agent: which pods have

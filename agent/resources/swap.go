@@ -38,7 +38,7 @@ type SwapConfig struct {
 	// scratch.NoSwap checks this kernel.
 	NoSwapVolumes func() bool
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // Swap is the part that decides how much of the node's swap containers may use

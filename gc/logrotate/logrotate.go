@@ -59,14 +59,14 @@ type Config struct {
 	// Running lists the logs of all running containers, in case a call of Watch or Forget was
 	// missed. It is called every Interval. If Running is nil, nothing is called.
 	Running  func(ctx context.Context) ([]Log, error)
-	Interval time.Duration // 5m
+	Interval time.Duration // the default is 5 min
 
-	Timeout  time.Duration // limit of each call of the Runtime; 2m
-	Parallel int           // rotations at a time; 4
-	Workers  int           // compressions at a time; 1, as in the kubelet
+	Timeout  time.Duration // limit of each call of the Runtime; the default is 2 min
+	Parallel int           // rotations at a time; the default is 4
+	Workers  int           // compressions at a time; the default is 1, as in the kubelet
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 const (

@@ -18,13 +18,13 @@ import (
 
 // Options configure a private containerd. The zero value is valid.
 type Options struct {
-	Runtime    string            // ContainerdName or LocalCRI; the environment's RUNTIME, and else ContainerdName
-	Dir        string            // where all its files go; a new directory under the system's temporary one
-	BinDir     string            // where containerd, shim, ctr, runc and CNI plugins are; the repository's build/bin
+	Runtime    string            // ContainerdName or LocalCRI; the default is the environment's RUNTIME or, without that, ContainerdName
+	Dir        string            // where all its files go; the default is a new directory below the system's temporary one
+	BinDir     string            // where containerd, shim, ctr, runc and CNI plugins are; the default is the repository's build/bin
 	Repository string            // root of this module; looked for upwards from the working directory
 	Archives   []string          // image archives to import; those of sampleimage.Build
 	Mirrors    map[string]string // where images of a registry are pulled from instead: a URL by the registry's name
-	Subnet     string            // of the pods, in CIDR notation; a free one of 10.90.0.0/16, cut into /22
+	Subnet     string            // of the pods, in CIDR notation; the default is a free /22 of 10.90.0.0/16
 	Logf       func(format string, args ...any)
 
 	lease *os.File // holds the subnet

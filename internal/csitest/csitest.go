@@ -59,7 +59,7 @@ type Config struct {
 	Socket       string
 	NodeID       string // "node-1"
 	Capabilities []spec.NodeServiceCapability_RPC_Type
-	Topology     map[string]string // none
+	Topology     map[string]string // if nil, the driver has no topology
 	Limit        int64
 	// Attaches reports whether volumes are attached by the controller.
 	Attaches bool

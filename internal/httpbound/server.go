@@ -28,7 +28,7 @@ const (
 // default for its zero value.
 type Config struct {
 	Handler http.Handler
-	TLS     *tls.Config // none
+	TLS     *tls.Config // if nil, the server has no TLS
 	// HTTP2 serves HTTP/2 in addition to HTTP/1.1, over TLS only.
 	HTTP2 bool
 	// MaxHead limits the bytes of a request's head. The default is 1 MiB.
@@ -39,7 +39,7 @@ type Config struct {
 	// addresses are not known, for example on unix sockets, share one host.
 	OfHost int
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // Server is an http.Server with limits. Its own Serve and ServeTLS do not limit connections.

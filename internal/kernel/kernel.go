@@ -49,7 +49,7 @@ const (
 // Options configures a Reader.
 type Options struct {
 	Proc, Sys, Cgroups Files         // /proc, /sys and /sys/fs/cgroup of this machine
-	Timeout            time.Duration // of each call; 5s
+	Timeout            time.Duration // of each call; the default is 5 s
 }
 
 // Reader reads one machine. Its methods may be called from any goroutine. A call that hangs is

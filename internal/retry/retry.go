@@ -29,8 +29,8 @@ import (
 type Backoff struct {
 	First  time.Duration // after the first failure; must be more than 0
 	Max    time.Duration // the longest wait, without Jitter; it limits First, too
-	Factor float64       // quotient of a wait and the one before it; 2
-	Jitter float64       // maximum random addition, as a part of the wait; 0
+	Factor float64       // quotient of a wait and the one before it; the default is 2
+	Jitter float64       // maximum random addition, as a part of the wait; the default is 0
 
 	last time.Duration // the last result of Next, without Jitter
 }

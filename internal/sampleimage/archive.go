@@ -32,8 +32,8 @@ type Image struct {
 	Cmd          []string
 	Env          []string // NAME=value
 	User         string   // name or uid[:gid]; empty is root
-	WorkingDir   string   // empty is /
-	StopSignal   string   // empty is SIGTERM
+	WorkingDir   string   // if "", the directory is /
+	StopSignal   string   // if "", the signal is SIGTERM
 	Ports        []string // 8080/tcp
 }
 

@@ -28,7 +28,7 @@ import (
 // Config configures a Queue. All fields but Limit are required.
 type Config[W comparable] struct {
 	Slots int           // number of slots
-	Limit time.Duration // time after which a slot is freed for others; never
+	Limit time.Duration // time after which a slot is freed for others; if 0, it never is
 	// Lock guards the Queue: callers of its methods hold it.
 	Lock sync.Locker
 	// Turn is called with Lock held when there may be a slot for w, which has been

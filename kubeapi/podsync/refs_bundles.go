@@ -31,11 +31,11 @@ type BundlesMemory interface {
 // other field means the default named beside it.
 type BundlesConfig struct {
 	Client kubeapi.ListWatcher
-	Memory BundlesMemory // no storage over a restart
+	Memory BundlesMemory // if nil, nothing is stored over a restart
 	// Patience is how long the first call waits for the server's answer. The default is 10 s, as
 	// in the kubelet. If Memory has bundles, the call waits 2 s at most.
 	Patience time.Duration
-	Log      *zap.Logger // silent
+	Log      *zap.Logger // if nil, nothing is logged
 }
 
 const (

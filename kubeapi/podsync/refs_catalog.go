@@ -32,9 +32,9 @@ type CatalogMemory interface {
 // other field means the default named beside it.
 type CatalogConfig struct {
 	Client   kubeapi.ListWatcher
-	Memory   CatalogMemory // no storage over a restart
-	Patience time.Duration // for the server's first answer; 2s
-	Log      *zap.Logger   // silent
+	Memory   CatalogMemory // if nil, nothing is stored over a restart
+	Patience time.Duration // for the server's first answer; the default is 2 s
+	Log      *zap.Logger   // if nil, nothing is logged
 }
 
 // memoryKey is the key of the stored catalog. settle is the shortest time between two writes of a

@@ -46,11 +46,11 @@ type CertificateConfig struct {
 	Node func() (types.UID, bool)
 	// ServiceAccount reads the current object from the API server.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	Events         CertificateEvents // none
+	Events         CertificateEvents // if nil, no events are recorded
 	// Patience is how long a call waits for a first certificate. The default is 10 s.
 	Patience time.Duration
-	Log      *zap.Logger           // silent
-	Metrics  prometheus.Registerer // not exported
+	Log      *zap.Logger           // if nil, nothing is logged
+	Metrics  prometheus.Registerer // if nil, metrics are not exported
 }
 
 const (

@@ -45,10 +45,10 @@ type StorageConfig struct {
 	// Node returns the newest known Node object, or nil if there is none. live is true if the
 	// Node came from the API server since the start of the agent, and not from a store.
 	Node     func() (n *v1.Node, live bool)
-	Migrated []string      // in-tree plugins replaced by CSI drivers, in order; none
-	Memory   StorageMemory // no storage over a restart
-	Patience time.Duration // for the first answer about CSIDrivers; 10s
-	Log      *zap.Logger   // silent
+	Migrated []string      // in-tree plugins replaced by CSI drivers, in order
+	Memory   StorageMemory // if nil, nothing is stored over a restart
+	Patience time.Duration // for the first answer about CSIDrivers; the default is 10 s
+	Log      *zap.Logger   // if nil, nothing is logged
 }
 
 const (

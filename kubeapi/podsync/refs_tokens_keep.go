@@ -44,7 +44,7 @@ type TokenKeeperConfig struct {
 	// Patience is how long to wait for the issuer of a new token while the old one is still
 	// valid. The default is 5 s.
 	Patience time.Duration
-	Log      *zap.Logger // silent
+	Log      *zap.Logger // if nil, nothing is logged
 }
 
 const (

@@ -36,9 +36,9 @@ type SourceConfig struct {
 	// from the server at each start. With seal.Clear they are stored unencrypted.
 	Seal *seal.Sealer
 
-	Patience time.Duration // for the server's first answer; 1s
+	Patience time.Duration // for the server's first answer; the default is 1 s
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 const (

@@ -51,14 +51,14 @@ type Config struct {
 	// AddTimeout and the fields below are the timeouts of the verbs. If one is 0, it has its
 	// default. The context of a call may end it earlier. The timeouts of ADD, DEL, CHECK and GC
 	// limit the calls of all plugins of a list together.
-	AddTimeout     time.Duration // 2 min
-	DelTimeout     time.Duration // 60 s
-	CheckTimeout   time.Duration // 30 s
-	VersionTimeout time.Duration // 10 s
-	GCTimeout      time.Duration // 2 min
+	AddTimeout     time.Duration // the default is 2 min
+	DelTimeout     time.Duration // the default is 60 s
+	CheckTimeout   time.Duration // the default is 30 s
+	VersionTimeout time.Duration // the default is 10 s
+	GCTimeout      time.Duration // the default is 2 min
 
-	Log     *zap.Logger           // none
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -18,7 +18,7 @@ import (
 // Network, like those of a real plugin, so that one Plugin may be used by several
 // Networks, one after the other.
 type Plugin struct {
-	NameIs  string // result of Name; "test"
+	NameIs  string // result of Name; the default is "test"
 	Lasting bool   // result of Durable
 
 	// Result changes the result of SetUp. If Result is nil, the result is not changed.

@@ -26,7 +26,7 @@ type Config struct {
 	// Timeout is the timeout of one call over the bus, and of the connection. The default is 10
 	// s.
 	Timeout time.Duration
-	Log     *zap.Logger // silent
+	Log     *zap.Logger // if nil, nothing is logged
 }
 
 // Machine watches systemd-logind, and implements shutdown.Machine. It may be used

@@ -49,8 +49,8 @@ type Config struct {
 	// wait doubles with each failure, up to sixty times Retry.
 	Retry time.Duration
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // longest is the longest wait before the log is opened again, in multiples of

@@ -62,8 +62,8 @@ type Config struct {
 	Machine Machine
 	Pods    Pods
 	Killer  Killer
-	Volumes Volumes // no wait for volumes
-	State   Store   // the state does not survive a restart
+	Volumes Volumes // if nil, a shutdown does not wait until volumes are unmounted
+	State   Store   // if nil, the state does not survive a restart
 
 	// Changed is called with true when a shutdown begins, and with false when it is cancelled,
 	// for example to update the node's status. It is called on a goroutine of its own. If it is
@@ -74,8 +74,8 @@ type Config struct {
 	// BootID identifies the boot of the machine. The default is the kernel's boot ID.
 	BootID string
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // Waits between two tries to watch the machine.

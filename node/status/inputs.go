@@ -41,7 +41,7 @@ type RuntimeState struct {
 	NotReady, NetworkNotReady string
 	// Handlers may be in any order; see sortedHandlers.
 	Handlers []v1.NodeRuntimeHandler
-	Features *v1.NodeFeatures // nil: not reported
+	Features *v1.NodeFeatures // if nil, no features are reported
 }
 
 // beginning is the time after the agent's start in which failures of its own checks do not

@@ -64,37 +64,37 @@ type Check struct {
 // block.
 type Config struct {
 	Hostname string       // see Hostname
-	NodeIPs  []netip.Addr // detected; see ParseNodeIPs
-	External bool         // no cloud provider sets the addresses
-	Network  Network      // Host{}
+	NodeIPs  []netip.Addr // see ParseNodeIPs; if empty, the addresses are detected
+	External bool         // if false, no cloud provider sets the addresses
+	Network  Network      // if nil, Host{} is used
 
 	MaxPods      int64
-	PodsPerCore  int64           // no bound
-	Reserved     v1.ResourceList // nothing
-	LocalStorage bool            // ephemeral storage is not counted
+	PodsPerCore  int64           // if 0, there is no limit
+	Reserved     v1.ResourceList // if nil, nothing is reserved
+	LocalStorage bool            // if false, ephemeral storage is not reported
 	Version      string          // of the agent, as "v1.37.2"
-	Port         int32           // of the agent's server; none
-	MaxImages    int             // shown; none; -1 all
-	Declared     []string        // features of KEP-5328; left alone
+	Port         int32           // of the agent's server; 0 if it has none
+	MaxImages    int             // maximum number of images in the status; -1 means all of them
+	Declared     []string        // features of KEP-5328; if nil, those in the Node are not changed
 
 	Machine   Machine
 	Runtime   Runtime
-	Images    Images    // none
-	Pressures Pressures // never
+	Images    Images    // if nil, no images are reported
+	Pressures Pressures // if nil, there is no pressure
 
-	Devices  func() Devices                       // none
-	Volumes  func() ([]v1.UniqueVolumeName, bool) // in use, sorted, and whether they are known yet; never known
-	Storage  func() error                         // why CSI volumes cannot be used; nil
-	Shutdown func() error                         // the reason of a shutdown; nil
-	Warnings func() []string                      // none
-	Checks   []Check                              // none
+	Devices  func() Devices                       // if nil, there are no devices
+	Volumes  func() ([]v1.UniqueVolumeName, bool) // in use, sorted, and whether they are known yet; if nil, they are never known
+	Storage  func() error                         // the reason why CSI volumes cannot be used, or nil; the field may be nil, too
+	Shutdown func() error                         // the reason of a shutdown, or nil; the field may be nil, too
+	Warnings func() []string                      // if nil, there are no warnings
+	Checks   []Check                              // their errors are problems of the runtime, which make the node not ready
 
 	// RuntimeGrace is how long a runtime may give no answer before the node is not ready. The
 	// default is 30 s, as in the kubelet. It must be longer than a restart of the runtime, since
 	// all pods of a node count as not ready while the node is not ready.
 	RuntimeGrace time.Duration
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // Intervals of polling. The kubelet collects everything every 10 s; expensive or

@@ -35,16 +35,16 @@ type Config struct {
 	// the server of Kubeconfig.
 	Transport http.RoundTripper
 
-	Labels map[string]string // none
-	Taints []v1.Taint        // none
-	IP     netip.Addr        // 198.18.0.1, of the range for benchmarks (RFC 2544)
+	Labels map[string]string // labels of the node
+	Taints []v1.Taint        // taints of the node
+	IP     netip.Addr        // the default is 198.18.0.1, of the range for benchmarks (RFC 2544)
 
-	CPUs      int            // 4
-	Memory    int64          // bytes; 16 GiB
-	Storage   int64          // bytes; 100 GiB
-	Pods      int            // at most; 110
-	NUMANodes int            // number of NUMA nodes, with equal parts of CPUs and memory; 1
-	Devices   map[string]int // number of devices by resource, spread over the NUMA nodes; none
+	CPUs      int            // the default is 4
+	Memory    int64          // bytes; the default is 16 GiB
+	Storage   int64          // bytes; the default is 100 GiB
+	Pods      int            // maximum number of pods; the default is 110
+	NUMANodes int            // number of NUMA nodes, with equal parts of CPUs and memory; the default is 1
+	Devices   map[string]int // number of devices by resource, spread over the NUMA nodes
 
 	// Latency is how long the runtime takes to create a sandbox, to pull an image, and to start a
 	// container. The default is 0.
@@ -58,8 +58,8 @@ type Config struct {
 	// It may be nil.
 	Configure func(*kubeletconfig.Config)
 
-	Log     *zap.Logger          // silent
-	Metrics *prometheus.Registry // not exported
+	Log     *zap.Logger          // if nil, nothing is logged
+	Metrics *prometheus.Registry // if nil, metrics are not exported
 }
 
 func (c Config) withDefaults() Config {

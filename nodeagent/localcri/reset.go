@@ -37,7 +37,7 @@ type ResetOptions struct {
 	ClaimsDir string
 	// Removed is called for each removed pod; see localcri.ResetOptions.
 	Removed func(pod string, containers int)
-	Log     *zap.Logger // silent
+	Log     *zap.Logger // if nil, nothing is logged
 }
 
 // Reset calls [localcri.Reset] for the runtime of a node. It also unmounts everything that the

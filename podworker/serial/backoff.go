@@ -12,8 +12,8 @@ import (
 // one process rarely fail at the same time. A handler that wants jitter returns [Again] with a
 // delay of its own. The zero value of a field means the default named beside it.
 type Backoff struct {
-	First time.Duration // after the first failure; 1s
-	Max   time.Duration // the longest delay; 1m, or First if First is longer
+	First time.Duration // after the first failure; the default is 1 s
+	Max   time.Duration // the longest delay; the default is 1 min, or First if First is longer
 }
 
 const (

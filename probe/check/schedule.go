@@ -15,8 +15,8 @@ const attempts = 3
 // EngineConfig configures an Engine. The zero value of every field means the
 // default named beside it.
 type EngineConfig struct {
-	Parallel          int // limit of running checks; 256
-	ParallelExpensive int // separate limit of expensive checks; 32
+	Parallel          int // limit of running checks; the default is 256
+	ParallelExpensive int // separate limit of expensive checks; the default is 32
 	// Late is called with the delay of each check's start. It is called without
 	// locks held.
 	Late func(time.Duration)

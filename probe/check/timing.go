@@ -21,11 +21,11 @@ const (
 // Timing defines when a probe's checks run and how they are counted. The zero value
 // of a field means the default named beside it, which is the Kubernetes API's.
 type Timing struct {
-	InitialDelay     time.Duration // time before the first check; 0
-	Period           time.Duration // time from the start of one check to the start of the next; 10 s
-	Timeout          time.Duration // time for one check with its retries; 1 s
-	SuccessThreshold int           // successes in a row for a verdict; 1
-	FailureThreshold int           // failures in a row for a verdict; 3
+	InitialDelay     time.Duration // time before the first check; the default is 0
+	Period           time.Duration // time from the start of one check to the start of the next; the default is 10 s
+	Timeout          time.Duration // time for one check with its retries; the default is 1 s
+	SuccessThreshold int           // successes in a row for a verdict; the default is 1
+	FailureThreshold int           // failures in a row for a verdict; the default is 3
 
 	Spread Spread
 	// FastStart makes additional checks 100 ms after the first, 200 ms after that,

@@ -28,10 +28,10 @@ func (f AccessReviewerFunc) ReviewAccess(ctx context.Context, r *authorizationv1
 // AccessConfig configures [Access]. Reviewer is required.
 type AccessConfig struct {
 	Reviewer AccessReviewer
-	AllowTTL time.Duration // how long an allowed answer is cached; 5m, the kubelet's default
-	DenyTTL  time.Duration // how long a denied answer is cached; 30s, the kubelet's default
-	Size     int           // limit of cached answers, for allowed and for denied ones; 4096
-	Timeout  time.Duration // of one review, including retries; 15s
+	AllowTTL time.Duration // how long an allowed answer is cached; the default is 5 min, as in the kubelet
+	DenyTTL  time.Duration // how long a denied answer is cached; the default is 30 s, as in the kubelet
+	Size     int           // limit of cached answers, for allowed and for denied ones; the default is 4096
+	Timeout  time.Duration // of one review, including retries; the default is 15 s
 }
 
 // Limits of requests that wait for access reviews, in total and per user. The requests come from

@@ -33,10 +33,10 @@ func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.
 // TokensConfig configures [Tokens]. Reviewer is required.
 type TokensConfig struct {
 	Reviewer  TokenReviewer
-	TTL       time.Duration // how long an answer is cached; 2m, the kubelet's default
-	Size      int           // limit of cached valid tokens; a quarter of it for invalid ones; 4096
-	Audiences []string      // accepted audiences of the token; the API server's own
-	Timeout   time.Duration // of one review; 10s
+	TTL       time.Duration // how long an answer is cached; the default is 2 min, as in the kubelet
+	Size      int           // limit of cached valid tokens; for invalid ones it is a quarter of this; the default is 4096
+	Audiences []string      // accepted audiences of the token; if nil, the API server's own audience
+	Timeout   time.Duration // of one review; the default is 10 s
 }
 
 // errToken is the error for an invalid token.

@@ -61,7 +61,7 @@ type Token struct {
 type TokenCacheConfig struct {
 	// Requester requests tokens from the API server. It is nil if there is no API server.
 	Requester TokenRequester
-	Log       *zap.Logger // silent
+	Log       *zap.Logger // if nil, nothing is logged
 }
 
 // entry is one token, or the running request for it.

@@ -23,7 +23,7 @@ type Config struct {
 	// of the output. err is not nil if the program could not be run. The default is [Exec].
 	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 // Manager maintains the chains. Its methods may be called from any goroutine.

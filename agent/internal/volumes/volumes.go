@@ -53,8 +53,8 @@ type Config struct {
 	// failed with a new error.
 	Ready func(types.UID)
 
-	Log     *zap.Logger           // silent
-	Metrics prometheus.Registerer // not exported
+	Log     *zap.Logger           // if nil, nothing is logged
+	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 // New returns the manager; it is not started.

@@ -26,7 +26,7 @@ type Config struct {
 	// device in a later directory replaces one of the same name in an earlier one. The default is
 	// /etc/cdi and /var/run/cdi, as in the CDI specification.
 	Dirs []string
-	Log  *zap.Logger // nil logs nothing
+	Log  *zap.Logger // if nil, nothing is logged
 }
 
 // Dirs returns the default directories of specifications.

@@ -106,9 +106,9 @@ type Machine struct {
 // Config configures [Containers]. Stats is required.
 type Config struct {
 	Stats   Stats
-	Details Details       // nil: none
+	Details Details       // if nil, only values of Stats are exported
 	Machine Machine       // its metrics are left out if Cores is 0
-	Timeout time.Duration // of one scrape; 10s
+	Timeout time.Duration // of one scrape; the default is 10 s
 }
 
 // Containers returns a collector of cAdvisor's metrics, for /metrics/cadvisor: of

@@ -38,7 +38,7 @@ const limit = 64 << 10
 // Check is a health check of one service.
 type Check struct {
 	Addr    string // host:port
-	Service string // "" means the server itself
+	Service string // if "", the server itself is checked
 	// UserAgent is prepended to gRPC's own.
 	UserAgent string
 	// Graceful closes the connection with a FIN instead of a reset.

@@ -19,7 +19,7 @@ type Config struct {
 	Dir        string        // /var/log
 	Query      bool          // enables queries
 	Journalctl string        // the program; journalctl
-	Timeout    time.Duration // limit of one journalctl call; 30s
+	Timeout    time.Duration // limit of one journalctl call; the default is 30 s
 }
 
 // Handler serves files by path and answers queries at "/".
