@@ -1,6 +1,6 @@
-// Package apart gives a process a machine's places of its own: what programs of
-// Kubernetes expect below /var/lib and /var/log, and a network with their ports, so that a node can
-// run beside anything else on the machine.
+// Package apart gives a process its own directories and network: the directories below /var/lib
+// and /var/log that programs of Kubernetes expect, and a network in which their ports are free.
+// So a node can run beside anything else on the machine.
 package apart
 
 import (
@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is the machine's in the network.
+// Address is the address of the machine in the network of Places.
 const Address = "10.91.0.1"
 
-// Flags are what a process has to be cloned with that calls Places.
+// Flags are the flags of clone(2) for a process that calls Places.
 const Flags = unix.CLONE_NEWNS | unix.CLONE_NEWNET
 
-// Places changes the namespaces of mounts and network of this process: /var/lib and
-// /var/log are lib and log below dir, what is written below /etc goes to etc there, and
-// the network has Address, a route to nowhere, and forwards. dir is empty.
+// Places changes the mount and network namespaces of this process. /var/lib and /var/log become
+// the directories lib and log below dir, and writes below /etc go to etc there. The network has
+// Address, a default route that leads nowhere, and forwarding. dir must be empty.
 func Places(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -19,26 +19,25 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// stage says to a child of this program how far apart from the machine it is, and place
-// which directory is its own. The cgroup of that name is what the node under test takes
-// for the root.
+// stage tells a child of this program how far it is separated from the machine, and place which
+// directory it uses. The node under test takes the cgroup with that name for the root cgroup.
 const (
 	stage = "NODEWRIGHT_CONFORMANCE_STAGE"
 	place = "NODEWRIGHT_CONFORMANCE_PLACE"
 )
 
-// separate runs the rest of this program with a view of its own of mounts, network and
-// cgroups, which is again this program: the suites take a kubelet's directories and ports,
-// systemCgroups moves all processes of the machine, and recursive read-only mounts need
-// a root that is shared. Several may run at a time. It returns done in the parents,
-// when the child has ended.
+// separate runs the rest of this program in a child process with its own mounts, network and
+// cgroups. This is necessary since the suites use a kubelet's directories and ports,
+// systemCgroups moves all processes of the machine, and recursive read-only mounts require that
+// the root is a shared mount. Several children may run at a time. In the parent, separate returns
+// true when the child has ended.
 //
-// With processes, its processes are its own as well, and it is their init: pods of
-// the storage suites enter the mounts of process 1, and may not enter those of a
-// process that has more capabilities than containers have.
+// If processes is true, the child also has its own PID namespace, and is its init. Pods of the
+// storage suites enter the mount namespace of process 1, which the kernel refuses if that process
+// has more capabilities than the containers.
 //
-// A cgroup of v2 with processes cannot hand down controllers, so that there the
-// machine's own root is used.
+// On cgroup v2, a cgroup with processes cannot pass controllers to its children, so the machine's
+// root cgroup is used.
 func separate(ctx context.Context, processes bool) (done bool, err error) {
 	switch {
 	case os.Getenv(stage) == "3":
@@ -81,8 +80,8 @@ func separate(ctx context.Context, processes bool) (done bool, err error) {
 	return true, err
 }
 
-// joinUnified moves this process to a cgroup of the v2 that stands beside v1 on some
-// machines.
+// joinUnified moves this process to a cgroup of the v2 hierarchy that some machines have in
+// addition to v1.
 func joinUnified(name string) error {
 	const root = "/sys/fs/cgroup/unified"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
@@ -95,11 +94,10 @@ func joinUnified(name string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, os.Getpid()), 0)
 }
 
-// isApart reports whether this is the child that separate has made.
+// isApart reports whether this process is a child that separate has started.
 func isApart() bool { return os.Getenv(stage) == "2" || os.Getenv(stage) == "3" }
 
-// again runs this program with the same arguments, and hands it the signals
-// that end it.
+// again runs this program with the same arguments, and passes on the signals that end it.
 func again(next string, flags uintptr) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -130,8 +128,8 @@ func again(next string, flags uintptr) error {
 	return err
 }
 
-// reap waits for a child as an init does: for all others meanwhile, whose parents
-// have ended.
+// reap waits for a child as an init process does: it also reaps all orphans until the child has
+// ended.
 func reap(child int) error {
 	for {
 		var status unix.WaitStatus
@@ -148,11 +146,11 @@ func reap(child int) error {
 	}
 }
 
-// errFailed is that of a child.
+// errFailed is the error of a child that failed. The child has printed the reason, unless it was killed.
 var errFailed = errors.New("failed")
 
-// remount mounts cgroups anew, which shows those below the own one alone, and
-// makes every mount a shared one.
+// remount mounts cgroups again, so that only those below this process's own cgroup are visible.
+// It also makes every mount a shared one.
 func remount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -2,32 +2,31 @@
 // (test/e2e_node) against the agent, and prints a table of what passed, failed
 // and was skipped.
 //
-//	make conformance                        # everything that is not serial or flaky
-//	make conformance FOCUS='ConfigMap|Secrets'
-//	make conformance LABELS='NodeConformance && Serial' PROCS=1
-//	make conformance ARGS='-agent /tmp/agent -out /tmp/report'
+// 	make conformance                        # everything that is not serial or flaky
+// 	make conformance FOCUS='ConfigMap|Secrets'
+// 	make conformance LABELS='NodeConformance && Serial' PROCS=1
+// 	make conformance ARGS='-agent /tmp/agent -out /tmp/report'
 //
-// The suite brings its own API server, etcd and controller of namespaces; there
-// is no scheduler, the suite names the node. containerd is a private one of
-// package containerdtest. What the suite, the agent and the services say is kept
-// in build/conformance, with report.json, which is Ginkgo's report.
+// The suite starts its own API server, etcd and namespace controller. There is no scheduler,
+// since the suite sets the node of each pod. containerd is a private one of package
+// containerdtest. The logs of the suite, the agent and the services are in build/conformance,
+// with report.json, which is Ginkgo's report.
 //
 // # What it needs
 //
-// Root, busybox-static, bash-static, no network. The suite has fixed ideas of a node: the
-// ports 6443, 10248, 10250 and 10255, the directories /var/lib/kubelet, /var/log/pods and
-// /var/log/containers, and the cgroup kubepods. On cgroup v1 a run has these for
-// itself, see below; on v2 it refuses to start when one of them is there already, and
-// removes them in the end.
+// It needs root, busybox-static and bash-static, but no network. The suite expects fixed ports
+// (6443, 10248, 10250 and 10255), the directories /var/lib/kubelet, /var/log/pods and
+// /var/log/containers, and the cgroup kubepods. On cgroup v1 each run has its own ones; see
+// below. On v2 a run refuses to start if one of them exists already, and removes them at the end.
 //
 // # Images
 //
-// No registry is asked. The images are made here under the names that the suite
-// asks for: agnhost and nonewprivs of the suite's own sources, pause of
-// examples/images. Busybox, also where an image is one of Alpine's, is the
-// machine's own, with bash, and the curl, nmeter and nc of extras; so are perl's
-// image and nginx's, which is busybox with a page to serve. A registry on the
-// loopback serves them to specs that pull always.
+// No images are pulled from upstream. They are built here under the names that the suite uses:
+// agnhost and nonewprivs from the suite's own sources, and pause from examples/images. The image
+// busybox, and those of Alpine, have the machine's busybox and bash, and the curl, nmeter and nc
+// of the directory extras. The images of perl and nginx are built in the same way; that of nginx
+// is busybox with a page to serve. A registry on the loopback interface serves the images to
+// specs that always pull.
 //
 // # Storage
 //
@@ -39,23 +38,23 @@
 // place of csi-driver-host-path and node-driver-registrar, which are no Go modules that
 // can be had.
 //
-//	make storage ARGS='-attach'                        # the agent
-//	make storage ARGS='-mock'                          # mock drivers
-//	make storage ARGS='-kubelet build/bin/kubelet'     # the kubelet of the same version, for comparison
+// 	make storage ARGS='-attach'                        # the agent
+// 	make storage ARGS='-mock'                          # mock drivers
+// 	make storage ARGS='-kubelet build/bin/kubelet'     # the kubelet of the same version, for comparison
 //
-// README.md has what came of both. No snapshots are made there: no program of the
-// cluster asks the driver for them.
+// README.md has the results of both. No snapshots are created, since no program of the cluster
+// requests them from the driver.
 //
 // # Apart from the machine
 //
-// On cgroup v1 all of it runs with mounts, network and cgroups of its own, so that several
-// runs go side by side: the suite's kubelet moves every process of the
-// machine into a cgroup (systemCgroups), and wants a root that is a shared mount. The
-// storage suites have processes of their own as well: their pods enter the mounts of
-// process 1, which the kernel refuses where that has capabilities that containers lack.
+// On cgroup v1 each run has its own mounts, network and cgroups, so that several can run at the
+// same time: the suite's kubelet moves every process of the machine into a cgroup
+// (systemCgroups), and requires that the root is a shared mount. The storage suites also run in
+// their own PID namespace: their pods enter the mount namespace of process 1, which the kernel
+// refuses if process 1 has capabilities that the containers lack.
 //
 // # What fails for the machine
 //
-// PrivilegedPod needs a kernel with dummy interfaces. On a machine with two CPUs
-// more than ten specs at a time take longer than some of them bear.
+// PrivilegedPod needs a kernel with dummy interfaces. On a machine with two CPUs, some specs run
+// into their timeouts if more than ten run at a time.
 package main

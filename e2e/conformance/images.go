@@ -15,13 +15,13 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// sources of the suite's images.
+// sources is the import path of the sources of the suite's images.
 const sources = "k8s.io/kubernetes/test/images/"
 
-// pluginManifests are pods of the suite's device plugin, below the module of Kubernetes.
+// pluginManifests are the manifests of the suite's device plugin, in the module of Kubernetes.
 const pluginManifests = "test/e2e/testing-manifests/sample-device-plugin/*.yaml"
 
-// images makes the images that the suite asks for and returns their archives.
+// images builds the images that the suite uses and returns the paths of their archives.
 func images(ctx context.Context, o options) ([]string, error) {
 	archives, err := sampleimage.Build(ctx, o.repository, filepath.Join(o.repository, "build", "images"))
 	if err != nil {
@@ -137,7 +137,8 @@ const (
 	groups = "root:x:0:root\nnobody:x:65534:\n"
 )
 
-// busyboxFiles are the machine's busybox and what Alpine has beside it.
+// busyboxFiles returns the files of the image busybox: the machine's busybox, and the other
+// programs of the images of Alpine.
 func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -186,7 +187,7 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	return files, nil
 }
 
-// agnhostFiles are those of the suite's all-purpose image.
+// agnhostFiles returns the files of the suite's general image, agnhost.
 func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
 	program, err := compile(ctx, o, dir, "agnhost", sources+"agnhost")
 	if err != nil {
@@ -215,8 +216,9 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	return files, nil
 }
 
-// download fetches the modules of the programs of the suite's images. What runs apart from
-// the machine has a network of its own, which leads nowhere.
+// download downloads the modules of the programs of the suite's images. It is called before the
+// program is separated from the machine, since afterwards it has no access to the machine's
+// network.
 func download(ctx context.Context, o options) error {
 	if os.Getenv(stage) != "" {
 		return nil
@@ -231,9 +233,9 @@ func download(ctx context.Context, o options) error {
 	return nil
 }
 
-// compile builds a program of the suite's images, unless it is the suite's own
-// and newer than what says the suite's version. It is linked statically with cgo: without cgo, much
-// of Kubernetes would have to be compiled a second time.
+// compile builds a program of the suite's images. If the program exists and is newer than the
+// file with the suite's version, it is not built again. It is linked statically with cgo: without
+// cgo, much of Kubernetes would have to be compiled a second time.
 func compile(ctx context.Context, o options, dir, name, source string) ([]byte, error) {
 	out, module := filepath.Join(dir, name), filepath.Join(o.repository, "e2e")
 	version, err := os.Stat(filepath.Join(module, "go.mod"))

@@ -17,10 +17,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// localAddress is where the agent serves its own API.
+// localAddress is the address of the agent's own API server.
 const localAddress = "127.0.0.1:6443"
 
-// forLocal has other defaults: what sig-node and sig-storage call conformance.
+// forLocal sets the defaults for a node that is its own API server: the specs of sig-node and
+// sig-storage that are called conformance.
 func (o *options) forLocal() {
 	set := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { set[f.Name] = true })
@@ -55,17 +56,17 @@ func (m *machine) startLocal(ctx context.Context) error {
 	return nil
 }
 
-// localSuite is the program of the suite and its flags.
+// localSuite returns the program of the suite and its arguments.
 func (m *machine) localSuite() (program string, args []string, err error) {
 	args, err = m.e2eFlags()
 	return filepath.Join(m.o.bin, "e2e.test"), append(args, "--e2e-verify-service-account=false", "--minStartupPods=0"), err
 }
 
-// kubernetesService is the one object that the suite wants of every cluster before it
-// begins, to know which family of addresses it has.
+// kubernetesService is the only object that the suite requires before it begins. The suite reads
+// the cluster's IP families from it.
 const kubernetesService = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"kubernetes","namespace":"default"},"spec":{"clusterIP":"10.0.0.1","ports":[{"port":443}]}}`
 
-// front stands before the agent's API, and adds kubernetesService to it.
+// front starts a proxy for the agent's API that adds kubernetesService to it.
 func front(kubeconfig []byte) (*httptest.Server, error) {
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {

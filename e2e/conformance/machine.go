@@ -22,7 +22,7 @@ import (
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
-// What the suite takes for granted of a node.
+// Paths and ports that the suite expects on a node.
 const (
 	apiServer   = "https://127.0.0.1:6443"
 	kubeletRoot = "/var/lib/kubelet"
@@ -34,7 +34,7 @@ const (
 	nodeName      = "conformance"
 )
 
-// machine is the node under test and what it needs.
+// machine is the node under test, with the programs that it needs.
 type machine struct {
 	o          options
 	token      string
@@ -43,7 +43,7 @@ type machine struct {
 	programs   []*program // last started last
 	begun      bool       // the agent was started once
 
-	// Of the storage suites.
+	// The following fields are only for the storage suites.
 	cp         *controlplane.ControlPlane
 	kubeconfig string
 	service    *service // of the API server, for pods
@@ -51,14 +51,14 @@ type machine struct {
 	front *httptest.Server // before the agent's own API
 }
 
-// program is a process that was started, and its end.
+// program is a process that was started. ended is closed when it has ended.
 type program struct {
 	name  string
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// free makes sure that the machine is nobody's node.
+// free returns an error if the machine is a node already.
 func (m *machine) free() error {
 	var errs []error
 	for _, port := range []string{"6443", "10248", "10250", "10255"} {
@@ -77,8 +77,7 @@ func (m *machine) free() error {
 	return errors.Join(errs...)
 }
 
-// startRuntime starts containerd with the images of the tests, and the mirror that
-// has them.
+// startRuntime starts containerd with the images of the tests, and the mirror that serves them.
 func (m *machine) startRuntime(ctx context.Context) error {
 	archives, err := images(ctx, m.o)
 	if err != nil {
@@ -122,7 +121,7 @@ func (m *machine) start(ctx context.Context) error {
 	return m.startAgent(ctx)
 }
 
-// agent returns the agent's process, or nil if there is none.
+// agent returns the agent's process. It returns nil if the agent is not running.
 func (m *machine) agent() *program {
 	for _, p := range m.programs {
 		select {
@@ -139,8 +138,8 @@ func (m *machine) agent() *program {
 // agentProgram is the agent's name among the programs.
 const agentProgram = "agent"
 
-// startAgent starts the agent with the suite's configuration, or, once specs have
-// written another one, with that. It returns when the agent answers.
+// startAgent starts the agent with the suite's configuration. If specs have written another
+// configuration, it uses that one. It returns when the agent answers.
 func (m *machine) startAgent(ctx context.Context) error {
 	m.programs = slices.DeleteFunc(m.programs, func(p *program) bool { return p.name == agentProgram })
 	address, err := controlplane.MachineAddress()
@@ -198,8 +197,8 @@ func (m *machine) startAgent(ctx context.Context) error {
 	return m.until(ctx, "the agent", "http://127.0.0.1:10248/healthz")
 }
 
-// kubeletConfig is what the suite gives to a kubelet that it starts itself. It
-// wants: directory of static pods, more lines.
+// kubeletConfig is the configuration that the suite gives to a kubelet that it starts itself. Its
+// verbs are for the directory of static pods, and for additional lines.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
@@ -220,7 +219,7 @@ evictionMinimumReclaim: {nodefs.available: "5%%", nodefs.inodesFree: "5%%"}
 %s
 `
 
-// kubeconfigText wants: token, server.
+// kubeconfigText is a kubeconfig. Its verbs are for the token and the server.
 const kubeconfigText = `apiVersion: v1
 kind: Config
 users: [{name: kubelet, user: {token: %s}}]
@@ -229,11 +228,12 @@ contexts: [{name: local, context: {cluster: local, user: kubelet}}]
 current-context: local
 `
 
-// systemSpec asks nothing of the machine: the suite's own wishes concern the
-// kernel's configuration, which not every machine reports.
+// systemSpec requires nothing of the machine. The suite's own specification requires a kernel
+// configuration, which not every machine reports.
 const systemSpec = `{"os": "Linux", "kernelSpec": {"versions": [".*"]}}`
 
-// suite runs the specs; an error is no verdict, the report is.
+// suite runs the specs. It returns an error only if the suite could not be run; the results of
+// the specs are in the report.
 func (m *machine) suite(ctx context.Context) error {
 	spec := filepath.Join(m.o.out, "system-spec.json")
 	if err := os.WriteFile(spec, []byte(systemSpec), 0o600); err != nil {
@@ -289,7 +289,7 @@ func (m *machine) suite(ctx context.Context) error {
 	return err
 }
 
-// run starts a program, whose words go to NAME.log.
+// run starts a program, whose output goes to NAME.log.
 func (m *machine) run(name, path string, args ...string) error {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
 	if !m.begun || name != agentProgram {
@@ -316,7 +316,7 @@ func (m *machine) run(name, path string, args ...string) error {
 	return nil
 }
 
-// until waits until a URL answers well.
+// until waits until a URL answers with success. what names it in the error after a timeout.
 func (m *machine) until(ctx context.Context, what, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
@@ -352,7 +352,7 @@ func (m *machine) until(ctx context.Context, what, url string) error {
 	}
 }
 
-// stop takes away everything that came of start.
+// stop ends and removes everything that start has started or created.
 func (m *machine) stop() error {
 	var errs []error
 	if m.service != nil {
@@ -393,7 +393,7 @@ func (m *machine) stop() error {
 	return errors.Join(errs...)
 }
 
-// cgroupDirs are the directories that a cgroup may have, on cgroup v1 and v2.
+// cgroupDirs returns the directories of a cgroup on cgroup v1 and v2. Not all of them need exist.
 func cgroupDirs(cgroup string) []string {
 	dirs := []string{filepath.Join("/sys/fs/cgroup", cgroup)}
 	controllers, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")

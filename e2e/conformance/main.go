@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// options are what the flags say.
+// options are the settings of the command's flags.
 type options struct {
 	repository, bin, agent, out string
 	focus, skip, labels         string
@@ -72,7 +72,8 @@ func main() {
 	}
 }
 
-// run makes a node, runs the suite, prints the table and takes the node away.
+// run makes the machine a node, runs the suite, prints the table, and removes the node. failed
+// reports that a spec failed.
 func run(ctx context.Context, o options) (failed bool, err error) {
 	if err := o.complete(); err != nil {
 		return false, err
@@ -97,7 +98,7 @@ func run(ctx context.Context, o options) (failed bool, err error) {
 	return printTable(os.Stdout, specs), nil
 }
 
-// forStorage has other defaults.
+// forStorage sets the defaults for the storage suites.
 func (o *options) forStorage() {
 	set := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { set[f.Name] = true })
@@ -115,7 +116,7 @@ func (o *options) forStorage() {
 	}
 }
 
-// complete fills in what the flags leave out.
+// complete sets the options for which no flag was given.
 func (o *options) complete() (err error) {
 	if o.repository, err = filepath.Abs(o.repository); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 // imageLine finds the images in a manifest.
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: *"?([^\s"]+)`)
 
-// manifestImages returns the names of the images in manifests of the suite, sorted. The
-// pattern is below the module of Kubernetes; their versions come with it.
+// manifestImages returns the names of the images in manifests of the suite, with their tags,
+// sorted. pattern is a glob for the files, relative to the module of Kubernetes.
 func manifestImages(ctx context.Context, o options, pattern string) ([]string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
 	list.Dir = filepath.Join(o.repository, "e2e")

@@ -17,12 +17,13 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// mockManifests are what the specs of mock drivers deploy, below the module of
+// mockManifests are the manifests that the specs of mock drivers deploy, in the module of
 // Kubernetes.
 const mockManifests = "test/e2e/testing-manifests/storage-csi/mock/*.yaml"
 
-// mockImages are those of mockManifests, whatever their versions are: programs of
-// tools/csi, and those of this directory in the place of two that are no Go modules.
+// mockImages builds the images of mockManifests, whatever their versions are. They contain the
+// programs of tools/csi. For two programs that are not Go modules, they contain programs of this
+// directory.
 func mockImages(ctx context.Context, o options, dir string, env []string, base []sampleimage.File) ([]sampleimage.Image, error) {
 	names, err := manifestImages(ctx, o, mockManifests)
 	if err != nil {
@@ -54,7 +55,7 @@ func mockImages(ctx context.Context, o options, dir string, env []string, base [
 	return all, nil
 }
 
-// startSnapshots makes the kinds of snapshots, and starts their controller.
+// startSnapshots creates the custom resources of snapshots, and starts the snapshot controller.
 func (m *machine) startSnapshots(ctx context.Context) error {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8")
 	list.Dir = filepath.Join(m.o.repository, "tools", "csi")
@@ -74,15 +75,16 @@ func (m *machine) startSnapshots(ctx context.Context) error {
 	return m.run("snapshot-controller", filepath.Join(m.o.bin, "snapshot-controller"), "--kubeconfig", m.kubeconfig, "--v", "4")
 }
 
-// A service is an address of the machine that stands for a server elsewhere on it.
+// A service is an address of the machine whose connections are forwarded to a server at another
+// address.
 type service struct {
 	link    netlink.Link
 	address *netlink.Addr
 	l       net.Listener
 }
 
-// forward has what comes to address, an IP and a port, go to the server of a URL.
-// The address is the machine's as long as the service is there.
+// forward forwards connections to address, an IP with a port, to the server of a URL. The machine
+// has the IP until the service is closed.
 func forward(address, url string) (*service, error) {
 	target := strings.TrimPrefix(url, "https://")
 	host, _, err := net.SplitHostPort(address)

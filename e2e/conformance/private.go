@@ -17,8 +17,8 @@ import (
 // with a digest, and manifests and blobs below sha256/ by the first two digits of theirs.
 const registryRoot = "/var/registry"
 
-// registryFiles is an image as agnhost serves it, with or without a password. The
-// reference is that of the suite: its image of agnhost has the one below that name.
+// registryFiles returns the files of an image in the form in which agnhost serves it, with or
+// without a password. The image has the reference that the suite uses.
 func registryFiles(name, tag string, img sampleimage.Image) ([]sampleimage.File, error) {
 	var archive bytes.Buffer
 	if err := sampleimage.Write(&archive, img); err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// upstream is the registry that the suite's images are of.
+// upstream is the registry of the suite's images.
 const upstream = "registry.k8s.io"
 
-// mirror serves the images that upstream has, for specs that pull always.
+// mirror is a registry that serves the images of upstream, for specs that always pull.
 type mirror struct{ server *httptest.Server }
 
-// newMirror fills a registry on this machine with those archives that hold
-// images of upstream. Blobs go into dir.
+// newMirror starts a registry on this machine with those archives that contain images of
+// upstream. Blobs are stored in dir.
 func newMirror(ctx context.Context, dir string, archives []string) (*mirror, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,7 +50,7 @@ func newMirror(ctx context.Context, dir string, archives []string) (*mirror, err
 	return m, nil
 }
 
-// add pushes an archive's image, which is unpacked into dir.
+// add unpacks an archive into dir, and pushes its image to the mirror.
 func (m *mirror) add(ctx context.Context, archive, dir string) error {
 	if err := unpack(archive, dir); err != nil {
 		return err

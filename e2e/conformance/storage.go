@@ -15,8 +15,8 @@ import (
 // csiDriver is the name of the driver under test, e2e/csidriver.
 const csiDriver = "disk.example.com"
 
-// csiObjects are what a cluster's administrator makes for the driver. They want:
-// name, whether volumes are attached.
+// csiObjects are the objects that a cluster's administrator creates for the driver. Its verbs are
+// for the driver's name, and for whether volumes are attached.
 const csiObjects = `
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
@@ -24,7 +24,7 @@ metadata: {name: %[1]s}
 spec: {attachRequired: %[2]t, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
 `
 
-// csiDefinition describes the driver to the suites. It wants: name.
+// csiDefinition describes the driver to the suites. Its verb is for the driver's name.
 const csiDefinition = `ShortName: nodewright
 StorageClass: {FromName: true}
 Timeouts: {PodStart: 3m, PodDelete: 3m, PVDelete: 2m, PVDeleteSlow: 3m}
@@ -55,8 +55,8 @@ DriverInfo:
     topology: false
 `
 
-// startStorage starts a cluster of one node, with the driver and what stands beside
-// it.
+// startStorage starts a cluster of one node, with the driver and the programs that a driver needs
+// in a cluster.
 func (m *machine) startStorage(ctx context.Context) error {
 	if err := m.startRuntime(ctx); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (m *machine) startStorage(ctx context.Context) error {
 	return m.ready(ctx, []string{"wait", "--for=jsonpath={.spec.drivers[0].name}=" + csiDriver, "csinode/" + nodeName, "--timeout=120s"})
 }
 
-// startDriver starts the driver, and what a cluster has beside it: csi-provisioner,
-// csi-resizer and, if volumes are attached, csi-attacher.
+// startDriver starts the driver, csi-provisioner, csi-resizer and, if volumes are attached,
+// csi-attacher.
 func (m *machine) startDriver() error {
 	// Whose files are whose is left to the agent: the suites see more of that.
 	args := []string{"--name", csiDriver, "--node", nodeName, "--state", m.state(), "--mount-group=false", "--max-volumes", "100"}
@@ -124,10 +124,10 @@ func (m *machine) startDriver() error {
 	return m.run("csi-attacher", filepath.Join(m.o.bin, "csi-attacher"), beside...)
 }
 
-// state is where the driver's volumes are.
+// state returns the directory with the driver's volumes.
 func (m *machine) state() string { return filepath.Join(m.o.out, "csidriver") }
 
-// ready waits until the node is, and for more.
+// ready waits until the node is ready. more has arguments of further calls of "kubectl wait".
 func (m *machine) ready(ctx context.Context, more ...[]string) error {
 	for _, wait := range append([][]string{
 		{"wait", "--for=create", "node/" + nodeName, "--timeout=120s"},
@@ -140,7 +140,7 @@ func (m *machine) ready(ctx context.Context, more ...[]string) error {
 	return nil
 }
 
-// storageSuite is the program of the suites and its flags.
+// storageSuite returns the program of the storage suites and its arguments.
 func (m *machine) storageSuite() (program string, args []string, err error) {
 	definition := filepath.Join(m.o.out, "csidriver.yaml")
 	if err := os.WriteFile(definition, fmt.Appendf(nil, csiDefinition, csiDriver), 0o600); err != nil {
@@ -150,7 +150,7 @@ func (m *machine) storageSuite() (program string, args []string, err error) {
 	return filepath.Join(m.o.bin, "e2e.test"), append(args, "--storage.testdriver="+definition), err
 }
 
-// e2eFlags are those of all suites of test/e2e, which call kubectl as well.
+// e2eFlags returns the flags that all suites of test/e2e need. These suites also call kubectl.
 func (m *machine) e2eFlags() ([]string, error) {
 	path := filepath.Join(m.o.out, "kubectl")
 	kubectl := fmt.Appendf(nil, "#!/bin/sh\nexec %s kubectl \"$@\"\n", filepath.Join(m.o.bin, "cluster"))

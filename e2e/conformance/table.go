@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// spec is what Ginkgo's report says of a spec.
+// spec is a spec in Ginkgo's report.
 type spec struct {
 	ContainerHierarchyTexts []string
 	LeafNodeText            string
@@ -38,14 +38,14 @@ func readReport(path string) ([]spec, error) {
 	return all, nil
 }
 
-// tags are the labels in a spec's name.
+// tags matches the labels in a spec's name.
 var tags = regexp.MustCompile(`\s*\[[^\]]*\]\s*`)
 
 // external is the outermost name of all specs of an external storage driver.
 const external = "External Storage"
 
-// group is the outermost name of a spec, without labels; of those of an external
-// driver the suite's, which is the next.
+// group returns the outermost name of a spec, without labels. For a spec of an external driver,
+// it returns the next name, which is that of the suite.
 func (s spec) group() string {
 	if len(s.ContainerHierarchyTexts) == 0 {
 		return s.LeafNodeType
@@ -57,13 +57,13 @@ func (s spec) group() string {
 	return plain(0)
 }
 
-// name is the whole name of a spec.
+// name returns the complete name of a spec.
 func (s spec) name() string {
 	return strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
 }
 
-// ran reports whether a spec was chosen to run. What is left out by name or
-// label is skipped without having taken any time.
+// ran reports whether a spec was selected to run. A spec that is excluded by its name or label
+// counts as skipped, and has taken no time.
 func (s spec) ran() bool {
 	switch s.State {
 	case "passed", "skipped":
@@ -74,10 +74,10 @@ func (s spec) ran() bool {
 	return true
 }
 
-// counts are a line of the table.
+// counts are the numbers in a line of the table.
 type counts struct{ passed, failed, skipped int }
 
-// printTable prints what became of the specs, and reports whether one failed.
+// printTable prints the results of the specs, and reports whether one failed.
 func printTable(w io.Writer, specs []spec) bool {
 	groups := map[string]*counts{}
 	var total counts

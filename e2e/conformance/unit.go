@@ -18,16 +18,16 @@ import (
 // sudo. Two programs of these names come first in the suite's PATH: sudo runs its
 // command, and systemctl, which is this program, asks the one that runs the suite.
 
-// unitSocket is the environment variable with the socket that systemctl asks.
+// unitSocket is the environment variable with the path of the socket to which systemctl connects.
 const unitSocket = "NWCONFORMANCE_UNIT"
 
-// unitName is the agent's for the suite, which looks for kubelet-*.
+// unitName is the name of the agent's unit. The suite looks for units called kubelet-*.
 const unitName = "kubelet-agent"
 
 // unitPatience is how long the agent may take to end.
 const unitPatience = time.Minute
 
-// unit is the agent as a service.
+// unit presents the agent to the suite as a systemd service.
 type unit struct {
 	m      *machine
 	listen net.Listener
@@ -35,13 +35,13 @@ type unit struct {
 	turn   sync.Mutex
 }
 
-// unitAnswer is what systemctl prints, and how it exits.
+// unitAnswer is the output and the exit code of systemctl.
 type unitAnswer struct {
 	Output string
 	Failed bool
 }
 
-// newUnit serves systemctl until it is closed.
+// newUnit answers requests of systemctl until it is closed.
 func newUnit(ctx context.Context, m *machine) (*unit, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -62,7 +62,7 @@ func newUnit(ctx context.Context, m *machine) (*unit, error) {
 	return u, nil
 }
 
-// env is the environment of the suite.
+// env returns the environment variables for the suite.
 func (u *unit) env() []string {
 	return append(os.Environ(), unitSocket+"="+u.listen.Addr().String(), "PATH="+u.dir+":"+os.Getenv("PATH"))
 }
@@ -90,7 +90,7 @@ func (u *unit) serve(ctx context.Context) {
 	}
 }
 
-// do is a command of systemctl.
+// do executes a command of systemctl.
 func (u *unit) do(ctx context.Context, args []string) (output string, err error) {
 	u.turn.Lock()
 	defer u.turn.Unlock()
@@ -116,7 +116,7 @@ func (u *unit) do(ctx context.Context, args []string) (output string, err error)
 	return "", fmt.Errorf("command %q; want list-units, reset-failed, kill, stop, start or restart", args[0])
 }
 
-// stop ends the agent, if it runs.
+// stop ends the agent if it is running.
 func (u *unit) stop() error {
 	p := u.m.agent()
 	if p == nil {
@@ -131,7 +131,8 @@ func (u *unit) stop() error {
 	}
 }
 
-// systemctl is this program under that name: it hands its arguments to the unit.
+// systemctl replaces the program systemctl: it sends its arguments to the unit, and prints the
+// answer.
 func systemctl() int {
 	conn, err := net.Dial("unix", os.Getenv(unitSocket))
 	if err != nil {

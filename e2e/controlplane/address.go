@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// podSubnets is where the bridges of package containerdtest are.
+// podSubnets is the beginning of the addresses of pods in package containerdtest.
 const podSubnets = "10.90."
 
-// MachineAddress is an IPv4 address of the machine that a node may have: not its
-// loopback, and none of the pods' bridges.
+// MachineAddress returns an IPv4 address of the machine that a node can use. It is neither a
+// loopback address nor an address of a bridge for pods.
 func MachineAddress() (string, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// auditPolicy has the API server note each call of a node when it is done.
+// auditPolicy makes the API server record each request of a node when the request is complete.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -19,7 +19,7 @@ rules:
 - {level: None}
 `
 
-// Call is what a node asked of the API server.
+// Call is a request of a node to the API server.
 type Call struct {
 	Verb, Resource string // with its subresource: pods/status
 	Name           string
@@ -29,8 +29,8 @@ type Call struct {
 
 func (c *ControlPlane) auditLog() string { return filepath.Join(c.dir, "audit.log") }
 
-// Calls are those of the nodes that came since a time and are done: a watch
-// that goes on is not among them.
+// Calls returns the requests of nodes since a time. It returns only complete requests, and so not
+// a watch that is still running.
 func (c *ControlPlane) Calls(since time.Time) ([]Call, error) {
 	f, err := os.Open(c.auditLog())
 	if errors.Is(err, fs.ErrNotExist) {

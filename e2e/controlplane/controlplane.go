@@ -17,21 +17,21 @@ import (
 	"time"
 )
 
-// Options say where the control plane is. Program and Dir are required.
+// Options configures a control plane. Program and Dir are required.
 type Options struct {
-	// Program is e2e/cmd/cluster, compiled.
+	// Program is the path of the compiled program e2e/cmd/cluster.
 	Program string
-	// Dir is an empty directory.
+	// Dir is an empty directory for the files of the control plane.
 	Dir string
-	// Controllers are more flags of kube-controller-manager.
+	// Controllers are additional flags of kube-controller-manager.
 	Controllers []string
-	// Older is a directory with kube-apiserver, kube-controller-manager and
-	// kube-scheduler of another release, in the place of those of Program; etcd and
-	// kubectl stay.
+	// Older is a directory with kube-apiserver, kube-controller-manager and kube-scheduler of
+	// another release, which are used in place of those of Program. If Older is "", all programs
+	// are those of Program.
 	Older string
 }
 
-// ControlPlane is one that runs. Its methods are for one goroutine.
+// ControlPlane is a running control plane. Only one goroutine may call its methods.
 type ControlPlane struct {
 	URL string
 
@@ -52,14 +52,14 @@ type process struct {
 	ended chan struct{}
 }
 
-// ServiceAddress is where pods look for the API server; nothing listens there.
+// ServiceAddress is the address at which pods look for the API server. Nothing listens there.
 const ServiceAddress = "10.0.0.1:443"
 
-// ready bounds the wait for a program to answer.
+// ready limits the wait until a program answers.
 const ready = 3 * time.Minute
 
-// Start makes keys, starts everything and returns when the API server is ready
-// and has the service account that pods need.
+// Start creates keys and starts all programs. It returns when the API server is ready and has the
+// service account that pods need.
 func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 	c := &ControlPlane{opts: o, program: o.Program, dir: o.Dir, running: map[string]*process{}}
 	if err := c.begin(ctx); err != nil {
@@ -107,10 +107,10 @@ func (c *ControlPlane) begin(ctx context.Context) error {
 
 func (c *ControlPlane) etcd() string { return fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort) }
 
-// EtcdDir is where etcd keeps what it knows.
+// EtcdDir returns the directory with etcd's data.
 func (c *ControlPlane) EtcdDir() string { return filepath.Join(c.dir, "etcd") }
 
-// StartEtcd starts etcd, and does not wait for it.
+// StartEtcd starts etcd. It does not wait until etcd answers.
 func (c *ControlPlane) StartEtcd() error {
 	return c.start("etcd", "--data-dir", c.EtcdDir(), "--unsafe-no-fsync",
 		"--listen-client-urls", c.etcd(), "--advertise-client-urls", c.etcd(),
@@ -148,8 +148,8 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	})
 }
 
-// StartControllers starts the controllers and the scheduler. Those that run
-// already end first.
+// StartControllers starts the controllers and the scheduler. It first ends those that are
+// running.
 func (c *ControlPlane) StartControllers() error {
 	c.Kill("kube-scheduler")
 	c.Kill("kube-controller-manager")
@@ -162,12 +162,13 @@ func (c *ControlPlane) StartControllers() error {
 	return c.start("kube-scheduler", "--kubeconfig", c.admin, "--secure-port", "0", "--leader-elect=false")
 }
 
-// Kubectl is a call of kubectl by an administrator.
+// Kubectl returns a command that runs kubectl as an administrator.
 func (c *ControlPlane) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, c.program, slices.Concat([]string{"kubectl", "--kubeconfig", c.admin}, args)...)
 }
 
-// Kill ends a program with SIGKILL; Start programs by their own methods.
+// Kill ends a program with SIGKILL. To start the program again, call its own method, such as
+// StartEtcd.
 func (c *ControlPlane) Kill(name string) {
 	if p := c.running[name]; p != nil {
 		_ = p.cmd.Process.Kill()
@@ -176,7 +177,7 @@ func (c *ControlPlane) Kill(name string) {
 	}
 }
 
-// Signal sends a signal to a program: SIGSTOP makes it hang.
+// Signal sends a signal to a program. SIGSTOP makes the program hang.
 func (c *ControlPlane) Signal(name string, sig syscall.Signal) error {
 	p := c.running[name]
 	if p == nil {
@@ -185,13 +186,13 @@ func (c *ControlPlane) Signal(name string, sig syscall.Signal) error {
 	return p.cmd.Process.Signal(sig)
 }
 
-// Log returns what a program wrote.
+// Log returns the log of a program.
 func (c *ControlPlane) Log(name string) string {
 	b, _ := os.ReadFile(filepath.Join(c.dir, name+".log"))
 	return string(b)
 }
 
-// Stop kills everything.
+// Stop kills all programs.
 func (c *ControlPlane) Stop() error {
 	for _, name := range []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
 		c.Kill(name)
@@ -223,7 +224,8 @@ func (c *ControlPlane) start(name string, args ...string) error {
 	return nil
 }
 
-// until asks again and again, until there is no error.
+// until calls ask repeatedly until it returns no error. what describes the condition, for the
+// error after a timeout.
 func (c *ControlPlane) until(ctx context.Context, what string, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -249,7 +251,7 @@ func (c *ControlPlane) until(ctx context.Context, what string, ask func() error)
 
 func last(s string, n int) string { return s[max(0, len(s)-n):] }
 
-// client makes the administrator's HTTP client.
+// client creates the administrator's HTTP client.
 func (c *ControlPlane) client() error {
 	pair, err := tls.LoadX509KeyPair(c.pki.path("admin.crt"), c.pki.path("admin.key"))
 	if err != nil {
@@ -267,7 +269,7 @@ func (c *ControlPlane) client() error {
 	return nil
 }
 
-// freePorts finds ports of the loopback that nobody listens at.
+// freePorts returns n ports of the loopback interface on which no process listens.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

@@ -9,9 +9,9 @@ import (
 	"net/http"
 )
 
-// Do makes a call of the API as an administrator. body is marshalled, unless it
-// is nil; what comes back is unmarshalled into out, unless that is nil, or given
-// as it is to a *[]byte. An answer that is no success is an error.
+// Do sends a request to the API server as an administrator. body is encoded as JSON, unless it is
+// nil. The answer is decoded into out, unless that is nil. If out is a *[]byte, it gets the
+// answer unchanged. Any status other than success is an error.
 func (c *ControlPlane) Do(ctx context.Context, method, path string, body, out any) error {
 	var data []byte
 	if body != nil {

@@ -7,13 +7,14 @@ import (
 	"path/filepath"
 )
 
-// Kubeconfig writes a kubeconfig for a user with a certificate, and returns its
-// path. The same name gives the same file.
+// Kubeconfig writes a kubeconfig for a user with a client certificate, and returns its path.
+// Calls with the same name write the same file.
 func (c *ControlPlane) Kubeconfig(name, user string, groups ...string) (string, error) {
 	return c.KubeconfigAt(c.URL, name, user, groups...)
 }
 
-// KubeconfigAt is Kubeconfig for one who reaches the API server at another URL.
+// KubeconfigAt writes a kubeconfig like Kubeconfig, but for a client that reaches the API server
+// at another URL.
 func (c *ControlPlane) KubeconfigAt(url, name, user string, groups ...string) (string, error) {
 	path := filepath.Join(c.dir, name+".kubeconfig")
 	if _, err := os.Stat(path); err == nil {
@@ -46,5 +47,5 @@ current-context: e2e
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// CAFile is the certificate of the authority that signs everything.
+// CAFile returns the path of the certificate authority's certificate, which signs all others.
 func (c *ControlPlane) CAFile() string { return c.pki.path("ca.crt") }

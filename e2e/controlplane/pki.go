@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pki is one authority for everything: clients, servers, nodes.
+// pki is one certificate authority for all clients, servers and nodes.
 type pki struct {
 	dir  string
 	key  *ecdsa.PrivateKey
@@ -40,7 +40,7 @@ func newPKI(dir string) (*pki, error) {
 	return p, p.serviceAccounts()
 }
 
-// serviceAccounts makes the key that their tokens are signed with.
+// serviceAccounts creates the key that signs tokens of service accounts.
 func (p *pki) serviceAccounts() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *pki) serviceAccounts() error {
 
 func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
 
-// issue makes NAME.crt and NAME.key for a user, or for a server with addresses.
+// issue creates NAME.crt and NAME.key for a user, or for a server with addresses.
 func (p *pki) issue(name, user string, groups []string, addresses ...net.IP) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command cluster holds the programs of a control plane, each under its own
-// name: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl.
-// One program of all of them links once.
+// Command cluster contains the programs of a control plane: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler and kubectl. The name under which it is called selects
+// the program. As one program, they have to be linked only once.
 package main
 
 import (

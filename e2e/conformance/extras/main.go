@@ -1,5 +1,5 @@
-// Command extras is what the suite's images have beside busybox and agnhost: as
-// much of curl, dd, nmeter and nc as the suite uses, by the name it is called with.
+// Command extras has the parts of curl, dd, nmeter and nc that the suite uses. Images contain it
+// in addition to busybox and agnhost. The name under which it is called selects the program.
 package main
 
 import (
@@ -44,8 +44,8 @@ func main() {
 	}
 }
 
-// nc sends its input as one datagram and prints what comes within the time of
-// -w. Without -u it is busybox's.
+// nc sends its input as one datagram and prints the data that it receives within the time of -w.
+// If -u is not given, it executes busybox's nc.
 func nc(args []string) error {
 	if !slices.Contains(args, "-u") {
 		return syscall.Exec("/bin/busybox", append([]string{"nc"}, args...), os.Environ())
@@ -81,7 +81,7 @@ func nc(args []string) error {
 	return err
 }
 
-// curl reads one URL and prints what comes.
+// curl requests one URL and prints the answer.
 func curl(args []string) error {
 	var (
 		url, method = "", http.MethodGet

@@ -1,7 +1,7 @@
-// Command hostpath stands for the image hostpathplugin in specs of mock CSI drivers,
-// whose sources cannot be had as a Go module: with -proxy-endpoint it passes what
-// comes to the driver's socket on to connections that a spec opens to that port, one
-// for one, and otherwise it is the suite's own mock driver.
+// Command hostpath replaces the image hostpathplugin in specs of mock CSI drivers, whose sources
+// are not available as a Go module. With -proxy-endpoint, it joins each connection to the
+// driver's socket with a connection that the spec opens to that port. Otherwise it is the suite's
+// own mock driver.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(c service.Config, socket, proxy string) error {
 	return nil
 }
 
-// pass joins each connection of l with the next one to address.
+// pass joins each connection of l with the next connection to address.
 func pass(l net.Listener, address string) error {
 	spec, err := net.Listen("tcp", address)
 	if err != nil {
@@ -86,7 +86,7 @@ func pass(l net.Listener, address string) error {
 	}
 }
 
-// join copies both ways until either side ends.
+// join copies data in both directions until one side ends.
 func join(a, b net.Conn) {
 	var once sync.Once
 	end := func() { _, _ = a.Close(), b.Close() }

@@ -1,6 +1,6 @@
-// Command registrar stands for the image csi-node-driver-registrar, whose sources
-// cannot be had as a Go module: it asks a driver for its name and registers it with
-// the node's agent (KEP-595, k8s.io/kubelet/pkg/apis/pluginregistration).
+// Command registrar replaces the image csi-node-driver-registrar, whose sources are not available
+// as a Go module. It asks a driver for its name and registers the driver with the node's agent
+// (KEP-595, k8s.io/kubelet/pkg/apis/pluginregistration).
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// server answers the agent.
+// server answers the agent's calls of the plugin registration API.
 type server struct {
 	registration.UnimplementedRegistrationServer
 	info   registration.PluginInfo
@@ -98,7 +98,7 @@ func run(ctx context.Context, address, endpoint string, timeout time.Duration) e
 	return nil
 }
 
-// ask waits for the driver, and returns its name.
+// ask waits until the driver answers, and returns the driver's name.
 func ask(ctx context.Context, conn *grpc.ClientConn, timeout time.Duration) (string, error) {
 	for {
 		call, cancel := context.WithTimeout(ctx, timeout)

@@ -1,7 +1,7 @@
-// Command shell is /bin/sh of the suite's images: busybox's shell, or bash where
-// a variable's name has a dash, which the first would drop. It imports next to
-// nothing, to be there at once: a shell that a signal reaches before it has set
-// its traps does not hear it.
+// Command shell is /bin/sh of the suite's images. It executes busybox's shell or, if the name of
+// a variable has a dash, bash, since busybox's shell would drop that variable. It imports almost
+// nothing, so that it starts quickly: a signal that reaches a shell before the shell has set its
+// traps has no effect.
 package main
 
 import (
