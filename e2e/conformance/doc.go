@@ -2,10 +2,10 @@
 // (test/e2e_node) against the agent, and prints a table of what passed, failed
 // and was skipped.
 //
-// 	make conformance                        # everything that is not serial or flaky
-// 	make conformance FOCUS='ConfigMap|Secrets'
-// 	make conformance LABELS='NodeConformance && Serial' PROCS=1
-// 	make conformance ARGS='-agent /tmp/agent -out /tmp/report'
+//	make conformance                        # everything that is not serial or flaky
+//	make conformance FOCUS='ConfigMap|Secrets'
+//	make conformance LABELS='NodeConformance && Serial' PROCS=1
+//	make conformance ARGS='-agent /tmp/agent -out /tmp/report'
 //
 // The suite starts its own API server, etcd and namespace controller. There is no scheduler,
 // since the suite sets the node of each pod. containerd is a private one of package
@@ -38,9 +38,9 @@
 // place of csi-driver-host-path and node-driver-registrar, which are no Go modules that
 // can be had.
 //
-// 	make storage ARGS='-attach'                        # the agent
-// 	make storage ARGS='-mock'                          # mock drivers
-// 	make storage ARGS='-kubelet build/bin/kubelet'     # the kubelet of the same version, for comparison
+//	make storage ARGS='-attach'                        # the agent
+//	make storage ARGS='-mock'                          # mock drivers
+//	make storage ARGS='-kubelet build/bin/kubelet'     # the kubelet of the same version, for comparison
 //
 // README.md has the results of both. No snapshots are created, since no program of the cluster
 // requests them from the driver.

@@ -125,7 +125,7 @@ func capability(c *csi.VolumeCapability) error {
 	return nil
 }
 
-// group parses volume_mount_group. The result is nil if it is empty.
+// group parses volume_mount_group. It returns nil if s is "".
 func group(s string) (*int64, error) {
 	if s == "" {
 		return nil, nil
@@ -137,8 +137,8 @@ func group(s string) (*int64, error) {
 	return &gid, nil
 }
 
-// capabilities checks the capabilities of a volume. disk is true if one of them
-// requires a disk image.
+// capabilities checks the capabilities of a volume. disk is true if one of them requires a disk
+// image.
 func capabilities(list []*csi.VolumeCapability) (disk bool, err error) {
 	if len(list) == 0 {
 		return false, invalid("volume_capabilities are missing")
@@ -210,7 +210,8 @@ func sizeOf(r *csi.CapacityRange, disk bool) (int64, error) {
 	return least, nil
 }
 
-// attributeSize reads the attribute size of an inline volume or a given one.
+// attributeSize returns the size of an inline volume, or of a volume of a manifest: the attribute
+// size, or a default for the kind of volume.
 func attributeSize(m map[string]string, disk bool) (int64, error) {
 	s := m[keySize]
 	if s == "" {

@@ -51,8 +51,8 @@ func (d *driver) find(id string) (volume, error) {
 	return v, nil
 }
 
-// take is like find, and reserves the volume for one call that changes it: until
-// release, other such calls fail.
+// take finds a volume like find, and reserves it for one call that changes it. Until release is
+// called, other such calls fail.
 func (d *driver) take(id string) (v volume, release func(), err error) {
 	if err := required("volume_id", id); err != nil {
 		return volume{}, nil, err
@@ -160,12 +160,12 @@ func (d *driver) isHere(t *csi.Topology) bool {
 	return true
 }
 
-// same returns an error if the existing volume of this name does not satisfy the
-// request.
-func (d *driver) same(have, want volume, r *csi.CapacityRange) error {
-	if have.Bytes < r.GetRequiredBytes() || r.GetLimitBytes() != 0 && have.Bytes > r.GetLimitBytes() ||
-		have.FromVolume != want.FromVolume || have.FromSnapshot != want.FromSnapshot || want.Disk && !have.Disk || have.Given {
-		return status.Errorf(codes.AlreadyExists, "there is another volume with the name %q", want.Name)
+// same returns an error if the existing volume does not satisfy the request for a volume of the
+// same name.
+func (d *driver) same(existing, requested volume, r *csi.CapacityRange) error {
+	if existing.Bytes < r.GetRequiredBytes() || r.GetLimitBytes() != 0 && existing.Bytes > r.GetLimitBytes() ||
+		existing.FromVolume != requested.FromVolume || existing.FromSnapshot != requested.FromSnapshot || requested.Disk && !existing.Disk || existing.Given {
+		return status.Errorf(codes.AlreadyExists, "there is another volume with the name %q", requested.Name)
 	}
 	return nil
 }
@@ -232,8 +232,8 @@ func (d *driver) make(ctx context.Context, v volume, from string) error {
 	return os.Chmod(path, 0o777) // for pods of any user, until a pod has an fsGroup
 }
 
-// quiet calls copying. If the file system of the volume is mounted, it is frozen
-// meanwhile, so that nothing is written to it.
+// quiet calls copying. If the file system of the volume is mounted, it is frozen during the call,
+// so that nothing is written to it.
 func (d *driver) quiet(id string, copying func() error) (err error) {
 	v, ok := d.volumes.get(id)
 	if !ok || !v.Disk {
@@ -388,7 +388,8 @@ func (d *driver) ValidateVolumeCapabilities(_ context.Context, req *csi.Validate
 	}}, nil
 }
 
-// lacking returns why a volume cannot have the capabilities in list; "" if it can.
+// lacking returns the reason why a volume cannot have the capabilities in list. It returns "" if
+// it can.
 func lacking(v volume, list []*csi.VolumeCapability) string {
 	disk, err := capabilities(list)
 	switch {
@@ -401,9 +402,9 @@ func lacking(v volume, list []*csi.VolumeCapability) string {
 }
 
 // page returns the part of a list for one request, and the token of the next part.
-func page[T record[T]](all []T, prefix, token string, most int32) (part []T, next string, err error) {
-	if most < 0 {
-		return nil, "", invalid("max_entries %d: want 0 or more", most)
+func page[T record[T]](all []T, prefix, token string, limit int32) (part []T, next string, err error) {
+	if limit < 0 {
+		return nil, "", invalid("max_entries %d: want 0 or more", limit)
 	}
 	if token != "" {
 		if !isDigest(prefix, token) {
@@ -415,10 +416,10 @@ func page[T record[T]](all []T, prefix, token string, most int32) (part []T, nex
 		}
 		all = all[start:]
 	}
-	if most == 0 || int(most) >= len(all) {
+	if limit == 0 || int(limit) >= len(all) {
 		return all, "", nil
 	}
-	return all[:most], all[most-1].id(), nil
+	return all[:limit], all[limit-1].id(), nil
 }
 
 // ListVolumes lists the volumes that were created by name.
@@ -474,8 +475,7 @@ func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.Controll
 	return resp, nil
 }
 
-// health returns the health of a volume; it has no entries if the volume is
-// healthy.
+// health returns the health of a volume. The result has no entries if the volume is healthy.
 func (d *driver) health(v volume) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: v.ID}
 	add := func(kind csi.VolumeHealthErrorType, reason, message string) {

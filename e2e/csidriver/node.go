@@ -42,7 +42,7 @@ func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 	return &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: d.maxVolumes, AccessibleTopology: d.here()}, nil
 }
 
-// used returns a path at which the volume is mounted, or "".
+// used returns a path at which the volume is mounted. It returns "" if the volume is not mounted.
 func (d *driver) used(ctx context.Context, v volume) (string, error) {
 	for _, path := range v.mounted() {
 		found, err := mount.Find(ctx, d.mounter, path)

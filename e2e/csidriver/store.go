@@ -27,8 +27,8 @@ type volume struct {
 	Name  string `json:"name"`
 	Disk  bool   `json:"disk,omitempty"` // an image with loop devices; else a directory
 	Bytes int64  `json:"bytes"`
-	// Format is the content of an image: "" if it is empty, the name of a file
-	// system, or raw.
+	// Format is the content of an image: the name of a file system, or "raw". It is "" if the
+	// image is empty.
 	Format       string            `json:"format,omitempty"`
 	FromVolume   string            `json:"fromVolume,omitempty"`
 	FromSnapshot string            `json:"fromSnapshot,omitempty"`
@@ -37,11 +37,12 @@ type volume struct {
 	// from the caller.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	Given     bool `json:"given,omitempty"`
-	// Attached has the nodes that the volume is attached to; true is read-only.
+	// Attached has the nodes to which the volume is attached. The value is true if the volume is
+	// read-only there.
 	Attached map[string]bool `json:"attached,omitempty"`
 	Staged   *stage          `json:"staged,omitempty"`
-	// Targets are where the volume is published, or was about to be; true is
-	// read-only.
+	// Targets has the paths at which the volume is published, or was about to be published. The
+	// value is true if the volume is read-only there.
 	Targets map[string]bool `json:"targets,omitempty"`
 }
 

@@ -47,7 +47,7 @@ func (f *fleet) report(stage string) {
 		now.cpu.Seconds(), now.server, now.runs)
 }
 
-// since prints the differences between the figures in then and the current ones.
+// since prints the differences between then and the current figures.
 func (f *fleet) since(then figures) {
 	now := f.figures()
 	took := now.at.Sub(then.at).Seconds()
@@ -67,8 +67,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resident returns the resident memory of this process in bytes
-// (proc_pid_statm(5)); 0 if it is unknown.
+// resident returns the resident memory of this process in bytes (proc_pid_statm(5)). It returns 0
+// if the memory is not known.
 func resident() int64 {
 	raw, err := os.ReadFile("/proc/self/statm")
 	fields := bytes.Fields(raw)
@@ -82,7 +82,7 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// profiles writes profiles to a directory. Its methods do nothing on nil.
+// profiles writes profiles to a directory. Its methods do nothing if p is nil.
 type profiles struct {
 	dir string
 	cpu *os.File
