@@ -591,6 +591,7 @@ func TestUserNamespace(t *testing.T) {
 
 // The kernel counts the layer of a pod with a user namespace, with removed files that are open.
 func TestProjectOfALayer(t *testing.T) {
+	buildAll(t) // other tests use it too, so it must not be on this disk
 	t.Setenv("TMPDIR", quotatest.Disk(t))
 	t.Run("pods", func(t *testing.T) {
 		n := newShellNode(t)

@@ -37,17 +37,16 @@ type layers struct {
 // project, the kernel counts the usage of both directories.
 func (l *layers) measure(ctx context.Context, layer Layer, mountpoint string) *runtimeapi.FilesystemUsage {
 	now, dir := time.Now(), layer.Upper
-	u, err := diskusage.Quota(layer.Work)
-	ok := err == nil
-	if !ok {
-		l.mu.Lock()
-		u, ok = l.last[dir]
-		l.mu.Unlock()
-	}
+	l.mu.Lock()
+	u, ok := l.last[dir]
+	l.mu.Unlock()
 	if !ok || now.Sub(u.At) >= layerKept {
 		wait, cancel := context.WithTimeout(ctx, layerPatience)
 		fresh, err := l.walks.Do(wait, dir, func() (diskusage.Usage, error) {
-			u, err := diskusage.Walk(context.Background(), dir, diskusage.Limits{})
+			u, err := diskusage.Quota(layer.Work)
+			if err != nil {
+				u, err = diskusage.Walk(context.Background(), dir, diskusage.Limits{})
+			}
 			if err == nil {
 				l.keep(dir, u)
 			}
