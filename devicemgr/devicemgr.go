@@ -142,7 +142,7 @@ type Manager struct {
 	shared bool          // the checkpoint of a kubelet has to be kept up to date
 	told   chan struct{} // has a token while the checkpoint is out of date
 
-	storing sync.Mutex // held while names are written
+	storing chan struct{} // has a value while names are written
 	// turns orders the writes and deletions of each pod's record. An entry exists while it is in
 	// use.
 	turns map[types.UID]*turn
@@ -190,6 +190,7 @@ func New(cfg Config) (*Manager, error) {
 		strikes:   map[types.UID]int{},
 		subs:      subscription.List[Change]{Merge: merge},
 		turns:     map[types.UID]*turn{},
+		storing:   make(chan struct{}, 1),
 		inexact:   map[types.UID]bool{},
 		told:      make(chan struct{}, 1),
 	}, nil

@@ -197,9 +197,9 @@ func (m *Manager) write(r *record) error {
 // saveNames stores the names of all resources if they changed. It is called at
 // every registration.
 func (m *Manager) saveNames() error {
-	m.storing.Lock()
-	defer m.storing.Unlock()
-	// Read with storing held, so that an earlier call with fewer names cannot write after this
+	m.storing <- struct{}{}
+	defer func() { <-m.storing }()
+	// The names are read after this, so that an earlier call with fewer names cannot write after this
 	// one.
 	m.mu.Lock()
 	n := names{Version: recordVersion}

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -21,8 +20,13 @@ type claim struct {
 	parts map[string]*part // by driver
 
 	gen, saved uint64 // gen is the number of changes, saved the number of the last change that is stored
-	// saving is locked before Manager.mu, which is not held during a write.
-	saving sync.Mutex // held during a write, so that writes stay in order
+	// saving has a value during a write, so that writes stay in order. It is sent to before
+	// Manager.mu is locked, which is not held during a write.
+	saving chan struct{}
+}
+
+func newClaim(ref ClaimRef) *claim {
+	return &claim{ClaimRef: ref, pods: map[types.UID]*podRef{}, parts: map[string]*part{}, saving: make(chan struct{}, 1)}
 }
 
 // podRef is the use of a claim by a pod. A podRef is replaced and never modified, so that a write

@@ -62,6 +62,26 @@ func TestLifeOfAClaim(t *testing.T) {
 	})
 }
 
+// Two pods share a claim while the disk is slow: the writes of its record wait for each other, and
+// time goes on meanwhile (simulated seed 41006260).
+func TestWritesOfAClaimWait(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.claims.put(claim("a", "p", "q"))
+		r.store.slow = 10 * time.Second
+		ended := make(chan error)
+		for _, name := range []string{"p", "q"} {
+			go func() { ended <- r.Prepare(context.Background(), pod(name, "a")) }()
+		}
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
+		r.restart(nil, r.gpu)
+		if keys, _ := r.store.Keys(); len(keys) != 1 {
+			t.Errorf("records %v, want one", keys)
+		}
+	})
+}
+
 func TestBothEndAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.claims.put(claim("a", "p", "q"))

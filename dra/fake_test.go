@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -28,6 +29,7 @@ type memory struct {
 	mu     sync.Mutex
 	values map[string]string
 	broken error
+	slow   time.Duration // each write takes this long
 	writes int
 }
 
@@ -40,6 +42,7 @@ func (s *memory) fail(err error) {
 }
 
 func (s *memory) Write(key string, value []byte) error {
+	time.Sleep(s.slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {

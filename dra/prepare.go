@@ -150,7 +150,7 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 		o := objects[i]
 		c := m.claims[o.UID]
 		if c == nil {
-			c = &claim{ClaimRef: ClaimRef{pod.Namespace, w.claim, o.UID}, pods: map[types.UID]*podRef{}, parts: map[string]*part{}}
+			c = newClaim(ClaimRef{pod.Namespace, w.claim, o.UID})
 			m.claims[c.UID], m.byName[c.String()] = c, c
 			for _, r := range o.Status.ReservedFor { // the record may have been damaged
 				if r.Resource == "pods" && m.alive[r.UID] {

@@ -116,7 +116,7 @@ func (m *Manager) adopt(r *record) {
 	if m.claims[r.UID] != nil {
 		return
 	}
-	c := &claim{ClaimRef: ClaimRef{r.Namespace, r.Name, r.UID}, pods: map[types.UID]*podRef{}, parts: map[string]*part{}}
+	c := newClaim(ClaimRef{r.Namespace, r.Name, r.UID})
 	if other := m.byName[c.String()]; other != nil {
 		// One claim was deleted by force and created again. Both have to be unprepared.
 		m.cfg.Log.Warn("found two claims with the same name", zap.String("claim", c.String()), zap.String("uid", string(c.UID)), zap.String("other", string(other.UID)))
@@ -161,8 +161,8 @@ func (m *Manager) save(claims ...*claim) error {
 // saveOne stores a claim if it has changed since it was stored. It blocks as long as the store
 // does, and other saves of the same claim wait.
 func (m *Manager) saveOne(c *claim) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	c.saving <- struct{}{}
+	defer func() { <-c.saving }()
 	m.mu.Lock()
 	if c.gen == c.saved {
 		m.mu.Unlock()

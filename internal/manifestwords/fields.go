@@ -152,7 +152,7 @@ func wrongType(value string, want reflect.Type) string {
 	shown := callerror.Cut(value, 80)
 	text := strings.Trim(value, `"`)
 	isText := strings.HasPrefix(value, `"`)
-	switch kind := elem(expected).Kind(); {
+	switch kind := elem(want).Kind(); {
 	case kind == reflect.String && !strings.HasPrefix(value, "{") && !strings.HasPrefix(value, "["):
 		return fmt.Sprintf("%s is no text; write %q, in quotes", shown, text)
 	case kind >= reflect.Int && kind <= reflect.Uint64:
