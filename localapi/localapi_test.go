@@ -534,6 +534,9 @@ func TestCordon(t *testing.T) {
 	if p.Spec.NodeName != "" || len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Reason != v1.PodReasonUnschedulable {
 		t.Errorf("%+v", p)
 	}
+	if u := a.Unplaced(); len(u) != 1 || u[0].UID != p.UID {
+		t.Errorf("unplaced: %+v", u)
+	}
 	// The node does not know the pod: its log is empty, and there is nothing to reach into.
 	kubelet := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Errorf("the node is asked for %s", r.URL) })
 	b := start(t, &store.Memory{}, func(c *localapi.Config) { c.Kubelet = kubelet })
@@ -546,6 +549,9 @@ func TestCordon(t *testing.T) {
 	must[v1.Node](a, "PATCH", node, strategic, `{"spec":{"unschedulable":false}}`)
 	if p := must[v1.Pod](a, "GET", pods+"/web", "", nil); p.Spec.NodeName != "node-1" || len(p.Status.Conditions) != 0 {
 		t.Errorf("%+v", p)
+	}
+	if u := a.Unplaced(); len(u) != 0 {
+		t.Errorf("unplaced: %+v", u)
 	}
 	a.refused("PATCH", node, strategic, `{"spec":{"podCIDR":"10.0.0.0/8"}}`, 422, metav1.StatusReasonInvalid, "unschedulable")
 }

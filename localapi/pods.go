@@ -55,6 +55,17 @@ func (s *Server) place(p *v1.Pod) {
 	c.Reason, c.Message = reason, message
 }
 
+// Unplaced returns copies of the pods that wait for a place on the node; their status has the
+// reason. The [Server.Source] does not deliver them.
+func (s *Server) Unplaced() (pods []*v1.Pod) {
+	for _, it := range s.set.List(s.pods, "") {
+		if p := it.Object.(*v1.Pod); it.Origin == objects.Owned && p.Spec.NodeName == "" {
+			pods = append(pods, p.DeepCopy())
+		}
+	}
+	return pods
+}
+
 func scheduled(c v1.PodCondition) bool { return c.Type == v1.PodScheduled }
 
 func (s *Server) cordoned() bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
@@ -35,6 +36,7 @@ type Node struct {
 	services  []service
 	opening   []<-chan struct{} // closed when their component is open
 	onSocket  map[string]http.Handler
+	onPods    []func() []*v1.Pod
 	up        chan struct{}
 	described description
 	history   local.History

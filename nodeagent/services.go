@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/httpbound"
@@ -66,6 +68,31 @@ func (n *Node) OnSocket(pattern string, h http.Handler) {
 	n.onSocket[pattern] = h
 }
 
+// OnPods adds a list of pods to those that LocalSocket shows: pods that are not placed on the node
+// yet. Pods that the agent has are left out. It is for makers of services, before Run.
+func (n *Node) OnPods(list func() []*v1.Pod) { n.onPods = append(n.onPods, list) }
+
+// shown is a node with the pods of OnPods.
+type shown struct{ *Node }
+
+// Pods implements local.Agent.
+func (s shown) Pods() []*v1.Pod {
+	pods := s.Node.Pods()
+	known := map[types.UID]bool{}
+	for _, p := range pods {
+		known[p.UID] = true
+	}
+	for _, list := range s.onPods {
+		for _, p := range list() {
+			if !known[p.UID] {
+				known[p.UID] = true
+				pods = append(pods, p)
+			}
+		}
+	}
+	return pods
+}
+
 // LocalSocket serves package agent/local, and metrics, for people at the machine,
 // at Settings.Socket.
 func LocalSocket(n *Node) (name string, run func(context.Context) error, err error) {
@@ -102,7 +129,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	}
 	// Collected only now: services made after LocalSocket may have added handlers.
 	mux := http.NewServeMux()
-	mux.Handle("/", local.Handler(n, metrics))
+	mux.Handle("/", local.Handler(shown{n}, metrics))
 	for pattern, h := range n.onSocket {
 		mux.Handle(pattern, h)
 	}

@@ -153,6 +153,7 @@ func (a *attached) service(n *nodeagent.Node) (string, func(context.Context) err
 	h := inner.Handler()
 	a.inner.Store(&h)
 	a.node.Store(n)
+	n.OnPods(a.api.Unplaced)
 	root := a.api.Handler(localapi.Root)
 	for _, pattern := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
 		n.OnSocket(pattern, root)

@@ -377,7 +377,7 @@ func (e *explanation) conditions() bool {
 func (e *explanation) manifest() bool {
 	for _, p := range e.Problems {
 		e.because(runs, "%s has a mistake, so that the version before it runs: %s", p.Place(), p.Text())
-		e.do("correct %s (agent fit -f FILE checks it)", p.Place())
+		e.do("correct %s (agent check -f FILE checks it)", p.Place())
 		e.why.NextAt = time.Time{} // the pod's next sync has nothing to do with the file
 		return true
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -237,11 +238,24 @@ func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observe
 	if c := instanceIn(obs, container, previous); c != nil {
 		return c, nil
 	}
-	what := "has not been created yet"
+	what := "has not been created yet" + before(pod)
 	if previous {
 		what = "has no earlier instance"
 	}
 	return nil, fmt.Errorf("container %q %s: %w", container, what, local.ErrNotFound)
+}
+
+// before returns a text about the init container that runs, for which the others wait. It returns ""
+// if none runs.
+func before(pod *v1.Pod) string {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		runs := func(s v1.ContainerStatus) bool { return s.Name == c.Name && s.State.Running != nil }
+		if !podmeta.IsSidecar(c) && slices.ContainsFunc(pod.Status.InitContainerStatuses, runs) {
+			return ", as init container " + c.Name + " still runs"
+		}
+	}
+	return ""
 }
 
 // instanceIn returns a container's newest instance or, if previous is true, the one before it. It

@@ -26,3 +26,20 @@ func TestWaits(t *testing.T) {
 		}
 	}
 }
+
+// A container that has not begun waits for the init container that runs, and for no sidecar.
+func TestBefore(t *testing.T) {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	p := &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}, {Name: "wait-db"}}}}
+	if got := before(p); got != "" {
+		t.Errorf("%q; want nothing", got)
+	}
+	p.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "wait-db"}, {Name: "side", State: running}}
+	if got := before(p); got != "" {
+		t.Errorf("%q; want nothing, since a sidecar runs beside", got)
+	}
+	p.Status.InitContainerStatuses[0].State = running
+	if got, want := before(p), ", as init container wait-db still runs"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
