@@ -81,7 +81,8 @@ func TestFitNamesTakenHostPorts(t *testing.T) {
 		a := n.Start()
 		pod := agenttest.Pod("web", agenttest.Container("c"))
 		pod.Spec.Containers[0].Ports = []v1.ContainerPort{
-			{HostPort: port(tcp.Addr()), ContainerPort: 80, Protocol: v1.ProtocolTCP}, {HostPort: port(udp.LocalAddr()), ContainerPort: 53, Protocol: v1.ProtocolUDP},
+			{HostIP: "127.0.0.1", HostPort: port(tcp.Addr()), ContainerPort: 80, Protocol: v1.ProtocolTCP},
+			{HostIP: "127.0.0.1", HostPort: port(udp.LocalAddr()), ContainerPort: 53, Protocol: v1.ProtocolUDP},
 		}
 		var got []string
 		for _, m := range a.Fit(pod).Missing {
