@@ -30,6 +30,7 @@ preloadedImagesVerificationAllowlist: [registry.example/base]
 cpuCFSQuota: false
 cpuCFSQuotaPeriod: 20ms
 singleProcessOOMKill: true
+featureGates: {LocalStorageCapacityIsolationFSQuotaMonitoring: true}
 failCgroupV1: false
 failSwapOn: false
 `, "--hostname-override", "me")
@@ -67,6 +68,7 @@ failSwapOn: false
 		{"ClusterDomain", cfg.DNS.ClusterDomain, "edge.local"},
 		{"ClusterDNS", strings.Join(cfg.DNS.ClusterDNS, " "), "10.0.0.10"},
 		{"ResolvConf", cfg.DNS.ResolvConf, "-"}, // "" asks for none
+		{"Volumes.Projects", cfg.Volumes.Projects, true},
 		{"SeccompDefault", cfg.Pods.SeccompDefault, true},
 		{"CrashBackoff", cfg.Pods.CrashBackoff, podruntime.DoublingBackoff{Max: 9 * time.Second}},
 		{"VerifyPulls", string(cfg.Images.Verify), "NeverVerifyAllowlistedImages"},

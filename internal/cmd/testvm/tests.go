@@ -36,7 +36,7 @@ func (p pkg) within() string {
 // packages below them. Packages whose tests use containerdtest, or that use one of
 // cgroupLibraries, are tested too.
 var (
-	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins"}
+	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins", "internal/diskusage"}
 	containerdtest  = modulePath + "/internal/containerdtest"
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )
