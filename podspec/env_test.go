@@ -95,7 +95,7 @@ func TestEnvProblems(t *testing.T) {
 		{"secret of a key", "env: [{name: A, valueFrom: {secretKeyRef: {name: gone, key: k}}}]", `spec.containers[0].env[0].valueFrom.secretKeyRef: secret "gone" not found`},
 		{"key of a secret", "env: [{name: A, valueFrom: {secretKeyRef: {name: cred, key: k}}}]", `spec.containers[0].env[0].valueFrom.secretKeyRef: couldn't find key k in secret "cred"`},
 		{"field", "env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.replicas}}}]", `spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: "spec.replicas" is not supported`},
-		{"resource", "env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}]", `spec.containers[0].env[0].valueFrom.resourceFieldRef: "limits.gpu"`},
+		{"resource", "env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}]", `spec.containers[0].env[0].valueFrom.resourceFieldRef: resource "limits.gpu"`},
 		{"NUL of a secret", "envFrom: [{secretRef: {name: nul}}]", `spec.containers[0]: container "app": the value of variable "BAD" has a NUL byte`},
 		{"NUL of a key", "env: [{name: A, valueFrom: {secretKeyRef: {name: nul, key: BAD}}}]", `spec.containers[0]: container "app": the value of variable "A" has a NUL byte`},
 		{"no source", "env: [{name: A, valueFrom: {}}]", `spec.containers[0].env[0].valueFrom: names no source`},
