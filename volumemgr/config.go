@@ -39,20 +39,21 @@ type Config struct {
 	Plugins []Plugin
 	// Mounter is the node's mount table.
 	Mounter Mounter
-	// Claims resolves claims. If it is nil, a volume with a claim is an error.
+	// Claims resolves claims. If it is nil, a volume with a claim cannot be mounted.
 	Claims Claims
 	// Node returns the node against which the affinity of persistent volumes is matched. If it is
 	// nil, every volume may be used on this node.
 	Node func() Here
-	// Files accesses the disk. Nil means the operating system's files.
+	// Files accesses the disk. If it is nil, the operating system's files are used.
 	Files Files
-	// Events receives events about volumes that cannot be mounted. Nil drops them.
+	// Events receives events about volumes that cannot be mounted. If it is nil, they are
+	// dropped.
 	Events Events
-	// Ready is called when a Mount of a pod has failed and all its volumes are mounted now; the
-	// caller should sync the pod then. It is called in its own goroutine. Nil means no call.
+	// Ready is called when a Mount of a pod has failed and all its volumes are mounted now. The
+	// caller should then sync the pod. Ready is called in its own goroutine. It may be nil.
 	Ready func(types.UID)
-	// Parallel limits the concurrent operations. Default: 16. An operation no longer counts after
-	// one second.
+	// Parallel limits the concurrent operations. The default is 16. An operation no longer counts
+	// after one second.
 	Parallel int
 	Log      *zap.Logger           // silent
 	Metrics  prometheus.Registerer // not exported

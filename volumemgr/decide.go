@@ -84,8 +84,8 @@ func after(was presence, c class, found bool) presence {
 	}
 }
 
-// key identifies the object of an operation: a volume (or its device, if it has one) for one
-// pod, or for all pods if pod is "".
+// key identifies the object of an operation: a volume (or its device, if it has one) for one pod.
+// If pod is "", the operation is for all pods.
 type key struct{ volume, pod string }
 
 // conflicts reports whether operations on a and b exclude each other. An empty volume name
@@ -145,9 +145,9 @@ const (
 	forget          // remove the record
 )
 
-// decide returns the next action for a volume. It is called again when a field of its view changes.
-// The cases are ordered: first the running operation; then whether it is known if a pod wants the
-// volume; then what the pod wants.
+// decide returns the next action for a volume. It is called again when a field of its view
+// changes. The cases are in this order: first the running operation, then whether it is known
+// that a pod wants the volume, and last what the pod wants.
 func decide(v view) action {
 	switch {
 	// The set-up of a volume that is no longer wanted is canceled, once. A refresh of a mounted

@@ -17,7 +17,7 @@ type failures struct {
 }
 
 // add records a failure. If the previous failure was of another operation, the back-off starts
-// anew.
+// from the beginning.
 func (f *failures) add(o op, err error, now time.Time) {
 	// A tear-down must not inherit the back-off of failed set-ups.
 	if f.op != o {
@@ -35,7 +35,7 @@ func (f *failures) clear() { *f = failures{} }
 // longer one.
 func (f *failures) retryNow() { f.until = time.Time{} }
 
-// left returns the remaining back-off; 0 or less means that a retry is due.
+// left returns the remaining back-off. If it is 0 or less, a retry is due.
 func (f *failures) left(now time.Time) time.Duration { return f.until.Sub(now) }
 
 // err returns the last error, together with the first one if its text differs. Texts are

@@ -19,7 +19,7 @@ type Files interface {
 	// volumes, plugins create what they need.
 	MkdirAll(name string, perm fs.FileMode) error
 	Symlink(to, name string) error
-	// Remove removes one file, link or empty directory; never a mount point.
+	// Remove removes one file, link or empty directory. It never removes a mount point.
 	Remove(name string) error
 	// RemoveDirs and RemoveAll work like the functions of package rmtree.
 	RemoveDirs(name string) error

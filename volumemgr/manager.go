@@ -35,7 +35,7 @@ type Manager struct {
 	// held across a call that may block.
 	mu   sync.Mutex
 	pods map[types.UID]*pod
-	// devices is keyed by plugin and name of the device; see device.key.
+	// devices has the records of devices, by plugin and name; see device.key.
 	devices map[string]*device
 	// refs has the volumes to wake when an object changes, so that Changed need not search all
 	// pods.
@@ -76,9 +76,9 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run reads the volumes that an earlier process left, and then works until ctx ends. Then it
-// cancels the running operations and returns nil once they have returned. It unmounts nothing at
-// its end. It may be called once.
+// Run reads the volumes that an earlier process left, and then works until ctx ends. It then
+// cancels the running operations, and returns nil when they have returned. It unmounts nothing.
+// It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	// Paths in the mount table have no symbolic links.
 	if real, err := filepath.EvalSymlinks(m.cfg.Root); err == nil {
@@ -127,9 +127,9 @@ func (m *Manager) begun(ctx context.Context) error {
 	}
 }
 
-// enter takes the gate of a pod and returns its record; leave releases the gate. In between, no
-// other call changes the pod's directories, and the record stays in m.pods. enter blocks until
-// the gate is free or ctx ends.
+// enter waits for the gate of a pod, takes it, and returns the pod's record. The caller releases
+// the gate with leave. In between, no other call changes the pod's directories, and the record
+// stays in m.pods. If ctx ends first, enter returns an error.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	// A UID is part of paths: one with a slash or ".." would lead out of the root.
 	if !plain(string(uid)) {
@@ -180,8 +180,8 @@ func (m *Manager) drop(p *pod) {
 	}
 }
 
-// plugin returns a plugin by name, or nil: a pod's directory may have volumes of a plugin that
-// this agent does not have.
+// plugin returns a plugin by name. It returns nil if there is none: a pod's directory may have
+// volumes of a plugin that this agent does not have.
 func (m *Manager) plugin(name string) Plugin {
 	for _, p := range m.cfg.Plugins {
 		if p.Name() == name {
@@ -268,7 +268,7 @@ func (m *Manager) wakeDevice(d *device) {
 }
 
 // wakeShared wakes everything that an operation may have blocked: first the volumes of the
-// device, then the device, which is unmounted if no volume needs it. With a nil d it does
+// device, then the device, which is unmounted if no volume needs it. If d is nil, it does
 // nothing.
 func (m *Manager) wakeShared(d *device) {
 	if d == nil {
@@ -291,8 +291,8 @@ func (m *Manager) forget(v *volume) {
 	m.drop(v.pod)
 }
 
-// setDevice makes d the device of v; nil means none. It wakes the former device, which may have
-// lost its last user. The caller holds m.mu.
+// setDevice makes d the device of v. If d is nil, v has no device. It wakes the former device,
+// which may have lost its last user. The caller holds m.mu.
 func (m *Manager) setDevice(v *volume, d *device) {
 	if v.lost {
 		v.lost = false
@@ -319,8 +319,8 @@ func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	return d
 }
 
-// setRefs stores the objects that v depends on, in place of the former ones. m.mu
-// is held.
+// setRefs stores the objects that v depends on, in place of the former ones. The caller holds
+// m.mu.
 func (m *Manager) setRefs(v *volume, refs []Ref) {
 	for _, r := range v.refs {
 		delete(m.refs[r], v)

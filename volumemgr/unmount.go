@@ -35,8 +35,8 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 }
 
 // unmount does the work of Unmount. It is called with the pod's gate held, and releases the gate
-// while it waits. If spare returns true, it changes nothing and returns ErrWanted. It reads the
-// pod's directory, since a volume may be there without a record.
+// while it waits. If spare returns true, unmount changes nothing and returns ErrWanted. It reads
+// the pod's directory, since there may be volumes that have no record.
 func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error {
 	if spare() {
 		return ErrWanted

@@ -62,18 +62,19 @@ type volume struct {
 	result  Result
 	expires time.Time // expiry of the content; zero if it does not expire
 
-	// device is nil for a volume without a shared device. refs are the objects whose change wakes
-	// this volume.
+	// device is the volume's shared device. It is nil if the volume has none. refs are the
+	// objects whose change wakes this volume.
 	device *device
 	lost   bool // the volume has a device, but it is not known which one
 	refs   []Ref
 
-	// run is the running operation; nil if there is none. fails are the consecutive failures of
-	// the last operation.
+	// run is the running operation. It is nil if no operation is running. fails are the
+	// consecutive failures of the last operation.
 	run   *running
 	fails failures
 	since time.Time // start of the state that Why shows
-	// timer wakes the volume after a back-off or an expiry; nil if neither is due.
+	// timer wakes the volume after a back-off or an expiry. It is nil if the volume waits for
+	// neither.
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
 	// usage, survey, due and measuring belong to Stats.
@@ -122,7 +123,7 @@ type waker interface{ turn() }
 func (v *volume) turn() { v.m.wake(v) }
 func (d *device) turn() { d.m.wakeDevice(d) }
 
-// is returns the operation; opNone if r is nil.
+// is returns the kind of the operation. It returns opNone if r is nil.
 func (r *running) is() op {
 	if r == nil {
 		return opNone
@@ -227,8 +228,8 @@ func label(p Plugin, spec *Spec, d Device) string {
 	return p.Name()
 }
 
-// setPresence stores the state of the mount, and since when it holds. An equal state keeps its
-// time.
+// setPresence stores the state of the mount, and the time since when it has this state. If the
+// state is the same as before, the time does not change.
 func (v *volume) setPresence(p presence, now time.Time) {
 	if v.has != p {
 		v.has, v.since = p, now

@@ -82,7 +82,7 @@ func (w *waiter) check() {
 	}
 }
 
-// drop ends the wait for v, with an error or nil. Manager.mu is held.
+// drop ends the wait for v, with an error or nil. The caller holds Manager.mu.
 func (w *waiter) drop(v *volume, err error) {
 	delete(w.left, v)
 	delete(v.waiters, w)
@@ -92,8 +92,8 @@ func (w *waiter) drop(v *volume, err error) {
 	w.check()
 }
 
-// settle ends all waits for v, with its error or nil. Manager.mu is held. An error without the
-// volume's name gets one.
+// settle ends all waits for v, with an error or nil. It adds the volume's name to an error that
+// has none. The caller holds Manager.mu.
 func (v *volume) settle(err error) {
 	var named *Error
 	if err != nil && !errors.As(err, &named) {

@@ -47,8 +47,8 @@ func uses(pod *v1.Pod) []use {
 	return slices.DeleteFunc(all, func(u use) bool { return !u.mounted && !u.mapped })
 }
 
-// eachContainer calls do for init, regular and ephemeral containers, in that order. do must not
-// keep the pointer: for an ephemeral container it points to a copy.
+// eachContainer calls do for the init, regular and ephemeral containers, in that order. do must
+// not keep the pointer, since for an ephemeral container it points to a copy.
 func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 	for i := range pod.Spec.InitContainers {
 		do(&pod.Spec.InitContainers[i])
@@ -63,7 +63,7 @@ func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 }
 
 // below returns the paths, relative to m, at which the container mounts other volumes inside m.
-// Paths inside another one of them are omitted.
+// If one of these paths is inside another one, it is omitted.
 func below(c *v1.Container, m v1.VolumeMount) []string {
 	if m.SubPath != "" || m.SubPathExpr != "" {
 		return nil // which part is mounted is not known yet
@@ -98,9 +98,9 @@ func (u use) check(spec *Spec) error {
 	return nil
 }
 
-// commonUser returns the user of every container of the pod; nil if they differ or one has none.
-// As in the kubelet, that user owns the files of tokens, so that others need not be able to read
-// them.
+// commonUser returns the user of every container of the pod. It returns nil if the containers
+// have different users, or if one has none. As in the kubelet, this user owns the files of
+// tokens, so that others need not be able to read them.
 func commonUser(pod *v1.Pod) *int64 {
 	var user *int64
 	same := true
@@ -125,9 +125,9 @@ func commonUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// sizeLimit returns the limit of a volume on the node's disk, in bytes; 0 means none. It is the
-// smaller of the emptyDir's own limit and the pod's limit of ephemeral storage. As in package
-// eviction, the latter is the sum over the containers plus the overhead.
+// sizeLimit returns the limit of a volume on the node's disk, in bytes. It returns 0 if there is
+// no limit. The limit is the smaller of the emptyDir's own limit and the pod's limit of ephemeral
+// storage. As in package eviction, the latter is the sum over the containers plus the overhead.
 func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	vol := spec.Volume
 	if vol == nil || vol.ConfigMap == nil && (vol.EmptyDir == nil || vol.EmptyDir.Medium != v1.StorageMediumDefault) {

@@ -40,7 +40,7 @@ type Status struct {
 	// that the running operation has exceeded its deadline.
 	Refreshing, Hung bool
 	// Failures is the number of consecutive failures. First and Last are the errors of the first
-	// and the last one; "" without failures.
+	// and the last failure. They are "" if there are no failures.
 	Failures        int
 	First, Last     string
 	FirstAt, LastAt time.Time
@@ -65,8 +65,8 @@ func (v *volume) state() State {
 	}
 }
 
-// Why returns the state of each volume of the pod, sorted by plugin and name on disk; nil if the
-// pod has none. The caller may modify the result.
+// Why returns the state of each volume of the pod, sorted by plugin and name on disk. It returns
+// nil if the pod has no volumes. The caller may modify the result.
 func (m *Manager) Why(uid types.UID) []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()

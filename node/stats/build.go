@@ -11,8 +11,8 @@ import (
 // neither files nor clocks. A nil pointer stays nil, because 0 and "not known" are
 // different for an autoscaler.
 
-// cpuStats returns the CPU statistics. rate is in nanocores, nil if it is not known
-// yet; a rate in u is preferred.
+// cpuStats returns the CPU statistics. rate is in nanocores. It is nil if the rate is not known
+// yet. If u has a rate, that is used instead.
 func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
 	out := &statsapi.CPUStats{Time: metav1.NewTime(u.At), UsageNanoCores: rate, UsageCoreNanoSeconds: u.CPU, PSI: pressure(u.CPUPressure)}
 	switch {
@@ -26,9 +26,9 @@ func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
 	return out
 }
 
-// pressure returns zeros if the kernel reports no pressure, as on cgroup v1: the
-// kubelet does so since KEP-4205, and readers of summaries need the field. The
-// result is never nil.
+// pressure returns the pressure for a summary. If the kernel reports no pressure, as on cgroup
+// v1, the result has zeros, as in the kubelet since KEP-4205: readers of summaries need the
+// field. The result is never nil.
 func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	if p == nil {
 		return &statsapi.PSIStats{}
@@ -36,8 +36,8 @@ func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	return p
 }
 
-// memoryStats returns the memory statistics, in bytes. Available is relative to the
-// limit, not to the node: without a limit it stays nil.
+// memoryStats returns the memory statistics, in bytes. Available is the difference to the limit,
+// and not to the node's memory. If there is no limit, Available is nil.
 func memoryStats(u *Usage) *statsapi.MemoryStats {
 	out := &statsapi.MemoryStats{
 		Time: metav1.NewTime(u.At), UsageBytes: u.Memory, WorkingSetBytes: u.WorkingSet, RSSBytes: u.RSS,
@@ -52,8 +52,8 @@ func memoryStats(u *Usage) *statsapi.MemoryStats {
 	return out
 }
 
-// swapStats returns the statistics of swap; nil where the kernel does not count swap,
-// so that the summary has no such field.
+// swapStats returns the statistics of swap. It returns nil if the kernel does not count swap, so
+// that the summary has no such field.
 func swapStats(u *Usage) *statsapi.SwapStats {
 	if u.Swap == nil {
 		return nil
@@ -65,8 +65,8 @@ func swapStats(u *Usage) *statsapi.SwapStats {
 	return out
 }
 
-// ioStats returns the pressure of block devices; nil where the kernel does not
-// report any, unlike for CPU and memory.
+// ioStats returns the pressure of block devices. If the kernel does not report it, the result is
+// nil, unlike for CPU and memory.
 func ioStats(u *Usage) *statsapi.IOStats {
 	if u.IOPressure == nil {
 		return nil
@@ -74,7 +74,7 @@ func ioStats(u *Usage) *statsapi.IOStats {
 	return &statsapi.IOStats{Time: metav1.NewTime(u.At), PSI: u.IOPressure}
 }
 
-// add adds two numbers; nil counts as 0, and two nils give nil.
+// add adds two numbers. A nil number counts as 0. If both are nil, the result is nil.
 func add(a, b *uint64) *uint64 {
 	if a == nil && b == nil {
 		return nil
@@ -82,9 +82,9 @@ func add(a, b *uint64) *uint64 {
 	return ptr(zero(a) + zero(b))
 }
 
-// sum adds the numbers of a pod's containers, for a pod without a cgroup of its
-// own. Pressure cannot be added. Sums of nothing stay nil, so that a pod without
-// running containers does not get zeros.
+// sum adds the numbers of a pod's containers, for a pod without its own cgroup. Pressure cannot
+// be added. If no container has a number, the sum stays nil, so that a pod without running
+// containers does not get zeros.
 func sum(pod *statsapi.PodStats) {
 	for i := range pod.Containers {
 		c := &pod.Containers[i]
@@ -160,8 +160,8 @@ func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats,
 	return out
 }
 
-// fsStats combines the usage of f with the capacity of its file system. disk is nil if
-// the capacity is not known.
+// fsStats combines the usage of f with the capacity of its file system. disk has the capacity. It
+// is nil if the capacity is not known.
 func fsStats(f *Filesystem, disk *Disk) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: metav1.NewTime(f.At), UsedBytes: f.Used, InodesUsed: f.InodesUsed}
 	if disk != nil {

@@ -26,12 +26,12 @@ func rel(dir string) string { return path.Clean("./" + strings.Trim(dir, "/")) }
 // unlimited is the least limit that counts as none: 2^62, as in the kubelet.
 const unlimited = 1 << 62
 
-// limit returns a limit or a count; nil if it is not known. No limit is the largest
-// uint64, so that comparisons work.
+// limit returns a limit or a count. It returns nil if the value is not known. If there is no
+// limit, the result is the largest uint64, so that comparisons work.
 func limit(a kernel.Amount) *uint64 { return a.Pointer(1<<64 - 1) }
 
-// read reads one cgroup. If it does not exist, the error is fs.ErrNotExist. If it
-// is removed meanwhile, the values read until then are returned.
+// read reads one cgroup. If the cgroup does not exist, the error is fs.ErrNotExist. If it is
+// removed while it is read, the values read until then are returned.
 func (c cgroups) read(dir string) (*Usage, error) {
 	return kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (*Usage, error) { return readUsage(g, dir) })
 }
@@ -83,7 +83,7 @@ func (u *Usage) setMemory(g *kernel.Group) kernel.Memory {
 	return memory
 }
 
-// psi returns the API's form; nil for nil.
+// psi returns the pressure in the form of the API. It returns nil if p is nil.
 func psi(p *kernel.Pressure) *statsapi.PSIStats {
 	if p == nil {
 		return nil
@@ -101,10 +101,9 @@ type podCgroup struct {
 	containers map[string]string // by id
 }
 
-// pods returns the pods below their root, found by directory names: two or three
-// listings, and one for each pod. root is the cgroup of all pods. With an error the
-// pods found before are returned. On v1 the directories of the memory controller
-// are used.
+// pods returns the pods below root, the cgroup of all pods. It finds them by the names of
+// directories, with two or three listings and one for each pod. On v1 it uses the directories of
+// the memory controller. If it fails, it returns the pods found before together with the error.
 func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
 	out := map[types.UID]podCgroup{}
 	list := func(dir string) ([]string, error) { return c.Children(context.Background(), dir) }

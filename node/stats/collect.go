@@ -34,8 +34,8 @@ func (m *Collector) smallSummary(ctx context.Context) (*statsapi.Summary, error)
 	return m.collect(ctx, false)
 }
 
-// collect reads the node and all pods. With all set, disks and volumes are included. It
-// blocks while they do not answer, and returns nil only if ctx ends.
+// collect reads the node and all pods. If all is true, it includes disks and volumes. It blocks
+// while these do not answer. The result is nil only if ctx ends.
 func (m *Collector) collect(ctx context.Context, all bool) (*statsapi.Summary, error) {
 	node, nodeErr := m.readNode(ctx, all)
 	pods, podsErr := m.readPods(ctx, all, node.Fs, nil)
@@ -59,8 +59,8 @@ func (f *failures) add(what string, err error) {
 	}
 }
 
-// readNode reads the node's part. The result has everything that could be read, even with an
-// error, which joins the failures.
+// readNode reads the node's part of a summary. If something cannot be read, it returns everything
+// else together with an error that joins the failures.
 func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats, error) {
 	var errs failures
 	c := m.cgroups()
@@ -135,8 +135,8 @@ func (m *Collector) cgroupStart(c cgroups, dir string) metav1.Time {
 	return metav1.NewTime(info.ModTime())
 }
 
-// rate returns the CPU rate; nil without a count and for the first sample. dir is
-// the key for comparing samples of a cgroup.
+// rate returns the CPU rate of a cgroup. It returns nil if u has no CPU time, and for the first
+// sample. dir is the cgroup's key, by which samples are compared.
 func (m *Collector) rate(dir string, u *Usage) *uint64 {
 	if u.CPU == nil {
 		return nil
@@ -182,15 +182,15 @@ type pass struct {
 	all     bool
 	cgroups cgroups
 	dirs    map[types.UID]podCgroup
-	// node is the file system that pods' logs are on; nil if unknown.
+	// node is the file system of pods' logs. It is nil if the file system is not known.
 	node   *statsapi.FsStats
 	layers map[string]*Disk // by mount point
 	errs   failures
 }
 
-// readPods reads the pods for which want returns true; all pods if want is nil. It
-// needs two lists from the runtime, however many pods there are. If the runtime does
-// not answer, the result has no pods, because cgroups do not have the names of pods.
+// readPods reads the pods for which want returns true. If want is nil, it reads all pods. It
+// needs two lists from the runtime, however many pods there are. If the runtime does not answer,
+// the result has no pods, because cgroups do not have the names of pods.
 func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	p := &pass{m: m, all: all, cgroups: m.cgroups(), node: node, layers: map[string]*Disk{}}
 	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
@@ -285,8 +285,8 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 	return pod
 }
 
-// podInterfaces returns the interfaces of a process in the pod's network namespace: the
-// sandbox's process or, if it has none, one of a container; nil if there is no process.
+// podInterfaces returns the interfaces of a process in the pod's network namespace: the sandbox's
+// process or, if it has none, a container's process. It returns nil if there is no process.
 func (c cgroups) podInterfaces(dir podCgroup, sandbox string) []kernel.Interface {
 	ids := []string{sandbox}
 	if _, ok := dir.containers[sandbox]; !ok {
@@ -301,7 +301,7 @@ func (c cgroups) podInterfaces(dir podCgroup, sandbox string) []kernel.Interface
 	return nil
 }
 
-// interfaces returns the network interfaces of the first process in pids; nil if pids
+// interfaces returns the network interfaces of the first process in pids. It returns nil if pids
 // is empty or the process has ended.
 func (c cgroups) interfaces(pids []int) []kernel.Interface {
 	if len(pids) == 0 {
@@ -336,9 +336,9 @@ func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, 
 	pod.EphemeralStorage = ephemeral(pod, volumes, p.node, own)
 }
 
-// container reads one container. dir is its cgroup, "" if it was not found. If the
-// cgroup cannot be read, the usage that the runtime measured is used; if the runtime
-// measured none, the usage is 0.
+// container reads one container. dir is its cgroup, or "" if the cgroup was not found. If the
+// cgroup cannot be read, the usage that the runtime measured is used. If the runtime measured
+// none, the usage is 0.
 func (p *pass) container(ctx context.Context, c *Container, dir, logs string) statsapi.ContainerStats {
 	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartedAt)}
 	if c.StartedAt.IsZero() {
@@ -370,9 +370,9 @@ func (p *pass) container(ctx context.Context, c *Container, dir, logs string) st
 	return out
 }
 
-// layer returns the file system of the writable layers at mountpoint. It is read once
-// in a pass; nil if it cannot be read. A failure is stored too: a hanging file system
-// costs one timeout for each pass and not for each container.
+// layer returns the file system of the writable layers at mountpoint. It returns nil if the file
+// system cannot be read. The file system is read once in a pass, even if that fails: a hanging
+// file system costs one timeout for each pass and not for each container.
 func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 	d, ok := p.layers[mountpoint]
 	if !ok && mountpoint != "" {
@@ -390,8 +390,8 @@ func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 // create any number.
 const maxLogFiles = 10_000
 
-// entries returns the entries of a directory, at most maxLogFiles; nil if the directory
-// does not exist.
+// entries returns the entries of a directory, at most maxLogFiles. It returns nil if the
+// directory does not exist.
 func (p *pass) entries(dir string) []fs.DirEntry {
 	d, err := p.m.cfg.Root.Open(dir)
 	if err != nil {
@@ -420,8 +420,8 @@ func (p *pass) directories(dir string) (names []string) {
 	return names
 }
 
-// files adds up the files directly in a directory, at most maxLogFiles; nil if it has
-// none. Subdirectories and links are ignored.
+// files adds up the files directly in a directory, at most maxLogFiles. It returns nil if there
+// are none. It ignores subdirectories and links.
 func (p *pass) files(dir string) *statsapi.FsStats {
 	var size, n uint64
 	entries := p.entries(dir)

@@ -18,8 +18,8 @@ import (
 // Numbers for the metrics of cAdvisor's names, which are read only when they are
 // scraped. A Summary has none of them.
 
-// Cgroup has the values of a cgroup beyond its [Usage]. Nil means not known or not
-// applicable: without a CPU quota there are no periods.
+// Cgroup has the values of a cgroup beyond its [Usage]. A value is nil if it is not known or does
+// not apply: without a CPU quota, for example, there are no periods.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
 	KernelMemory                                *uint64 // bytes
@@ -69,8 +69,8 @@ type Device struct {
 	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
 }
 
-// Devices returns the block devices of the node with any I/O, in the kernel's
-// order, whole disks and partitions. Nil if the file cannot be read.
+// Devices returns the block devices of the node with any I/O, in the kernel's order. It includes
+// whole disks and partitions. It returns nil if the kernel's file cannot be read.
 func (m *Collector) Devices() (out []Device) {
 	all, _ := m.kernel.Disks(context.Background())
 	const most = uint64(1<<63-1) / 1e6
@@ -99,8 +99,8 @@ type Detail struct {
 	Cgroup
 	Disks      []DiskIO
 	Interfaces []Interface // of a sandbox with its own network, or of its pod if sandboxes have no cgroup
-	// Usage is the usage of a sandbox; nil for containers and pods, whose usage is in
-	// the Summary.
+	// Usage is the usage of a sandbox. It is nil for containers and pods, whose usage is in the
+	// Summary.
 	Usage *statsapi.ContainerStats
 }
 
@@ -168,9 +168,9 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 	return out, nil
 }
 
-// detail reads a cgroup and its processes; false if it is gone. names are names of
-// block devices by number. A cgroup counts as gone if neither its processes nor its
-// CPU time can be read.
+// detail reads a cgroup and its processes. names are names of block devices by number. ok is
+// false if the cgroup is gone, which is assumed if neither its processes nor its CPU time can be
+// read.
 func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []int, ok bool) {
 	type result struct {
 		Detail
@@ -188,7 +188,7 @@ func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []i
 	return out.Detail, out.pids, err == nil && (out.Processes != nil || out.UserNanos != nil)
 }
 
-// read reads the files of a cgroup. Values that an older kernel does not have stay nil.
+// read reads the files of a cgroup. Values that the kernel does not have stay nil.
 func (d *Detail) read(g *kernel.Group, names map[string]string) {
 	cpu, cpuLimits, memory, events := g.CPU(), g.CPULimits(), g.Memory(), g.MemoryEvents()
 	d.UserNanos, d.SystemNanos = limit(cpu.User), limit(cpu.System)
@@ -227,8 +227,8 @@ func (d *Detail) read(g *kernel.Group, names map[string]string) {
 	}
 }
 
-// procs returns the processes in a cgroup; false if it does not exist. On v2 only leaves have
-// processes, so a pod's own list is empty.
+// procs returns the processes in a cgroup. ok is false if the cgroup does not exist. On v2 only
+// leaves have processes, so a pod's own list is empty.
 func (c cgroups) procs(dir string) (pids []int, ok bool) {
 	pids, err := kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (pids []int, err error) {
 		pids, ok := g.Processes()

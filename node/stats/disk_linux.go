@@ -30,8 +30,8 @@ func statfs(path string) (Disk, error) {
 	}, nil
 }
 
-// onDisk returns the disk usage of a file in bytes: blocks of 512 bytes (stat(2)),
-// as du and the kubelet count; or its size if the file system has no blocks.
+// onDisk returns the disk usage of a file in bytes. It counts blocks of 512 bytes (stat(2)), as
+// du and the kubelet do. If the file system has no blocks, it returns the size of the file.
 func onDisk(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Blocks) * 512
@@ -39,7 +39,7 @@ func onDisk(info fs.FileInfo) uint64 {
 	return uint64(info.Size())
 }
 
-// deviceOf returns the device number of a directory; 0 if it is not known.
+// deviceOf returns the device number of a directory. It returns 0 if the number is not known.
 func deviceOf(dir string) uint64 {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {

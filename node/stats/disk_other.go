@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// statfs asks the file system that holds path; only Linux has it.
+// statfs returns errors.ErrUnsupported, since it works only on Linux.
 func statfs(string) (Disk, error) { return Disk{}, errors.ErrUnsupported }
 
 // onDisk returns a file's size, in bytes.

@@ -13,9 +13,9 @@ import (
 // Single values for eviction and metrics: each is read during the call, because
 // eviction might end the wrong pod if it decided by an old value.
 
-// Memory reads the memory of the node and of the cgroup of all pods now, only from
-// files, so that no hanging runtime or disk delays it. A nil value
-// with an error means that the value is unknown.
+// Memory reads the current memory usage of the node and of the cgroup of all pods. It reads only
+// files, so no hanging runtime or disk delays it. If a result is nil, the usage is not known, and
+// err has the reason.
 func (m *Collector) Memory() (node, pods *Usage, err error) {
 	c := m.cgroups()
 	var errs failures
@@ -85,9 +85,9 @@ type PodUsage struct {
 	Containers map[string]*Usage // by the runtime's id
 }
 
-// PodUsages reads memory and threads of pods now, only from files. A pod without a
-// cgroup is left out. want is called for each pod that has a cgroup. Without a
-// cgroup of pods the result is nil.
+// PodUsages reads the current memory usage and threads of pods. It reads only files. want is
+// called for each pod that has a cgroup. Pods without a cgroup are left out. If there is no
+// cgroup of pods, the result is nil.
 func (m *Collector) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage, error) {
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
@@ -117,9 +117,9 @@ func (m *Collector) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage
 	return out, nil
 }
 
-// Pods reads the pods' part of a Summary now, for the pods in want. Answers are not
-// shared: eviction asks for few pods. It blocks on the runtime and volumes; values
-// that could be read are returned with the error.
+// Pods reads the pods' part of a Summary now, for the pods for which want returns true. Answers
+// are not shared with other callers, since eviction asks for few pods. It blocks on the runtime
+// and volumes. If something cannot be read, it returns the other values together with the error.
 func (m *Collector) Pods(ctx context.Context, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	pods, err := m.readPods(ctx, true, nil, want)
 	if ctx.Err() != nil {

@@ -125,7 +125,7 @@ func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 	return false
 }
 
-// emitter sends metrics to one scrape.
+// emitter is the channel to which metrics of one scrape are sent.
 type emitter chan<- prometheus.Metric
 
 // one sends the value v with its time, multiplied by the factor that converts it to the

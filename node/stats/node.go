@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// usage returns the usage of the machine: from the root of the hierarchy if it has
-// the values, otherwise from /proc. The limit is the machine's memory. It is an
-// error only if meminfo cannot be read: other values are nil if a file is missing.
+// usage returns the usage of the machine. It is read from the root of the cgroup hierarchy if
+// that has the values, otherwise from /proc. The limit is the machine's memory. usage returns an
+// error only if meminfo cannot be read. Other values are nil if their file is missing.
 func (c cgroups) usage() (*Usage, error) {
 	ctx := context.Background()
 	info, err := c.MemInfo(ctx)
@@ -87,8 +87,8 @@ func (c cgroups) rlimit() (*statsapi.RlimitStats, error) {
 	return out, nil
 }
 
-// network returns the interfaces of a network namespace. The default one is eth0, as in the
-// kubelet. Nil if there is only the loopback.
+// network returns the interfaces of a network namespace. The default interface is eth0, as in the
+// kubelet. The result is nil if there is only the loopback interface.
 func network(all []kernel.Interface, at time.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: metav1.NewTime(at)}
 	for _, f := range all {

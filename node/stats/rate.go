@@ -55,9 +55,9 @@ type lastRate struct {
 	rate *uint64 // nil after the first sample
 }
 
-// next stores a sample and returns the rate, nil if it is not known yet. If the last
-// sample is more recent than minWindow, next returns the last rate and does not store
-// the new sample. Frequent readers therefore do not shorten the window of each other.
+// next stores a sample and returns the rate. It returns nil if the rate is not known yet. If the
+// last sample is more recent than minWindow, next returns the last rate and does not store the
+// new sample. Frequent readers therefore do not shorten the window of each other.
 func (r *rates) next(key string, now cpuSample) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // Runtime has the values that only the container runtime knows. Calls must end with
 // ctx, which has a deadline of Config.Timeout. Lists may be in any order.
 type Runtime interface {
-	// Sandboxes lists all pod sandboxes, dead ones included.
+	// Sandboxes lists all pod sandboxes, including those that are not running.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
 	// Containers returns all containers. Their Usage has to be set only if measured is
 	// true.
@@ -42,12 +42,13 @@ type Container struct {
 	Running             bool
 	Attempt             uint32 // orders the instances of a container, before CreatedAt
 	CreatedAt           time.Time
-	// StartedAt is zero if the runtime does not report it; then CreatedAt is used.
+	// StartedAt is the time of the container's start. It is zero if the runtime does not report
+	// it; CreatedAt is then used.
 	StartedAt time.Time
-	// Usage is the runtime's measurement, for a container whose cgroup cannot be
-	// found; nil if there is none.
+	// Usage is the runtime's measurement, which is used if the container's cgroup cannot be
+	// found. It is nil if the runtime measures nothing.
 	Usage *Usage
-	// Layer is the writable layer; nil if it is not known.
+	// Layer is the writable layer. It is nil if the layer is not known.
 	Layer *Filesystem
 }
 
@@ -74,8 +75,8 @@ type Volume struct {
 	Ephemeral bool
 }
 
-// livePods returns one sandbox for each pod: the newest ready one, or else the
-// newest. After a sandbox was replaced, the old one exists for a while.
+// livePods returns one sandbox for each pod: the newest sandbox that is ready or, if none is
+// ready, the newest one. After a sandbox was replaced, the old one exists for a while.
 func livePods(all []Sandbox) map[types.UID]*Sandbox {
 	out := make(map[types.UID]*Sandbox, len(all))
 	for i := range all {

@@ -41,8 +41,8 @@ func zero(p *uint64) uint64 {
 	return *p
 }
 
-// Limit returns the limit of Memory; false without a limit, or if it is not known.
-// The node's Usage is limited by the machine's memory.
+// Limit returns the limit of Memory. ok is false if there is no limit, or if the limit is not
+// known. The node's Usage is limited by the machine's memory.
 func (u *Usage) Limit() (bytes uint64, ok bool) {
 	if u.MemoryLimit == nil || *u.MemoryLimit >= unlimited {
 		return 0, false
