@@ -295,7 +295,7 @@ func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), e
 		return e, func() { <-e.lock; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, nil, fmt.Errorf("another call for pod %s goes on: %w", uid, ctx.Err())
+		return nil, nil, fmt.Errorf("another call for the cgroup of pod %s is still running: %w", uid, ctx.Err())
 	}
 }
 

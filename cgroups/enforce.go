@@ -144,7 +144,7 @@ func (c Config) reservePercent() (int64, error) {
 		n, err := parsePercent(s)
 		switch {
 		case name != v1.ResourceMemory:
-			errs = append(errs, fmt.Errorf("Config.QOSReserved: %q; want memory alone", name))
+			errs = append(errs, fmt.Errorf("Config.QOSReserved: %q; want only memory", name))
 		case err != nil:
 			errs = append(errs, fmt.Errorf("Config.QOSReserved[%s]: %w", name, err))
 		default:

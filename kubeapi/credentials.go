@@ -398,7 +398,7 @@ func (m *Credentials) request(ctx context.Context, t *x509.CertificateRequest, b
 	pair, err := parse(certPEM, keyPEM)
 	if err != nil {
 		m.dropPending()
-		return fmt.Errorf("the server signed something else: %w", err)
+		return fmt.Errorf("the signed certificate is not the requested one: %w", err)
 	}
 	m.mu.Lock()
 	m.healthy, m.unstored = true, [2][]byte{certPEM, keyPEM}

@@ -309,11 +309,11 @@ func (r *Runtime) roomFor() error {
 func (r *Runtime) machineFor(ctx context.Context, x ociRuntime) (ocispec.Machine, executor.Features, error) {
 	machine, err := r.facts.Machine(ctx)
 	if err != nil {
-		return machine, executor.Features{}, fmt.Errorf("look at machine: %w", err)
+		return machine, executor.Features{}, fmt.Errorf("find out what the machine supports: %w", err)
 	}
 	features, err := x.Features(ctx)
 	if err != nil {
-		return machine, features, fmt.Errorf("look at OCI runtime: %w", err)
+		return machine, features, fmt.Errorf("find out what the OCI runtime supports: %w", err)
 	}
 	if !features.Seccomp {
 		machine.Seccomp = nil
@@ -329,7 +329,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 		return nil, err
 	}
 	if err := r.hostDevices(ctx, &machine, c.config, h); err != nil {
-		return nil, fmt.Errorf("look at devices: %w", err)
+		return nil, fmt.Errorf("find the devices of the host: %w", err)
 	}
 	passwd, group, err := r.facts.Users(ctx, c.bundle(rootfsDir))
 	if err != nil {
@@ -357,7 +357,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 	}
 	made, err := r.spaces.Look(p.id)
 	if err != nil {
-		return nil, fmt.Errorf("look at namespaces: %w", err)
+		return nil, fmt.Errorf("find the namespaces of the sandbox: %w", err)
 	}
 	namespaces, err := c.namespaces(made)
 	if err != nil {

@@ -99,7 +99,7 @@ func (p *pod) infraInput(ctx context.Context, h Handler, x ociRuntime, rootfs st
 	}
 	made, err := r.spaces.Look(p.id)
 	if err != nil {
-		return nil, fmt.Errorf("look at namespaces: %w", err)
+		return nil, fmt.Errorf("find the namespaces of the sandbox: %w", err)
 	}
 	security := &runtimeapi.LinuxContainerSecurityContext{
 		ReadonlyRootfs: true, NoNewPrivs: true,

@@ -128,7 +128,7 @@ func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return unix.ESRCH
 	case err != nil:
-		return fmt.Errorf("look at process %d: %w", id.PID, err)
+		return fmt.Errorf("read the state of process %d: %w", id.PID, err)
 	case state == "Z", state == "X", id.StartTime != 0 && start != id.StartTime:
 		return unix.ESRCH
 	}

@@ -464,13 +464,13 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 			c.keepRecord(ctx)
 		}
 		if m, err = p.launched(ctx); err != nil {
-			return fmt.Errorf("start successor of monitor: %w", err)
+			return fmt.Errorf("start another monitor: %w", err)
 		}
 	}
 	for i, act := range a.containers {
 		if began, runs := act.event.(life.Began); runs && act.deed == adopt {
 			if err := p.adopt(ctx, m, dead, all[i], began); err != nil {
-				errs = append(errs, fmt.Errorf("have monitor adopt container %s: %w", all[i].id, err))
+				errs = append(errs, fmt.Errorf("make the monitor take over container %s: %w", all[i].id, err))
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func NewLogger(cfg LogOptions) (*zap.Logger, *LogLevel, error) {
 	}
 	for i, m := range cfg.Modules {
 		if _, err := path.Match(m.Pattern, ""); err != nil || m.Pattern == "" || m.Verbosity < 0 {
-			errs = append(errs, fmt.Errorf("LogOptions.Modules[%d] is %q from %d; want the glob of a file's name, and 0 or more", i, m.Pattern, m.Verbosity))
+			errs = append(errs, fmt.Errorf("LogOptions.Modules[%d] has Pattern %q and Verbosity %d; want a glob for file names, and 0 or more", i, m.Pattern, m.Verbosity))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -25,7 +25,7 @@ func (r reader) cpu(id int) (CPU, error) {
 		return CPU{}, err
 	}
 	if !siblings.Has(id) {
-		return CPU{}, fmt.Errorf("%s is %q; want CPU %d among them", name, siblings, id)
+		return CPU{}, fmt.Errorf("%s is %q; want a list with CPU %d", name, siblings, id)
 	}
 	socket, err := r.number(path.Join(dir, "physical_package_id"))
 	if err != nil {
@@ -76,7 +76,7 @@ func (r reader) cache(id int) (int, error) {
 			return 0, err
 		}
 		if !shared.Has(id) {
-			return 0, fmt.Errorf("%s/shared_cpu_list is %q; want CPU %d among them", at, shared, id)
+			return 0, fmt.Errorf("%s/shared_cpu_list is %q; want a list with CPU %d", at, shared, id)
 		}
 		if level > last {
 			last, found = level, first(shared)

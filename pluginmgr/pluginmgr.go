@@ -112,7 +112,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	for _, typ := range slices.Sorted(maps.Keys(cfg.Handlers)) {
 		if len(cfg.Handlers[typ]) == 0 || slices.Contains(cfg.Handlers[typ], nil) {
-			errs = append(errs, fmt.Errorf("Config.Handlers[%q] is %v; want some handlers", typ, cfg.Handlers[typ]))
+			errs = append(errs, fmt.Errorf("Config.Handlers[%q] is %v; want at least one handler, and none that is nil", typ, cfg.Handlers[typ]))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

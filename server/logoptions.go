@@ -66,7 +66,7 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 	if v := q.Get("sinceTime"); v != "" && v != "null" {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("sinceTime is %q; want a time as RFC 3339 has it", v))
+			errs = append(errs, fmt.Errorf("sinceTime is %q; want a time such as 2026-01-02T15:04:05Z (RFC 3339)", v))
 		}
 		o.sinceTime = t
 	}
@@ -101,7 +101,7 @@ func (o *logOptions) validate() error {
 	case streamAll:
 	case streamStdout, streamStderr:
 		if o.tail != nil {
-			errs = append(errs, fmt.Errorf("tailLines with stream %s; want it with stream All only", o.stream))
+			errs = append(errs, fmt.Errorf("tailLines is set and stream is %s; want tailLines only with stream All", o.stream))
 		}
 	default:
 		errs = append(errs, fmt.Errorf("stream is %q; want All, Stdout or Stderr", o.stream))

@@ -113,7 +113,7 @@ func (c UserNamespacesConfig) space() (space, error) {
 	if c.First != 0 || c.Count != 0 {
 		s.first, s.end = uint64(c.First), uint64(c.First)+uint64(c.Count)
 		if c.First == 0 || c.First%length != 0 || c.Count%length != 0 || s.end > 1<<32 {
-			return space{}, fmt.Errorf("userns: IDs are %d from %d on; want multiples of %d from one on that is not 0, up to %d", c.Count, c.First, length, uint64(1)<<32)
+			return space{}, fmt.Errorf("userns: UserNamespacesConfig.Count is %d and First %d; want multiples of %d, First not 0, and IDs up to %d", c.Count, c.First, length, uint64(1)<<32)
 		}
 	}
 	if s.count() < uint64(max(c.MaxPods, 0)) {

@@ -28,7 +28,7 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 	fi, err := statLog(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := m.reopen(ctx, l.ID); err != nil {
-			return nil, fmt.Errorf("reopen a log that is not there: %w", err)
+			return nil, fmt.Errorf("reopen a log that does not exist: %w", err)
 		}
 		fi, err = statLog(l.Path)
 	}

@@ -51,7 +51,7 @@ func Attach(file string, readOnly bool) (device string, err error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("no loop device stays free: %w", unix.EBUSY)
+	return "", fmt.Errorf("other processes took every free loop device: %w", unix.EBUSY)
 }
 
 // openBacking opens the file of a loop device; read-only if it is not writable.

@@ -50,7 +50,7 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	}
 	// Layers and diff IDs correspond by position (OCI image specification, "rootfs").
 	if len(c.RootFS.DiffIDs.items) != len(m.Layers.items) {
-		return "", fmt.Errorf("%w: config has %d diff IDs, manifest %d layers; want as many", errInvalid, len(c.RootFS.DiffIDs.items), len(m.Layers.items))
+		return "", fmt.Errorf("%w: config has %d diff IDs, manifest %d layers; want the same number", errInvalid, len(c.RootFS.DiffIDs.items), len(m.Layers.items))
 	}
 	// The platform of an image without an index is known only now.
 	if p := s.platform(); !p.canRun(c.platform()) {

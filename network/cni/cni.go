@@ -340,7 +340,7 @@ func (p *Plugin) ask(ctx context.Context) (again bool) {
 	case ctx.Err() != nil && err != nil:
 		return false // the caller does not wait for the answer
 	case err != nil:
-		said = keep(fmt.Errorf("plugins were not done with STATUS within %v: %w", statusTimeout, err))
+		said = keep(fmt.Errorf("plugins did not answer STATUS within %v: %w", statusTimeout, err))
 	}
 	return said != nil
 }

@@ -98,7 +98,7 @@ func TestWhatMakesAFileInvalid(t *testing.T) {
 		{"10.conflist", oneConf("net", "1.0.0", `[]`), "cannot unmarshal"},
 		{"10.conflist", oneConf("net", "2.0.0", `{"type":"main"}`), `cniVersion is "2.0.0"; want one of`},
 		{"10.conflist", oneConf("net", "one", `{"type":"main"}`), `cniVersion is "one"`},
-		{"10.conflist", oneConf("net", "1.1.0", `{"type":"old"}`), `plugin old speaks versions ["0.3.1" "0.4.0"]; want one of ["1.1.0"]`},
+		{"10.conflist", oneConf("net", "1.1.0", `{"type":"old"}`), `plugin old supports the versions ["0.3.1" "0.4.0"]; want one of ["1.1.0"]`},
 		{"10.conflist", oneConf("net", "1.0.0", strings.Repeat(`{"type":"main"},`, 32)+`{"type":"main"}`), "list has 33 plugins"},
 		{"10.conflist", oneConf("net", "1.0.0", `{"type":"main","pad":"`+strings.Repeat("x", maxConf)+`"}`), "file too large"},
 		{"10.conflist", "", "the file is empty"},

@@ -72,7 +72,7 @@ func (v *versions) check(ctx context.Context, l *list) (string, error) {
 		}
 		both := slices.DeleteFunc(slices.Clone(left), func(s string) bool { return !slices.Contains(a.speaks, s) })
 		if len(both) == 0 {
-			return "", fmt.Errorf("plugin %s speaks versions %q; want one of %q", kinds[i], a.speaks, left)
+			return "", fmt.Errorf("plugin %s supports the versions %q; want one of %q", kinds[i], a.speaks, left)
 		}
 		left = both
 	}

@@ -88,7 +88,7 @@ func (c *Config) validate() error {
 		errs = append(errs, errors.New("one of Config.Kubeconfig and Config.Transport is required"))
 	}
 	if c.NUMANodes < 1 || c.CPUs < c.NUMANodes || c.CPUs%c.NUMANodes != 0 {
-		errs = append(errs, fmt.Errorf("Config.CPUs is %d and NUMANodes %d; want at least one CPU for each node, and as many for all", c.CPUs, c.NUMANodes))
+		errs = append(errs, fmt.Errorf("Config.CPUs is %d and NUMANodes %d; want at least one CPU for each NUMA node, and the same number for each", c.CPUs, c.NUMANodes))
 	}
 	if c.Memory < 1 || c.Storage < 1 || c.Pods < 1 {
 		errs = append(errs, fmt.Errorf("Config.Memory is %d, Storage %d, Pods %d; want 1 or more of each", c.Memory, c.Storage, c.Pods))

@@ -81,7 +81,7 @@ func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (strin
 	readOnly := v.Spec.ReadOnly
 	err = p.onLoops(ctx, file, func() error { return p.cfg.Loops.Attach(file, readOnly) })
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return "", p.undo(ctx, file, fmt.Errorf("hold %s: %w", path, err))
+		return "", p.undo(ctx, file, fmt.Errorf("attach a loop device to %s: %w", path, err))
 	}
 	return path, nil
 }
@@ -148,7 +148,7 @@ func (p *localPlugin) undo(ctx context.Context, file string, cause error) error 
 // release removes the loop device, the mount and the file of a device.
 func (p *localPlugin) release(ctx context.Context, file string) error {
 	if err := p.onLoops(ctx, file, func() error { return p.cfg.Loops.Detach(file) }); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("let go of %s: %w", file, err)
+		return fmt.Errorf("detach the loop device from %s: %w", file, err)
 	}
 	return mount.Clean(ctx, p.cfg.Mounter, file, mount.Plain)
 }

@@ -63,7 +63,7 @@ func TestState(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	c.status = &runtimeapi.StatusResponse{}
-	if _, err = s.State(t.Context()); err == nil || !strings.Contains(err.Error(), "without a status") {
+	if _, err = s.State(t.Context()); err == nil || !strings.Contains(err.Error(), "has no status") {
 		t.Errorf("got %v", err)
 	}
 }

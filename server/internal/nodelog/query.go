@@ -49,7 +49,7 @@ func parse(q url.Values) (*query, error) {
 		if v := q.Get(t.name); v != "" {
 			at, err := time.Parse(time.RFC3339, v)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s is %q; want a time as RFC 3339 has it", t.name, v))
+				errs = append(errs, fmt.Errorf("%s is %q; want a time such as 2026-01-02T15:04:05Z (RFC 3339)", t.name, v))
 			}
 			*t.dst = at
 		}

@@ -49,7 +49,7 @@ func checkTarget(raw string) (u *url.URL, network, addr string, err error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.Unmap().IsLoopback() {
-		return nil, "", "", fmt.Errorf("%w %q: host %q; want one of this machine's loopback", ErrTarget, raw, u.Hostname())
+		return nil, "", "", fmt.Errorf("%w %q: host %q; want localhost or a loopback address", ErrTarget, raw, u.Hostname())
 	}
 	port := u.Port()
 	if port == "" {
