@@ -13,8 +13,7 @@ import (
 // PodOptions configures how requests and limits of pods become values of a cgroup.
 // The zero value enforces CPU limits and nothing else that is optional.
 type PodOptions struct {
-	// NoCPUQuota ignores CPU limits. CPUPeriod is the period of quotas; 0 means
-	// 100ms.
+	// NoCPUQuota ignores CPU limits. CPUPeriod is the period of quotas. The default is 100 ms.
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
 	// Pids is the maximum number of processes of a pod. If it is 0 or negative, there is no

@@ -40,7 +40,7 @@ func TestDecodePod(t *testing.T) {
 		{`"pool":"1-2,5-6"`, `"pool":""`, "pooled is true, but the pod has no pool"},
 		{`"y"`, `"x"`, "want ascending names"},
 		{`}]}`, `}]`, "unexpected EOF"},
-		{`}]}`, `}]}{}`, "data follows the object"},
+		{`}]}`, `}]}{}`, "there is data after the JSON object"},
 		{good, ``, "EOF"},
 		{good, `{"version":1,"uid":"a","containers":[]}`, "missing"},
 		{good, "\x00\x01", "invalid"},

@@ -31,11 +31,12 @@ const (
 type Config struct {
 	// Endpoint is the runtime's socket: unix:///path or an absolute path.
 	Endpoint string
-	// ImageEndpoint is the socket of the image service. Default: Endpoint.
+	// ImageEndpoint is the socket of the image service. If it is "", the image service is at
+	// Endpoint.
 	ImageEndpoint string
-	// Timeout is the deadline of a call. Default: 2m. It is extended by the grace period for
-	// StopContainer and by the command's time limit for ExecSync, and doubled for RunPodSandbox.
-	// PullImage has only the deadline of ctx.
+	// Timeout is the deadline of a call. The default is 2 min. It is extended by the grace period
+	// for StopContainer and by the command's time limit for ExecSync, and doubled for
+	// RunPodSandbox. PullImage has only the deadline of ctx.
 	Timeout time.Duration
 	// Dialer opens connections in place of the socket; for tests.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)

@@ -54,8 +54,8 @@ type Holding struct {
 // HeldDevice is an allocated device of a container.
 type HeldDevice struct {
 	ID string `json:"id"`
-	// Nodes are the NUMA nodes near the device at the time of the allocation; 0 if there were
-	// none.
+	// Nodes are the NUMA nodes near the device at the time of the allocation. The set is empty if
+	// there were none.
 	Nodes numa.NodeSet `json:"nodes,omitempty"`
 }
 

@@ -70,7 +70,7 @@ func (m *Manager) serve(ctx context.Context) {
 	}
 }
 
-// setServing records why plugins cannot register now; nil means that they can.
+// setServing records the reason why plugins cannot register now. The reason is nil if they can.
 func (m *Manager) setServing(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Holdings returns the devices that a container has, sorted by resource; nil if it has none. They
-// are shared; do not modify them.
+// Holdings returns the devices that a container has, sorted by resource. It returns nil if the
+// container has none. They are shared; do not modify them.
 func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	m.mu.Lock()
 	r := m.pods[uid]

@@ -21,8 +21,8 @@ type Driver interface {
 	// the claims' pods when the driver is back.
 	Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]Prepared, error)
 	// Unprepare undoes Prepare, even for claims that were never prepared or whose Prepare failed.
-	// The answer must have every claim, by UID; nil means success. After an error the claim and
-	// its record are kept, and the call is repeated later.
+	// The answer must have every claim, by UID. A nil error means success. After an error the
+	// claim and its record are kept, and the call is repeated later.
 	Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UID]error, error)
 	// Watch calls report with the health of all devices, first at once and then at each change,
 	// until ctx ends or the driver disconnects. A driver without health returns [ErrNoHealth].

@@ -22,7 +22,7 @@ func TestParseRecord(t *testing.T) {
 		{"drivers twice", `[{"name":"d.e"`, `[{"name":"d.e"},{"name":"d.e"`, "drivers[1].name"},
 		{"devices for nothing", `"prepared":true`, `"prepared":false`, "is not prepared"},
 		{"more fields", `"uid":"u"`, `"uid":"u","extra":1`, "extra"},
-		{"more after it", `]}]}`, `]}]} 1`, "data follows"},
+		{"more after it", `]}]}`, `]}]} 1`, "there is data after"},
 	} {
 		_, err := parseRecord("u", []byte(strings.Replace(good, tt.change, tt.to, 1)))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -36,8 +36,8 @@ type situation struct {
 	budget  int
 	partial bool // usage of some pods could not be read
 	classes bool // pods can request the resource
-	// status returns a verdict that keeps a pod from being chosen, such as UnderWay; "" if the
-	// pod may be chosen.
+	// status returns a verdict that keeps a pod from being chosen, such as UnderWay. It returns
+	// "" if the pod may be chosen.
 	status func(types.UID) Verdict
 	// critical reports pods that are never evicted.
 	critical func(*v1.Pod) bool

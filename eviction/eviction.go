@@ -73,8 +73,8 @@ type Config struct {
 	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold, in seconds.
 	// The default is 0, as in the kubelet. A negative value means no limit.
 	MaxPodGraceSeconds int64
-	// Victims is how many evictions for one resource may be under way at a time. Default: 4. The
-	// kubelet evicts one pod at a time.
+	// Victims is how many evictions for one resource may be in progress at a time. The default is
+	// 4. The kubelet evicts one pod at a time.
 	Victims int
 	// IgnoreLimits turns off evictions by limits of local storage.
 	IgnoreLimits bool

@@ -33,7 +33,8 @@ type Image struct {
 type ImageUse struct {
 	// Image is the image's ID, or a name if the runtime does not report the ID.
 	Image string
-	// Handler is the image's runtime handler; "" if it is unknown, which matches any handler.
+	// Handler is the image's runtime handler. It is "" if the handler is not known; "" matches
+	// any handler.
 	Handler string
 	By      string // for people: namespace/pod/container
 }

@@ -160,7 +160,7 @@ func (r *Runtime) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Co
 }
 
 // tell publishes an event of a container. If id is the sandbox's ID, it publishes an event of the
-// sandbox. at is in ns since 1970; 0 means now.
+// sandbox. at is the time in ns since 1970. If it is 0, the time is now.
 func (p *pod) tell(kind runtimeapi.ContainerEventType, id string, at int64) {
 	if at == 0 {
 		at = time.Now().UnixNano()

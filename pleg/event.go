@@ -33,7 +33,7 @@ type Change struct {
 	ID      string // the container's or sandbox's; "" for PodSync
 	Type    ChangeType
 	Sandbox bool
-	// Container is the container's name in the pod's spec; "" for a sandbox.
+	// Container is the container's name in the pod's spec, or "" for a sandbox.
 	Container string
 	// ExitCode is the exit code, for ContainerDied and ContainerRemoved; -1 if it is unknown.
 	ExitCode int32

@@ -95,7 +95,7 @@ type Manager struct {
 	order        []*record // in the order of the last list
 	listedAt     time.Time // when the last list that succeeded began
 	failingSince time.Time // start of the first list that failed since the last success; zero after a success
-	// listErr is the error of the last list; nil if it succeeded.
+	// listErr is the error of the last list. It is nil if the list succeeded.
 	listErr     error
 	slots       *slots.Queue[*record]
 	streaming   bool

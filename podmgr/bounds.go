@@ -42,8 +42,8 @@ const (
 	maxName = 253
 )
 
-// problem records why an object is not in effect. document counts from 1; 0 means the whole
-// file. pod is namespace/name, as far as it could be read.
+// problem records why an object is not in effect. document is the number of the document in the
+// file, from 1, or 0 for the whole file. pod is namespace/name, as far as it could be read.
 func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 	d.problemAt(o, document, 0, pod, field, reason)
 }

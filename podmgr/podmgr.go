@@ -78,10 +78,10 @@ type Problem struct {
 	// Source is the name of the source; the Manager sets it.
 	Source string
 	// File is the path or URL of the manifest. Document is the number of the document in the
-	// file, from 1 on; 0 means the whole file.
+	// file, from 1 on, or 0 for the whole file.
 	File     string
 	Document int
-	// Line is the line in the file, from 1 on; 0 if it is not known.
+	// Line is the line in the file, from 1 on. It is 0 if the line is not known.
 	Line int
 	// Pod is namespace/name of the object, as far as it could be read.
 	Pod string

@@ -12,7 +12,7 @@ import (
 
 // Want says whether the sources want one pod, and how certain that is.
 type Want struct {
-	// Pod is the wanted pod, which is shared and read-only; nil if no source names the pod.
+	// Pod is the wanted pod, which is shared and read-only. It is nil if no source names the pod.
 	Pod *v1.Pod
 	// By is the certainty of Pod: of the pod being wanted or, if Pod is nil, of the pod not being
 	// wanted. It is Remembered while a source has delivered only a Partial snapshot. It is

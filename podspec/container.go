@@ -336,8 +336,8 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 	return missing == ""
 }
 
-// subPath returns the subpath of a mount, which must not lead out of the volume; "" means the
-// whole volume. ok is false if a problem was recorded.
+// subPath returns the subpath of a mount, which must not lead out of the volume. If it is "", the
+// whole volume is mounted. ok is false if a problem was recorded.
 func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (string, bool) {
 	sub, name := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {

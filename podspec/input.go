@@ -307,7 +307,7 @@ func (c *collector) warn(path *field.Path, reason, format string, args ...any) {
 	c.warnings = append(c.warnings, Problem{Path: path.String(), Reason: reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
-// err returns the problems as an error; nil if there are none.
+// err returns the problems as an error. It returns nil if there are none.
 func (c *collector) err() error {
 	return c.problems.Err()
 }

@@ -169,9 +169,9 @@ type Config struct {
 	Backoff        time.Duration // delay after a first error, doubled by each further one; the default is 1 s
 	MaxBackoff     time.Duration // longest delay after errors; the default is 1 min
 	NetworkBackoff time.Duration // delay after ErrNetworkNotReady; the default is 1 s
-	// FirstSyncs is the number of pods that may be in their first sync at a time. A
-	// first sync that takes 10 s or more no longer counts. Default: the number of CPUs
-	// that the process may use, but at least 4.
+	// FirstSyncs is the number of pods that may be in their first sync at a time. A first sync
+	// that takes 10 s or more no longer counts. The default is the number of CPUs that the
+	// process may use, but at least 4.
 	FirstSyncs int
 
 	Log     *zap.Logger           // if nil, nothing is logged

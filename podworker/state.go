@@ -129,8 +129,8 @@ type state struct {
 	waitFor   string    // what the pod waits for while it is held, in words
 }
 
-// newest returns the newest spec, which may still be pending; nil if only the runtime knows the
-// pod.
+// newest returns the newest spec, which may still be pending. It returns nil if only the runtime
+// knows the pod.
 func (s *state) newest() *v1.Pod {
 	if s.pending.Pod != nil {
 		return s.pending.Pod

@@ -61,14 +61,15 @@ type Config struct {
 	Answers  func(ctx context.Context) error
 	GRPC     GRPC          // makes the checks of grpc probes; if it is nil, they fail
 	Events   EventRecorder // if nil, no events are recorded
-	Journal  Store         // stores the results; nil stores none
-	OnChange func(Change)  // called with each new result, in order for one container, without locks held; it may call the Manager; nil means no call
-	// Published returns the published status of a pod, and whether it is known. Default: the pod's
-	// own status. It is called for containers that ran before the Manager: if the status is not
-	// known, the readiness in the journal may be older than the published one, and the container is
-	// checked first. It is called with a lock held, and must not call the Manager.
+	Journal  Store         // stores the results; if nil, they are not stored
+	OnChange func(Change)  // called with each new result, in order for one container, without locks held; it may call the Manager; may be nil
+	// Published returns the published status of a pod, and whether it is known. If Published is
+	// nil, the pod's own status is used. Published is called for containers that ran before the
+	// Manager: if the status is not known, the readiness in the journal may be older than the
+	// published one, and the container is checked first. Published is called with a lock held,
+	// and must not call the Manager.
 	Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
-	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // changes a probe's timing, for example to a period below a second; nil changes none
+	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // changes a probe's timing, for example to a period below a second; may be nil
 
 	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that this
 	// machine cannot reach by its network. It must return when ctx ends. If Network is nil, the

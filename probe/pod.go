@@ -187,7 +187,7 @@ func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 	}
 }
 
-// replace sets the ID of the instance of c; "" means that there is none.
+// replace sets the ID of the instance of c. The ID is "" if there is no instance.
 func (m *Manager) replace(c *container, id string) {
 	// The ID may belong to another container by now, as after a rename in the spec.
 	if c.id != "" && m.byID[c.id] == c {

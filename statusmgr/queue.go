@@ -42,9 +42,10 @@ func (q *publishQueue) put(e *entry, c class) {
 	}
 }
 
-// next removes and returns the next entry and the queue that it was in; nil if there is none.
-// Urgent entries come first, but every fourth call prefers normal entries and every fourth call
-// prefers retries, so that many urgent changes do not hold up the other pods for ever.
+// next removes and returns the next entry, and the queue that it was in. It returns nil if there
+// is no entry. Urgent entries come first, but every fourth call prefers normal entries and every
+// fourth call prefers retries, so that many urgent changes do not hold up the other pods for
+// ever.
 func (q *publishQueue) next() (*entry, class) {
 	order := [...]class{urgent, normal, retries}
 	switch q.turn % 4 {

@@ -36,8 +36,8 @@ func (r *Report) cause() podlife.Cause {
 // Shown says under which object the status of a pod is published. The zero value means that there
 // is no object.
 type Shown struct {
-	// Object is the pod itself, or the mirror pod of a static pod; nil if there is none now. Object
-	// is shared and must not be changed.
+	// Object is the pod itself, or the mirror pod of a static pod. It is nil if there is no
+	// mirror pod now. Object is shared and must not be changed.
 	Object *v1.Pod
 	// By is how certain it is that Object is current, so that a difference between the status and
 	// Object's status is a real change. A status is published only if By is Confirmed. Until then
@@ -56,8 +56,8 @@ func (s Shown) status(pod *v1.Pod) *v1.PodStatus {
 	return &pod.Status
 }
 
-// target returns the object under which a status is published; nil if there is none now or By is
-// not Confirmed.
+// target returns the object under which a status is published. It returns nil if there is no
+// object now, or if By is not Confirmed.
 func (s Shown) target() *v1.Pod {
 	if s.By < podlife.Confirmed {
 		return nil

@@ -16,8 +16,8 @@ type waiter interface {
 	fd() int
 	// mask returns the poll(2) event.
 	mask() int16
-	// read consumes the event, so that the next poll blocks again, and returns its cause; "" if
-	// nothing happened.
+	// read consumes the event, so that the next poll blocks again, and returns its cause. The
+	// cause is "" if nothing happened.
 	read() (string, error)
 	close()
 }

@@ -34,8 +34,8 @@ func (p psi) open() (waiter, error) {
 	return &priWaiter{f, func() (string, error) { return p.String(), nil }}, nil
 }
 
-// hint returns a suffix for the error err that says why the kernel refuses the window; "" if the
-// reason is not known.
+// hint returns a suffix for the error err that says why the kernel refuses the window. It returns
+// "" if the reason is not known.
 func (p psi) hint(err error) string {
 	if errors.Is(err, unix.EINVAL) && p.window%unprivilegedWindow != 0 {
 		return fmt.Sprintf(" (without CAP_SYS_RESOURCE the kernel takes windows that are multiples of %v only)", unprivilegedWindow)

@@ -75,8 +75,8 @@ func CompareSignals(a, b Signal) int {
 	return i - j
 }
 
-// Taint returns the taint for a pressure condition; false for other conditions. In a cluster the
-// control plane sets it.
+// Taint returns the taint for a pressure condition. It returns false for other conditions. In a
+// cluster the control plane sets it.
 func Taint(c v1.NodeConditionType) (v1.Taint, bool) {
 	t := v1.Taint{Effect: v1.TaintEffectNoSchedule}
 	switch c {

@@ -46,8 +46,8 @@ type Threshold struct {
 	Signal Signal
 	// Value is the limit: the threshold is met if less is available.
 	Value Amount
-	// Grace is the time for which the threshold must be met before a pod is evicted; 0 for a
-	// hard threshold.
+	// Grace is the time for which the threshold must be met before a pod is evicted. It is 0 for
+	// a hard threshold.
 	Grace time.Duration
 	// MinReclaim is the amount above Value that must be available, once the node has acted,
 	// before the threshold counts as resolved.

@@ -48,10 +48,10 @@ type Config struct {
 	// PodBudget limits all logs of a pod together, in bytes. If it is 0, there is no limit.
 	PodBudget int64
 	// Burst is the rate in bytes a second at which a quiet log may suddenly grow. The times of
-	// checks depend on it. Default: 10 MB.
+	// checks depend on it. The default is 10 MB.
 	Burst int64
 	// Longest is the longest time between two checks of a log that grows, or that has no inotify
-	// watch. Default: 10s, the kubelet's interval.
+	// watch. The default is 10 s, as in the kubelet.
 	Longest time.Duration
 	// Poll turns off inotify: idle logs are checked every Longest. It is for logs that another
 	// machine writes, such as a virtual machine that shares the directory.

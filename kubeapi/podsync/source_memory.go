@@ -91,7 +91,7 @@ type saved struct {
 	is metav1.Object
 	at time.Time
 	// later is a newer version that the last comparison found and that differs from the saved one
-	// only in its status; nil if there is none.
+	// only in its status, or nil if there is none.
 	later metav1.Object
 }
 

@@ -102,7 +102,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // next returns the due changes. If there are none, it returns the time until the next change is
-// due; 0 means that none is scheduled.
+// due, or 0 if none is scheduled.
 func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	for _, one := range eachChange {
 		at := s.due[one]

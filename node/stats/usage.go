@@ -6,9 +6,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Usage is the usage of a cgroup at one time; nil means not known. Sizes are in bytes.
-// A Usage is not changed after it has been read. CPU time and faults are counters;
-// memory, swap and tasks are levels.
+// Usage is the usage of a cgroup at one time. A value is nil if it is not known. Sizes are in
+// bytes. A Usage is not changed after it has been read. CPU time and faults are counters; memory,
+// swap and tasks are levels.
 type Usage struct {
 	At time.Time
 

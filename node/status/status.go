@@ -54,7 +54,7 @@ type Network interface {
 // Check is a health check of the node.
 type Check struct {
 	Name string // as in "PLEG"
-	// Err is called every few seconds; nil means healthy.
+	// Err is called every few seconds. It returns nil if the checked component is healthy.
 	Err func() error
 }
 

@@ -22,7 +22,7 @@ type Call[K comparable, U any] struct {
 	// Stage is the stage of the key; 0 until a handler returns another one.
 	Stage Stage
 	// Calls is the number of earlier calls for this key. Failures is the number of failed calls
-	// in a row before this one; 0 if the last one succeeded.
+	// in a row before this one, or 0 if the last one succeeded.
 	Calls, Failures int
 	// Start is when the call began.
 	Start time.Time
@@ -49,14 +49,14 @@ type Config[K comparable, U any] struct {
 	// context and ends with it, but has no deadline. Calls for one key never overlap; those for
 	// different keys do.
 	Handle func(ctx context.Context, c *Call[K, U]) (Next, error)
-	// Merge merges two updates of which neither has been delivered into one; next is the later one.
-	// Default: next replaces waiting.
+	// Merge merges two updates of which neither has been delivered into one; next is the later
+	// one. If it is nil, next replaces waiting.
 	Merge func(waiting, next U) U
 	// Interrupts reports whether the update next cancels the call in flight, whose update is
-	// running. Default: no update does.
+	// running. If it is nil, no update does.
 	Interrupts func(running, next U) bool
 
-	// Limit is how many calls may be in flight at a time. Default: no limit.
+	// Limit is how many calls may be in flight at a time. If it is 0, there is no limit.
 	Limit int
 	// Limited reports whether a call counts towards Limit and waits if the limit is reached. The
 	// call's Start is not set yet. If Limited is nil, every call counts.

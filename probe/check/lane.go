@@ -65,8 +65,8 @@ func lineOf(p *Scheduled) int {
 	return 0
 }
 
-// take returns the next check and counts it as running; nil if no check waits or there is no
-// free slot.
+// take returns the next check and counts it as running. It returns nil if no check waits, or if
+// there is no free slot.
 func (l *lane) take() *run {
 	for i := 0; l.busy < l.limit && i < len(l.turns); {
 		g := l.turns[i]
