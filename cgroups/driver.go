@@ -317,9 +317,9 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 	return errors.Join(append(errs, d.writeAll(ctx, cgroup, todo)...)...)
 }
 
-// writeAll writes all values that the kernel accepts and returns the errors of the others. A
-// missing file of an optional value is no error. EBUSY of the memory controller, which v1 returns
-// for a limit below the usage, becomes ErrInUse.
+// writeAll writes all values that the kernel accepts and returns the errors of the others. It is
+// not an error if the file of an optional value is missing. EBUSY of the memory controller, which
+// v1 returns for a limit below the usage, becomes ErrInUse.
 func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (errs []error) {
 	for _, w := range todo {
 		dir, ok := d.on.dir(w.controller, cgroup)

@@ -84,8 +84,8 @@ type Signal struct {
 	// Arg is the trigger that is written to File or, with Control, the argument of
 	// the v1 registration.
 	Arg string
-	// Control is the cgroup.event_control file of v1 through which File reports; ""
-	// if File reports by itself.
+	// Control is the cgroup.event_control file of v1 through which File reports. It is "" if File
+	// reports by itself.
 	Control string
 }
 

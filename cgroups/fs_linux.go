@@ -77,7 +77,7 @@ func (osFS) Dirs(path string) ([]string, error) {
 	return out, err
 }
 
-// kill sends SIGKILL to a process. A process that has ended is no error.
+// kill sends SIGKILL to a process. It is not an error if a process has ended.
 func kill(pid int) error {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("kill %d: %w", pid, err)

@@ -58,9 +58,9 @@ func (h Host) Remove(ctx context.Context, cgroup string) error {
 // Gather forever.
 const gatherRounds = 10
 
-// Gather moves the processes in the root of each hierarchy into a cgroup, which is
-// created if it does not exist. Process 1 and kernel threads are not moved. It
-// returns the number of moves. Processes that end meanwhile are no errors.
+// Gather moves the processes in the root of each hierarchy into a cgroup, which is created if it
+// does not exist. Process 1 and kernel threads are not moved. It returns the number of moves. It
+// is not an error if a process ends during the call.
 func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) {
 	d, err := h.made(ctx, cgroup)
 	if err != nil {

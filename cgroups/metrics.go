@@ -18,9 +18,8 @@ type metrics struct {
 	stragglers, swept        prometheus.Counter
 }
 
-// newMetrics registers the metrics with reg. If another Manager in the process has
-// registered the same ones, both share them. With a nil reg the metrics count
-// without being exported.
+// newMetrics registers the metrics with reg. If another Manager in the process has registered the
+// same ones, both share them. If reg is nil, the metrics count, but are not exported.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})

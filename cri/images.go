@@ -33,7 +33,7 @@ func (c *Client) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, aut
 	return resp.GetImageRef(), nil
 }
 
-// RemoveImage removes an image. A missing image is no error.
+// RemoveImage removes an image. It is not an error if the image does not exist.
 func (c *Client) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	_, err := call(ctx, c, "remove_image", c.timeout, c.images.RemoveImage, &runtimeapi.RemoveImageRequest{Image: image})
 	return err

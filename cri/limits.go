@@ -90,8 +90,8 @@ func decode(b []byte, m proto.Message) error {
 	return proto.Unmarshal(b, m)
 }
 
-// count subtracts the number of messages in b from left. Malformed data is no error here:
-// the decoder refuses it.
+// count subtracts the number of messages in b from left. It returns no error for malformed data,
+// since the decoder refuses such data.
 func count(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("answer is nested deeper than %d messages", maxDepth)

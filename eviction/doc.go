@@ -41,12 +41,12 @@
 //
 // # Faults
 //
-// Each reading of a signal is used for one decision only. A reading from before the end of the last
-// eviction is not used. A missing reading changes nothing. While the usage of some pods cannot be
-// read, only pods that are known to exceed their requests are chosen. An eviction that takes 5 s
-// longer than its grace period no longer blocks the choice of another pod; a failed one is retried
-// after 30 s. A hung disk, or a removal of images that takes minutes, delays neither memory nor
-// processes. [Manager.Decisions] lists all of it.
+// Each reading of a signal is used for one decision only. A reading from before the end of the
+// last eviction is not used. A missing reading changes nothing. While the usage of some pods
+// cannot be read, only pods that are known to exceed their requests are chosen. An eviction that
+// takes 5 s longer than its grace period no longer blocks the choice of another pod; a failed
+// eviction is retried after 30 s. A hung disk, or a removal of images that takes minutes, delays
+// neither memory nor processes. [Manager.Decisions] lists all of it.
 //
 // # What it leaves to others
 //

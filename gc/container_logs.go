@@ -27,9 +27,9 @@ const (
 	maxFileName = 255 // bytes, of ext4 and most others (path_resolution(7))
 )
 
-// logDirOwner returns the pod's UID from the name of a log directory, <namespace>_<name>_<uid>;
-// false for other names, which are kept. The kubelet takes the text after the last underscore as
-// the UID.
+// logDirOwner returns the pod's UID from the name of a log directory, <namespace>_<name>_<uid>.
+// It returns false for other names; these directories are kept. The kubelet takes the text after
+// the last underscore as the UID.
 func logDirOwner(name string) (types.UID, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {

@@ -17,7 +17,7 @@ type Image struct {
 	// ID is the runtime's ID of the image. Images without an ID are not collected.
 	ID string
 	// Handler is the runtime handler for which the image was pulled, on runtimes with separate
-	// images per handler (KEP-4216); "" is the default.
+	// images per handler (KEP-4216). It is "" for the default handler.
 	Handler string
 	// Tags and Digests are the names of the image: repository:tag and repository@digest.
 	Tags, Digests []string

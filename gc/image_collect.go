@@ -61,7 +61,7 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 
 // Reclaim removes unused images, regardless of High, Low and MaxAge. It stops when the available
 // space of the disk has grown by the given number of bytes, or when no unused image is left. It
-// returns the number of freed bytes. If that is less than requested, there is no error; a failed
+// returns the number of freed bytes. It is not an error if that is less than requested. A failed
 // removal is an error.
 func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64, err error) {
 	rep, err := m.round(ctx, func(r *round) {

@@ -40,8 +40,8 @@ type Namespaces interface {
 	// Look returns the kind of file at path.
 	Look(path string) (Space, error)
 	// Remove removes the namespace with that ID at path. If id is 0, it removes any namespace or
-	// an empty file. If path has anything else, it is kept, and the error is [ErrForeign]. A
-	// missing path is no error.
+	// an empty file. If path has anything else, it is kept, and the error is [ErrForeign]. It is
+	// not an error if the path does not exist.
 	Remove(path string, id uint64) error
 	// List returns the entries of the directory, at most limit. A missing directory has none.
 	List(dir string, limit int) ([]string, error)

@@ -349,9 +349,9 @@ func (n *Network) takeBack(e *entry) {
 	n.work.Go(func() { n.detachNow(e) })
 }
 
-// Forget drops an attachment whose TearDown never succeeds: its namespace and record
-// are removed, but the plugin's resources are not freed. It returns an error if
-// TearDown was not tried before. An unknown ID is no error.
+// Forget drops an attachment whose TearDown never succeeds: its namespace and record are removed,
+// but the plugin's resources are not freed. It returns an error if TearDown was not tried before.
+// It is not an error if the ID is unknown.
 func (n *Network) Forget(id string) error {
 	n.mu.Lock()
 	delete(n.damaged, id)

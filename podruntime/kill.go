@@ -425,7 +425,7 @@ const (
 // insist calls remove for dead containers or their sandbox. If the runtime refuses, it kills
 // processes that the runtime no longer tracks (Config.Reap) and calls remove again: containerd,
 // if it was interrupted while it started a container, reports that container as exited and
-// neither stops nor removes it. NotFound is no error.
+// neither stops nor removes it. NotFound is not an error.
 func (m *Manager) insist(ctx context.Context, remove func() error, containers ...string) error {
 	err := remove()
 	if err == nil || cri.IsNotFound(err) {

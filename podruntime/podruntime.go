@@ -31,9 +31,9 @@ type Runtime interface {
 
 // SandboxRuntime has the calls of a [Runtime] for sandboxes.
 type SandboxRuntime interface {
-	// RunPodSandbox creates and starts a sandbox and returns its ID. It waits for the
-	// sandbox's network, and so for CNI plugins. handler is the handler of the pod's
-	// runtime class; "" is the runtime's default.
+	// RunPodSandbox creates and starts a sandbox and returns its ID. It waits for the sandbox's
+	// network, and so for CNI plugins. handler is the handler of the pod's runtime class, or ""
+	// for the runtime's default handler.
 	RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error)
 	// PodSandboxStatus is called for the addresses of a new sandbox, and for a
 	// sandbox that is missing from the runtime's list.

@@ -73,8 +73,8 @@ type IDRange struct {
 
 // Pinning has the CPUs and memory nodes of a container.
 type Pinning struct {
-	// CPUs and MemoryNodes are lists in the kernel's format (cpuset(7)), such as "0-3,8"; ""
-	// means all.
+	// CPUs and MemoryNodes are lists in the kernel's format (cpuset(7)), such as "0-3,8". If one
+	// is "", all are meant.
 	CPUs, MemoryNodes string
 	// NoQuota omits the CPU quota. With exclusive CPUs a quota would only throttle the container
 	// (the kubelet's DisableCPUQuotaWithExclusiveCPUs).

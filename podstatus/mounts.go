@@ -22,7 +22,7 @@ func volumeMounts(c *v1.Container, o *observed.Container) []v1.VolumeMountStatus
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
 		st := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
-		// The runtime reports absolute paths; a relative one is below the root.
+		// The runtime reports absolute paths. A relative path of a mount is below the root.
 		path := "/" + strings.TrimPrefix(m.MountPath, "/")
 		var shown observed.Mount
 		if j := slices.IndexFunc(o.Mounts, func(s observed.Mount) bool { return s.Path == path }); j >= 0 {

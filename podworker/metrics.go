@@ -16,8 +16,8 @@ type metrics struct {
 	containers prometheus.Histogram
 }
 
-// newMetrics makes the metrics and registers them with reg. Managers with the same registerer share
-// the metrics. With a nil reg the metrics are not exported.
+// newMetrics makes the metrics and registers them with reg. Managers with the same registerer
+// share the metrics. If reg is nil, the metrics are not exported.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{

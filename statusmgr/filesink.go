@@ -113,7 +113,7 @@ func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus)
 	return nil
 }
 
-// Delete removes the pod's file. A missing file is no error.
+// Delete removes the pod's file. It is not an error if the file does not exist.
 func (s *FileSink) Delete(ctx context.Context, pod *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

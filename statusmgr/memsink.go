@@ -49,16 +49,16 @@ func NewMemorySink(history int) *MemorySink {
 	return &MemorySink{limit: max(history, 0), pods: map[types.UID]*v1.Pod{}}
 }
 
-// FailWith sets a function that is called before each call of the sink. If it returns an error, the
-// call fails with it. With nil no call fails.
+// FailWith makes fn be called before each call of the sink. If fn returns an error, the call
+// fails with this error. If fn is nil, no call fails.
 func (s *MemorySink) FailWith(fn func(*v1.Pod) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fn
 }
 
-// DelayBy sets a function that returns how long each call of the sink takes. With nil a call takes
-// no time. A call whose context ends first fails.
+// DelayBy sets the function that returns how long each call of the sink takes. If fn is nil, a
+// call takes no time. A call whose context ends first fails.
 func (s *MemorySink) DelayBy(fn func(*v1.Pod) time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

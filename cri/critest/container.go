@@ -289,8 +289,8 @@ func (r *Runtime) Exit(id string, code int32) {
 	}
 }
 
-// StopContainer sends TERM to a container, and kills it after timeout seconds. A missing container,
-// or one that has ended, is no error.
+// StopContainer sends TERM to a container, and kills it after timeout seconds. It is not an error
+// if the container does not exist or has ended.
 func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) error {
 	leave, err := r.enter(ctx, "StopContainer", id)
 	if err != nil {
@@ -340,7 +340,8 @@ func (c *container) term() {
 	}
 }
 
-// RemoveContainer removes a container, and kills it if it runs. A missing container is no error.
+// RemoveContainer removes a container, and kills it if it runs. It is not an error if the
+// container does not exist.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "RemoveContainer", id)
 	if err != nil {

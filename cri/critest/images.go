@@ -119,7 +119,8 @@ func (r *Runtime) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ 
 	return i.GetId(), leave()
 }
 
-// RemoveImage removes an image with all its names. A missing image is no error.
+// RemoveImage removes an image with all its names. It is not an error if the image does not
+// exist.
 func (r *Runtime) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	leave, err := r.enter(ctx, "RemoveImage", image.GetImage())
 	if err != nil {

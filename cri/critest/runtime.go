@@ -193,7 +193,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 	return s.id, leave()
 }
 
-// StopPodSandbox stops a sandbox and its containers. A missing or stopped sandbox is no error.
+// StopPodSandbox stops a sandbox and its containers. It is not an error if the sandbox does not
+// exist or is stopped.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "StopPodSandbox", id)
 	if err != nil {
@@ -211,7 +212,8 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	return leave()
 }
 
-// RemovePodSandbox removes a sandbox and its containers. A missing sandbox is no error.
+// RemovePodSandbox removes a sandbox and its containers. It is not an error if the sandbox does
+// not exist.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	leave, err := r.enter(ctx, "RemovePodSandbox", id)
 	if err != nil {

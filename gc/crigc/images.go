@@ -131,8 +131,8 @@ func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	return d, nil
 }
 
-// Remove removes an image. A missing image is a success. handler is the runtime handler; "" is
-// the default.
+// Remove removes an image. A missing image is a success. handler is the runtime handler, or ""
+// for the default handler.
 func (s *Images) Remove(ctx context.Context, id, handler string) error {
 	err := s.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
 	if cri.IsNotFound(err) {

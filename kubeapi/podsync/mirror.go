@@ -151,8 +151,8 @@ func (m *Mirrors) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
 	return p
 }
 
-// Remove deletes a mirror at once, but no other pod of its name. If the mirror does not
-// exist, this is no error.
+// Remove deletes a mirror at once, but no other pod of its name. It is not an error if the mirror
+// does not exist.
 func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
 	done, err := m.begin(ctx, keyOf(mirror))
 	if err != nil {

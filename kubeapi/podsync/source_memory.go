@@ -316,7 +316,7 @@ func startMayWait(p, q *v1.Pod) bool {
 		q.Spec.RestartPolicy == v1.RestartPolicyAlways && q.Spec.ActiveDeadlineSeconds == nil
 }
 
-// delete removes a value. A missing value is no error.
+// delete removes a value. It is not an error if the value is missing.
 func (k *keeper) delete(key string) error {
 	if err := k.memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.failed[key] = failure{at: time.Now()}

@@ -509,8 +509,9 @@ func (s *Store) whole(r *record) bool {
 	return true
 }
 
-// putAway moves a file or directory to the trash, under a random name. A missing file is no
-// error. A rename within a file system is atomic: a half-deleted layer never has its old name.
+// putAway moves a file or directory to the trash, under a random name. It is not an error if the
+// file does not exist. A rename within a file system is atomic: a half-deleted layer never has
+// its old name.
 func (s *Store) putAway(name string) error {
 	err := os.Rename(s.path(name), s.path(trashDir, rand.Text()))
 	if errors.Is(err, fs.ErrNotExist) {

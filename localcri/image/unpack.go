@@ -318,8 +318,8 @@ func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
 	return string(buf[:max(0, n)]), err
 }
 
-// makeDir is like findDir, but creates missing directories: their owner and mode must come from
-// lower layers.
+// makeDir does the same as findDir, but creates missing directories. Their owner and mode must
+// come from lower layers.
 func (u *unpacker) makeDir(path string) (fd int, real string, err error) {
 	fd, real, err = u.findDir(path)
 	if err == nil {

@@ -43,9 +43,9 @@ func newGroup() uint32 {
 	return binary.NativeEndian.Uint32(b[:])&0x3fffffff | 1<<30
 }
 
-// removeVeth removes a veth by its end on the node; the other end is removed with it. A
-// missing veth is no error, and an interface of another type is not removed. It blocks
-// until the interface is gone.
+// removeVeth removes a veth by its end on the node; the other end is removed with it. It is not
+// an error if a veth does not exist. An interface of another type is not removed. It blocks until
+// the interface is gone.
 func (l *links) removeVeth(name string) error { return l.removeVeths(name) }
 
 // removeVeths removes veths and joins the errors. It may be called concurrently.

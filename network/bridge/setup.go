@@ -169,7 +169,7 @@ func (p *Plugin) publish(ctx context.Context, one *pod) error {
 }
 
 // addPorts adds the entries and marks the pod as serving, or does neither. It holds the gate
-// meanwhile, so that Run sees both or neither.
+// during both, so that Run sees both or neither.
 func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	leave, err := p.enter(ctx)
 	if err != nil {

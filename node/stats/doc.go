@@ -21,10 +21,9 @@
 //
 // # Faults
 //
-// [Collector.Summary] returns the values that could be read together with the
-// errors of the others: numbers are pointers, and nil means not known. If the
-// runtime does not answer, the node's own numbers are complete. A cgroup that is
-// removed while it is read is no error.
+// [Collector.Summary] returns the values that could be read together with the errors of the
+// others: numbers are pointers, and nil means not known. If the runtime does not answer, the
+// node's own numbers are complete. It is not an error if a cgroup is removed while it is read.
 //
 // Tier: beta.
 package stats

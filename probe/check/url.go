@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// URL returns the URL of a check. path may have a query; an invalid one is used
-// literally. An IPv6 host is given without brackets.
+// URL returns the URL of a check. path may have a query. An invalid path is used literally. An
+// IPv6 host is given without brackets.
 func URL(scheme, host string, port int, path string) *url.URL {
 	u, err := url.Parse(path)
 	if err != nil {

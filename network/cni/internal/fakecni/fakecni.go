@@ -38,7 +38,7 @@ type Act struct {
 	Result string `json:"result,omitempty"`
 	// Unique returns the usual result with addresses unique to the attachment.
 	Unique bool `json:"unique,omitempty"`
-	// Versions are the answer to VERSION; all if empty.
+	// Versions are the answer to VERSION. If it is empty, the answer has all versions.
 	Versions []string `json:"versions,omitempty"`
 }
 
