@@ -29,9 +29,10 @@ type Policy interface {
 	// Release frees the CPUs of a container, or of a whole pod if the name is "". If there are
 	// none, it does nothing.
 	Release(s State, podUID, container string) State
-	// Adopt records the CPUs that containers of a pod already have, by name; the name "" stands
-	// for the pod's pool. It keeps exactly these CPUs, and reports those that cannot be kept.
-	Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem)
+	// Adopt records the CPUs that containers of a pod already have. held has the CPUs by
+	// container name; the name "" stands for the pod's pool. It keeps exactly these CPUs, and
+	// reports those that cannot be kept.
+	Adopt(s State, pod numa.Pod, held map[string]numa.CPUSet) (State, []Problem)
 }
 
 // none is the policy none.
@@ -59,10 +60,10 @@ func (none) Release(s State, podUID, container string) State { return s.Without(
 
 // Adopt reports CPUs that another policy assigned. It ignores a cpuset whose size differs from
 // the container's request, since no policy assigned it.
-func (none) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem) {
+func (none) Adopt(s State, pod numa.Pod, held map[string]numa.CPUSet) (State, []Problem) {
 	var problems []Problem
 	for _, c := range pod.Containers {
-		cpus := has[c.Name]
+		cpus := held[c.Name]
 		if pod.Guaranteed && !cpus.Empty() && cpus.Len() == c.WholeCPUs() {
 			problems = append(problems, Problem{pod.UID, c.Name, cpus, errors.New("policy none allocates no exclusive CPUs")})
 		}

@@ -35,17 +35,17 @@ func (p Problem) Error() string {
 // Unwrap returns Err.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Rebuild builds a state from the CPUs that pods already have, by UID and container name: the
-// cpusets of their live cgroups, or stored CPUs ([PodCPUs.ByContainer]). The name "" has the
-// pod's pool, or the empty set if it has none. Without that name, the pool is derived from the
-// CPUs of its containers.
+// Rebuild builds a state from the CPUs that pods already have. held has these CPUs by pod UID and
+// container name: the cpusets of live cgroups, or stored CPUs ([PodCPUs.ByContainer]). The name
+// "" has the pod's pool, or the empty set if it has none. Without that name, the pool is derived
+// from the CPUs of its containers.
 //
 // Containers that are entitled to exclusive CPUs keep exactly those they have. Otherwise the
 // problem is reported and the container shares: if CPUs are offline, reserved or taken, or if
 // their number differs from the request. If two pods have the same CPU, the earlier one in pods
 // keeps it, so put pods with a file before those with only a cpuset. The state is valid whatever
 // the problems. pods must include terminating pods, since the CPUs of missing pods are free.
-func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (State, []Problem) {
+func Rebuild(p Policy, pods []numa.Pod, held map[string]map[string]numa.CPUSet) (State, []Problem) {
 	s := p.Start()
 	var problems []Problem
 	known := map[string]bool{}
@@ -55,20 +55,20 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 			continue
 		}
 		known[pod.UID] = true
-		if len(has[pod.UID]) == 0 {
+		if len(held[pod.UID]) == 0 {
 			continue
 		}
 		var more []Problem
-		s, more = p.Adopt(s, pod, has[pod.UID])
+		s, more = p.Adopt(s, pod, held[pod.UID])
 		problems = append(problems, more...)
 	}
 	// Sorted, so that the same input gives the same reports.
-	for _, uid := range sorted(has) {
+	for _, uid := range sorted(held) {
 		if known[uid] {
 			continue
 		}
-		for _, name := range sorted(has[uid]) {
-			if cpus := has[uid][name]; !cpus.Empty() {
+		for _, name := range sorted(held[uid]) {
+			if cpus := held[uid][name]; !cpus.Empty() {
 				problems = append(problems, Problem{uid, name, cpus, errors.New("pod is not on this node")})
 			}
 		}
@@ -80,18 +80,18 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 //
 // FullPCPUsOnly and the NUMA nodes of the CPUs are not checked: they matter for new allocations,
 // but are no reason to take CPUs from a running container.
-func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem) {
+func (p *Static) Adopt(s State, pod numa.Pod, held map[string]numa.CPUSet) (State, []Problem) {
 	if n := p.wantsWhole(pod); n > 0 {
-		if next, problems, ok := p.adoptPool(s, pod, has, n); ok {
+		if next, problems, ok := p.adoptPool(s, pod, held, n); ok {
 			return next, problems
 		}
 	}
 	var problems []Problem
-	if pool := has[""]; !pool.Empty() {
+	if pool := held[""]; !pool.Empty() {
 		problems = append(problems, Problem{pod.UID, "", pool, errors.New("the pod gets no exclusive CPUs")})
 	}
 	for _, c := range pod.Containers {
-		cpus, ok := has[c.Name]
+		cpus, ok := held[c.Name]
 		n := p.wants(pod, c)
 		if !ok || n == 0 {
 			continue
@@ -107,13 +107,13 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 
 // adoptPool records the pool that a pod already has. It returns false if there is none;
 // containers may have exclusive CPUs even so.
-func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n int) (State, []Problem, bool) {
-	pool, named := has[""]
+func (p *Static) adoptPool(s State, pod numa.Pod, held map[string]numa.CPUSet, n int) (State, []Problem, bool) {
+	pool, named := held[""]
 	// Cgroups do not show a pool. If the containers together have exactly as many CPUs as the pod
 	// requests, these are the pool.
 	if !named {
 		for _, c := range pod.Containers {
-			pool = pool.Union(has[c.Name])
+			pool = pool.Union(held[c.Name])
 		}
 		named = pool.Len() == n
 	}
@@ -128,7 +128,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	var problems []Problem
 	var staying numa.CPUSet // exclusive CPUs of sidecars and regular containers
 	for _, c := range pod.Containers {
-		cpus, ok := has[c.Name]
+		cpus, ok := held[c.Name]
 		if !ok {
 			continue
 		}

@@ -57,29 +57,29 @@ func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (S
 }
 
 // shrink chooses n of a container's CPUs, by the rules for an allocation.
-func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
+func (p *Static) shrink(held numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
-		if err := p.checkSMT(n, has); err != nil {
+		if err := p.checkSMT(n, held); err != nil {
 			return numa.CPUSet{}, err
 		}
 	}
-	return p.l.take(has, n, 0, p.o)
+	return p.l.take(held, n, 0, p.o)
 }
 
 // grow adds free CPUs to a container's until there are n, first from the same nodes.
-func (p *Static) grow(s State, podUID string, has numa.CPUSet, n int) (numa.CPUSet, error) {
+func (p *Static) grow(s State, podUID string, held numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
-		if err := p.checkSMT(n, s.shared.Minus(p.siblings).Union(s.Reusable(podUID)).Union(has)); err != nil {
+		if err := p.checkSMT(n, s.shared.Minus(p.siblings).Union(s.Reusable(podUID)).Union(held)); err != nil {
 			return numa.CPUSet{}, err
 		}
 	}
 	var near numa.NodeSet
 	for _, u := range p.l.nodes {
-		if has.IntersectLen(u.cpus) > 0 {
+		if held.IntersectLen(u.cpus) > 0 {
 			near = near.With(u.id)
 		}
 	}
-	free := p.free(s, podUID).Minus(has)
-	more, err := p.l.take(free, n-has.Len(), near, p.o)
-	return has.Union(more), err
+	free := p.free(s, podUID).Minus(held)
+	more, err := p.l.take(free, n-held.Len(), near, p.o)
+	return held.Union(more), err
 }

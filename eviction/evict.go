@@ -90,11 +90,11 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 
 // kill calls Config.Kill, and returns an error if the call does not return within limit. Run waits
 // for a call that hangs.
-func (m *Manager) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause, limit time.Duration) error {
+func (m *Manager) kill(ctx context.Context, pod *v1.Pod, cause podlife.Cause, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
-	m.wg.Go(func() { done <- m.cfg.Kill(ctx, pod, why) })
+	m.wg.Go(func() { done <- m.cfg.Kill(ctx, pod, cause) })
 	select {
 	case err := <-done:
 		return err

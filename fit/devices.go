@@ -93,7 +93,7 @@ func (d devices) free(name string, node int) int {
 // hints returns the sets of nodes with enough free devices of a resource. A set is preferred if
 // it has as few nodes as an idle machine would need, so on a busy machine there may be no
 // preferred one.
-func (d devices) hints(name string, want int) numa.Hints {
+func (d devices) hints(name string, count int) numa.Hints {
 	h := numa.Hints{Resource: name}
 	nodes := d.all[name]
 	// Devices without a NUMA node are equally near to all nodes.
@@ -110,10 +110,10 @@ func (d devices) hints(name string, want int) numa.Hints {
 				free += d.free(name, node)
 			}
 		}
-		if total >= want && (least == 0 || set.Len() < least) {
+		if total >= count && (least == 0 || set.Len() < least) {
 			least = set.Len()
 		}
-		if free >= want {
+		if free >= count {
 			h.List = append(h.List, numa.Hint{Nodes: set})
 		}
 	}

@@ -33,11 +33,11 @@ type Count struct {
 
 // offered returns the counts of the plugins' resources. If none of the requested resources can be
 // a plugin's, it returns nil. So most pods cause no call to the device manager.
-func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
+func (p *Node) offered(requested v1.ResourceList) map[v1.ResourceName]Count {
 	if p.Extended == nil {
 		return nil
 	}
-	for name := range asked {
+	for name := range requested {
 		if extended(name) {
 			return p.Extended()
 		}

@@ -39,16 +39,16 @@ func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	return pullCredentials{KubernetesSecrets: secrets, KubernetesServiceAccounts: accounts}, a || b
 }
 
-// union returns the sorted union of both lists, and whether it differs from have. It modifies
+// union returns the sorted union of both lists, and whether it differs from list. It modifies
 // neither list. Since the result is sorted, equal records give equal files.
-func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
-	all := slices.Clone(have)
+func union[T comparable](list, more []T, compare func(a, b T) int) ([]T, bool) {
+	all := slices.Clone(list)
 	for _, x := range more {
 		if !slices.Contains(all, x) {
 			all = append(all, x)
 		}
 	}
-	grown := len(all) > len(have)
+	grown := len(all) > len(list)
 	slices.SortFunc(all, compare)
 	return all, grown
 }

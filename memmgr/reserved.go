@@ -152,14 +152,14 @@ func withCPUs(m numa.Machine) []numa.Node {
 }
 
 // holders returns the nodes that have any of a resource, and their total amount.
-func holders(nodes []numa.Node, r Resource) (have []numa.Node, sum uint64) {
+func holders(nodes []numa.Node, r Resource) (list []numa.Node, sum uint64) {
 	for _, n := range nodes {
 		if bytes := capacity(n, r); bytes > 0 {
-			have = append(have, n)
+			list = append(list, n)
 			sum = plus(sum, bytes)
 		}
 	}
-	return have, sum
+	return list, sum
 }
 
 // capacity returns the amount of a resource that a node has. For memory, huge pages do not count.

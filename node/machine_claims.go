@@ -233,7 +233,7 @@ func (c *claimsDir) others(ctx context.Context) ([]otherAgent, error) {
 
 // isThere reports whether another agent with that root directory exists. pid is its process if
 // the agent runs. If the file system does not answer, isThere returns true.
-func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pid string) {
+func (c *claimsDir) isThere(ctx context.Context, rootDir string) (exists bool, pid string) {
 	type answer struct {
 		there bool
 		pid   string

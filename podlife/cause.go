@@ -301,8 +301,8 @@ func (c Cause) Returns(pod *v1.Pod) bool {
 
 // Ended reports whether a pod whose status has this phase and cause has ended. A rejected pod has
 // not ended: it never began.
-func Ended(phase v1.PodPhase, why Cause) bool {
-	return podmeta.IsTerminal(phase) && why.Kind != Rejected
+func Ended(phase v1.PodPhase, cause Cause) bool {
+	return podmeta.IsTerminal(phase) && cause.Kind != Rejected
 }
 
 // EndedByNode reports whether a status says that the node ended the pod for the sake of other pods

@@ -22,16 +22,16 @@ const DefaultGrace = 30 * time.Second
 //  4. [DefaultGrace].
 //
 // The result is never negative. A nil pod counts as a pod without any of these periods.
-func Grace(pod *v1.Pod, c *v1.Container, why Cause) time.Duration {
+func Grace(pod *v1.Pod, c *v1.Container, cause Cause) time.Duration {
 	var deletion, spec *int64
 	if pod != nil {
 		deletion, spec = pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds
 	}
-	given := why.Grace
+	given := cause.Grace
 	if given == nil || deletion != nil && *deletion < *given {
 		given = deletion
 	}
-	for _, s := range []*int64{given, ofProbe(c, why.Kind), spec} {
+	for _, s := range []*int64{given, ofProbe(c, cause.Kind), spec} {
 		if s != nil {
 			return max(0, seconds.Of(*s))
 		}
@@ -40,14 +40,14 @@ func Grace(pod *v1.Pod, c *v1.Container, why Cause) time.Duration {
 }
 
 // ofProbe returns the grace period of the probe of c that failed. It is nil if the probe has no
-// grace period, or if the cause why is not a failed probe.
-func ofProbe(c *v1.Container, why Kind) *int64 {
+// grace period, or if kind is not a failed probe.
+func ofProbe(c *v1.Container, kind Kind) *int64 {
 	var p *v1.Probe
 	switch {
 	case c == nil:
-	case why == LivenessFailed:
+	case kind == LivenessFailed:
 		p = c.LivenessProbe
-	case why == StartupFailed:
+	case kind == StartupFailed:
 		p = c.StartupProbe
 	}
 	if p == nil {
@@ -57,4 +57,4 @@ func ofProbe(c *v1.Container, why Kind) *int64 {
 }
 
 // GraceSeconds is [Grace] in whole seconds, for a [Cause] or a request.
-func GraceSeconds(pod *v1.Pod, why Cause) int64 { return int64(Grace(pod, nil, why) / time.Second) }
+func GraceSeconds(pod *v1.Pod, cause Cause) int64 { return int64(Grace(pod, nil, cause) / time.Second) }

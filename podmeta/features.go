@@ -34,16 +34,16 @@ func FeaturesOf(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// FeaturesOfUpdate returns the features that a node has to declare to update a running pod
-// from one version to another, sorted.
-func FeaturesOfUpdate(from, to *v1.Pod) (names []string) {
-	if !equality.Semantic.DeepEqual(from.Spec.Resources, to.Spec.Resources) {
+// FeaturesOfUpdate returns the features that a node has to declare so that a running pod can be
+// updated from the version before to the version after. The names are sorted.
+func FeaturesOfUpdate(before, after *v1.Pod) (names []string) {
+	if !equality.Semantic.DeepEqual(before.Spec.Resources, after.Spec.Resources) {
 		names = append(names, FeatureResizePods)
 	}
-	for i := range to.Spec.InitContainers {
-		is := &to.Spec.InitContainers[i]
-		j := slices.IndexFunc(from.Spec.InitContainers, func(c v1.Container) bool { return c.Name == is.Name })
-		if j >= 0 && !IsSidecar(is) && !equality.Semantic.DeepEqual(from.Spec.InitContainers[j].Resources, is.Resources) {
+	for i := range after.Spec.InitContainers {
+		is := &after.Spec.InitContainers[i]
+		j := slices.IndexFunc(before.Spec.InitContainers, func(c v1.Container) bool { return c.Name == is.Name })
+		if j >= 0 && !IsSidecar(is) && !equality.Semantic.DeepEqual(before.Spec.InitContainers[j].Resources, is.Resources) {
 			return append(names, FeatureResizeInitContainers)
 		}
 	}

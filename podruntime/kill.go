@@ -89,12 +89,12 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 // overdue reports whether a container has been ending for longer than its grace period. The grace
 // period begins with the first Kill of the container. If each Kill began a new one, a sandbox
 // whose containers cannot be stopped would never be stopped.
-func (m *Manager) overdue(uid types.UID, id string, grace time.Duration) (yes bool) {
+func (m *Manager) overdue(uid types.UID, id string, grace time.Duration) (late bool) {
 	m.runs.see(uid, func(p *podRuns) {
 		r := p.byID(id)
-		yes = r != nil && r.State == ending && time.Since(r.Since) >= grace
+		late = r != nil && r.State == ending && time.Since(r.Since) >= grace
 	})
-	return yes
+	return late
 }
 
 // turns orders the end of the containers of a pod with sidecars: each sidecar waits for the regular
@@ -178,13 +178,13 @@ func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 
 // killContainer runs the preStop hook, waits for the containers that end before this one, and
 // stops the container, all within its grace period. If t is nil, it waits for no other container.
-func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.Pod, o *observed.Container, why podlife.Cause, message string, t *turns) error {
+func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.Pod, o *observed.Container, cause podlife.Cause, message string, t *turns) error {
 	p, c := specOf(pod, o)
-	grace := podlife.Grace(p, c, why)
+	grace := podlife.Grace(p, c, cause)
 	m.containerEvent(pod, o.Name, v1.EventTypeNormal, "Killing", "%s", message)
 	start := time.Now()
 	var before run
-	m.runs.change(obs.UID, func(p *podRuns) { before = p.end(o.Name, o.ID, why.Kind, start) })
+	m.runs.change(obs.UID, func(p *podRuns) { before = p.end(o.Name, o.ID, cause.Kind, start) })
 	// Hook, turn and stop signal share one grace period, which began with the
 	// call.
 	left := func() time.Duration { return grace - time.Since(start) }

@@ -276,8 +276,8 @@ func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, form
 
 // causeEvent reports why a container does not start, or why the sandbox does not if container is
 // "".
-func (m *Manager) causeEvent(pod *v1.Pod, container string, why podlife.Cause) {
-	eventType, reason, message := why.ContainerEvent(container, podName(pod))
+func (m *Manager) causeEvent(pod *v1.Pod, container string, cause podlife.Cause) {
+	eventType, reason, message := cause.ContainerEvent(container, podName(pod))
 	if container == "" {
 		m.event(pod, eventType, reason, "%s", message)
 	} else {

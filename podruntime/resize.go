@@ -263,20 +263,20 @@ func inPeriod(r *runtimeapi.LinuxContainerResources, period int64) *runtimeapi.L
 	return r
 }
 
-// CheckResize returns an error if a running pod cannot be resized in place from one version to
-// another, whatever the node's capacity. The rules are those of the API's resize subresource
-// (KEP-1287).
-func CheckResize(from, to *v1.Pod) error {
+// CheckResize returns an error if a running pod cannot be resized in place from the version
+// current to the version wanted, whatever the node's capacity. The rules are those of the API's
+// resize subresource (KEP-1287).
+func CheckResize(current, wanted *v1.Pod) error {
 	// Pod-level resources change by the same rules (KEP-5419).
-	if err := checkRequirements(podLevel(from), podLevel(to)); err != nil {
+	if err := checkRequirements(podLevel(current), podLevel(wanted)); err != nil {
 		return fmt.Errorf("spec.resources.%w", err)
 	}
 	for _, l := range []struct {
 		field   string
 		was, is []v1.Container
 	}{
-		{"spec.initContainers", from.Spec.InitContainers, to.Spec.InitContainers},
-		{"spec.containers", from.Spec.Containers, to.Spec.Containers},
+		{"spec.initContainers", current.Spec.InitContainers, wanted.Spec.InitContainers},
+		{"spec.containers", current.Spec.Containers, wanted.Spec.Containers},
 	} {
 		for i := range l.is {
 			j := slices.IndexFunc(l.was, func(c v1.Container) bool { return c.Name == l.is[i].Name })
@@ -290,7 +290,7 @@ func CheckResize(from, to *v1.Pod) error {
 	}
 	// Without a status, which would answer with the class that was.
 	class := func(pod *v1.Pod) v1.PodQOSClass { return podmeta.QOS(&v1.Pod{Spec: pod.Spec}) }
-	if was, is := class(from), class(to); was != is {
+	if was, is := class(current), class(wanted); was != is {
 		return fmt.Errorf("the quality of service class would become %s; it has to stay %s while the pod runs", is, was)
 	}
 	return nil

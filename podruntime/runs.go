@@ -293,11 +293,11 @@ func (p *podRuns) retry() {
 // end records that the runtime is asked to stop an instance. It returns the run as it was before,
 // for [podRuns.unheard]. A second call for the same reason does not change Since: the grace period
 // does not begin anew.
-func (p *podRuns) end(name, id string, why podlife.Kind, now time.Time) (before run) {
+func (p *podRuns) end(name, id string, kind podlife.Kind, now time.Time) (before run) {
 	r := p.instance(name, id)
 	before = *r
-	if r.State != ending || r.Ends != why {
-		r.State, r.Since, r.Seen, r.Ends = ending, now, false, why
+	if r.State != ending || r.Ends != kind {
+		r.State, r.Since, r.Seen, r.Ends = ending, now, false, kind
 	}
 	return before
 }
@@ -561,9 +561,9 @@ func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, (*podRuns).retry) }
 // EndedFor returns why the agent ended the container with that ID. It returns "" if the agent did
 // not end it, or if the reason is not known any more: this Manager keeps the reasons of the last
 // two instances of each container.
-func (m *Manager) EndedFor(uid types.UID, id string) (why podlife.Kind) {
-	m.runs.see(uid, func(p *podRuns) { why = p.endedFor(id) })
-	return why
+func (m *Manager) EndedFor(uid types.UID, id string) (kind podlife.Kind) {
+	m.runs.see(uid, func(p *podRuns) { kind = p.endedFor(id) })
+	return kind
 }
 
 func (p *podRuns) endedFor(id string) podlife.Kind {

@@ -29,9 +29,10 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	return s.outcome(ctx, c, g, s.startContainer(ctx, c))
 }
 
-// waits returns the time until which a container may not be started, and why: the crash-loop
-// back-off after its last instance, or the wait after a failed start. [Plan] calls it.
-func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.Time, why podlife.Kind) {
+// waits returns the time until which a container may not be started. kind is the reason: the
+// crash-loop back-off after the container's last instance, or the wait after a failed start.
+// [Plan] calls it.
+func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.Time, kind podlife.Kind) {
 	now := time.Now()
 	delete(s.held, c.Name)
 	if until, delay := s.m.heldUntil(s.pod, c, last, now); !until.IsZero() {

@@ -58,12 +58,12 @@ func parseResolvConf(content string) (resolver, error) {
 	return r, errors.Join(errs...)
 }
 
-// mergeOptions appends the options in more to those in have. If two options have the same name,
-// the later one replaces the earlier one.
-func mergeOptions(have, more []string) []string {
+// mergeOptions appends the options in more to a copy of options. If two options have the same
+// name, the later one replaces the earlier one.
+func mergeOptions(options, more []string) []string {
 	// Options are equal if the text before the colon is: ndots:2 and ndots:5 set the same option.
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
-	out := slices.Clone(have)
+	out := slices.Clone(options)
 	for _, o := range more {
 		if i := slices.IndexFunc(out, func(h string) bool { return name(h) == name(o) }); i >= 0 {
 			out[i] = o

@@ -139,7 +139,7 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 
 // setAll sets a variable for every key of an object, in order. If a key is in both maps, the
 // value in text is used.
-func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[string]string, raw map[string][]byte) {
+func setAll(e *boundedEnv, path *field.Path, prefix, origin string, text map[string]string, raw map[string][]byte) {
 	// Sorted, so that always the same variable exceeds the limit.
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(text)), maps.Keys(raw))
 	slices.Sort(keys)
@@ -171,7 +171,7 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 	if n := len(invalid) - maxNamed; n > 0 {
 		invalid, more = invalid[:maxNamed], fmt.Sprintf(" and %d more", n)
 	}
-	e.col.warn(path, ReasonInvalidEnvNames, "keys [%s]%s of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), more, from)
+	e.col.warn(path, ReasonInvalidEnvNames, "keys [%s]%s of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), more, origin)
 }
 
 // maxNamed limits the number of names that a message lists.

@@ -43,9 +43,9 @@ func volumeMounts(c *v1.Container, o *observed.Container) []v1.VolumeMountStatus
 
 // recursiveReadOnly returns the effective mode of a mount. If the mount requests the mode
 // Enabled, it has this mode: otherwise the runtime would not have created the container.
-func recursiveReadOnly(asked *v1.RecursiveReadOnlyMode, shown bool) *v1.RecursiveReadOnlyMode {
+func recursiveReadOnly(requested *v1.RecursiveReadOnlyMode, shown bool) *v1.RecursiveReadOnlyMode {
 	mode := v1.RecursiveReadOnlyDisabled
-	if shown || asked != nil && *asked == v1.RecursiveReadOnlyEnabled {
+	if shown || requested != nil && *requested == v1.RecursiveReadOnlyEnabled {
 		mode = v1.RecursiveReadOnlyEnabled
 	}
 	return &mode

@@ -150,9 +150,9 @@ func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 
 // grant sets the grace period of a pod that terminates. shortened reports that the pod had a
 // longer one before.
-func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
+func (t *transition) grant(pod *v1.Pod, cause podlife.Cause) (shortened bool) {
 	before := t.end.grace
-	if t.end.grace, shortened = effectiveGrace(before, pod, why); t.end.grace != before {
+	if t.end.grace, shortened = effectiveGrace(before, pod, cause); t.end.grace != before {
 		t.end.by = t.now.Add(seconds.Of(t.end.grace))
 	}
 	return shortened
@@ -166,15 +166,15 @@ func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
 // process handle its signal. If only the runtime knows the pod (pod is nil), the result is 0
 // unless the cause names a grace period: each container has its own in an annotation, and the
 // spec may come later.
-func effectiveGrace(current int64, pod *v1.Pod, why podlife.Cause) (grace int64, shortened bool) {
-	given := why.Grace != nil || pod != nil && pod.DeletionGracePeriodSeconds != nil
+func effectiveGrace(current int64, pod *v1.Pod, cause podlife.Cause) (grace int64, shortened bool) {
+	given := cause.Grace != nil || pod != nil && pod.DeletionGracePeriodSeconds != nil
 	switch {
 	case current == 0 && pod == nil && !given, current != 0 && !given:
 		return current, false
 	case current == 0:
-		return max(podlife.GraceSeconds(pod, why), 1), false
+		return max(podlife.GraceSeconds(pod, cause), 1), false
 	}
-	grace = min(max(podlife.GraceSeconds(pod, why), 1), current)
+	grace = min(max(podlife.GraceSeconds(pod, cause), 1), current)
 	return grace, grace < current
 }
 
@@ -312,9 +312,9 @@ func (k *known) merge(u *Update) {
 }
 
 // prepare fills t.turn, the stage and the argument of the syncer's next call.
-func (t *transition) prepare(why UpdateType) {
+func (t *transition) prepare(kind UpdateType) {
 	t.turn = turn{t.stage.kind(), Work{
-		Type: why, Life: t.life, Pod: t.told.pod, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
+		Type: kind, Life: t.life, Pod: t.told.pod, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
 	}}
 	if t.turn.kind == Sync {
 		return

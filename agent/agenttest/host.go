@@ -189,8 +189,8 @@ func (h *Host) Pod(uid types.UID) (*v1.Pod, bool) {
 	return find(h.Pods(), func(p *v1.Pod) bool { return p.UID == uid })
 }
 
-func find(pods []*v1.Pod, is func(*v1.Pod) bool) (*v1.Pod, bool) {
-	if i := slices.IndexFunc(pods, is); i >= 0 {
+func find(pods []*v1.Pod, match func(*v1.Pod) bool) (*v1.Pod, bool) {
+	if i := slices.IndexFunc(pods, match); i >= 0 {
 		return pods[i], true
 	}
 	return nil, false

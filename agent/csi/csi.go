@@ -139,7 +139,7 @@ func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]b
 
 // exhausted ends a pod with a volume that cannot be attached because the node has as
 // many volumes as it can have.
-func (p *Part) exhausted(pod *v1.Pod, why error) {
+func (p *Part) exhausted(pod *v1.Pod, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx == nil || p.ctx.Err() != nil || p.host == nil || p.ending[pod.UID] {
@@ -148,7 +148,7 @@ func (p *Part) exhausted(pod *v1.Pod, why error) {
 	p.ending[pod.UID] = true
 	ctx := p.ctx
 	p.wg.Go(func() {
-		why := podlife.Cause{Kind: podlife.VolumesExhausted, Message: fmt.Sprintf("a volume cannot be attached: %v", why), At: time.Now()}
+		why := podlife.Cause{Kind: podlife.VolumesExhausted, Message: fmt.Sprintf("a volume cannot be attached: %v", cause), At: time.Now()}
 		eventType, reason, message := why.Event()
 		p.host.Event(pod, nil, eventType, reason, message)
 		err := p.host.End(ctx, pod, why)

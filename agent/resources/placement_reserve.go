@@ -72,10 +72,10 @@ func dryRun(node fit.Placement, n numa.Pod, providers aligned) (part.Reservation
 	return preview{n, result}, fit.RejectionOf(err)
 }
 
-// place decides on a pod, and takes the resources for it. with are the reservations of other
-// parts that take part in the decision.
-func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
-	if len(with) == 0 {
+// place decides on a pod, and takes the resources for it. reservations are those of other parts
+// that take part in the decision.
+func (p *Placement) place(n numa.Pod, reservations aligned) (fit.Result, error) {
+	if len(reservations) == 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		result, err := p.node.Place(n)
@@ -86,7 +86,7 @@ func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
 	}
 	for range placeAttempts { // without the lock, since providers may call a plugin
 		node, version, _ := p.now()
-		result, err := node.Place(n, with.providers()...)
+		result, err := node.Place(n, reservations.providers()...)
 		if err != nil || p.takeAt(version, n, result) {
 			return result, err
 		}

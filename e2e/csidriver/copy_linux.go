@@ -22,19 +22,19 @@ const (
 
 var errTooMuch = fmt.Errorf("more than %d files, or %d levels of directories", maxFiles, maxDepth)
 
-// copyTree copies the files below the directory from into the directory to, which
-// exists and belongs to the driver. Directories, regular files and symbolic links keep
-// their modes and owners. Pipes, sockets and devices hold no data: they are left out.
-func copyTree(ctx context.Context, from, to string) error {
-	w, err := dirwalk.Open(from)
+// copyTree copies the files below the directory source into the directory target, which exists
+// and belongs to the driver. Directories, regular files and symbolic links keep their modes and
+// owners. Pipes, sockets and devices hold no data: they are left out.
+func copyTree(ctx context.Context, source, target string) error {
+	w, err := dirwalk.Open(source)
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	if err := likeDir(w.Fd(), to); err != nil {
+	if err := likeDir(w.Fd(), target); err != nil {
 		return err
 	}
-	for files, at := 0, to; ; {
+	for files, at := 0, target; ; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -61,14 +61,14 @@ func copyTree(ctx context.Context, from, to string) error {
 		case dirwalk.Lost:
 			return errors.New("a directory was moved while it was copied")
 		case dirwalk.Done:
-			return syncFS(to)
+			return syncFS(target)
 		}
 	}
 }
 
 // copyEntry copies the current entry of the walk. If the entry is a directory, it
 // enters it.
-func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, err error) {
+func copyEntry(ctx context.Context, w *dirwalk.Walk, target string) (entered bool, err error) {
 	var st unix.Stat_t
 	err = unix.Fstatat(w.Fd(), w.Name(), &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -82,17 +82,17 @@ func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, e
 		if err := w.Enter(); err != nil {
 			return false, w.Fail("open", w.Name(), err)
 		}
-		if err := os.Mkdir(to, 0o700); err != nil {
+		if err := os.Mkdir(target, 0o700); err != nil {
 			return true, err
 		}
-		return true, likeDir(w.Fd(), to)
+		return true, likeDir(w.Fd(), target)
 	case unix.S_IFLNK:
 		link := make([]byte, maxPath)
 		n, err := unix.Readlinkat(w.Fd(), w.Name(), link)
 		if err != nil {
 			return false, w.Fail("readlink", w.Name(), err)
 		}
-		return false, errors.Join(os.Symlink(string(link[:n]), to), os.Lchown(to, int(st.Uid), int(st.Gid)))
+		return false, errors.Join(os.Symlink(string(link[:n]), target), os.Lchown(target, int(st.Uid), int(st.Gid)))
 	case unix.S_IFREG:
 		fd, err := unix.Openat(w.Fd(), w.Name(), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -103,10 +103,10 @@ func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, e
 		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return false, errors.Join(w.Fail("open", w.Name(), errors.New("no regular file any more")), err)
 		}
-		if err := copyFile(ctx, f, to, st.Size); err != nil {
+		if err := copyFile(ctx, f, target, st.Size); err != nil {
 			return false, err
 		}
-		return false, like(&st, to)
+		return false, like(&st, target)
 	}
 	return false, nil
 }
@@ -132,8 +132,8 @@ func like(st *unix.Stat_t, path string) error {
 }
 
 // copyImage copies an image. The copy has size bytes, and is sparse where the image is.
-func copyImage(ctx context.Context, from, to string, size int64) error {
-	f, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func copyImage(ctx context.Context, source, target string, size int64) error {
+	f, err := os.OpenFile(source, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -142,13 +142,13 @@ func copyImage(ctx context.Context, from, to string, size int64) error {
 	if err != nil {
 		return err
 	}
-	if err := copyFile(ctx, f, to, info.Size()); err != nil {
+	if err := copyFile(ctx, f, target, info.Size()); err != nil {
 		return err
 	}
-	if err := os.Truncate(to, max(size, info.Size())); err != nil {
+	if err := os.Truncate(target, max(size, info.Size())); err != nil {
 		return err
 	}
-	return syncFS(filepath.Dir(to))
+	return syncFS(filepath.Dir(target))
 }
 
 // syncFS syncs a file system, so that all written data survives a power failure.
@@ -162,8 +162,8 @@ func syncFS(dir string) error {
 
 // copyFile creates a file with the first size bytes of f. It shares the blocks of f if
 // the file system can. Otherwise it copies the data and leaves out the holes.
-func copyFile(ctx context.Context, f *os.File, to string, size int64) (err error) {
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+func copyFile(ctx context.Context, f *os.File, target string, size int64) (err error) {
+	out, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

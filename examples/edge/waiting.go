@@ -56,12 +56,12 @@ func (l *licences) holds(uid types.UID) bool {
 }
 
 // set records whether a pod has its licence.
-func (l *licences) set(uid types.UID, has bool) {
+func (l *licences) set(uid types.UID, licensed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waits, uid)
 	delete(l.has, uid)
-	if has {
+	if licensed {
 		l.has[uid] = true
 	}
 }

@@ -139,9 +139,9 @@ func (s *Server) replace(r kubeapi.Resource, o object, subresource string) (obje
 
 func field(o object, name string) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName(name) }
 
-func copyField(to, from object, name string) {
-	if f := field(to, name); f.IsValid() {
-		f.Set(field(from, name))
+func copyField(target, source object, name string) {
+	if f := field(target, name); f.IsValid() {
+		f.Set(field(source, name))
 	}
 }
 

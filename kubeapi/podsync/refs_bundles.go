@@ -141,10 +141,10 @@ func (b *Bundles) Run(ctx context.Context) error {
 	return nil
 }
 
-// Bundle returns certificates in PEM. It returns plugins.ErrNotFound if no bundle has
-// the name, or if no bundle of the signer has the wanted labels.
-func (b *Bundles) Bundle(ctx context.Context, want plugins.Bundle) ([]byte, error) {
-	selects, err := selector(want)
+// Bundle returns the selected certificates in PEM. The error is plugins.ErrNotFound if no bundle
+// has the name, or if no bundle of the signer has the wanted labels.
+func (b *Bundles) Bundle(ctx context.Context, selection plugins.Bundle) ([]byte, error) {
+	selects, err := selector(selection)
 	if err != nil {
 		return nil, err
 	}
@@ -165,28 +165,28 @@ func (b *Bundles) Bundle(ctx context.Context, want plugins.Bundle) ([]byte, erro
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("no ClusterTrustBundle is %s: %w", describe(want), plugins.ErrNotFound)
+		return nil, fmt.Errorf("no ClusterTrustBundle is %s: %w", describe(selection), plugins.ErrNotFound)
 	}
 	return all.encode(), nil
 }
 
-func describe(want plugins.Bundle) string {
-	if want.Name != "" {
-		return fmt.Sprintf("named %q", want.Name)
+func describe(selection plugins.Bundle) string {
+	if selection.Name != "" {
+		return fmt.Sprintf("named %q", selection.Name)
 	}
-	return fmt.Sprintf("of signer %q with labels %q", want.Signer, metav1.FormatLabelSelector(want.Selector))
+	return fmt.Sprintf("of signer %q with labels %q", selection.Signer, metav1.FormatLabelSelector(selection.Selector))
 }
 
 // selector returns a function that selects the wanted bundles.
-func selector(want plugins.Bundle) (func(name string, is bundle) bool, error) {
-	if want.Name != "" {
-		return func(name string, _ bundle) bool { return name == want.Name }, nil
+func selector(selection plugins.Bundle) (func(name string, is bundle) bool, error) {
+	if selection.Name != "" {
+		return func(name string, _ bundle) bool { return name == selection.Name }, nil
 	}
-	by, err := metav1.LabelSelectorAsSelector(want.Selector) // nil selects nothing
+	by, err := metav1.LabelSelectorAsSelector(selection.Selector) // nil selects nothing
 	if err != nil {
 		return nil, fmt.Errorf("labelSelector: %w", err)
 	}
-	return func(_ string, is bundle) bool { return is.signer == want.Signer && by.Matches(is.labels) }, nil
+	return func(_ string, is bundle) bool { return is.signer == selection.Signer && by.Matches(is.labels) }, nil
 }
 
 // wait starts the watch with its first call, and waits at most Patience for the

@@ -51,17 +51,17 @@ func makeKey(file string) error {
 }
 
 // place renames a file, unless the new name exists.
-func place(from, to string) error {
-	err := os.Link(from, to)
+func place(source, target string) error {
+	err := os.Link(source, target)
 	if err == nil {
-		return os.Remove(from)
+		return os.Remove(source)
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	// For a file system without hard links.
-	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		return &fs.PathError{Op: "make", Path: to, Err: fs.ErrExist}
+	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "make", Path: target, Err: fs.ErrExist}
 	}
-	return os.Rename(from, to)
+	return os.Rename(source, target)
 }

@@ -135,9 +135,9 @@ func (c *conformance) pod(i int) *pod {
 	return p
 }
 
-func (p *pod) plan(of network.Plugin) *pod {
+func (p *pod) plan(plugin network.Plugin) *pod {
 	p.c.t.Helper()
-	saved, err := of.Plan(p.c.context(), p.a)
+	saved, err := plugin.Plan(p.c.context(), p.a)
 	if err != nil {
 		p.c.t.Fatalf("Plan of %s: %v", p.a.ID, err)
 	}

@@ -83,10 +83,10 @@ func (b *bus) preparing(ctx context.Context) (down bool, err error) {
 
 // inhibit takes a delay lock. It has no timeout of its own, since a late answer would leave an
 // unknown lock: the caller closes the connection instead, which releases the lock.
-func (b *bus) inhibit(ctx context.Context, who string) (fd dbus.UnixFD, err error) {
+func (b *bus) inhibit(ctx context.Context, name string) (fd dbus.UnixFD, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	call := b.conn.Object(logindService, logindPath).Go(logindManager+".Inhibit", 0, nil, "shutdown", who, "pods need time to end", "delay")
+	call := b.conn.Object(logindService, logindPath).Go(logindManager+".Inhibit", 0, nil, "shutdown", name, "pods need time to end", "delay")
 	select {
 	case <-call.Done:
 		err = call.Store(&fd)

@@ -24,23 +24,23 @@ const (
 )
 
 // contents returns the content of the file for a delay, in whole seconds, rounded up.
-func contents(want time.Duration) string {
+func contents(delay time.Duration) string {
 	return fmt.Sprintf("# Written by the node agent: pods need this long to end.\n[Login]\nInhibitDelayMaxSec=%d\n",
-		(want+time.Second-1)/time.Second)
+		(delay+time.Second-1)/time.Second)
 }
 
 // raise makes logind wait for locks at least as long as wanted. It never lowers the
 // delay: another agent of the machine may need it.
-func (l *Machine) raise(ctx context.Context, b *bus, want time.Duration) error {
+func (l *Machine) raise(ctx context.Context, b *bus, delay time.Duration) error {
 	now, err := b.maxDelay(ctx)
 	if err != nil {
 		return fmt.Errorf("ask logind for InhibitDelayMaxUSec: %w", err)
 	}
-	if now >= want {
+	if now >= delay {
 		return nil
 	}
 	name := filepath.Join(l.cfg.Dir, fileName)
-	if err := replace(name, contents(want)); err != nil {
+	if err := replace(name, contents(delay)); err != nil {
 		return fmt.Errorf("raise logind's delay by %s: %w", name, err)
 	}
 	if err := b.reload(ctx); err != nil {
@@ -51,11 +51,11 @@ func (l *Machine) raise(ctx context.Context, b *bus, want time.Duration) error {
 		if !wait.Wait(ctx) {
 			return ctx.Err()
 		}
-		if now, err = b.maxDelay(ctx); err == nil && now >= want {
+		if now, err = b.maxDelay(ctx); err == nil && now >= delay {
 			return nil
 		}
 	}
-	return errors.Join(err, fmt.Errorf("logind's InhibitDelayMaxSec is %v, and pods need %v: another file after %s may set it", now, want, name))
+	return errors.Join(err, fmt.Errorf("logind's InhibitDelayMaxSec is %v, and pods need %v: another file after %s may set it", now, delay, name))
 }
 
 // replace writes a file in one step.

@@ -56,13 +56,13 @@ func New(cfg Config) *Machine {
 }
 
 // Watch implements shutdown.Machine.
-func (l *Machine) Watch(ctx context.Context, want time.Duration, on func(down bool)) error {
+func (l *Machine) Watch(ctx context.Context, delay time.Duration, on func(down bool)) error {
 	b, err := l.connect(ctx)
 	if err != nil {
 		return fmt.Errorf("D-Bus: %w", err)
 	}
 	defer b.close()
-	err = l.watch(ctx, b, want, on)
+	err = l.watch(ctx, b, delay, on)
 	if ctx.Err() != nil {
 		l.Release()
 		return nil
@@ -70,7 +70,7 @@ func (l *Machine) Watch(ctx context.Context, want time.Duration, on func(down bo
 	return err
 }
 
-func (l *Machine) watch(ctx context.Context, b *bus, want time.Duration, on func(down bool)) error {
+func (l *Machine) watch(ctx context.Context, b *bus, delay time.Duration, on func(down bool)) error {
 	// Before the state is read, so that no change is missed.
 	signals, err := b.subscribe(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *Machine) watch(ctx context.Context, b *bus, want time.Duration, on func
 	}
 	on(down)
 	if !down { // no new locks are possible during a shutdown
-		if err := l.raise(ctx, b, want); err != nil {
+		if err := l.raise(ctx, b, delay); err != nil {
 			return err
 		}
 		if err := l.take(ctx, b); err != nil {

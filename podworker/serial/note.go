@@ -14,14 +14,14 @@ func (w *worker[K, U]) endContext(now time.Time) {
 	w.cancel(nil)
 }
 
-// note records the result of a call and schedules what follows. The caller has to call then, unless
-// it is nil, without the lock.
-func (m *Manager[K, U]) note(w *worker[K, U]) (then func()) {
+// note records the result of a call and schedules the next step. The caller must call after
+// without the lock, unless it is nil.
+func (m *Manager[K, U]) note(w *worker[K, U]) (after func()) {
 	r := &w.result
 	w.ctx, w.cancel, w.since = nil, nil, r.At
 	m.cfg.End(&w.call, r)
 	m.slots.Release(w.slot)
-	then = r.Next.then
+	after = r.Next.then
 	switch {
 	case w.over, r.Err == nil && r.Next.verb == done:
 		m.endLife(w)
@@ -30,17 +30,17 @@ func (m *Manager[K, U]) note(w *worker[K, U]) (then func()) {
 	case r.Interrupted:
 		// It made way for what waits: it has not failed.
 	case r.Err != nil:
-		then = m.fail(w)
+		after = m.fail(w)
 	default:
 		w.succeed()
 	}
 	*r = Result{}
-	return then
+	return after
 }
 
-// fail records a failed call and schedules the retry. The caller has to call then, unless it is
-// nil, without the lock.
-func (m *Manager[K, U]) fail(w *worker[K, U]) (then func()) {
+// fail records a failed call and schedules the retry. The caller must call after without the
+// lock, unless it is nil.
+func (m *Manager[K, U]) fail(w *worker[K, U]) (after func()) {
 	next, err := w.result.Next, w.result.Err
 	w.life.failures++
 	w.life.err = err

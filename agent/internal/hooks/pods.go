@@ -48,14 +48,14 @@ func (h *Hooks) Synced(g *Guard, pod *v1.Pod, res *podruntime.Result, needsResiz
 
 // PublishAs returns the object whose status the sink gets for a pod. ok is false if there is no
 // such object now.
-func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
-	as, ok = pod, true
+func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (object *v1.Pod, ok bool) {
+	object, ok = pod, true
 	for _, p := range h.Publishers {
-		if err := g.Call(p.Name, func() error { as, ok = p.Hook.PublishAs(pod); return nil }); err != nil {
+		if err := g.Call(p.Name, func() error { object, ok = p.Hook.PublishAs(pod); return nil }); err != nil {
 			return nil, false
 		}
 	}
-	return as, ok
+	return object, ok
 }
 
 // Revives returns a function to call when an ended pod starts again, or nil if the pod does not
