@@ -89,7 +89,7 @@ func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, e
 			return "", err
 		}
 		if info.Mode()&fs.ModeDevice == 0 || info.Mode()&fs.ModeCharDevice != 0 {
-			return "", fmt.Errorf("%s is not a block device; its mode is %s", path, info.Mode().Type())
+			return "", fmt.Errorf("%s is not a block device; its mode is %s", path, info.Mode())
 		}
 		return path, nil
 	})

@@ -108,7 +108,7 @@ func TestVolumesAreTakenDownByTheirRecords(t *testing.T) {
 						t.Fatal(err)
 					}
 					// The driver makes a plain file of it.
-					if _, err := p.MapDevice(t.Context(), v); err == nil || !strings.Contains(err.Error(), "no block device") || !errors.Is(err, volumemgr.ErrUncertain) {
+					if _, err := p.MapDevice(t.Context(), v); err == nil || !strings.Contains(err.Error(), "is not a block device") || !errors.Is(err, volumemgr.ErrUncertain) {
 						t.Fatalf("mapped: %v", err)
 					}
 				} else {

@@ -115,14 +115,14 @@ func TestChecks(t *testing.T) {
 		{"bad UID", func(r *rig, p *v1.Pod) { r.claims.all["a"].UID = "../x" }, "metadata.uid"},
 		{"bad driver", func(r *rig, p *v1.Pod) { r.claims.put(claim("a=.x", "p")) }, "driver name"},
 		{"unknown driver", func(r *rig, p *v1.Pod) { r.claims.put(claim("a="+gpu+",nic.example.com", "p")) }, "nic.example.com"},
-		{"no name", func(r *rig, p *v1.Pod) { p.Spec.ResourceClaims[0].ResourceClaimName = nil }, "resourceClaimName or"},
+		{"no name", func(r *rig, p *v1.Pod) { p.Spec.ResourceClaims[0].ResourceClaimName = nil }, "resourceClaimName and"},
 		{"not generated", func(r *rig, p *v1.Pod) {
 			p.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: "my-a", ResourceClaimTemplateName: str("t")}
 		}, "claim my-a: not generated yet from template t"},
 		{"generated for another pod", func(r *rig, p *v1.Pod) {
 			p.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: "my-a", ResourceClaimTemplateName: str("t")}
 			p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "my-a", ResourceClaimName: str("a")}}
-		}, "not generated for pod p"},
+		}, "was not generated for the pod (UID p)"},
 		{"container with an unknown name", func(r *rig, p *v1.Pod) { p.Spec.Containers[0].Resources.Claims[0].Name = "other" }, "container main uses the claim"},
 		{"disk broken", func(r *rig, p *v1.Pod) { r.store.fail(errBroken) }, "store its record: disk is broken"},
 	} {

@@ -68,7 +68,7 @@ func TestContainerLogs(t *testing.T) {
 		{"default/web/c?limitBytes=0", false, 422, "limitBytes is 0"},
 		{"default/web/c?sinceSeconds=0", false, 422, "sinceSeconds is 0"},
 		{"default/web/c?sinceSeconds=1&sinceTime=2026-01-02T03:04:03Z", false, 422, "exclude each other"},
-		{"default/web/c?stream=Stderr&tailLines=1", true, 422, "tailLines with stream"},
+		{"default/web/c?stream=Stderr&tailLines=1", true, 422, "tailLines is set and stream"},
 		{"default/web/c?stream=Both", true, 422, `stream is "Both"`},
 		{"none/none/none?tail=-1", false, 422, "tailLines"}, // before the pod is looked for
 		{"default/none/c", false, 404, `pod "none" does not exist`},

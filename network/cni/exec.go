@@ -71,7 +71,7 @@ var (
 	errKilled = errors.New("killed at the deadline")
 	errFlood  = fmt.Errorf("killed for an output of more than %d bytes", maxStdout)
 	errGone   = errors.New("killed: the call was canceled")
-	errStuck  = errors.New("killed, but the process has not ended")
+	errStuck  = errors.New("the process has not ended")
 )
 
 // processes runs plugins. left counts the processes that have not ended, even after run has

@@ -129,7 +129,7 @@ func TestTheGuardStaysLockedWhileAProcessRuns(t *testing.T) {
 	r.p.processes = stuck{free}
 	guard := guardFile(t)
 	_, err := r.p.SetUp(t.Context(), pod("a"), someNetns, saved, guard)
-	wantCode(t, err, network.DeadlineExceeded, "plugin main: ADD: killed at the deadline: has not ended")
+	wantCode(t, err, network.DeadlineExceeded, "plugin main: ADD: killed at the deadline: the process has not ended")
 	if err := guard.Close(); err != nil {
 		t.Fatal(err)
 	}
