@@ -42,7 +42,7 @@ func TestDecodeRejects(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"no object", savedPod, "", "EOF"},
 		{"half of it", savedPod[100:], "", "unexpected EOF"},
-		{"something behind", "]}]}", "]}]}{}", "something follows"},
+		{"something behind", "]}]}", "]}]}{}", "there is data after"},
 		{"an unknown field", `"pod"`, `"color":1,"pod"`, "unknown field"},
 		{"another version", `"version":1`, `"version":2`, "version is 2; want 1"},
 		{"another pod", `"pod":"a"`, `"pod":"b"`, `pod is "b"; want "a"`},
