@@ -162,3 +162,20 @@ func kindsRecorded(all []record.Entry) string {
 	}
 	return b.String()
 }
+
+// recordSize returns the bytes of the files of a record.
+func recordSize(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += info.Size()
+	}
+	return n
+}

@@ -87,7 +87,7 @@ type Observed struct {
 type Result struct {
 	Over    bool     `json:"over,omitempty"`
 	Reset   []string `json:"reset,omitempty" is:"id"`
-	Lack    string   `json:"lack,omitempty" is:"text"` // why there is no usable sandbox
+	Lack    string   `json:"lack,omitempty" is:"word"` // why there is no usable sandbox
 	Make    bool     `json:"make,omitempty"`
 	Sandbox string   `json:"sandbox,omitempty" is:"id"`
 	Attempt uint32   `json:"attempt,omitempty"`

@@ -45,19 +45,20 @@ type Fact interface {
 	idle() bool
 }
 
-// kinds has an empty value of each type, by its kind.
-var kinds = map[string]func() Fact{}
-
-func init() {
-	for _, make := range []func() Fact{
+// kinds returns an empty value of each type, by its kind.
+var kinds = func() map[string]func() Fact {
+	all := map[string]func() Fact{}
+	for _, empty := range []func() Fact{
 		func() Fact { return &Begin{} }, func() Fact { return &Stop{} }, func() Fact { return &Clock{} }, func() Fact { return &Gap{} },
 		func() Fact { return &Wanted{} }, func() Fact { return &Verdict{} }, func() Fact { return &Instance{} }, func() Fact { return &Probe{} },
 		func() Fact { return &Image{} }, func() Fact { return &Sync{} }, func() Fact { return &Status{} }, func() Fact { return &Resize{} },
-		func() Fact { return &Devices{} }, func() Fact { return &Condition{} }, func() Fact { return &Plugin{} }, func() Fact { return &Happened{} }, func() Fact { return &Decision{} },
+		func() Fact { return &Devices{} }, func() Fact { return &Condition{} }, func() Fact { return &Plugin{} }, func() Fact { return &Happened{} },
+		func() Fact { return &Decision{} },
 	} {
-		kinds[make().kind()] = make
+		all[empty().kind()] = empty
 	}
-}
+	return all
+}()
 
 // Begin is the start of the agent's process. Without a [Stop] before it, the process before was
 // killed, or the machine lost power.

@@ -50,14 +50,21 @@ func (c *clientFlags) describe(ctx context.Context, std stdio, names []string) e
 func newWhy(std stdio) *cobra.Command {
 	var (
 		c     clientFlags
+		past  pastFlags
 		parts bool
 	)
 	cmd := &cobra.Command{
-		Use: "why NAME|node", Short: "Say why a pod waits, or how close the node is to evictions", SuggestFor: []string{"status", "explain"},
-		Example: "  agent why web\n  agent why node",
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), std, args, parts) },
+		Use: "why NAME|node", Short: "Say why a pod waits, why it was so at an earlier time, or how close the node is to evictions", SuggestFor: []string{"status", "explain"},
+		Example: "  agent why web\n  agent why web --at 03:12\n  agent why web --since 12h\n  agent why node\n  agent why node --at '2026-11-28 03:12:07' -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if past.given() {
+				return c.past(std, args, &past)
+			}
+			return c.why(cmd.Context(), std, args, parts)
+		},
 	}
 	c.registerPods(cmd)
+	past.register(cmd)
 	cmd.Flags().BoolVar(&parts, "parts", false, "with node: list the parts of the agent and their hooks, too")
 	cmd.ValidArgsFunction = first(c.from(func(ctx context.Context, args []string) []string {
 		return append([]string{"node"}, c.pods(ctx, args)...)

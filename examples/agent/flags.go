@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/record"
 )
 
 // runFlags are the flags of "agent run": the kubelet's, and the agent's own.
@@ -35,6 +37,7 @@ type runFlags struct {
 	registryHosts    string
 	localAPI         string
 	localUI          bool
+	recordSize       string
 	gc               gcFlags
 	version          versionFlag
 
@@ -63,9 +66,30 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui at the address of --local-api too, below /ui/, for its clients")
+	fs.StringVar(&f.recordSize, "record-size", "", "the largest size in `bytes` of the record that agent why --at reads; 16Mi; 0 records nothing")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as; =raw adds build details; =v1.37.x+mine sets the release")
 	f.all = func() map[string]string { return kubeletconfig.FlagValues(fs) }
+}
+
+// leastRecord is the smallest record that package record accepts, in bytes.
+const leastRecord = 1 << 20
+
+// defaultRecord is the size of the record without a flag.
+const defaultRecord = "16Mi"
+
+func (f *runFlags) recordBytes() (int64, error) {
+	return kubeletconfig.Bytes(cmp.Or(f.recordSize, defaultRecord))
+}
+
+// recorded returns the makers of the part that records, unless it is switched off. Call validate
+// first.
+func (f *runFlags) recorded() []nodeagent.Maker {
+	n, _ := f.recordBytes()
+	if n == 0 {
+		return nil
+	}
+	return []nodeagent.Maker{nodeagent.Record(record.Config{MaxBytes: n, Version: versionString()})}
 }
 
 // longestSocketPath is the longest path of a unix socket (unix(7)).
@@ -120,6 +144,9 @@ func (f *runFlags) validate() error {
 	}
 	if f.localUI && (f.localAPI == "" || f.localAPI == onSocket) {
 		bad("--local-api-ui: want --local-api=ADDRESS beside it, got %q", f.localAPI)
+	}
+	if n, err := f.recordBytes(); err != nil || n != 0 && n < leastRecord {
+		bad("--record-size=%q: want a quantity of bytes such as 16Mi, at least 1Mi, or 0 for no record", f.recordSize)
 	}
 	f.gc.validate(bad)
 	if _, err := nodeagent.VersionInfo(f.version.release()); err != nil {

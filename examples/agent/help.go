@@ -53,7 +53,7 @@ var agentTopics = []struct {
 	{regexp.MustCompile(`^(v|vmodule|version|log.*|help)$`), output},
 	{regexp.MustCompile(`kubeconfig|^(cert-dir|cloud-provider|hostname-override|node-ip|node-labels|register-.*|secret.*|provider-id)$`), joined},
 	{regexp.MustCompile(`^(network|pods-reach-node|preload-images|registry-hosts|pulls-per-registry|pinned-images|.*runtime-endpoint|image-.*|runtime-cgroups)$`), onNode},
-	{regexp.MustCompile(`evict|^(local-storage-.*|maximum-.*|minimum-.*|pod-log-budget|starts-in-flight|exec-probes-in-flight)$`), limits},
+	{regexp.MustCompile(`evict|^(local-storage-.*|maximum-.*|minimum-.*|pod-log-budget|record-size|starts-in-flight|exec-probes-in-flight)$`), limits},
 }
 
 // agentTopic returns the topic of a flag of the agent, by its name. The usage texts of package

@@ -14,6 +14,9 @@
 //	agent debug NAME --image IMAGE  put a container with tools into a pod
 //	agent why NAME               what a pod waits for
 //	agent why node               how far the node is from evicting pods, and what it did
+//	agent why NAME --at 03:12    why it was so at that time
+//	agent record export NAME F   a file with what is recorded of a pod
+//	agent replay F               decide again what a file has recorded
 //	agent info                   what the agent runs, and where its files are
 //	agent top pods               what pods use
 //	agent images                 which images stay, why, and which would go
@@ -90,7 +93,7 @@ func newRoot(std stdio) *cobra.Command {
 		command *cobra.Command
 	}{
 		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
-		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newInfo(std)}, {looking, newTop(std)}, {looking, newUI(std)},
+		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newRecord(std)}, {looking, newReplay(std)}, {looking, newInfo(std)}, {looking, newTop(std)}, {looking, newUI(std)},
 		{working, newLogs(std)}, {working, newExec(std)}, {working, newAttach(std)}, {working, newCopy(std)}, {working, newPortForward(std)}, {working, newDebug(std)}, {working, newImages(std)},
 		{planning, newCheck(std)}, {planning, newFit(std)},
 		{itself, newConfig(std)}, {itself, newVersion(std)},

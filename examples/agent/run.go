@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -127,7 +128,7 @@ const containerLogs = "/var/log/containers"
 // nodeOptions returns the options of a whole node from flags and configuration.
 func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 	return nodeagent.Options{
-		Config: conf, Parts: append([]nodeagent.Maker{csi.Volumes}, nodeagent.Standard()...), Services: nodeagent.StandardServices(), Join: cluster.Join, Flags: f.all,
+		Config: conf, Parts: slices.Concat(f.recorded(), []nodeagent.Maker{csi.Volumes}, nodeagent.Standard()), Services: nodeagent.StandardServices(), Join: cluster.Join, Flags: f.all,
 		KubernetesVersion: f.version.release(),
 		Settings: nodeagent.Settings{
 			SecretKeyFile: f.secretKeyFile, SecretKeyCredential: f.secretCredential, SecretsInClear: f.secretsInClear,

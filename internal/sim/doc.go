@@ -104,6 +104,8 @@
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one seed again
 //	go test ./internal/sim -run TestReplay -v -replays 20    # how deterministic seeds are
 //	go test ./internal/sim -run TestWeek -weeks 3 -v         # what a week with 20 pods costs
+//	go test ./internal/sim -run TestRecord -v -record FILE   # the decisions of a recorded node, from agent record export
+//	go test ./internal/sim -run TestRecord -record FILE -save NAME # keeps them in testdata/records
 //	make clocks                                              # on a machine whose wall clock jumps
 //
 // A failing schedule is shortened before it is printed. Goroutines of a bubble run in any
