@@ -160,7 +160,7 @@ func TestMapDeviceFails(t *testing.T) {
 	}
 	v := r.block("a", disks[0])
 	loops.fail = errors.New("no")
-	if _, err := r.MapDevice(t.Context(), v); err == nil || !strings.Contains(err.Error(), "hold "+disks[0]) || errors.Is(err, volumemgr.ErrUncertain) {
+	if _, err := r.MapDevice(t.Context(), v); err == nil || !strings.Contains(err.Error(), "attach a loop device to "+disks[0]) || errors.Is(err, volumemgr.ErrUncertain) {
 		t.Errorf("%v", err)
 	}
 	check := func() {
