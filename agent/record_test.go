@@ -50,6 +50,7 @@ func TestLifeIsRecorded(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "record")
 		recordInto(t, n, dir)
 		n.Start()
+		begin := time.Now()
 		pod := agenttest.Pod("web", agenttest.Container("c"))
 		c := &pod.Spec.Containers[0]
 		c.LivenessProbe = &v1.Probe{
@@ -106,7 +107,7 @@ func TestLifeIsRecorded(t *testing.T) {
 		if ended != 2 || began != 2 || wanted != 2 || admitted != 1 || decided != 1 {
 			t.Errorf("%d ends, %d starts, %d of the source, %d admissions, %d decisions to end", ended, began, wanted, admitted, decided)
 		}
-		past, err := agent.Past(dir, local.PastQuery{Name: "web", At: time.Now().Add(-2*time.Minute - 12*time.Second), Within: 2 * time.Second})
+		past, err := agent.Past(dir, local.PastQuery{Name: "web", At: begin, Within: 34 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,21 +90,41 @@ type instance struct {
 	before      *instance
 }
 
+// podPast is what is known of one UID.
 type podPast struct {
-	verdict   *record.Verdict
-	verdictAt time.Time
-	removed   string // why its source does not have it any more
-	removedAt time.Time
-	sync      *record.Sync
-	syncAt    time.Time
-	ready     *record.Status
+	waits bool // it was not admitted yet
+	// ends are the causes for which its containers end, oldest first.
+	ends   []causePast
+	sync   *record.Sync
+	syncAt time.Time
+	told   bool // the failed sync
+	ready  *record.Status
 }
 
+// causePast is why the containers of a pod end from a time on, in a sentence.
+type causePast struct {
+	at  time.Time
+	why string
+}
+
+// at returns the last cause until shortly after a time; "" if there is none.
+func (p *podPast) at(t time.Time) string {
+	why := ""
+	for _, c := range p.ends {
+		if !c.at.After(t.Add(time.Second)) {
+			why = c.why
+		}
+	}
+	return why
+}
+
+// wantedPast is what the source said last.
 type wantedPast struct {
 	record.Wanted
-	uid  types.UID
-	at   time.Time
-	uids map[types.UID]bool
+	removedAt time.Time // of the pod with the UID
+	uid       types.UID
+	at        time.Time
+	uids      map[types.UID]bool
 }
 
 type statusPast struct {
@@ -211,12 +231,16 @@ func (p *past) add(e *record.Entry) {
 // begin tells the start of the agent, and what happened to the process before.
 func (p *past) begin(e *record.Entry, f *record.Begin) {
 	p.node = cmp.Or(f.Node, p.node)
+	rank := step // about a pod, the restart of its containers says more
+	if p.ofNode {
+		rank = verdictOn
+	}
 	if len(p.boots) > 0 {
 		switch last := p.boots[len(p.boots)-1]; {
 		case last.boot != e.Boot && p.stopped:
-			p.tell(e, e.At, "begin", verdictOn, "the machine was started again, and the agent with it")
+			p.tell(e, e.At, "begin", rank, "the machine was started again, and the agent with it")
 		case last.boot != e.Boot:
-			p.tell(e, e.At, "begin", verdictOn, "the machine was started again after it had gone down without notice (power, reset or kernel)").Problem = true
+			p.tell(e, e.At, "begin", rank, "the machine was started again after it had gone down without notice (power, reset or kernel)").Problem = true
 		case p.stopped:
 			p.tell(e, e.At, "begin", step, "the agent was started again %s", f.Version)
 		default:
@@ -258,11 +282,11 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		// Its next version came before. What that changed was told then.
 		return
 	case f.Op == "REMOVE":
-		pod.removed, pod.removedAt = "its source"+source+" no longer had it", e.At
+		pod.ends = append(pod.ends, causePast{e.At, "its source" + source + " no longer had it"})
 		p.tell(e, e.At, "wanted", verdictOn, "its source%s no longer had it", source)
 		p.status = append(p.status, statusPast{at: e.At, gone: true})
 	case f.Op == "DELETE":
-		pod.removed, pod.removedAt = "its deletion was asked for", e.At
+		pod.ends = append(pod.ends, causePast{e.At, "its deletion was asked for"})
 		p.tell(e, e.At, "wanted", verdictOn, "its deletion was asked for")
 	case last.at.IsZero():
 		p.tell(e, e.At, "wanted", step, "its source%s had it first", source)
@@ -275,7 +299,7 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 			text = "its definition was changed back to an earlier one" + changes
 		}
 		if before := p.pods[last.uid]; before != nil {
-			before.removed, before.removedAt = "its definition was changed"+changes, e.At
+			before.ends = append(before.ends, causePast{cmp.Or(last.removedAt, e.At), "its definition was changed" + changes})
 		}
 		for i := range p.moments {
 			if m := &p.moments[i]; m.Kind == "wanted" && m.UID == string(last.uid) && e.At.Sub(m.At) < replaceWithin && m.rank == verdictOn {
@@ -285,6 +309,9 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		p.tell(e, e.At, "wanted", step, "%s", text)
 	default:
 		p.tell(e, e.At, "wanted", step, "its source%s had it again", source)
+	}
+	if last.removedAt = (time.Time{}); f.Op == "REMOVE" {
+		last.removedAt = e.At
 	}
 	containers := last.Containers
 	last.Wanted, last.uid, last.at = *f, e.Pod.UID, e.At
@@ -309,9 +336,10 @@ func imageChanges(was, is []record.Image) string {
 
 // judge tells a verdict on the pod.
 func (p *past) judge(e *record.Entry, f *record.Verdict, pod *podPast) {
-	again := pod.verdict != nil && pod.verdict.Kind == podlife.Waits
-	pod.verdict, pod.verdictAt = f, e.At
+	again := pod.waits
+	pod.waits = f.Kind == podlife.Waits
 	if f.Admitted {
+		pod.ends = append(pod.ends, causePast{e.At, ""})
 		text := "it was admitted"
 		if again {
 			text = "it was admitted after its wait"
@@ -319,7 +347,11 @@ func (p *past) judge(e *record.Entry, f *record.Verdict, pod *podPast) {
 		p.tell(e, e.At, "verdict", step, "%s", text)
 		return
 	}
-	m := p.tell(e, e.At, "verdict", verdictOn, "%s", p.verdictWords(f, e.At))
+	words := p.verdictWords(f, e.At)
+	if !pod.waits {
+		pod.ends = append(pod.ends, causePast{e.At, words})
+	}
+	m := p.tell(e, e.At, "verdict", verdictOn, "%s", words)
 	m.verdict, m.Problem = f, true
 }
 
@@ -423,6 +455,7 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 	switch {
 	case f.Reason != "":
 		// Other facts tell these.
+		pod.told = false
 		if slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "InvalidImageName"}, f.Reason) {
 			break
 		}
@@ -434,7 +467,8 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 			}
 		}
 		p.tell(e, e.At, "sync", fault, "%s", text)
-	case failing && len(p.moments) > 0:
+		pod.told = true
+	case failing && pod.told:
 		p.tell(e, e.At, "sync", aside, "its sync succeeded again, after %s", spell(e.At.Sub(pod.syncAt)))
 	}
 	if f.Reason == "" || !failing {
@@ -498,8 +532,7 @@ func (p *past) link() {
 	slices.SortStableFunc(p.order, func(a, b *instance) int { return cmp.Compare(a.begunAt().UnixNano(), b.begunAt().UnixNano()) })
 	last := map[string]*instance{}
 	for _, i := range p.order {
-		key := string(i.uid) + "/" + i.container
-		i.before, last[key] = last[key], i
+		i.before, last[i.container] = last[i.container], i
 		e := &record.Entry{Pod: record.Pod{UID: i.uid}, Container: i.container}
 		if !i.Started.IsZero() {
 			text := "container " + i.container + " was started"
@@ -508,11 +541,8 @@ func (p *past) link() {
 			}
 			p.tell(e, i.Started, "instance", startOf, "%s", text).began = i
 		}
-		if i.ended {
-			text := "container " + i.container + " ended"
-			if !i.Started.IsZero() {
-				text += " after " + spell(max(0, i.endedAt.Sub(i.Started)))
-			}
+		if i.ended && !i.Started.IsZero() {
+			text := "container " + i.container + " ended after " + spell(max(0, i.endedAt.Sub(i.Started)))
 			m := p.tell(e, i.endedAt, "instance", endOf, "%s: %s", text, p.whyEnded(i))
 			m.ended, m.Problem = i, i.ExitCode == nil || *i.ExitCode != 0
 		}
@@ -532,7 +562,7 @@ func (p *past) pod(i *instance) *podPast { return cmp.Or(p.pods[i.uid], &podPast
 // whyEnded returns why an instance ended, in a sentence.
 func (p *past) whyEnded(i *instance) string {
 	act, decided := p.endings[i.ID]
-	pod := p.pod(i)
+	pod := p.pod(i).at(i.endedAt)
 	switch {
 	case decided && (act.Why == podlife.LivenessFailed || act.Why == podlife.StartupFailed):
 		if f := p.failed[i.ID]; f != nil {
@@ -547,20 +577,19 @@ func (p *past) whyEnded(i *instance) string {
 		return "it was killed as the memory that it may use was full"
 	case i.endedInBoot != i.boot:
 		return "the machine went down"
-	case pod.verdict != nil && !pod.verdict.Admitted && pod.verdict.Kind != podlife.Waits && !pod.verdictAt.After(i.endedAt.Add(time.Second)):
-		return p.verdictWords(pod.verdict, pod.verdictAt)
-	case pod.removed != "" && !pod.removedAt.After(i.endedAt.Add(time.Second)):
-		return pod.removed
+	case pod != "":
+		return pod
 	case i.ExitCode == nil:
 		return "its exit code is not known"
 	default:
-		return fmt.Sprintf("it ended by itself with exit code %d%s", *i.ExitCode, signal(&v1.ContainerStateTerminated{ExitCode: *i.ExitCode}))
+		return fmt.Sprintf("it ended with exit code %d%s", *i.ExitCode, signal(&v1.ContainerStateTerminated{ExitCode: *i.ExitCode}))
 	}
 }
 
 // after returns why an instance ended, for a sentence with "after".
 func (p *past) after(i *instance) string {
 	act, decided := p.endings[i.ID]
+	why := p.pod(i).at(i.endedAt)
 	switch {
 	case decided && act.Why == podlife.LivenessFailed:
 		return "a failed liveness probe"
@@ -576,6 +605,10 @@ func (p *past) after(i *instance) string {
 		return "an OOM kill"
 	case i.endedInBoot != i.boot:
 		return "a restart of the machine"
+	case strings.HasPrefix(why, "its definition was changed"):
+		return "a change of its definition"
+	case why != "":
+		return "its end, as " + why
 	case i.ExitCode != nil:
 		return "an end with exit code " + strconv.Itoa(int(*i.ExitCode))
 	default:

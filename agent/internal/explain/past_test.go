@@ -84,7 +84,7 @@ func TestPastOfIncidents(t *testing.T) {
 			[]string{"restarted at 02:57:59: it was killed for using more than its memory limit of 64 MiB; the container had been started at 01:00:02"}},
 		{"crash", newTape().begins().runs("a", 0, "01:00:02", "02:00:00", 3, "Error").
 			on("02:00:00", &record.Decision{Result: record.Result{Regular: []record.Act{{Name: "app", ID: "a", Do: "wait", Why: podlife.CrashLoop, Until: night("02:00:10")}}}}), "02:00", false,
-			[]string{"lost container app at 02:00:00: it ended by itself with exit code 3", "had to wait until 02:00:10 for its next start (CrashLoopBackOff)"}},
+			[]string{"lost container app at 02:00:00: it ended with exit code 3", "had to wait until 02:00:10 for its next start (CrashLoopBackOff)"}},
 		{"startup probe by a command", newTape().begins().on("01:05:00", &record.Probe{ID: "a", Type: "startup", How: "exec", Times: 30, Since: night("01:00:10")}).
 			ends("01:05:00", "a", podlife.StartupFailed).runs("a", 0, "01:00:02", "01:05:01", 143, "Error"), "01:05", false,
 			[]string{"the startup probe failed 30 times, its command exited with an error, since 01:00:10"}},
@@ -191,7 +191,7 @@ func TestPastSince(t *testing.T) {
 	tape := newTape().begins().runs("a", 0, "01:00:02", "02:00:00", 1, "Error").runs("b", 1, "02:00:10", "", 0, "")
 	past := explain.Past(tape.entries, local.PastQuery{Namespace: "shop", Name: "web", Since: night("01:30:00")}, night("09:00:00"))
 	if text, want := strings.Join(past.Lines(night("09:00:00")), "\n"), strings.Join([]string{
-		"shop/web:", "  02:00:00  container app ended after 59m: it ended by itself with exit code 1", "  02:00:10  container app was started (restart 1)",
+		"shop/web:", "  02:00:00  container app ended after 59m: it ended with exit code 1", "  02:00:10  container app was started (restart 1)",
 	}, "\n"); text != want {
 		t.Errorf("got:\n%s\nwant:\n%s", text, want)
 	}
