@@ -58,7 +58,7 @@ func (p *Past) Lines(now time.Time) []string {
 		lines = append(lines, name+":")
 	}
 	for _, m := range p.Moments {
-		lines = append(lines, "  "+When(m.At, now)+"  "+m.Text)
+		lines = append(lines, "  "+When(m.At, now)+" "+m.Text)
 	}
 	if len(p.Moments) == 0 && !p.Begins.IsZero() {
 		lines = append(lines, "  the record begins at "+When(p.Begins, now))

@@ -18,7 +18,7 @@ import (
 
 // Past explains the past of a pod, or of the node, by the entries about both. It is a pure function.
 func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
-	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, failed: map[string]*record.Probe{}, pods: map[types.UID]*podPast{}}
+	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}}
 	for i := range entries {
 		p.add(&entries[i])
 	}
@@ -47,6 +47,7 @@ type past struct {
 	instances map[string]*instance
 	order     []*instance // in the order of the record
 	endings   map[string]record.Act
+	waits     map[string]time.Time     // last told end of a container's wait
 	failed    map[string]*record.Probe // last failed liveness or startup probe, by the instance's ID
 	pods      map[types.UID]*podPast
 	wanted    *wantedPast // what the source said last
@@ -468,7 +469,7 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 		}
 		p.tell(e, e.At, "sync", fault, "%s", text)
 		pod.told = true
-	case failing && pod.told:
+	case failing && pod.told && pod.at(e.At) == "":
 		p.tell(e, e.At, "sync", aside, "its sync succeeded again, after %s", spell(e.At.Sub(pod.syncAt)))
 	}
 	if f.Reason == "" || !failing {
@@ -510,7 +511,8 @@ func (p *past) decision(e *record.Entry, f *record.Decision) {
 				if _, known := p.endings[a.ID]; !known {
 					p.endings[a.ID] = a
 				}
-			case a.Do == "wait" && a.Why == podlife.CrashLoop:
+			case a.Do == "wait" && a.Why == podlife.CrashLoop && !a.Until.Truncate(time.Second).Equal(p.waits[a.Name]):
+				p.waits[a.Name] = a.Until.Truncate(time.Second)
 				m := p.tell(e, e.At, "decision", step, "container %s had to wait until %s for its next start (%s)", a.Name, p.when(a.Until), a.Why)
 				m.Container = a.Name
 			}

@@ -91,7 +91,7 @@ func TestPastOfIncidents(t *testing.T) {
 		{"eviction", newTape().begins().on("02:10:00", &record.Condition{Type: "MemoryPressure", On: true, Reason: "KubeletHasInsufficientMemory"}).
 			on("02:10:05", &record.Verdict{Kind: podlife.Evicted, Message: "The node was low on resource: memory. Container app was using 80Mi, request is 0."}).
 			runs("a", 0, "01:00:02", "02:10:06", 137, "Error").on("02:10:06", &record.Status{Phase: "Failed", Reason: "Evicted"}), "02:10", false,
-			[]string{"ended at 02:10:05: it was evicted, as the node ran short (MemoryPressure since 02:10:00): The node was low on resource: memory. Container app was using 80Mi, request is 0", "02:10:00  the node had MemoryPressure"}},
+			[]string{"ended at 02:10:05: it was evicted, as the node ran short (MemoryPressure since 02:10:00): The node was low on resource: memory. Container app was using 80Mi, request is 0", "02:10:00 the node had MemoryPressure"}},
 		{"eviction for its own limit", newTape().begins().on("02:10:05", &record.Verdict{Kind: podlife.OverLimit, Message: `Usage of EmptyDir volume "tmp" exceeds the limit "1Mi".`}), "02:10", false,
 			[]string{"it used more local storage than its own limit", `volume "tmp"`}},
 		{"preemption", newTape().begins().on("02:10:05", &record.Verdict{Kind: podlife.Preempted}).runs("a", 0, "01:00:02", "02:10:06", 137, ""), "02:10", false,
@@ -100,12 +100,12 @@ func TestPastOfIncidents(t *testing.T) {
 			t := newTape().begins().on("02:10:05", &record.Verdict{Kind: podlife.Shutdown}).runs("a", 0, "01:00:02", "02:10:06", 143, "").on("02:10:09", &record.Stop{})
 			t.boot = "b"
 			return t.on("02:15:00", &record.Begin{Node: "edge-7"}).runs("b", 1, "02:15:03", "", 0, "")
-		}(), "02:10", false, []string{"ended at 02:10:05: it was ended, as the machine goes down", "02:10:09  the agent was stopped"}},
+		}(), "02:10", false, []string{"ended at 02:10:05: it was ended, as the machine goes down", "02:10:09 the agent was stopped"}},
 		{"power cut", func() *tape {
 			t := newTape().begins()
 			t.boot = "b"
 			return t.on("02:15:00", &record.Begin{Node: "edge-7"}).runs("a", 0, "01:00:02", "02:14:50", 255, "Unknown").runs("b", 1, "02:15:03", "", 0, "")
-		}(), "02:15:03", false, []string{"restarted at 02:15:03: the machine went down; the container had been started at 01:00:02", "02:15:00  the machine was started again after it had gone down without notice"}},
+		}(), "02:15:03", false, []string{"restarted at 02:15:03: the machine went down; the container had been started at 01:00:02", "02:15:00 the machine was started again after it had gone down without notice"}},
 		{"kill of the agent", newTape().begins().on("02:15:00", &record.Begin{Node: "edge-7"}), "02:15", false,
 			[]string{"at 02:15:00: the agent was started again", "after it had been killed or had crashed"}},
 		{"the node of the same", newTape().begins().on("02:15:00", &record.Begin{Node: "edge-7"}), "02:15", true,
@@ -191,7 +191,7 @@ func TestPastSince(t *testing.T) {
 	tape := newTape().begins().runs("a", 0, "01:00:02", "02:00:00", 1, "Error").runs("b", 1, "02:00:10", "", 0, "")
 	past := explain.Past(tape.entries, local.PastQuery{Namespace: "shop", Name: "web", Since: night("01:30:00")}, night("09:00:00"))
 	if text, want := strings.Join(past.Lines(night("09:00:00")), "\n"), strings.Join([]string{
-		"shop/web:", "  02:00:00  container app ended after 59m: it ended with exit code 1", "  02:00:10  container app was started (restart 1)",
+		"shop/web:", "  02:00:00 container app ended after 59m: it ended with exit code 1", "  02:00:10 container app was started (restart 1)",
 	}, "\n"); text != want {
 		t.Errorf("got:\n%s\nwant:\n%s", text, want)
 	}
