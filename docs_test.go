@@ -221,11 +221,24 @@ func (c commandLine) wrong(words []string) string {
 		if w == "--" || w == "|" || strings.HasPrefix(w, ">") {
 			break
 		}
-		if f := option.FindString(w); f != "" && !flags[f] && !slices.Contains([]string{"-h", "--help", "--version"}, f) {
-			return "it has no flag " + f
+		for _, f := range single(option.FindString(w)) {
+			if !flags[f] && !slices.Contains([]string{"-h", "--help", "--version"}, f) {
+				return "it has no flag " + f
+			}
 		}
 	}
 	return ""
+}
+
+// single returns the flags of a word: -it are two.
+func single(word string) (flags []string) {
+	if word == "" || strings.HasPrefix(word, "--") {
+		return strings.Fields(word)
+	}
+	for _, letter := range word[1:] {
+		flags = append(flags, "-"+string(letter))
+	}
+	return flags
 }
 
 // agentCommands asks the agent for its commands and their flags.
