@@ -270,7 +270,7 @@ func TestLinks(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	r := recorder(t, dir, 0)
-	const told = 5000
+	const told = 20000
 	for i := range told {
 		r.Record(instance(fmt.Sprint(i), "running"))
 	}

@@ -39,8 +39,8 @@ const (
 	parts = 8
 
 	// maxQueue and maxQueueBytes limit the entries that wait for the disk.
-	maxQueue      = 4096
-	maxQueueBytes = 4 << 20
+	maxQueue      = 16384
+	maxQueueBytes = 8 << 20
 
 	// Entries are collected for this time before they are written: they survive the end of the
 	// process from then on. A write is followed by a sync after syncPause at the latest: they
@@ -144,6 +144,11 @@ func (r *Recorder) news(key uint64, sum uint32, idle bool) bool {
 func (r *Recorder) Run(ctx context.Context) error {
 	f := files{cfg: &r.cfg}
 	defer f.end()
+	// The start of an agent has more urgent work for the disk.
+	select {
+	case <-ctx.Done():
+	case <-time.After(writePause):
+	}
 	sums, err := f.open()
 	if err != nil {
 		r.cfg.Log.Error("failed to open the record of earlier facts; it begins anew", zap.String("dir", r.cfg.Dir), zap.Error(err))
