@@ -85,6 +85,15 @@ func TestPodsRun(t *testing.T) {
 	l.get(web.Status.PodIP + ":8080")
 	l.start()
 	l.untilReady("clock", "web")
+	// They were ready by their stored statuses. Without workers, the runtime has them longer than the agent lists them.
+	l.until("workers of the pods", func(pods map[string]*v1.Pod) bool {
+		for _, p := range pods {
+			if why, err := l.api.Why(t.Context(), p.Namespace, p.Name); err != nil || why.Stage != "sync" {
+				return false
+			}
+		}
+		return true
+	})
 	if after := l.containers(); !slices.Equal(ids(before), ids(after)) {
 		t.Errorf("containers before the agent's restart %v, after it %v", ids(before), ids(after))
 	}
