@@ -302,7 +302,7 @@ func parseLogOptions(q url.Values) (LogOptions, error) {
 	if v := q.Get("since"); v != "" {
 		at, err := time.Parse(time.RFC3339Nano, v)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("since=%q: want a time as RFC 3339 has it", v))
+			errs = append(errs, fmt.Errorf("since is %q; want a time such as 2026-01-02T15:04:05Z (RFC 3339)", v))
 		}
 		opts.Since = at
 	}

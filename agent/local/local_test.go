@@ -347,7 +347,7 @@ func TestWrongLogOptions(t *testing.T) {
 		"timestamps=ja":          `timestamps="ja": want true or false`,
 		"tail=many":              `tail="many": want a number of lines`,
 		"tail=1.5":               `tail="1.5": want a number of lines`,
-		"since=yesterday":        `since="yesterday": want a time as RFC 3339 has it`,
+		"since=yesterday":        `since is "yesterday"; want a time such as 2026-01-02T15:04:05Z (RFC 3339)`,
 		"tial=5":                 `tial="5": want one of container, previous, follow, timestamps, tail, since`,
 		"tail=x&follow=y&what=z": `what="z": want one of container, previous, follow, timestamps, tail, since; follow="y": want true or false; tail="x": want a number of lines`,
 	} {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/record"
 )
 
@@ -130,7 +132,7 @@ func parseAt(s string, now time.Time) (at time.Time, within time.Duration, err e
 }
 
 func newRecord(std stdio) *cobra.Command {
-	cmd := &cobra.Command{Use: "record", Short: "Write what is recorded of a pod or the node to a file, as for a report of a bug"}
+	cmd := &cobra.Command{Use: "record", Short: "Write what is recorded of a pod, the node or the machine to a file, as for a report of a bug"}
 	var c clientFlags
 	var anonymous bool
 	export := &cobra.Command{
@@ -146,8 +148,36 @@ func newRecord(std stdio) *cobra.Command {
 	}
 	c.registerPods(export)
 	export.Flags().BoolVar(&anonymous, "anonymous", false, "replace names, IDs and addresses by hashes, and leave messages out")
-	cmd.AddCommand(export)
+	machine := &cobra.Command{
+		Use: "machine FILE", Short: "Write the files of /proc, /sys and cgroups that the agent reads to a new file, without personal details",
+		Long: `Write the files of /proc, /sys and cgroups that the agent reads to a new zip file, as for a report of a bug of a machine that
+nobody else has. The file has the names of disks and network interfaces, but no names of users, hosts, programs and
+pods, no addresses and no serial numbers. Programs test with it by the package node/kerneltest.`,
+		Example: "  agent record machine machine.zip",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("record machine: want a file; - means standard output")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return toFile(std, args[0], func(w io.Writer) error { return kernel.Record(cmd.Context(), kernel.Dir("/"), w) })
+		},
+	}
+	cmd.AddCommand(export, machine)
 	return cmd
+}
+
+// toFile writes to a new file, which only its owner can read, or to standard output for the path "-".
+func toFile(std stdio, path string, write func(io.Writer) error) error {
+	if path == "-" {
+		return write(std.out)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
 }
 
 // export writes the entries about a pod or the node to a file.
@@ -163,14 +193,7 @@ func (c *clientFlags) export(std stdio, given, path string, anonymous bool) erro
 	if anonymous {
 		entries = record.Anonymize(entries)
 	}
-	if path == "-" {
-		return record.Write(std.out, entries)
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(record.Write(file, entries), file.Close()); err != nil {
+	if err := toFile(std, path, func(w io.Writer) error { return record.Write(w, entries) }); err != nil || path == "-" {
 		return err
 	}
 	fmt.Fprintf(std.err, "%d entries in %s\n", len(entries), path)

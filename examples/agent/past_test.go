@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/node/kerneltest"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/record"
 )
@@ -166,5 +168,30 @@ func TestExportAndReplay(t *testing.T) {
 	}
 	if err := replay(stdio{in: strings.NewReader("x")}, filepath.Join(root, "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of a missing file: %v", err)
+	}
+}
+
+func TestRecordMachine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "machine.zip")
+	if _, problems, code := command(t, "", "record", "machine", path); code != 0 {
+		t.Fatal(problems)
+	}
+	archive, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := kerneltest.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := status.System{Files: m}.Facts(t.Context())
+	here, err2 := status.System{Files: os.DirFS("/")}.Facts(t.Context())
+	if err != nil || err2 != nil || facts.Capacity.Cpu().Cmp(*here.Capacity.Cpu()) != 0 || facts.Capacity.Memory().Cmp(*here.Capacity.Memory()) != 0 {
+		t.Errorf("%v, %v, want %v, %v", facts.Capacity, err, here.Capacity, err2)
+	}
+	for args, want := range map[string]string{path: "file exists", "": "want a file"} {
+		if _, problems, code := command(t, "", append([]string{"record", "machine"}, strings.Fields(args)...)...); code == 0 || !strings.Contains(problems, want) {
+			t.Errorf("%q: %s", args, problems)
+		}
 	}
 }
