@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -44,7 +45,7 @@ type Moment struct {
 // Lines returns the past as "agent why --at" prints it: the name and the answer, then the moments,
 // indented.
 func (p *Past) Lines(now time.Time) []string {
-	name := p.Name
+	name := cmp.Or(p.Name, "the node")
 	if p.Namespace != "" {
 		name = p.Namespace + "/" + p.Name
 	}

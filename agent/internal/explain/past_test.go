@@ -195,8 +195,10 @@ func TestPastSince(t *testing.T) {
 	}, "\n"); text != want {
 		t.Errorf("got:\n%s\nwant:\n%s", text, want)
 	}
-	if past := explain.Past(nil, local.PastQuery{Name: "web"}, night("09:00:00")); len(past.Moments) > 0 || past.Lines(night("09:00:00"))[0] != "web: nothing is recorded" {
-		t.Errorf("of nothing: %+v", past)
+	for name, want := range map[string]string{"web": "web: nothing is recorded", "": "the node: nothing is recorded"} {
+		if past := explain.Past(nil, local.PastQuery{Name: name}, night("09:00:00")); len(past.Moments) > 0 || past.Lines(night("09:00:00"))[0] != want {
+			t.Errorf("of nothing: %+v", past)
+		}
 	}
 }
 
