@@ -105,7 +105,7 @@ func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
 }
 
 // stats reads all statistics of a cgroup. With an error, the values that could
-// be read are returned as well.
+// be read are returned as well, unless a file does not answer (ErrNoAnswer).
 func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	var lacks *ControllerError
 	// Missing files count as 0, so that a missing cgroup would look like an idle

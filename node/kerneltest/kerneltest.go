@@ -15,6 +15,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -30,19 +31,15 @@ var machines embed.FS
 
 // recorded has the files of each recorded machine.
 var recorded = sync.OnceValue(func() map[string]fstest.MapFS {
-	entries, err := machines.ReadDir("testdata")
 	all := map[string]fstest.MapFS{}
+	entries, err := machines.ReadDir("testdata")
 	for _, e := range entries {
-		b, err := machines.ReadFile("testdata/" + e.Name())
-		if err != nil {
-			panic(err)
-		}
-		if all[strings.TrimSuffix(e.Name(), ".zip")], err = unpack(b); err != nil {
-			panic(err)
-		}
+		b, errRead := machines.ReadFile("testdata/" + e.Name())
+		files, errUnpack := unpack(b)
+		all[strings.TrimSuffix(e.Name(), ".zip")], err = files, errors.Join(err, errRead, errUnpack)
 	}
 	if err != nil {
-		panic(err)
+		panic(err) // the files of this package are damaged
 	}
 	return all
 })
