@@ -115,7 +115,7 @@ func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	}
 	var late Stats
 	err := d.together(ctx, func(d *driver) error {
-		g := kernel.GroupIn(ctx, d.in, kernel.ReadFunc(d.readNamed), cgroup, d.on.version == V2)
+		g := kernel.GroupIn(ctx, d.in, kernel.Reads(d.readNamed), cgroup, d.on.version == V2)
 		late = Stats{
 			Path: cgroup, CPU: cpuStats(g.CPU()), Memory: memoryStats(g), Pids: number(g.Threads()),
 			Hugepages: map[int64]int64{}, Pressure: pressureStats(g),

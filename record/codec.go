@@ -21,10 +21,10 @@ import (
 // CHECKSUM is their CRC-32C, both as eight hexadecimal digits. KEY (16 digits) says what the entry
 // is the state of, and STATE (8 digits) is a checksum of the state: both are 0 for an event.
 
-// Version is the version of the format of files. Fields and kinds are added without a new version.
-const Version = 1
+// version is the version of the format of files. Fields and kinds are added without a new version.
+const version = 1
 
-var header = fmt.Sprintf("nodewright record %d\n", Version)
+var header = fmt.Sprintf("nodewright record %d\n", version)
 
 // Bounds of what a reader accepts.
 const (
@@ -115,7 +115,7 @@ func newScanner(r io.Reader) (*scanner, error) {
 		return nil, err
 	case bytes.HasPrefix(got[:n], []byte("nodewright record ")):
 		if n == len(header) {
-			return nil, fmt.Errorf("%w: want version %d", ErrVersion, Version)
+			return nil, fmt.Errorf("%w: want version %d", ErrVersion, version)
 		}
 	}
 	return nil, fmt.Errorf("%w: it does not begin with %q", ErrDamaged, header)

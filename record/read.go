@@ -21,7 +21,7 @@ type Filter struct {
 	// Namespace and Name select the entries of the pods with this name, and UID those of one pod.
 	Namespace, Name string
 	UID             types.UID
-	// Node also selects the entries about the node.
+	// Node selects the entries about the node: with a pod in addition to its entries, else alone.
 	Node bool
 	// Since and Until limit the time; zero is no limit.
 	Since, Until time.Time

@@ -115,7 +115,7 @@ func addContainer(ctx context.Context, cl *local.Client, pod *v1.Pod, req local.
 	path := "/api/v1/namespaces/" + url.PathEscape(pod.Namespace) + "/pods/" + url.PathEscape(pod.Name) + "/ephemeralcontainers"
 	err = cl.Patch(ctx, path, string(types.StrategicMergePatchType), patch)
 	if errors.Is(err, local.ErrNotFound) {
-		return fmt.Errorf("pod %s/%s is of a cluster: kubectl debug adds the container there", pod.Namespace, pod.Name)
+		return fmt.Errorf("pod %s/%s belongs to a cluster; add the container with kubectl debug", pod.Namespace, pod.Name)
 	}
 	return err
 }

@@ -96,7 +96,7 @@ func TestDebug(t *testing.T) {
 	web.Annotations = map[string]string{podmeta.AnnotationSource: "file"}
 	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{ofCluster, gone, web}})
 	for line, want := range map[string]string{
-		"debug far --image i": "pod default/far is of a cluster: kubectl debug adds the container there", "debug gone --image i": "pod default/gone has ended",
+		"debug far --image i": "pod default/far belongs to a cluster; add the container with kubectl debug", "debug gone --image i": "pod default/gone has ended",
 		"debug web": "which image? Give one with the tools with --image", "debug --image i": "which pod? Give one name", "debug none --image i": `no pod "none"`,
 		"debug web --image i": "this agent adds no containers to pods",
 	} {

@@ -45,16 +45,16 @@ func (f ioFiles) Read(name string, limit int) ([]byte, error) {
 	return bounded(name, b, limit)
 }
 
-// ReadFunc reads a whole file. Its errors are those of the system calls.
-type ReadFunc func(name string) ([]byte, error)
-
-// Read returns the errors of [Files].
-func (f ReadFunc) Read(name string, most int) ([]byte, error) {
-	b, err := f(name)
-	if err != nil {
-		return nil, classify(err)
+// Reads makes a [Files.Read] of a function that reads a whole file with the errors of the system
+// calls.
+func Reads(whole func(name string) ([]byte, error)) func(name string, limit int) ([]byte, error) {
+	return func(name string, limit int) ([]byte, error) {
+		b, err := whole(name)
+		if err != nil {
+			return nil, classify(err)
+		}
+		return bounded(name, b, limit)
 	}
-	return bounded(name, b, most)
 }
 
 func bounded(name string, b []byte, most int) ([]byte, error) {

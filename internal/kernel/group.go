@@ -13,9 +13,7 @@ import (
 // that the kernel does not have, or not any more, is absent. Sums include the cgroups below, except
 // where a method says otherwise.
 type Group struct {
-	files interface {
-		Read(name string, most int) ([]byte, error)
-	}
+	file  func(name string, limit int) ([]byte, error) // Files.Read
 	batch *Batch
 	ctx   context.Context //nolint:containedctx // that of ReadGroup, for its calls
 	dir   string
@@ -30,7 +28,7 @@ type Group struct {
 func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Group) (T, error)) (T, error) {
 	var late, zero T
 	err := r.calls.Together(ctx, func(b *Batch) (err error) {
-		g := GroupIn(ctx, b, r.cgroups, dir, r.v2.Load())
+		g := GroupIn(ctx, b, r.cgroups.Read, dir, r.v2.Load())
 		if !g.v2 {
 			if g.v2, err = g.isV2(); err != nil {
 				return err
@@ -46,19 +44,17 @@ func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Gro
 	return late, err
 }
 
-// GroupIn returns the cgroup dir of v2 or v1, whose files are read in a batch. Their names are those
-// below /sys/fs/cgroup: on v1 they begin with a controller, or with cpu,cpuacct.
-func GroupIn(ctx context.Context, b *Batch, files interface {
-	Read(name string, most int) ([]byte, error)
-}, dir string, v2 bool,
-) *Group {
-	return &Group{files: files, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/"), v2: v2}
+// GroupIn returns the cgroup dir of v2 or v1, whose files are read in a batch by the function read,
+// which has the errors of [Files]. The names of files are those below /sys/fs/cgroup: on v1 they
+// begin with a controller, or with cpu,cpuacct.
+func GroupIn(ctx context.Context, b *Batch, read func(name string, limit int) ([]byte, error), dir string, v2 bool) *Group {
+	return &Group{file: read, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/"), v2: v2}
 }
 
 // isV2 reports whether the controllers are those of v2. If the root has no cgroup.controllers, the
 // machine uses v1, or both versions with the controllers of v1.
 func (g *Group) isV2() (bool, error) {
-	_, err := g.call("cgroup.controllers", func(name string) ([]byte, error) { return g.files.Read(name, maxValue) })
+	_, err := g.call("cgroup.controllers", func(name string) ([]byte, error) { return g.file(name, maxValue) })
 	if errors.Is(err, ErrAbsent) {
 		return false, nil
 	}
@@ -104,7 +100,7 @@ func (g *Group) at(controller string) []string {
 // read returns the content of a file of the cgroup. It returns false if the file does not exist.
 func (g *Group) read(controller, name string, limit int) ([]byte, bool) {
 	for _, dir := range g.at(controller) {
-		b, err := g.call(path.Join(dir, name), func(name string) ([]byte, error) { return g.files.Read(name, limit) })
+		b, err := g.call(path.Join(dir, name), func(name string) ([]byte, error) { return g.file(name, limit) })
 		switch {
 		case err == nil:
 			return b, true

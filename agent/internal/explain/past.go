@@ -93,12 +93,12 @@ type instance struct {
 
 // podPast is what is known of one UID.
 type podPast struct {
-	waits bool // it was not admitted yet
+	waits bool // the last verdict lets the pod wait for its admission
 	// ends are the causes for which its containers end, oldest first.
 	ends   []causePast
 	sync   *record.Sync
 	syncAt time.Time
-	told   bool // the failed sync
+	told   bool // a moment tells of the last failed sync
 	ready  *record.Status
 }
 
