@@ -66,9 +66,7 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 		return &part.Rejection{Reason: last.Why.Reason, Message: last.Why.Message}, true
 	}
 	if v := a.admission.Decide(pod); v.Why != nil {
-		for _, victim := range v.Victims {
-			a.preempt(ctx, pod, victim)
-		}
+		a.preempt(ctx, pod, v.Victims)
 		return v.Why, true
 	}
 	return a.reserve(ctx, pod)

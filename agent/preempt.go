@@ -11,9 +11,15 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// preempt starts to terminate a victim of pod. It does not wait: pod is decided on again when its
-// victims have ended.
-func (a *Agent) preempt(ctx context.Context, pod *v1.Pod, v admit.Victim) {
+// preempt starts to terminate the victims of pod. It does not wait: pod is decided on again when
+// its victims have ended.
+func (a *Agent) preempt(ctx context.Context, pod *v1.Pod, victims []admit.Victim) {
+	for _, v := range victims {
+		a.preemptOne(ctx, pod, v)
+	}
+}
+
+func (a *Agent) preemptOne(ctx context.Context, pod *v1.Pod, v admit.Victim) {
 	h, victim := v.By, v.Pod
 	var why podlife.Cause
 	var ended func(error)

@@ -36,7 +36,7 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 	}
 	if !a.waits(pod) {
 		if _, r := a.hooks.Reserve(ctx, a.guard, pod); r != nil {
-			return a.admission.Later(pod, a.admission.Active(pod.UID), r), true
+			return a.makeRoom(ctx, pod, r), true
 		}
 		return nil, true
 	}
@@ -62,6 +62,13 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 		wake(a.run.readmit)
 	})
 	return nil, false
+}
+
+// makeRoom decides on a pod whose reservation was rejected. It may terminate pods for it.
+func (a *Agent) makeRoom(ctx context.Context, pod *v1.Pod, r *part.Rejection) *part.Rejection {
+	v := a.admission.Refused(pod, r)
+	a.preempt(ctx, pod, v.Victims)
+	return v.Why
 }
 
 // waits reports whether a part would have to wait during the pod's reservation. It calls Waits of
@@ -136,7 +143,7 @@ func (a *Agent) conclude(ctx context.Context) {
 			})
 			r := e.Verdict
 			if r != nil {
-				r = a.admission.Later(a.hooks.Allocated(a.guard, pod), a.admission.Active(uid), r)
+				r = a.makeRoom(ctx, a.hooks.Allocated(a.guard, pod), r)
 			}
 			a.settle(pod, r)
 		}

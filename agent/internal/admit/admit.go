@@ -105,6 +105,24 @@ func (a *Admission) Decide(pod *v1.Pod) Verdict {
 		others = a.Active(pod.UID)
 		r = a.Ask(pod, others)
 	}
+	return a.makeRoom(pod, others, r)
+}
+
+// Refused decides on a pod after a part has refused to reserve resources for it, with the rejection
+// r. Pods that no source wants any more hold such resources until their containers have ended.
+// Decide does not count them; here they count.
+func (a *Admission) Refused(pod *v1.Pod, r *part.Rejection) Verdict {
+	others := a.Active(pod.UID)
+	for _, w := range a.ends(pod.UID) {
+		if _, wanted := a.Pods.Pod(w.UID); !wanted && !a.Workers.KnownTerminated(w.UID) {
+			others = append(others, a.Hooks.Allocated(a.Guard, w.Pod))
+		}
+	}
+	return a.makeRoom(pod, others, r)
+}
+
+// makeRoom returns a wait, or victims, instead of the rejection r if the pod would fit then.
+func (a *Admission) makeRoom(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) Verdict {
 	r = a.Later(pod, others, r)
 	if r == nil || r.Final || r.Waits() {
 		return Verdict{Why: r}

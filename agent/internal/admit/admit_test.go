@@ -228,6 +228,38 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// After a refused reservation, a pod that no source wants any more counts until its containers have
+// ended: its devices are not free. A critical pod then gets those of another pod.
+func TestRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		unwanted time.Duration // from now until it should have ended
+		over     bool
+		want     string
+	}{
+		"it should have ended long ago": {unwanted: -31 * time.Second, want: "waits 1m0s:  it waits for the end of ns/less, ends less"},
+		"it ends in time":               {unwanted: 10 * time.Second, want: "waits 40s:  it waits for the end of ns/unwanted"},
+		"it has ended":                  {unwanted: -31 * time.Second, over: true, want: "rejected: NoDevices"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, preempter{new([]string)})
+				unwanted := w.has("unwanted", "1", book.Admitted)
+				w.ends(unwanted, tc.unwanted)
+				w.over[unwanted.UID] = tc.over
+				delete(w.pods, unwanted.UID)
+				w.has("less", "500m", book.Admitted)
+				pod := w.has("new", "1", book.Unknown)
+				if v := w.Decide(pod); v.Why != nil {
+					t.Fatalf("before its reservation, it %s", said(v))
+				}
+				if got := said(w.Refused(pod, &part.Rejection{Reason: "NoDevices"})); got != tc.want {
+					t.Errorf("it %s, want %s", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
 // A resize is infeasible if the node could never give it, and deferred while others have the room.
 func TestCheckResize(t *testing.T) {
 	w := newWorld(t)
