@@ -60,8 +60,7 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	mounts := parseMountinfo(data)
-	m := machineV1(mounts)
+	m := machineV1(data)
 	if m.of["cpu"] == "" && m.of["memory"] == "" && m.unified != "" {
 		if m, err = machineV2(ctx, f, m.unified); err != nil {
 			return nil, err
@@ -95,18 +94,21 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	return m, nil
 }
 
-// machineV1 maps each controller to its hierarchy. It uses all mounts, including those of
-// cgroup2: detect derives the version from the result.
-func machineV1(mounts []mount) *machine {
+// machineV1 maps each controller to its hierarchy in a mount table. It finds the mounts of
+// cgroup2 as well: detect derives the version from the result.
+func machineV1(mounts []byte) *machine {
 	m := &machine{version: V1, of: map[string]string{}}
-	for _, mnt := range mounts {
-		if mnt.fstype == "cgroup2" {
-			m.unified = shorter(m.unified, mnt.point)
-			continue
-		}
-		for _, o := range mnt.options {
-			if slices.Contains(controllersV1, o) {
-				m.of[o] = shorter(m.of[o], mnt.point)
+	for line := range strings.Lines(string(mounts)) {
+		mnt, err := kernel.ParseMount(line)
+		switch {
+		case err != nil:
+		case mnt.Type == "cgroup2":
+			m.unified = shorter(m.unified, mnt.Target)
+		case mnt.Type == "cgroup":
+			for _, o := range mnt.SuperOptions { // on v1 they name the controllers
+				if slices.Contains(controllersV1, o) {
+					m.of[o] = shorter(m.of[o], mnt.Target)
+				}
 			}
 		}
 	}

@@ -2,15 +2,14 @@ package diskusage
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/kernel"
 	"github.com/nodewright/nodewright/internal/kernelfile"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -93,39 +92,19 @@ func (h *Held) mounts(dir string) map[uint64]HeldFile {
 	h.left -= len(raw) / 100                                                     // a line costs about as much as a descriptor
 	out := map[uint64]HeldFile{}
 	for line := range bytes.Lines(raw) {
-		if id, f, ok := parseMount(string(line)); ok {
-			out[id] = f
+		m, err := kernel.ParseMount(string(line))
+		if err != nil {
+			continue
 		}
-	}
-	return out
-}
-
-// parseMount parses a line of a mount table.
-func parseMount(line string) (id uint64, f HeldFile, ok bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 10 {
-		return 0, f, false
-	}
-	id, err := strconv.ParseUint(fields[0], 10, 64)
-	if err != nil {
-		return 0, f, false
-	}
-	var major, minor uint32
-	if _, err := fmt.Sscanf(fields[2], "%d:%d", &major, &minor); err != nil {
-		return 0, f, false
-	}
-	_, after, ok := strings.Cut(line, " - ")
-	kind, rest, _ := strings.Cut(after, " ")
-	f = HeldFile{Overlay: kind == "overlay", Root: fields[3], Device: unix.Mkdev(major, minor)}
-	if f.Overlay {
-		_, options, _ := strings.Cut(rest, " ")
-		for option := range strings.SplitSeq(options, ",") {
-			if dir, is := strings.CutPrefix(option, "workdir="); is {
-				f.Work = dir
+		f := HeldFile{Overlay: m.Type == "overlay", Root: m.Root, Device: unix.Mkdev(m.Major, m.Minor)}
+		if f.Overlay {
+			for _, option := range m.SuperOptions {
+				if dir, is := strings.CutPrefix(option, "workdir="); is {
+					f.Work = dir
+				}
 			}
 		}
+		out[uint64(m.ID)] = f
 	}
-	// Blanks and other special characters are octal escapes. They are not decoded, since the
-	// paths of pods contain none.
-	return id, f, ok
+	return out
 }

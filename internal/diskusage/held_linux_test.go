@@ -109,20 +109,3 @@ func TestHeldByMappingAlone(t *testing.T) {
 	}
 	t.Error("a mapped file of 3 MiB without a name is not found")
 }
-
-func FuzzMountLine(f *testing.F) {
-	f.Add("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue")
-	f.Add("2 1 0:52 / / rw - overlay overlay rw,lowerdir=/a:/b")
-	f.Add("2 1 0:x / / rw - overlay overlay rw")
-	f.Add("2 1 0:52 / / rw shared:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c/upper,workdir=/c/work,volatile")
-	f.Add(strings.Repeat(" ", 100))
-	f.Fuzz(func(t *testing.T, line string) {
-		id, m, ok := parseMount(line)
-		if ok && (strings.ContainsAny(m.Work, " ,\n") || m.Work != "" && !m.Overlay) {
-			t.Errorf("%q: mount %d has workdir %q", line, id, m.Work)
-		}
-		if ok && (m.Root == "" || strings.ContainsAny(m.Root, " \n")) {
-			t.Errorf("%q: mount %d has root %q", line, id, m.Root)
-		}
-	})
-}

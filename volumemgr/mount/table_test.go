@@ -92,6 +92,8 @@ func escape(s string) string {
 // encodes them.
 func FuzzParseTable(f *testing.F) {
 	f.Add("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n", "/a b")
+	f.Add("2 1 0:52 / / rw shared:1 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c/upper,workdir=/c/work,volatile", "/")
+	f.Add("2 1 0:x / / rw - overlay overlay rw", "/")
 	f.Add("\n\n", "/\\040")
 	f.Add(`1 1 0:0 \ \0 \08 - \999 \ \`, "/\n#")
 	f.Fuzz(func(t *testing.T, text, target string) {
