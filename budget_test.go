@@ -47,7 +47,7 @@ var ceilings = map[string]float64{
 	"localcri":      23.5,
 	"nodeagent":     25,
 	"nodeagent/csi": 26, "nodeagent/localapi": 26, "nodeagent/localcri": 26,
-	"nodeagent/cluster": 27.5, "nodeagent/hollow": 27.5,
+	"nodeagent/cluster": 27.5, "nodeagent/hollow": 27.5, "nodeagent/shadow": 27.5,
 	"examples/edge":  39.5,
 	"examples/agent": 55,
 }

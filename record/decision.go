@@ -21,6 +21,8 @@ type Decision struct {
 	Inputs string `json:"inputs" is:"id"`
 	Input  Input  `json:"input"`
 	Result Result `json:"result"`
+	// Shadow reports that another agent runs the pod: Result is what an agent of this module would do.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // Input has the values of a [podlife.Knowledge].

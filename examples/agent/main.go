@@ -17,6 +17,7 @@
 //	agent why NAME --at 03:12    why it was so at that time
 //	agent record export NAME F   a file with what is recorded of a pod
 //	agent record machine F       a file with what the kernel says about the machine
+//	agent record kubelet DIR     record a kubelet's pods, and what the agent would decide
 //	agent replay F               decide again what a file has recorded
 //	agent info                   what the agent runs, and where its files are
 //	agent top pods               what pods use

@@ -164,7 +164,7 @@ pods, no addresses and no serial numbers. Programs test with it by the package n
 			return toFile(std, args[0], func(w io.Writer) error { return kernel.Record(cmd.Context(), kernel.Dir("/"), w) })
 		},
 	}
-	cmd.AddCommand(export, machine)
+	cmd.AddCommand(export, machine, newRecordKubelet(std))
 	return cmd
 }
 
@@ -233,18 +233,28 @@ func replay(std stdio, path string) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
-	now, different := time.Now(), 0
+	now, different, shadowed, others := time.Now(), 0, 0, 0
 	steps := record.Replay(entries)
 	for _, s := range steps {
 		fmt.Fprintf(std.out, "%s  %s/%s  %s\n", local.When(s.At, now), oneLine(s.Pod.Namespace), oneLine(s.Pod.Name), oneLine(s.Decision.Result.String()))
 		for _, d := range s.Differences {
 			fmt.Fprintln(std.out, "  this version decides otherwise: "+oneLine(d))
 		}
+		for _, d := range s.Other {
+			fmt.Fprintln(std.out, "  the other agent "+oneLine(d))
+		}
 		if len(s.Differences) > 0 {
 			different++
 		}
+		if s.Decision.Shadow {
+			shadowed++
+			others += min(len(s.Other), 1)
+		}
 	}
 	fmt.Fprintf(std.out, "%d decisions, of which this version makes %d otherwise\n", len(steps), different)
+	if shadowed > 0 {
+		fmt.Fprintf(std.out, "%d of them are about pods of another agent, which did otherwise after %d\n", shadowed, others)
+	}
 	if err == nil && different > 0 {
 		err = decidesOtherwise
 	}
