@@ -119,6 +119,9 @@ var shared = map[string][]string{
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 
+	// Errors with a gRPC status.
+	"internal/rpcerror": {"google.golang.org/grpc/codes", "google.golang.org/grpc/status"},
+
 	// What is wrong with a manifest, in words.
 	"internal/manifestwords": {"go.yaml.in/yaml/v3", "internal/callerror", "internal/quantity", "k8s.io/apimachinery/pkg/api/resource"},
 

@@ -181,9 +181,9 @@ type callError struct {
 	err error
 }
 
-// Error returns the text for logs: the name of the call and the runtime's error. Unwrap returns the
+// Error returns the text for logs: the name of the call and the runtime's text. Unwrap returns the
 // error with the gRPC status, which code reads.
-func (e *callError) Error() string   { return e.op + ": " + e.err.Error() }
+func (e *callError) Error() string   { return e.op + ": " + e.Message() }
 func (e *callError) Unwrap() error   { return e.err }
 func (e *callError) Message() string { return status.Convert(e.err).Message() }
 

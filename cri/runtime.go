@@ -236,7 +236,7 @@ func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Con
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	c.met.observe("get_container_events", start, err)
 	if err != nil {
-		return fmt.Errorf("get_container_events: %w", shortened(err))
+		return &callError{"get_container_events", shortened(err)}
 	}
 	if opened != nil {
 		opened(stream)
@@ -247,7 +247,7 @@ func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Con
 			return io.EOF
 		}
 		if err != nil {
-			return fmt.Errorf("get_container_events: %w", shortened(err))
+			return &callError{"get_container_events", shortened(err)}
 		}
 		select {
 		case ch <- ev:

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/quantity"
+	"github.com/nodewright/nodewright/internal/rpcerror"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 	"github.com/nodewright/nodewright/network"
 )
@@ -209,7 +210,7 @@ func networkError(err error) error {
 	if code == codes.OK || code == codes.Unknown {
 		return coded(err)
 	}
-	return status.Error(code, shown(err.Error()))
+	return rpcerror.New(code, shown(err.Error()))
 }
 
 func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 )
 
 func TestNewGivesAllReasons(t *testing.T) {
@@ -158,9 +159,7 @@ func TestFullDisk(t *testing.T) {
 	c := b.running(sb, "c")
 	b.rt.cfg.Reserve = 1 << 62
 	_, err := b.rt.CreateContainer(t.Context(), sb, containerConfig("d"), nil)
-	if !strings.Contains(fmt.Sprint(err), "ResourceExhausted") {
-		t.Errorf("create: %v", err)
-	}
+	wantCode(t, "create", err, codes.ResourceExhausted)
 	if err := b.rt.StopContainer(t.Context(), c, 0); err != nil {
 		t.Error(err)
 	}

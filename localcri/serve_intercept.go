@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // ready returns Unavailable until the runtime has recovered.
@@ -22,7 +24,7 @@ func (s *Server) ready() error {
 	case <-s.cfg.Ready:
 		return nil
 	default:
-		return status.Error(codes.Unavailable, "the runtime has not recovered from its restart yet")
+		return rpcerror.New(codes.Unavailable, "the runtime has not recovered from its restart yet")
 	}
 }
 
@@ -48,7 +50,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 func (s *Server) caught(method string, err *error) {
 	if p := recover(); p != nil {
 		s.cfg.Log.Error("call panicked", zap.String("method", method), zap.String("panic", fmt.Sprint(p)), zap.Stack("stack"))
-		*err = status.Error(codes.Internal, fmt.Sprintf("%s panicked: %v", method, p))
+		*err = rpcerror.New(codes.Internal, fmt.Sprintf("%s panicked: %v", method, p))
 	}
 }
 
@@ -63,9 +65,9 @@ func serverCoded(err error) error {
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Error(codes.DeadlineExceeded, err.Error())
+		return rpcerror.New(codes.DeadlineExceeded, err.Error())
 	case errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, err.Error())
+		return rpcerror.New(codes.Canceled, err.Error())
 	}
 	return err
 }

@@ -11,9 +11,10 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // StreamingConfig holds what a Streaming needs. Everything except Log is required.
@@ -76,7 +77,7 @@ func (s *Streaming) Run(ctx context.Context) error {
 func (s *Streaming) urls() (*streamURLs, error) {
 	server := s.server.Load()
 	if server == nil {
-		return nil, status.Error(codes.Unavailable, "streams are not served: the runtime does not run")
+		return nil, rpcerror.New(codes.Unavailable, "streams are not served: the runtime does not run")
 	}
 	return &streamURLs{s.RuntimeService, server}, nil
 }
@@ -134,7 +135,7 @@ func (u *streamURLs) PortForward(ctx context.Context, q *runtimeapi.PortForwardR
 		return nil, err
 	}
 	if state := st.GetStatus().GetState(); state != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is %v; want SANDBOX_READY", q.GetPodSandboxId(), state)
+		return nil, rpcerror.Errorf(codes.FailedPrecondition, "sandbox %s is %v; want SANDBOX_READY", q.GetPodSandboxId(), state)
 	}
 	return u.server.urls.GetPortForward(q)
 }
@@ -146,7 +147,7 @@ func (u *streamURLs) running(ctx context.Context, id string) error {
 		return err
 	}
 	if state := st.GetStatus().GetState(); state != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return status.Errorf(codes.FailedPrecondition, "container %s is %v; want CONTAINER_RUNNING", id, state)
+		return rpcerror.Errorf(codes.FailedPrecondition, "container %s is %v; want CONTAINER_RUNNING", id, state)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // op is work that any number of callers may wait for. It continues without them.
@@ -236,7 +237,7 @@ func coded(err error) error {
 		return nil
 	}
 	if s, ok := status.FromError(err); ok {
-		return s.Err()
+		return rpcerror.Of(s)
 	}
 	code := codes.Unknown
 	switch {
@@ -247,7 +248,7 @@ func coded(err error) error {
 	case isFull(err):
 		code = codes.ResourceExhausted
 	}
-	return status.Error(code, shown(err.Error()))
+	return rpcerror.New(code, shown(err.Error()))
 }
 
 // longest limits the bytes of a foreign text in an error or a status.
@@ -261,11 +262,11 @@ func shown(s string) string {
 }
 
 func errorf(code codes.Code, format string, args ...any) error {
-	return status.Errorf(code, format, args...)
+	return rpcerror.Errorf(code, format, args...)
 }
 
 func notFound(kind, id string) error {
 	return errorf(codes.NotFound, "%s %.128q does not exist", kind, id)
 }
 
-var errStopped = status.Error(codes.Unavailable, "the runtime does not run")
+var errStopped = rpcerror.New(codes.Unavailable, "the runtime does not run")

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // Errors that have a gRPC code.
@@ -42,7 +44,7 @@ func coded(err error) error {
 	}
 	// A status keeps its code, so that public methods may call each other.
 	if s, ok := status.FromError(err); ok {
-		return s.Err()
+		return rpcerror.Of(s)
 	}
 	text := err.Error()
 	code := codes.Unknown
@@ -77,5 +79,5 @@ func coded(err error) error {
 	if len(text) > most {
 		text = text[:most] + "..."
 	}
-	return status.Error(code, text)
+	return rpcerror.New(code, text)
 }

@@ -7,13 +7,14 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // Compile returns the configuration of a container. An error is a gRPC status.
 func Compile(in *Input) (*specs.Spec, error) {
 	if len(in.Sources) != len(in.Container.GetMounts()) || len(in.Devices) != len(in.Container.GetDevices()) {
-		return nil, status.Errorf(codes.Internal, "%d sources of %d mounts, %d device lists of %d devices",
+		return nil, rpcerror.Errorf(codes.Internal, "%d sources of %d mounts, %d device lists of %d devices",
 			len(in.Sources), len(in.Container.GetMounts()), len(in.Devices), len(in.Container.GetDevices()))
 	}
 	c := &compiler{in: in, spec: &specs.Spec{
@@ -79,11 +80,11 @@ type compiler struct {
 }
 
 func invalid(field string, value any, allowed string) error {
-	return status.Error(codes.InvalidArgument, fmt.Sprintf("%s %s: %s", field, quote(value), allowed))
+	return rpcerror.New(codes.InvalidArgument, fmt.Sprintf("%s %s: %s", field, quote(value), allowed))
 }
 
 func unable(field string, value any, reason string) error {
-	return status.Error(codes.FailedPrecondition, fmt.Sprintf("%s %s: %s", field, quote(value), reason))
+	return rpcerror.New(codes.FailedPrecondition, fmt.Sprintf("%s %s: %s", field, quote(value), reason))
 }
 
 // longest is the length to which an error cuts a rejected value, in bytes.

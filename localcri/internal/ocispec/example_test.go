@@ -34,5 +34,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// [/server --port=80] /kubepods/pod7/4f1c
-	// rpc error: code = InvalidArgument desc = linux.resources.oom_score_adj 2000: must be from -1000 to 1000
+	// linux.resources.oom_score_adj 2000: must be from -1000 to 1000
 }

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/internal/nspin"
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // connectTimeout is the time limit for connecting to 127.0.0.1, and again for ::1.
@@ -37,7 +37,7 @@ func Forward(ctx context.Context, netns string, port int32, rw io.ReadWriteClose
 
 func dial(ctx context.Context, netns string, port int32) (net.Conn, error) {
 	if port < 1 || port > 65535 {
-		return nil, status.Errorf(codes.InvalidArgument, "port %d: must be from 1 to 65535", port)
+		return nil, rpcerror.Errorf(codes.InvalidArgument, "port %d: must be from 1 to 65535", port)
 	}
 	var errs []error
 	for _, to := range []struct {

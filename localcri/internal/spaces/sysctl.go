@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/nodewright/nodewright/internal/rpcerror"
 )
 
 // Own tells which namespaces a sandbox does not share with the host.
@@ -104,9 +105,9 @@ func DefaultSysctls(own Own) map[string]string {
 }
 
 func invalid(field string, value any, allowed string) error {
-	return status.Error(codes.InvalidArgument, fmt.Sprintf("%s %.200q: %s", field, fmt.Sprint(value), allowed))
+	return rpcerror.New(codes.InvalidArgument, fmt.Sprintf("%s %.200q: %s", field, fmt.Sprint(value), allowed))
 }
 
 func unable(field string, value any, reason string) error {
-	return status.Error(codes.FailedPrecondition, fmt.Sprintf("%s %.200q: %s", field, fmt.Sprint(value), reason))
+	return rpcerror.New(codes.FailedPrecondition, fmt.Sprintf("%s %.200q: %s", field, fmt.Sprint(value), reason))
 }
