@@ -275,13 +275,32 @@ func (c *container) execError(err error) error {
 	var failed *monitor.StartError
 	switch {
 	case errors.As(err, &failed):
-		return errorf(codes.Unknown, "failed to exec in container %s: %s", c.id, shown(failed.Message))
+		return errorf(codes.Unknown, "failed to exec in container %s: %w", c.id, notRun(shown(failed.Message)))
 	case errors.Is(err, monitor.ErrNotRunning), errors.Is(err, monitor.ErrUnknown):
 		return errorf(codes.FailedPrecondition, "container %s is not running", c.id)
 	case errors.Is(err, monitor.ErrGone):
 		return errorf(codes.Unavailable, "the monitor of container %s ended", c.id)
 	}
 	return coded(err)
+}
+
+// notRun is the reason why the OCI runtime could not run a command.
+type notRun string
+
+func (n notRun) Error() string { return string(n) }
+
+// exitCode returns the exit code of a shell for the reason: 127 if there is no such program, and 126 if
+// the program cannot be run. It returns 0 for other reasons.
+func (n notRun) exitCode() int32 {
+	reason := strings.ToLower(string(n))
+	switch {
+	case strings.Contains(reason, "executable file") && strings.Contains(reason, "not found"), strings.Contains(reason, "no such file or directory"):
+		return 127
+	case strings.Contains(reason, "permission denied"), strings.Contains(reason, "exec format error"), strings.Contains(reason, "is a directory"):
+		return 126
+	default:
+		return 0
+	}
 }
 
 // pipe returns a pipe between this process and another one. If theirsWrites is true, the other

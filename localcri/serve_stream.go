@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -106,14 +108,29 @@ type serverStreams struct {
 
 var _ streaming.Runtime = (*serverStreams)(nil)
 
-// Exec runs a command. As the streaming server expects, an exit status other than 0 is an error.
+// Exec runs a command. As the streaming server expects, an exit status other than 0 is an error. If the
+// program is missing or cannot be run, the status is that of a shell, and the reason is written to
+// standard error or to the terminal.
 func (s *serverStreams) Exec(ctx context.Context, id string, cmd []string, stdin io.Reader, stdout, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) (err error) {
 	defer s.caught("exec", &err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	code, err := s.to.Exec(ctx, id, ExecOptions{
-		Command: cmd, TTY: tty, Stdin: stdin, Stdout: writer(stdout), Stderr: errorWriter(stderr, tty), Resize: sizes(ctx, resize),
-	})
+	o := ExecOptions{Command: cmd, TTY: tty, Stdin: stdin, Stdout: writer(stdout), Stderr: errorWriter(stderr, tty), Resize: sizes(ctx, resize)}
+	errOut := &heard{Writer: o.Stderr}
+	switch {
+	case tty:
+		errOut.Writer = o.Stdout
+	case o.Stderr != nil:
+		o.Stderr = errOut
+	}
+	code, err := s.to.Exec(ctx, id, o)
+	var reason notRun
+	if errors.As(err, &reason) && reason.exitCode() != 0 {
+		code, err = reason.exitCode(), nil
+		if errOut.Writer != nil && !errOut.written.Load() {
+			_, _ = fmt.Fprintf(errOut, "%s\r\n", strings.TrimSpace(string(reason)))
+		}
+	}
 	if err == nil && code != 0 {
 		return &ExitError{Code: code}
 	}
@@ -160,6 +177,19 @@ func errorWriter(w io.WriteCloser, tty bool) io.Writer {
 		return nil
 	}
 	return writer(w)
+}
+
+// heard is a writer that remembers whether anything was written.
+type heard struct {
+	io.Writer
+	written atomic.Bool
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	if len(b) > 0 {
+		h.written.Store(true)
+	}
+	return h.Writer.Write(b)
 }
 
 // sizes passes on the sizes of a terminal until ctx ends. A slow reader gets only the

@@ -94,7 +94,11 @@ func (s streams) Exec(ctx context.Context, id string, o ExecOptions) (int32, err
 	defer cancel()
 	p, err := begin(ctx, m, e)
 	if err != nil {
-		return 0, c.execError(err)
+		err = c.execError(err)
+		if errors.As(err, new(notRun)) {
+			pipes.drain(ctx) // the OCI runtime may have written the reason
+		}
+		return 0, err
 	}
 	var master *os.File
 	if o.TTY {
