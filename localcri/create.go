@@ -134,7 +134,7 @@ func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, er
 
 func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 	if err := c.make(ctx); err != nil {
-		r.log.Warn("failed to create container", zap.String("container", c.id), zap.String("sandbox", c.pod.id), zap.Error(err))
+		r.log.Debug("failed to create container", zap.String("container", c.id), zap.String("sandbox", c.pod.id), zap.Error(err))
 		_ = c.apply(life.Discarded{})
 		_ = c.removed(ctx)
 		c.claim.complete(coded(err))

@@ -100,7 +100,7 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 func (r *Runtime) makePod(ctx context.Context, p *pod) {
 	err := p.make(ctx)
 	if err != nil {
-		r.log.Warn("failed to make sandbox", zap.String("sandbox", p.id), zap.String("name", p.key), zap.Error(err))
+		r.log.Debug("failed to make sandbox", zap.String("sandbox", p.id), zap.String("name", p.key), zap.Error(err))
 		_ = p.apply(life.Discarded{})
 		_ = p.removed(ctx)
 		p.claim.complete(coded(err))

@@ -309,12 +309,19 @@ func (m *Manager) logPanic(message string, err error) {
 
 // failed logs a failed call, and returns when it is tried again. Of the failures in a row, the
 // 1st, 2nd, 4th, 8th and so on are logged as warnings, so that a pod that fails for days does not
-// fill the log.
+// fill the log. A call that fails since it still has to wait for the time that the failure before has
+// named is not another failure.
 func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	delay, reason := m.retry(failures, r.Err, r.At)
 	log := m.cfg.Log.Debug
-	if failures&(failures-1) == 0 { // the 1st, 2nd, 4th, 8th ...
-		log = m.cfg.Log.Warn
+	if failures == 1 {
+		p.failures = 0
+	}
+	if until, waits := retryAt(r.Err); !waits || !until.Equal(p.until) {
+		p.until = until
+		if p.failures++; p.failures&(p.failures-1) == 0 { // the 1st, 2nd, 4th, 8th ...
+			log = m.cfg.Log.Warn
+		}
 	}
 	log("pod sync failed", zap.Int("failures", failures), zap.String("pod", p.namespace+"/"+p.name), zap.String("uid", string(p.uid)),
 		zap.Stringer("stage", p.turn.kind), zap.Duration("retry", delay), zap.String("reason", reason), zap.Error(r.Err))

@@ -2,9 +2,13 @@ package podworker
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -84,6 +88,41 @@ func TestRetry(t *testing.T) {
 			if d, _ := m.retry(tc.failures, tc.err, now); d < tc.lo || d > tc.hi {
 				t.Errorf("%s: %v, want %v to %v", name, d, tc.lo, tc.hi)
 			}
+		}
+	}
+}
+
+func TestOneWaitIsOneWarning(t *testing.T) {
+	at := time.Now()
+	until := func(d time.Duration) error { return askedRetry(at.Add(d)) }
+	plain := errors.New("boom")
+	for name, tc := range map[string]struct {
+		errs []error
+		want []bool // warnings
+	}{
+		"crash loop, looked at thrice":    {[]error{until(10), until(10), until(10)}, []bool{true, false, false}},
+		"the next round":                  {[]error{until(10), until(10), until(20), until(20)}, []bool{true, false, true, false}},
+		"another failure in between":      {[]error{until(10), plain, until(10)}, []bool{true, true, false}},
+		"failures without a time":         {[]error{plain, plain, plain, plain, plain}, []bool{true, true, false, true, false}},
+		"waits do not count for thinning": {[]error{plain, until(10), until(10), until(10), plain, plain}, []bool{true, true, false, false, false, true}},
+	} {
+		core, logs := observer.New(zapcore.DebugLevel)
+		m := &Manager{jitter: jitter, cfg: Config{Resync: time.Minute, Backoff: time.Second, MaxBackoff: time.Second, Log: zap.New(core)}}
+		p := &pod{}
+		for i, err := range tc.errs {
+			m.failed(p, &serial.Result{Err: err, At: at}, i+1)
+		}
+		var got []bool
+		for _, l := range logs.All() {
+			got = append(got, l.Level == zapcore.WarnLevel)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: warnings %v, want %v", name, got, tc.want)
+		}
+		// A success in between ends the row.
+		m.failed(p, &serial.Result{Err: until(time.Hour), At: at}, 1)
+		if last := logs.All()[logs.Len()-1]; last.Level != zapcore.WarnLevel {
+			t.Errorf("%s: the first failure after a success is no warning", name)
 		}
 	}
 }

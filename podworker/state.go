@@ -151,6 +151,10 @@ type pod struct {
 	state
 
 	outcome Outcome // result of the call in flight; only handle sets it
+	// failures is the number of different failures in a row, for the log. until is the RetryAt of
+	// the last one; zero if it had none.
+	failures int
+	until    time.Time
 }
 
 // newPod returns a pod in its initial state. u is the first update of the pod.

@@ -166,7 +166,11 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		v.fails.retryNow() // retry at once: the change may have removed the cause
 	}
 	v.settle(v.failure(&v.fails))
-	m.cfg.Log.Warn("failed to set up volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
+	log := m.cfg.Log.Debug // Mount returns the error
+	if was == present {
+		log = m.cfg.Log.Warn // nobody waits for an update
+	}
+	log("failed to set up volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
 	// The kubelet's words, which tools search for in events.
 	reason, what := "FailedMount", "MountVolume.SetUp"
 	if v.key.block {
