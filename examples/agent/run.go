@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -95,7 +98,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	}
 	n, err := nodeagent.New(ctx, o)
 	if err != nil {
-		return err
+		return needsRoot(err, os.Geteuid(), log, program)
 	}
 	beside, end := context.WithCancel(ctx)
 	defer end()
@@ -114,7 +117,17 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 		}
 		greet(beside, std, o.Socket, program)
 	}()
-	return n.Run(ctx)
+	return needsRoot(n.Run(ctx), os.Geteuid(), log, program)
+}
+
+// needsRoot replaces an error of an agent that lacks permissions because its user is not root. The log
+// has the error from -v 4 on.
+func needsRoot(err error, uid int, log *zap.Logger, program string) error {
+	if uid == 0 || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	log.Debug("agent lacks permissions", zap.Int("uid", uid), zap.Error(err))
+	return fmt.Errorf("run needs root: sudo %s run ...", program)
 }
 
 // settlePatience limits the wait for the sources of pods, such as an API server, before the agent

@@ -88,7 +88,7 @@ func privileges() error {
 		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "pods' network namespaces are entered with it"},
 	} {
 		if data[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
-			errs = append(errs, fmt.Errorf("the agent lacks %s: %s", c.name, c.why))
+			errs = append(errs, fmt.Errorf("the agent lacks %s: %s (%w)", c.name, c.why, unix.EPERM))
 		}
 	}
 	return errors.Join(errs...)
