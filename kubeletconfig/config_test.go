@@ -206,6 +206,8 @@ func TestConfigWarnings(t *testing.T) {
 		{"not supported below a supported one", configHead + "logging: {verbosity: 2, sanitization: true}", []string{"k.yaml: unknown field", "logging.sanitization is not"}},
 		{"what has an effect", configHead + "allowedUnsafeSysctls: [kernel.msg*]\nregisterNode: false", nil},
 		{"no time is not set", configHead + "streamingConnectionIdleTimeout: 0s\nlogging: {none: 0s}", []string{"k.yaml: unknown field"}},
+		{"port 0", configHead + "port: 0", []string{"port: 0 is the default, 10250, as in the kubelet; enableServer: false opens no port"}},
+		{"port 0 of no server", configHead + "port: 0\nenableServer: false", nil},
 		{"null is not set", configHead + "kernelMemcgNotification: null", nil},
 		{"a second document", configHead + "---\n" + configHead, []string{"k.yaml: only the first YAML document counts"}},
 		{"an empty second document", configHead + "---\n# end\n", nil},

@@ -49,7 +49,8 @@ func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log
 		if *c.Authentication.Anonymous.Enabled {
 			// The defaults of the kubelet's flags have the same effect, so that it
 			// is no error.
-			log.Warn("node API is open: every client of its port may run commands in containers", zap.Int32("port", c.Port))
+			log.Warn("node API is open: every client of its port may run commands in containers", zap.String("address", c.Address), zap.Int32("port", c.Port),
+				zap.String("change", "enableServer: false closes the port, and address: 127.0.0.1 keeps it to this machine"))
 		}
 		return authn, auth.AlwaysAllow()
 	}
