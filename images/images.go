@@ -30,6 +30,13 @@ type Service interface {
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
+// Progress is an optional interface of [Service]. PullProgress returns how many bytes of an image have
+// been received and how many it has, while PullImage pulls it under the same name. Both are 0 if that
+// is not known. It must not block.
+type Progress interface {
+	PullProgress(image string) (received, total int64)
+}
+
 // Events records events of pods, with the kubelet's reasons and messages. Event must not block:
 // Ensure calls it.
 type Events interface {

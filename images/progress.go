@@ -21,8 +21,7 @@ const (
 	HeldBack  PullState = "HeldBack"  // failed, and waits until RetryAt
 )
 
-// Pull describes a pull at one moment. It has no number of bytes, since the CRI does not report
-// it.
+// Pull describes a pull at one moment.
 type Pull struct {
 	// Image is the name with a tag or a digest. Registry is the host of its registry.
 	Image          string
@@ -42,6 +41,9 @@ type Pull struct {
 	// Try is the number of the attempt, counted from 1. If several Pods wait, it is their highest
 	// number. If State is HeldBack, it is the number of the next attempt.
 	Try int
+	// Received is how many bytes of the image have been received, and Total how many it has. Both are
+	// 0 unless State is Pulling and the Service implements [Progress]: the CRI does not report them.
+	Received, Total int64
 	// Pods has the pods that wait for the pull.
 	Pods []Waiter
 
@@ -58,15 +60,16 @@ type Waiter struct {
 }
 
 // Pulls returns the pulls that pods wait for: running ones, oldest first, then the queue in
-// order. It does not call the runtime.
+// order. Of the runtime it calls only [Progress].
 func (m *Manager) Pulls() []Pull {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	places := m.queue.positions()
 	var out []Pull
 	for _, f := range m.flights {
 		out = append(out, m.describe(f, places))
 	}
+	m.mu.Unlock()
+	m.measure(out)
 	// Running pulls have position 0.
 	slices.SortFunc(out, func(a, b Pull) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), a.Asked.Compare(b.Asked), byImage(a, b))
@@ -77,10 +80,30 @@ func (m *Manager) Pulls() []Pull {
 // Waiting returns the pulls that one pod waits for, sorted by image, including pulls in
 // back-off.
 func (m *Manager) Waiting(uid types.UID) []Pull {
+	out := m.waiting(uid)
+	m.measure(out)
+	slices.SortFunc(out, byImage)
+	return out
+}
+
+// measure sets how far the pulls are, if the runtime reports it. Manager.mu is not held.
+func (m *Manager) measure(pulls []Pull) {
+	p, ok := m.cfg.Service.(Progress)
+	if !ok {
+		return
+	}
+	for i := range pulls {
+		if pulls[i].State == Pulling {
+			pulls[i].Received, pulls[i].Total = p.PullProgress(pulls[i].Image)
+		}
+	}
+}
+
+// waiting returns the pulls that one pod waits for.
+func (m *Manager) waiting(uid types.UID) (out []Pull) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	places := m.queue.positions()
-	var out []Pull
 	pulling := map[backoffKey]bool{}
 	for _, f := range m.flights {
 		if p := m.describe(f, places); slices.ContainsFunc(p.Pods, func(w Waiter) bool { return w.UID == uid }) {
@@ -100,7 +123,6 @@ func (m *Manager) Waiting(uid types.UID) []Pull {
 			Pods: []Waiter{b.pod}, RetryAt: b.until, LastError: b.last,
 		})
 	}
-	slices.SortFunc(out, byImage)
 	return out
 }
 

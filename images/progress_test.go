@@ -188,3 +188,29 @@ func TestPullsAreOneMoment(t *testing.T) {
 		}
 	})
 }
+
+// measured is a registry that reports how far its pulls are.
+type measured struct{ *registry }
+
+func (measured) PullProgress(image string) (received, total int64) {
+	return int64(len(image)), 1000
+}
+
+func TestBytesOfPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bytes := func(pulls []images.Pull) (out []string) {
+			for _, p := range pulls {
+				out = append(out, fmt.Sprintf("%s %s: %d of %d", p.Image, p.State, p.Received, p.Total))
+			}
+			return out
+		}
+		m := newManager(t, images.Config{Service: measured{&registry{took: time.Minute}}, Parallel: 1})
+		asks(t, m, want("a", "r.example/app:1", v1.PullAlways), want("a", "r.example/app:2", v1.PullAlways))
+		want := []string{"r.example/app:1 Pulling: 15 of 1000", "r.example/app:2 Queued: 0 of 0"}
+		for what, got := range map[string][]images.Pull{"all": m.Pulls(), "of the pod": m.Waiting("a")} {
+			if !slices.Equal(bytes(got), want) {
+				t.Errorf("%s: %q, want %q", what, bytes(got), want)
+			}
+		}
+	})
+}

@@ -81,6 +81,9 @@ type Why struct {
 	Do []string `json:"do,omitempty"`
 	// Manifest is the file of the pod; "" if it has none.
 	Manifest string `json:"manifest,omitempty"`
+	// Pull says how much has been received of the image that the pod waits for, such as
+	// "12 of 40 MiB"; "" if it waits for none, or the runtime does not report it.
+	Pull string `json:"pull,omitempty"`
 }
 
 // Summary returns the state of the pod and its cause in one sentence.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,6 +38,8 @@ type flight struct {
 	done    chan struct{}
 	cancel  context.CancelCauseFunc
 	waiters int // guarded by Store.mu
+	// download is the last download of the layer. It is nil before, and for a layer of an archive.
+	download atomic.Pointer[download]
 	// err is written before done is closed, and read after it.
 	err error
 }
@@ -80,7 +83,7 @@ func (s *Store) ensure(ctx context.Context, src source, w wanted) (key string, e
 			f, lead = &flight{done: make(chan struct{}), cancel: cancel}, true
 			s.flights[w.id()] = f
 			s.work.Go(func() {
-				f.err = s.fly(fctx, src, w)
+				f.err = s.fly(fctx, f, src, w)
 				s.mu.Lock()
 				// An abandoned flight may already have a successor with the same key.
 				if s.flights[w.id()] == f {
@@ -136,7 +139,7 @@ func (s *Store) release(keys []string) {
 
 // fly downloads and unpacks a layer. It returns nil without a download if the store got the
 // layer meanwhile.
-func (s *Store) fly(ctx context.Context, src source, w wanted) error {
+func (s *Store) fly(ctx context.Context, f *flight, src source, w wanted) error {
 	// By diff ID: a layer that may not depend on others is unpacked once, even for several
 	// chains.
 	leave, err := s.enter(ctx, "layer-"+w.diff.hex())
@@ -160,7 +163,7 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 	var out *unpacked
 	// Each round has one endpoint less for the blob; distrust ends the loop.
 	for {
-		dir, out, err = s.extract(ctx, src, w)
+		dir, out, err = s.extract(ctx, f, src, w)
 		if !errors.Is(err, errWrongBytes) || !src.distrust(w.descriptor) {
 			break
 		}
@@ -187,10 +190,13 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 // extract unpacks a layer into a new directory in ingest, which is removed on failure. The
 // directory has the tree, but no record yet. The file of the blob is
 // removed once it is no longer needed; after a lost connection it is kept for the next try.
-func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, out *unpacked, err error) {
+func (s *Store) extract(ctx context.Context, f *flight, src source, w wanted) (dir string, out *unpacked, err error) {
 	b, err := src.blob(ctx, w.descriptor)
 	if err != nil {
 		return "", nil, err
+	}
+	if d, ok := b.(*download); ok {
+		f.download.Store(d)
 	}
 	whole := false
 	defer func() { b.close(whole || errors.Is(err, errWrongBytes)) }()

@@ -25,6 +25,7 @@ type order struct {
 	ref    string // in the source: a tag or a digest
 	tag    string // "" or a name with a tag
 	repo   string // "" or a name without a tag
+	pull   string // name in the request to pull; "" for an archive
 	pinned bool
 }
 
@@ -56,7 +57,9 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if p := s.platform(); !p.canRun(c.platform()) {
 		return "", fmt.Errorf("%w: no image for %v; the image is for %s", errNotFound, p, shown(c.platform().String()))
 	}
-	keys, err := s.getLayers(ctx, src, m.Layers.items, c.RootFS.DiffIDs.items)
+	layers := layersOf(m.Layers.items, c.RootFS.DiffIDs.items)
+	defer s.begun(o.pull, layers)()
+	keys, err := s.getLayers(ctx, src, layers)
 	// Also after an error: the layers that exist are kept for keepPartial.
 	defer func() { s.release(slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == "" })) }()
 	if err != nil {
@@ -125,22 +128,30 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 	return "", nil, fmt.Errorf("%w: indexes are nested; want at most %d", errInvalid, maxNested)
 }
 
+// layersOf returns the layers of an image, the lowest first.
+func layersOf(blobs []descriptor, diffs []digest) (layers []wanted) {
+	chain := chainIDs(diffs)
+	for i := range blobs {
+		layers = append(layers, wanted{blobs[i], diffs[i], chain[:i+1], diffs[:i+1]})
+	}
+	return layers
+}
+
 // getLayers gets all layers concurrently, and holds them. The result has the key of each layer
 // that is held, and "" for every other layer. It has these keys after an error, too, and the
 // caller must release them.
-func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, diffs []digest) ([]string, error) {
+func (s *Store) getLayers(ctx context.Context, src source, layers []wanted) ([]string, error) {
 	// The first failure ends the downloads of the others.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	chain := chainIDs(diffs)
-	keys, errs := make([]string, len(blobs)), make([]error, len(blobs))
+	keys, errs := make([]string, len(layers)), make([]error, len(layers))
 	var wg sync.WaitGroup
 	var size atomic.Int64
-	for i := range blobs {
+	for i := range layers {
 		wg.Go(func() {
 			// Not limited here: downloads and unpacking have their own limits, and a layer may
 			// have to wait for those below it.
-			keys[i], errs[i] = s.ensure(ctx, src, wanted{blobs[i], diffs[i], chain[:i+1], diffs[:i+1]})
+			keys[i], errs[i] = s.ensure(ctx, src, layers[i])
 			if errs[i] == nil && size.Add(s.sizeOf(keys[i])) > s.cfg.MaxImageBytes {
 				errs[i] = fmt.Errorf("%w: the layers of the image have more than %d bytes", errLimit, s.cfg.MaxImageBytes)
 			}

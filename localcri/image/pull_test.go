@@ -738,3 +738,55 @@ func TestManyLayers(t *testing.T) {
 		}
 	}
 }
+
+func TestPullProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newServer()
+		small, large := archive(t, file("a", "text")), archive(t, file("f", randomText(1<<18)))
+		m := srv.image(t, "app", "1", nil, small, large)
+		go1, go2 := make(chan struct{}), make(chan struct{})
+		srv.before = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, string(m.layers[1])) {
+				return false
+			}
+			srv.mu.Lock()
+			b := srv.blobs[m.layers[1]]
+			srv.mu.Unlock()
+			w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+			<-go1
+			_, _ = w.Write(b[:len(b)/2])
+			<-go2
+			_, _ = w.Write(b[len(b)/2:])
+			return true
+		}
+		s, stop := start(t, testConfig(t, memory{host: srv}))
+		defer stop()
+		first, second := int64(len(srv.blobs[m.layers[0]])), int64(len(srv.blobs[m.layers[1]]))
+		check := func(what string, received, total int64) {
+			t.Helper()
+			if r, all := s.PullProgress(host + "/app:1"); r != received || all != total {
+				t.Errorf("%s: %d of %d bytes, want %d of %d", what, r, all, received, total)
+			}
+		}
+		check("before the pull", 0, 0)
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.PullImage(t.Context(), spec(host+"/app:1"), nil, nil)
+			done <- err
+		}()
+		synctest.Wait()
+		check("the first layer is there", first, first+second)
+		close(go1)
+		synctest.Wait()
+		check("and a half of the second", first+second/2, first+second)
+		if r, all := s.PullProgress(host + "/app"); r != 0 || all != 0 {
+			t.Errorf("under another name: %d of %d", r, all)
+		}
+		close(go2)
+		must(t, <-done)
+		check("after the pull", 0, 0)
+		if len(s.pulls) > 0 {
+			t.Errorf("%d pulls are kept", len(s.pulls))
+		}
+	})
+}

@@ -215,7 +215,7 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	if err != nil {
 		return "", coded(err)
 	}
-	o := order{repo: ref.Name()}
+	o := order{repo: ref.Name(), pull: image.GetImage()}
 	// parseRef returns exactly one of the two.
 	switch r := ref.(type) {
 	case reference.Canonical:
@@ -236,6 +236,48 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 		return "", coded(fmt.Errorf("pull %s: %w", ref, err))
 	}
 	return string(got), nil
+}
+
+// PullProgress returns how many bytes of the layers of an image are on the node, and how many these
+// layers have, as they are transferred. Both are 0 unless a PullImage with the same name is getting the
+// layers. It reads only memory.
+func (s *Store) PullProgress(image string) (received, total int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	layers := s.pulls[image]
+	if layers == nil {
+		return 0, 0
+	}
+	for _, w := range *layers {
+		total += w.Size
+		if s.have(w.diff, w.id()) != "" {
+			received += w.Size
+		} else if f := s.flights[w.id()]; f != nil {
+			if d := f.download.Load(); d != nil {
+				n, _, _ := d.state()
+				received += n
+			}
+		}
+	}
+	return received, total
+}
+
+// begun makes the progress of a pull known until the returned function is called. Of two pulls with one
+// name, which share their layers, the later one counts.
+func (s *Store) begun(name string, layers []wanted) (ended func()) {
+	if name == "" {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pulls[name] = &layers
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.pulls[name] == &layers {
+			delete(s.pulls, name)
+		}
+	}
 }
 
 // Offered asks the registry of an image, or a mirror of the registry, whether it has the image.

@@ -61,6 +61,7 @@ type Store struct {
 	leases  map[string]*lease // by owner
 	hung    bool              // a record could not be read: no layer is collected
 	flights map[digest]*flight
+	pulls   map[string]*[]wanted // layers of the images that are being pulled, by the name in the request
 	lanes   map[string]*lane
 	changed chan struct{}   // closed when a layer is added
 	purged  []chan struct{} // to be closed once the present trash is deleted
@@ -126,7 +127,7 @@ func New(cfg Config) (*Store, error) {
 		cfg: cfg, ready: make(chan struct{}), over: make(chan struct{}),
 		unpackSlots: make(chan struct{}, cfg.UnpackJobs), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
 		images: map[digest]*record{}, tags: map[string]digest{}, layers: map[string]*layer{}, leases: map[string]*lease{},
-		flights: map[digest]*flight{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]time.Time{},
+		flights: map[digest]*flight{}, pulls: map[string]*[]wanted{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]time.Time{},
 	}, nil
 }
 

@@ -110,7 +110,12 @@ func (e *explanation) image() bool {
 	if p.Credentials > 1 {
 		what += fmt.Sprintf(" with credential %d of %d", p.Credential, p.Credentials)
 	}
-	return e.waits(state, fmt.Sprintf("%s: the runtime pulls it, for %s", what, since))
+	how := "the runtime pulls it"
+	if p.Total > 0 {
+		e.why.Pull = share(p.Received, p.Total)
+		how += ": " + e.why.Pull
+	}
+	return e.waits(state, fmt.Sprintf("%s: %s, for %s", what, how, since))
 }
 
 // noImage explains a container whose image cannot be pulled.

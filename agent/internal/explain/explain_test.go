@@ -100,6 +100,12 @@ var faults = []struct {
 	{"1a the image of an ephemeral container is not there", do(well(), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Pulls = []images.Pull{{Image: "tools:1", Registry: "docker.io", State: images.HeldBack, Try: 2, RetryAt: now.Add(20 * time.Second), LastError: "no such host"}}
 	}), []string{"runs, without an ephemeral container: image tools:1 from docker.io cannot be pulled: no such host"}},
+	{"1d the image is being pulled", do(broken(v1.PodPending, v1.ContainerStatus{State: waiting("ContainerCreating", "")}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
+		f.Pulls = []images.Pull{{Image: "localhost/x:1", Registry: "localhost", State: images.Pulling, Since: now.Add(-8 * time.Second), Received: 12<<20 + 1, Total: 40 << 20}}
+	}), []string{"is not up yet: it waits for image localhost/x:1 from localhost: the runtime pulls it: 12 of 40 MiB, for 8s"}},
+	{"1e the image is being pulled, and the runtime says nothing", do(broken(v1.PodPending, v1.ContainerStatus{State: waiting("ContainerCreating", "")}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
+		f.Pulls = []images.Pull{{Image: "localhost/x:1", Registry: "localhost", State: images.Pulling, Since: now.Add(-8 * time.Second)}}
+	}), []string{"it waits for image localhost/x:1 from localhost: the runtime pulls it, for 8s"}},
 	{"1b no pull is allowed", broken(v1.PodPending, v1.ContainerStatus{State: waiting("ErrImageNeverPull", "x")}), []string{"is not on the node", "imagePullPolicy is Never", "agent images load"}},
 	{"1c no name of an image", broken(v1.PodPending, v1.ContainerStatus{State: waiting("InvalidImageName", "invalid reference format")}), []string{"localhost/busybox:1", "is no name of an image: invalid reference format", "spec.containers[0].image"}},
 	{"2 the program exits", do(broken(v1.PodRunning, loop(3, "Error")), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {

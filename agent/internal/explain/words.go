@@ -46,6 +46,22 @@ func spell(d time.Duration) string {
 	return duration.HumanDuration(d)
 }
 
+// share returns how many of all bytes there are, such as "12 of 40 MiB".
+func share(part, all int64) string {
+	unit, name := 1.0, "B"
+	for _, next := range []string{"KiB", "MiB", "GiB"} {
+		if float64(all)/unit < 1024 {
+			break
+		}
+		unit, name = unit*1024, next
+	}
+	format := "%.0f of %.0f %s"
+	if unit > 1 && float64(all)/unit < 10 {
+		format = "%.1f of %.1f %s"
+	}
+	return fmt.Sprintf(format, float64(part)/unit, float64(all)/unit, name)
+}
+
 // times says how often something happened, and since when.
 func times(n int32, since, now time.Time) string {
 	if n == 1 {
