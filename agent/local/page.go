@@ -154,6 +154,7 @@ type podRow struct {
 	UID, Path          string // of its page, below pods/
 	Ready, Total       int
 	Restarts           int32
+	Evicted            string // time since the last eviction
 	Class, State, Age  string
 	CPU, Memory, Spark string
 	Why                string
@@ -211,7 +212,7 @@ func (o *overview) fillPods(a *answers) {
 	var rows []podRow
 	for i := range a.pods {
 		pod := &a.pods[i]
-		row := rowOf(pod, a.used[pod.UID], a.whys[pod.UID], a.at)
+		row := rowOf(pod, a.used[pod.UID], a.whys[pod.UID], a.evicted[pod.UID], a.at)
 		switch row.Class {
 		case "bad":
 			o.Bad++
@@ -235,13 +236,16 @@ func (o *overview) fillPods(a *answers) {
 }
 
 // rowOf returns the row of a pod with its usage and its explanation; each is nil if it is not
-// known.
-func rowOf(p *v1.Pod, use *statsapi.PodStats, why *Why, now time.Time) podRow {
+// known. Evictions count as restarts.
+func rowOf(p *v1.Pod, use *statsapi.PodStats, why *Why, evicted podtext.Evictions, now time.Time) podRow {
 	ready, total, restarts := podtext.Counts(p)
 	base, suffix := splitName(p)
 	r := podRow{
-		Namespace: p.Namespace, Name: p.Name, Base: base, Suffix: suffix, UID: string(p.UID), Path: joinPath(p.Namespace, p.Name), Ready: ready, Total: total, Restarts: restarts,
-		Class: classOf(p, why, now), State: cutTo(podtext.State(p), maxState), Age: podtext.Age(p, now), cpu: -1, memory: -1, created: p.CreationTimestamp.Time,
+		Namespace: p.Namespace, Name: p.Name, Base: base, Suffix: suffix, UID: string(p.UID), Path: joinPath(p.Namespace, p.Name), Ready: ready, Total: total, Restarts: restarts + evicted.Count,
+		Class: classOf(p, why, now), State: cutTo(podtext.State(p), maxState), Age: podtext.Age(p, now), cpu: -1, memory: -1, created: podtext.Created(p).Time,
+	}
+	if evicted.Count > 0 {
+		r.Evicted = duration.HumanDuration(now.Sub(evicted.Last))
 	}
 	for i := range p.Spec.Containers {
 		r.images += p.Spec.Containers[i].Image + "\n"

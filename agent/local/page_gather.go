@@ -13,6 +13,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/internal/podtext"
 )
 
 // PageAgent has the data for the page. *Client implements it.
@@ -79,6 +80,7 @@ type answers struct {
 	summary  *statsapi.Summary
 	history  *Usage
 	events   []v1.Event
+	evicted  map[types.UID]podtext.Evictions
 	errs     []error // of what is missing
 	down     error   // why the agent did not list its pods
 }
@@ -115,7 +117,7 @@ func gather(ctx context.Context, a PageAgent) *answers {
 	ask(func() error {
 		all, err := known(a.AllEvents(ctx))
 		if err == nil {
-			o.events = all.Items
+			o.events, o.evicted = all.Items, podtext.EvictionsOf(all.Items)
 		}
 		return err
 	})

@@ -115,7 +115,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 			}
 		}
 	}
-	o.Row = rowOf(pod, used, o.Why, o.At)
+	o.Row = rowOf(pod, used, o.Why, podtext.EvictionsOf(events)[pod.UID], o.At)
 	o.Facts = podFacts(pod, o.Why)
 	if h, err := p.cfg.Agent.History(ctx); err == nil {
 		o.Charts = podCharts(pod, h, o.At)

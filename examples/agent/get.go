@@ -126,6 +126,9 @@ func (g *getFlags) get(ctx context.Context, std stdio, args []string) error {
 	if r == nil {
 		return fmt.Errorf("get %q: want one of %s", kind, strings.Join(resourceNames(), ", "))
 	}
+	if r.name == "pods" {
+		r = g.podsOfAgent(r)
+	}
 	if g.watch && !g.format.isTable() {
 		return fmt.Errorf("--watch with --output %q: want wide or name, or no format", g.format.String())
 	}
@@ -273,6 +276,44 @@ func (c *clientFlags) listPods(ctx context.Context, _ stdio) (out []object, err 
 		out = append(out, &list.Items[i])
 	}
 	return out, nil
+}
+
+// podsOfAgent returns pods with what the agent tells beside their objects, which a client of the
+// Kubernetes API does not see: evictions, and how far the pull of an image is.
+func (g *getFlags) podsOfAgent(pods *listed) *listed {
+	r, extra := *pods, map[types.UID]podtext.Extra{}
+	r.columns = podtext.PodsWith(func(uid types.UID) podtext.Extra { return extra[uid] })
+	r.list = func(c *clientFlags, ctx context.Context, std stdio) ([]object, error) {
+		all, err := pods.list(c, ctx, std)
+		if err == nil && g.format.isTable() {
+			extra = c.extra(ctx, all)
+		}
+		return all, err
+	}
+	return &r
+}
+
+// extra asks the agent what it knows beside the objects of pods. What it does not answer is missing.
+func (c *clientFlags) extra(ctx context.Context, pods []object) map[types.UID]podtext.Extra {
+	out := map[types.UID]podtext.Extra{}
+	if events, err := c.client().AllEvents(ctx); err == nil {
+		for uid, e := range podtext.EvictionsOf(events.Items) {
+			out[uid] = podtext.Extra{Evictions: e}
+		}
+	}
+	if !slices.ContainsFunc(pods, func(o object) bool { return o.(*v1.Pod).Status.Phase == v1.PodPending }) {
+		return out
+	}
+	whys, err := c.client().Whys(ctx)
+	if err != nil {
+		return out
+	}
+	for i := range whys {
+		e := out[types.UID(whys[i].UID)]
+		e.Pull = whys[i].Pull
+		out[types.UID(whys[i].UID)] = e
+	}
+	return out
 }
 
 // listEvents lists the events of all pods and of the node, oldest first. The events of a

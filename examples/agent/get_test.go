@@ -444,3 +444,21 @@ func TestFollowFails(t *testing.T) {
 		}
 	})
 }
+
+// What only the agent knows stands in the table, and not in the objects.
+func TestGetPodsTellsEvictionsAndPulls(t *testing.T) {
+	web := testPod("default", "web")
+	a := &fakeAgent{pods: []*v1.Pod{web}, why: local.Why{UID: "uid-1", Pull: "12 of 40 MiB"}}
+	a.events = []v1.Event{{Reason: "Evicted", Count: 5, InvolvedObject: v1.ObjectReference{Kind: "Pod", UID: web.UID}, LastTimestamp: metav1.NewTime(time.Now().Add(-3 * time.Hour))}}
+	root := serveAgent(t, a)
+	for phase, want := range map[v1.PodPhase]string{v1.PodRunning: "Running 5 (evicted 3h ago)", v1.PodPending: "Pulling (12 of 40 MiB) 5 (evicted 3h ago)"} {
+		web.Status.Phase = phase
+		stdout, stderr, code := ask(t, root, "get pods web --no-headers")
+		if got := strings.Join(strings.Fields(stdout), " "); code != 0 || stderr != "" || !strings.Contains(got, "1/1 "+want+" ") {
+			t.Errorf("exit %d, stderr %q, %q; want %q", code, stderr, got, want)
+		}
+	}
+	if stdout, _, _ := ask(t, root, "get pods web -o yaml"); strings.Contains(stdout, "12 of 40") || strings.Contains(stdout, "evicted") {
+		t.Errorf("the object has it:\n%s", stdout)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 )
@@ -241,15 +242,41 @@ func address(n *v1.Node, t v1.NodeAddressType) string {
 	return none
 }
 
-// Pods are the columns of pods.
-var Pods = []Column{
-	NameColumn,
-	Text("Ready", func(o metav1.Object) any { ready, all := readyOf(o.(*v1.Pod)); return fmt.Sprintf("%d/%d", ready, all) }),
-	Text("Status", func(o metav1.Object) any { return State(o.(*v1.Pod)) }),
-	{Name: "Restarts", Type: "string", Cell: func(o metav1.Object, now time.Time) any { return restarts(o.(*v1.Pod), now) }},
-	{Name: "Age", Type: "string", Cell: func(o metav1.Object, now time.Time) any { return Age(o.(*v1.Pod), now) }},
-	wide(Text("IP", func(o metav1.Object) any { return cmp.Or(o.(*v1.Pod).Status.PodIP, none) })),
-	wide(Text("Node", func(o metav1.Object) any { return cmp.Or(o.(*v1.Pod).Spec.NodeName, none) })),
-	wide(Text("Nominated Node", func(o metav1.Object) any { return cmp.Or(o.(*v1.Pod).Status.NominatedNodeName, none) })),
-	wide(Text("Readiness Gates", func(o metav1.Object) any { return gates(o.(*v1.Pod)) })),
+// Pods are the columns of pods, as kubectl has them.
+var Pods = PodsWith(nil)
+
+// Extra is what the agent knows about a pod beside its object.
+type Extra struct {
+	Evictions Evictions // count as restarts
+	Pull      string    // how much has been received of the image that it waits for
+}
+
+// PodsWith returns the columns of pods, with what extra returns for a pod. It may be nil.
+func PodsWith(extra func(types.UID) Extra) []Column {
+	of := func(p *v1.Pod) (e Extra) {
+		if extra != nil {
+			e = extra(p.UID)
+		}
+		return e
+	}
+	return []Column{
+		NameColumn,
+		Text("Ready", func(o metav1.Object) any { ready, all := readyOf(o.(*v1.Pod)); return fmt.Sprintf("%d/%d", ready, all) }),
+		Text("Status", func(o metav1.Object) any {
+			p := o.(*v1.Pod)
+			if pull := of(p).Pull; pull != "" && p.Status.Phase == v1.PodPending && p.DeletionTimestamp == nil {
+				return "Pulling (" + pull + ")"
+			}
+			return State(p)
+		}),
+		{Name: "Restarts", Type: "string", Cell: func(o metav1.Object, now time.Time) any {
+			p := o.(*v1.Pod)
+			return restarts(p, of(p).Evictions, now)
+		}},
+		{Name: "Age", Type: "string", Cell: func(o metav1.Object, now time.Time) any { return Age(o.(*v1.Pod), now) }},
+		wide(Text("IP", func(o metav1.Object) any { return cmp.Or(o.(*v1.Pod).Status.PodIP, none) })),
+		wide(Text("Node", func(o metav1.Object) any { return cmp.Or(o.(*v1.Pod).Spec.NodeName, none) })),
+		wide(Text("Nominated Node", func(o metav1.Object) any { return cmp.Or(o.(*v1.Pod).Status.NominatedNodeName, none) })),
+		wide(Text("Readiness Gates", func(o metav1.Object) any { return gates(o.(*v1.Pod)) })),
+	}
 }

@@ -124,8 +124,8 @@ func runStatus(p *v1.Pod, reason string) string {
 
 // restarts returns the number of restarts and the time since the last one. It counts
 // the init containers while the pod is initializing, and afterwards the containers that
-// should run.
-func restarts(p *v1.Pod, now time.Time) string {
+// should run. The pod's evictions count as restarts.
+func restarts(p *v1.Pod, evicted Evictions, now time.Time) string {
 	count, last := int32(0), time.Time{}
 	add := func(s *v1.ContainerStatus) {
 		count += s.RestartCount
@@ -145,10 +145,14 @@ func restarts(p *v1.Pod, now time.Time) string {
 			add(&p.Status.ContainerStatuses[i])
 		}
 	}
+	cause := ""
+	if count += evicted.Count; evicted.Last.After(last) {
+		cause, last = "evicted ", evicted.Last
+	}
 	if count == 0 || last.IsZero() {
 		return fmt.Sprint(count)
 	}
-	return fmt.Sprintf("%d (%s ago)", count, duration.HumanDuration(now.Sub(last)))
+	return fmt.Sprintf("%d (%s%s ago)", count, cause, duration.HumanDuration(now.Sub(last)))
 }
 
 func gates(p *v1.Pod) string {

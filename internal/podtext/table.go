@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Row returns the cells of an object. If wide is true, it returns the cells of all columns.
@@ -78,11 +79,51 @@ func Counts(p *v1.Pod) (ready, total int, restarts int32) {
 	return ready, total, restarts
 }
 
-// Age returns the time since a pod's creation. If the creation time is not known, it returns the
-// time since the pod's start.
-func Age(p *v1.Pod, now time.Time) string {
-	if p.CreationTimestamp.IsZero() && p.Status.StartTime != nil {
-		return age(*p.Status.StartTime, now)
+// Age returns the time since a pod's creation, as [Created] returns it.
+func Age(p *v1.Pod, now time.Time) string { return age(Created(p), now) }
+
+// seenAnnotation is the kubelet's annotation with the time at which it first saw a pod.
+const seenAnnotation = "kubernetes.io/config.seen"
+
+// Created returns the time of a pod's creation. A pod of a manifest has none: for it Created returns
+// when the agent first saw the pod, or its start if that was earlier, as after a restart of the agent.
+func Created(p *v1.Pod) metav1.Time {
+	if !p.CreationTimestamp.IsZero() {
+		return p.CreationTimestamp
 	}
-	return age(p.CreationTimestamp, now)
+	var created metav1.Time
+	if seen, err := time.Parse(time.RFC3339Nano, p.Annotations[seenAnnotation]); err == nil {
+		created = metav1.NewTime(seen)
+	}
+	if start := p.Status.StartTime; start != nil && (created.IsZero() || start.Before(&created)) {
+		created = *start
+	}
+	return created
+}
+
+// evictedReason is the reason of events about evictions: the kubelet's.
+const evictedReason = "Evicted"
+
+// Evictions are the evictions of a pod.
+type Evictions struct {
+	Count int32
+	Last  time.Time
+}
+
+// EvictionsOf returns the evictions of pods, by UID, that events report.
+func EvictionsOf(events []v1.Event) map[types.UID]Evictions {
+	out := map[types.UID]Evictions{}
+	for i := range events {
+		e := &events[i]
+		if e.Reason != evictedReason || e.InvolvedObject.Kind != "Pod" {
+			continue
+		}
+		pod := out[e.InvolvedObject.UID]
+		pod.Count += max(e.Count, 1)
+		if e.LastTimestamp.After(pod.Last) {
+			pod.Last = e.LastTimestamp.Time
+		}
+		out[e.InvolvedObject.UID] = pod
+	}
+	return out
 }

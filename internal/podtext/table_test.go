@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // testPod is a running pod of the node edge with one container, c.
@@ -84,6 +85,89 @@ func TestLines(t *testing.T) {
 	const want = "NAME   STATE\nweb    Running\na-long-name   x\nü             y\n"
 	if b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestRestartsWithEvictions(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	event := func(reason, uid string, count int32, ago time.Duration) v1.Event {
+		return v1.Event{Reason: reason, Count: count, LastTimestamp: metav1.NewTime(now.Add(-ago)), InvolvedObject: v1.ObjectReference{Kind: "Pod", UID: types.UID(uid)}}
+	}
+	evicted := EvictionsOf([]v1.Event{
+		event("Evicted", "a", 4, time.Hour), event("Evicted", "a", 0, 12*time.Second), event("Killing", "b", 9, time.Second), event("Evicted", "c", 1, time.Hour),
+	})
+	columns := PodsWith(func(uid types.UID) Extra { return Extra{Evictions: evicted[uid]} })
+	pod := func(uid string, restarts int32) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: runs, RestartCount: restarts}}
+		if restarts > 0 {
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &v1.ContainerStateTerminated{FinishedAt: metav1.NewTime(now.Add(-time.Minute))}
+		}
+		return p
+	}
+	for _, tc := range []struct {
+		pod           *v1.Pod
+		here, kubectl string
+	}{
+		{pod("a", 0), "5 (evicted 12s ago)", "0"},
+		{pod("a", 2), "7 (evicted 12s ago)", "2 (60s ago)"},
+		{pod("b", 2), "2 (60s ago)", "2 (60s ago)"},
+		{pod("c", 2), "3 (60s ago)", "2 (60s ago)"},
+		{pod("d", 0), "0", "0"},
+	} {
+		for columns, want := range map[*[]Column]string{&columns: tc.here, &Pods: tc.kubectl} {
+			if got := Row(*columns, tc.pod, false, now)[3]; got != want {
+				t.Errorf("pod %s: %q, want %q", tc.pod.Name, got, want)
+			}
+		}
+	}
+}
+
+func TestStatusOfAPull(t *testing.T) {
+	columns := PodsWith(func(types.UID) Extra { return Extra{Pull: "12 of 40 MiB"} })
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	p.Status = v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: waiting("ContainerCreating")}}}
+	for _, tc := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "Pulling (12 of 40 MiB)"},
+		{func() { p.Status.Phase = v1.PodRunning }, "ContainerCreating"}, // an ephemeral container waits
+		{func() { p.Status.Phase, p.DeletionTimestamp = v1.PodPending, &metav1.Time{} }, "Terminating"},
+	} {
+		tc.change()
+		if got := Row(columns, p, false, time.Time{})[2]; got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+	p.DeletionTimestamp = nil
+	if got := Row(Pods, p, false, time.Time{})[2]; got != "ContainerCreating" {
+		t.Errorf("kubectl sees %q", got)
+	}
+}
+
+func TestAgeOfAPodOfAManifest(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(ago time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-ago)} }
+	for _, tc := range []struct {
+		name           string
+		created, start *metav1.Time
+		seen, want     string
+	}{
+		{"nothing is known", nil, nil, "", "<unknown>"},
+		{"created", at(time.Hour), at(time.Minute), "2030-01-01T00:00:00Z", "60m"},
+		{"started again after an eviction", nil, at(9 * time.Second), "2030-01-02T02:04:05.5Z", "59m"},
+		{"seen again after a restart of the agent", nil, at(3 * time.Hour), "2030-01-02T03:04:00Z", "3h"},
+		{"not started", nil, nil, "2030-01-02T03:04:00Z", "5s"},
+		{"no time", nil, at(9 * time.Second), "yesterday", "9s"},
+	} {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.seen": tc.seen}}}
+		if p.Status.StartTime = tc.start; tc.created != nil {
+			p.CreationTimestamp = *tc.created
+		}
+		if got := Age(p, now); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
 	}
 }
 
