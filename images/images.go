@@ -412,9 +412,8 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	m.mu.Lock()
 	delete(m.failed, key)
 	m.mu.Unlock()
-	// The time includes the wait in the queue.
-	took := time.Since(start)
-	m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
+	m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		r.Image, got.took.Truncate(time.Millisecond), time.Since(start).Truncate(time.Millisecond), got.size))
 	switch {
 	case got.unseen != nil:
 		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, got.unseen), err: got.unseen}

@@ -214,3 +214,21 @@ func TestBytesOfPulls(t *testing.T) {
 		}
 	})
 }
+
+func TestEventOfAPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := &events{}
+		m := newManager(t, images.Config{Service: &registry{took: 3 * time.Second, size: 1234}, Parallel: 1, Events: told})
+		asks(t, m, want("a", "r.example/app:1", v1.PullAlways), want("a", "r.example/app:2", v1.PullAlways))
+		time.Sleep(time.Minute)
+		got := told.take()
+		for _, want := range []string{
+			`Normal Pulled: Successfully pulled image "r.example/app:1" in 3s (3s including waiting). Image size: 1234 bytes.`,
+			`Normal Pulled: Successfully pulled image "r.example/app:2" in 3s (6s including waiting). Image size: 1234 bytes.`,
+		} {
+			if !slices.Contains(got, want) {
+				t.Errorf("events %q, want %q", got, want)
+			}
+		}
+	})
+}

@@ -46,6 +46,8 @@ type waiter struct {
 type pulled struct {
 	ref    string // the runtime's reference
 	used   int    // number of the credential, from 1; 0 for none
+	took   time.Duration
+	size   uint64 // of the image; 0 if not known
 	image  *Image // nil if the image is not present, or if unseen is set
 	unseen error  // error of the status call after the pull
 }
@@ -195,20 +197,19 @@ func (m *Manager) ask(ctx context.Context, f *flight, n int) (pulled, error) {
 		auth = f.creds[n-1].auth
 	}
 	ref, err := m.cfg.Service.PullImage(ctx, f.spec, auth, f.sandbox)
-	took := time.Since(start).Seconds()
+	took := time.Since(start)
 	if err != nil {
-		m.met.pulls.WithLabelValues(sizeLabel(0)).Observe(took)
+		m.met.pulls.WithLabelValues(sizeLabel(0)).Observe(took.Seconds())
 		return pulled{}, err
 	}
-	got := pulled{ref: ref, used: n}
-	var size uint64
+	got := pulled{ref: ref, used: n, took: took}
 	m.landed(f)
 	if got.image, got.unseen = m.status(ctx, f.spec); got.image != nil {
-		size = got.image.Size
+		got.size = got.image.Size
 		// PullImage should return a reference; some runtimes return none.
 		got.ref = cmp.Or(ref, got.image.Ref)
 	}
-	m.met.pulls.WithLabelValues(sizeLabel(size)).Observe(took)
+	m.met.pulls.WithLabelValues(sizeLabel(got.size)).Observe(took.Seconds())
 	return got, nil
 }
 
