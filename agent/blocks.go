@@ -94,7 +94,7 @@ func (a *Agent) buildBlocks() error {
 		note(err)
 	}
 	a.runtime, err = podruntime.New(podruntime.Config{
-		Runtime: reader.Noting(c.Runtime), Images: recordedImages{a, hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
+		Runtime: recordedRuntime{a, reader.Noting(c.Runtime)}, Images: recordedImages{a, hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
 		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: reaper(c.Runtime),
 		Decide: a.deciding(), Backoff: c.Pods.CrashBackoff, HTTPHook: c.Probes.HTTPHook, Memory: store("crashloops", "podruntime"),
 		Log: log("podruntime"), Metrics: c.Metrics,

@@ -8,13 +8,18 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
@@ -120,30 +125,34 @@ func (a *Agent) deciding() func(podlife.Life, podlife.Knowledge) podlife.Decisio
 type recordedSyncer struct{ syncer }
 
 func (a recordedSyncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcome, error) {
+	begin := time.Now()
 	out, err := a.syncer.SyncPod(ctx, w)
-	a.recordSync(ctx, w, err)
+	a.recordSync(ctx, w, "syncPod", begin, err)
 	return out, err
 }
 
 func (a recordedSyncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error {
+	begin := time.Now()
 	err := a.syncer.SyncTerminatingPod(ctx, w)
-	a.recordSync(ctx, w, err)
+	a.recordSync(ctx, w, "syncTerminatingPod", begin, err)
 	return err
 }
 
 func (a recordedSyncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
+	begin := time.Now()
 	err := a.syncer.SyncTerminatedPod(ctx, w)
-	a.recordSync(ctx, w, err)
+	a.recordSync(ctx, w, "syncTerminatedPod", begin, err)
 	return err
 }
 
 // recordSync records the result of a sync, and the volumes that are not mounted if it failed. A sync
 // that was interrupted has no result.
-func (a recordedSyncer) recordSync(ctx context.Context, w podworker.Work, err error) {
+func (a recordedSyncer) recordSync(ctx context.Context, w podworker.Work, call string, begin time.Time, err error) {
 	if !a.records() || err != nil && ctx.Err() != nil {
 		return
 	}
 	fact := record.SyncOf(err)
+	fact.Call, fact.Took = call, time.Since(begin)
 	if v, ok := a.volumes.(query.VolumeExplainer); ok && err != nil {
 		for _, s := range v.Why(w.Pod.UID) {
 			if s.State != volumemgr.StateMounted || s.Failures > 0 {
@@ -152,6 +161,25 @@ func (a recordedSyncer) recordSync(ctx context.Context, w podworker.Work, err er
 		}
 	}
 	a.recordOf(w.Pod, w.Life.N, "", fact)
+}
+
+// recordedRuntime records how long sandboxes took to make.
+type recordedRuntime struct {
+	*Agent
+	podruntime.Runtime
+}
+
+// RunPodSandbox implements podruntime.SandboxRuntime.
+func (r recordedRuntime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	begin := time.Now()
+	id, err := r.Runtime.RunPodSandbox(ctx, conf, handler)
+	if !r.records() || err != nil && ctx.Err() != nil {
+		return id, err
+	}
+	m := conf.GetMetadata()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), UID: types.UID(m.GetUid())}}
+	r.recordOf(pod, podmeta.LifeIn(conf.GetAnnotations(), cri.AnnotationLife), "", record.SandboxRunOf(id, m.GetAttempt(), time.Since(begin), err))
+	return id, err
 }
 
 // recordedImages records which images cannot be pulled, and which took long.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,54 @@ func recorded(t *testing.T, dir, name string) (out []record.Entry) {
 		out = append(out, e)
 	}
 	return out
+}
+
+// told is a part that keeps what it is told.
+type told struct {
+	mu  sync.Mutex
+	all []record.Entry
+}
+
+func (*told) Name() string { return "told" }
+
+func (p *told) Record(e record.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, e)
+}
+
+// A part is told of sandboxes and of each call of the pod's worker, with how long both took.
+func TestDurationsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := agenttest.New(t)
+		p := &told{}
+		n.Config.Parts = []part.Part{p}
+		n.Start()
+		pod := agenttest.Pod("web", agenttest.Container("c"))
+		n.Want(pod)
+		time.Sleep(10 * time.Second)
+		n.Want()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		sandboxes, calls := 0, map[string]bool{}
+		for _, e := range p.all {
+			switch f := e.Fact.(type) {
+			case *record.SandboxRun:
+				sandboxes++
+				if f.ID == "" || f.Error != "" || e.Pod.UID != pod.UID || e.Pod.Name != "web" || f.Took < 0 {
+					t.Errorf("sandbox %+v of %+v", f, e.Pod)
+				}
+			case *record.Sync:
+				calls[f.Call] = true
+			}
+		}
+		if sandboxes != 1 || !calls["syncPod"] || !calls["syncTerminatingPod"] || !calls["syncTerminatedPod"] {
+			t.Errorf("%d sandboxes, calls %v", sandboxes, calls)
+		}
+	})
 }
 
 func TestLifeIsRecorded(t *testing.T) {

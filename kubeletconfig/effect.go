@@ -46,7 +46,7 @@ var supported = []string{
 
 // reasons explain why some fields that have an effect in the kubelet have none here.
 var reasons = map[string]string{
-	"tracing":                   "no spans are exported, as their client would weigh more than the rest of the agent; metrics and logs tell of the same",
+	"tracing":                   "this program has no part that sends to an OpenTelemetry collector, such as that of package record/otlp",
 	"contentType":               "the API server is always spoken to in protobuf, and in JSON where it has no other",
 	"kernelMemcgNotification":   "the kernel is always asked to tell of pressure",
 	"cpuManagerReconcilePeriod": "CPU sets are put right when something happens, not by a clock",

@@ -27,6 +27,9 @@ type Pod struct {
 	Life      uint32    `json:"life,omitempty"`
 }
 
+// Kind returns the name of the fact's type in files, such as "instance".
+func (e *Entry) Kind() string { return e.Fact.kind() }
+
 // Fact is one of the struct types below. The set is closed: a fact is recorded field by field, so
 // that nothing else of a pod gets into a file. The tag "is" of a string says what it may have:
 //
@@ -53,7 +56,7 @@ var kinds = func() map[string]func() Fact {
 		func() Fact { return &Wanted{} }, func() Fact { return &Verdict{} }, func() Fact { return &Instance{} }, func() Fact { return &Probe{} },
 		func() Fact { return &Image{} }, func() Fact { return &Sync{} }, func() Fact { return &Status{} }, func() Fact { return &Resize{} },
 		func() Fact { return &Devices{} }, func() Fact { return &Condition{} }, func() Fact { return &Plugin{} }, func() Fact { return &Happened{} },
-		func() Fact { return &Decision{} },
+		func() Fact { return &Decision{} }, func() Fact { return &SandboxRun{} },
 	} {
 		all[empty().kind()] = empty
 	}
@@ -149,6 +152,19 @@ type Sync struct {
 	// the plugin of one of them does not answer.
 	Volumes []string `json:"volumes,omitempty" is:"name"`
 	Hung    bool     `json:"hung,omitempty"`
+	// Call is syncPod, syncTerminatingPod or syncTerminatedPod, and Took how long it took. They are
+	// not in files: they differ in each sync, and so would make each one a change.
+	Call string        `json:"-" is:"word"`
+	Took time.Duration `json:"-"`
+}
+
+// SandboxRun is a call of the runtime that makes a pod's sandbox. Without an ID it failed; Error is
+// one of the words of [ErrorWord].
+type SandboxRun struct {
+	ID      string        `json:"id,omitempty" is:"id"`
+	Attempt uint32        `json:"attempt,omitempty"`
+	Took    time.Duration `json:"took,omitempty"`
+	Error   string        `json:"error,omitempty" is:"word"`
 }
 
 // Status is the status of a pod, as published.
@@ -190,23 +206,24 @@ type Happened struct {
 	Reason string `json:"reason" is:"word"`
 }
 
-func (*Begin) kind() string     { return "begin" }
-func (*Stop) kind() string      { return "stop" }
-func (*Clock) kind() string     { return "clock" }
-func (*Gap) kind() string       { return "gap" }
-func (*Wanted) kind() string    { return "wanted" }
-func (*Verdict) kind() string   { return "verdict" }
-func (*Instance) kind() string  { return "instance" }
-func (*Probe) kind() string     { return "probe" }
-func (*Image) kind() string     { return "image" }
-func (*Sync) kind() string      { return "sync" }
-func (*Status) kind() string    { return "status" }
-func (*Resize) kind() string    { return "resize" }
-func (*Devices) kind() string   { return "devices" }
-func (*Condition) kind() string { return "condition" }
-func (*Plugin) kind() string    { return "plugin" }
-func (*Happened) kind() string  { return "happened" }
-func (*Decision) kind() string  { return "decision" }
+func (*Begin) kind() string      { return "begin" }
+func (*Stop) kind() string       { return "stop" }
+func (*Clock) kind() string      { return "clock" }
+func (*Gap) kind() string        { return "gap" }
+func (*Wanted) kind() string     { return "wanted" }
+func (*Verdict) kind() string    { return "verdict" }
+func (*Instance) kind() string   { return "instance" }
+func (*Probe) kind() string      { return "probe" }
+func (*Image) kind() string      { return "image" }
+func (*Sync) kind() string       { return "sync" }
+func (*Status) kind() string     { return "status" }
+func (*Resize) kind() string     { return "resize" }
+func (*Devices) kind() string    { return "devices" }
+func (*Condition) kind() string  { return "condition" }
+func (*Plugin) kind() string     { return "plugin" }
+func (*Happened) kind() string   { return "happened" }
+func (*Decision) kind() string   { return "decision" }
+func (*SandboxRun) kind() string { return "sandbox" }
 
 func (*Begin) key() string       { return "" }
 func (*Stop) key() string        { return "" }
@@ -225,6 +242,7 @@ func (f *Condition) key() string { return "condition/" + f.Type }
 func (f *Plugin) key() string    { return "plugin/" + f.Name }
 func (*Happened) key() string    { return "" }
 func (*Decision) key() string    { return "decision" }
+func (*SandboxRun) key() string  { return "" }
 
 func (*Begin) idle() bool       { return false }
 func (*Stop) idle() bool        { return false }
@@ -243,3 +261,4 @@ func (f *Condition) idle() bool { return !f.On }
 func (f *Plugin) idle() bool    { return !f.Gone }
 func (*Happened) idle() bool    { return false }
 func (f *Decision) idle() bool  { return f.Result.idle() }
+func (*SandboxRun) idle() bool  { return false }

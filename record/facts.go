@@ -129,6 +129,11 @@ func SyncOf(err error) *Sync {
 	return &Sync{Reason: reason, Error: WordOf(err)}
 }
 
+// SandboxRunOf returns the result of a call that makes a sandbox.
+func SandboxRunOf(id string, attempt uint32, took time.Duration, err error) *SandboxRun {
+	return &SandboxRun{ID: ShortID(id), Attempt: attempt, Took: took.Round(time.Millisecond), Error: WordOf(err)}
+}
+
 // Check has the last check that made the result of a probe.
 type Check struct {
 	Probe     *v1.Probe

@@ -31,7 +31,7 @@ func TestFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := kindsOf(entries), "Begin Stop Clock Gap Wanted Verdict Instance Probe Image Sync Status Resize Devices Condition Plugin Happened Decision"; got != want {
+	if got, want := kindsOf(entries), "Begin Stop Clock Gap Wanted Verdict Instance Probe Image Sync Status Resize Devices Condition Plugin Happened Decision SandboxRun"; got != want {
 		t.Errorf("it has %s, want %s", got, want)
 	}
 	for _, s := range record.Replay(entries) {
@@ -61,7 +61,7 @@ func writeFormat(t *testing.T, path string) {
 		&record.Sync{Reason: "FailedMount", Error: "timed out", Volumes: []string{"data"}, Hung: true},
 		&record.Status{Phase: "Running", Ready: true, Reason: "Evicted"}, &record.Resize{State: "PodResizePending", Reason: "Deferred"},
 		&record.Devices{Resource: "nvidia.com/gpu", Unhealthy: 1}, &record.Condition{Type: "MemoryPressure", On: true, Reason: "KubeletHasInsufficientMemory"},
-		&record.Plugin{Name: "nvidia.com/gpu", Gone: true, Error: "timed out"}, &record.Happened{Reason: "SystemOOM"}, decision,
+		&record.Plugin{Name: "nvidia.com/gpu", Gone: true, Error: "timed out"}, &record.Happened{Reason: "SystemOOM"}, decision, &record.SandboxRun{ID: "a", Attempt: 1, Took: time.Second, Error: "timed out"},
 	} {
 		entries = append(entries, record.Entry{At: at, Boot: "boot-1", Pod: web, Container: "app", Fact: f})
 	}

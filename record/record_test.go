@@ -3,12 +3,14 @@ package record_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +103,39 @@ func TestOnlyChangesAreRecorded(t *testing.T) {
 		if e.At.IsZero() || e.Boot != "boot-1" {
 			t.Errorf("no time or boot in %+v", e)
 		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	var c record.Changes
+	next := func(e record.Entry, want bool) {
+		t.Helper()
+		fact, got := c.Next(&e)
+		if got != want || !json.Valid(fact) {
+			t.Errorf("%+v is changed: %v, %s", e.Fact, got, fact)
+		}
+	}
+	synced := func(reason string, took time.Duration) record.Entry {
+		return record.Entry{Pod: web, Fact: &record.Sync{Reason: reason, Took: took}}
+	}
+	next(synced("", 1), false) // nothing failed before
+	next(synced("FailedMount", 1), true)
+	next(synced("FailedMount", 2), false) // durations are no state
+	next(synced("", 3), true)
+	next(synced("", 4), false)
+	next(instance("a", "running"), true)
+	next(instance("b", "running"), true)
+	for range 2 {
+		next(record.Entry{Fact: &record.Happened{Reason: "SystemOOM"}}, true)
+	}
+	forgotten := instance("a", "running")
+	c.Forget(&forgotten)
+	next(forgotten, true)
+	next(forgotten, false)
+	// It does not grow without end, and remembers what is told again and again.
+	for i := range 100_000 {
+		next(instance(strconv.Itoa(i), "exited"), true)
+		next(instance("b", "running"), false)
 	}
 }
 
@@ -382,7 +417,7 @@ func TestEveryStringIsOfAKind(t *testing.T) {
 	visit("Entry", reflect.TypeFor[record.Entry](), "")
 	for _, fact := range []record.Fact{
 		&record.Begin{}, &record.Stop{}, &record.Clock{}, &record.Gap{}, &record.Wanted{}, &record.Verdict{}, &record.Instance{}, &record.Probe{},
-		&record.Image{}, &record.Sync{}, &record.Status{}, &record.Resize{}, &record.Condition{}, &record.Plugin{}, &record.Happened{}, &record.Decision{},
+		&record.Image{}, &record.Sync{}, &record.Status{}, &record.Resize{}, &record.Condition{}, &record.Plugin{}, &record.Happened{}, &record.Decision{}, &record.SandboxRun{},
 	} {
 		visit(fmt.Sprintf("%T", fact), reflect.TypeOf(fact), "")
 	}

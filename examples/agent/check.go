@@ -86,7 +86,7 @@ func (c *checkFlags) check(ctx context.Context, std stdio) error {
 func checkConfig(out io.Writer, file string) (conf *kubeletconfig.Config, right bool) {
 	flags := kubeletconfig.NewFlags()
 	flags.ConfigFile = file
-	conf, warnings, err := kubeletconfig.Load(kubeletconfig.Options{Flags: flags})
+	conf, warnings, err := kubeletconfig.Load(kubeletconfig.Options{Flags: flags, Used: moreFields})
 	if err == nil {
 		err = nodeagent.Supported(conf)
 	}

@@ -68,7 +68,7 @@ func (c *clientFlags) config(ctx context.Context, file, dir string) (values []ku
 	}
 	flags := kubeletconfig.NewFlags()
 	flags.ConfigFile, flags.ConfigDir = file, dir
-	conf, _, err := kubeletconfig.Load(kubeletconfig.Options{Flags: flags})
+	conf, _, err := kubeletconfig.Load(kubeletconfig.Options{Flags: flags, Used: moreFields})
 	if err != nil {
 		return nil, err
 	}

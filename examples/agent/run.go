@@ -141,7 +141,7 @@ const containerLogs = "/var/log/containers"
 // nodeOptions returns the options of a whole node from flags and configuration.
 func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 	return nodeagent.Options{
-		Config: conf, Parts: slices.Concat(f.recorded(), []nodeagent.Maker{csi.Volumes}, nodeagent.Standard()), Services: nodeagent.StandardServices(), Join: cluster.Join, Flags: f.all,
+		Config: conf, Parts: slices.Concat(f.recorded(), exporter(), []nodeagent.Maker{csi.Volumes}, nodeagent.Standard()), Services: nodeagent.StandardServices(), Join: cluster.Join, Flags: f.all,
 		KubernetesVersion: f.version.release(),
 		Settings: nodeagent.Settings{
 			SecretKeyFile: f.secretKeyFile, SecretKeyCredential: f.secretCredential, SecretsInClear: f.secretsInClear,
@@ -155,7 +155,7 @@ func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 // loadConfig returns the configuration from files and flags, with warnings, or an error if the
 // agent cannot run with it.
 func loadConfig(f *runFlags) (*kubeletconfig.Config, []string, error) {
-	c, warnings, err := kubeletconfig.Load(kubeletconfig.Options{Flags: f.kubelet})
+	c, warnings, err := kubeletconfig.Load(kubeletconfig.Options{Flags: f.kubelet, Used: moreFields})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -226,8 +226,16 @@ func (p *past) add(e *record.Entry) {
 		}
 	case *record.Decision:
 		p.decision(e, f)
+	case *record.SandboxRun:
+		if f.Took >= slowSandbox {
+			p.tell(e, e.At, "sandbox", step, "the runtime took %s for its sandbox", spell(f.Took))
+		}
 	}
 }
+
+// slowSandbox is the duration from which the making of a sandbox is told. A failure is told as that
+// of the sync.
+const slowSandbox = 5 * time.Second
 
 // begin tells the start of the agent, and what happened to the process before.
 func (p *past) begin(e *record.Entry, f *record.Begin) {

@@ -1,0 +1,44 @@
+package record
+
+// Changes tells changed states from repeated ones, for a part that takes entries and is no
+// [Recorder]. The zero value is ready. It may be used by one goroutine at a time.
+type Changes struct {
+	// recent has the last state of each key. Once it is full it becomes older, and keys that are
+	// told again come back from there.
+	recent, older map[uint64]uint32
+}
+
+// maxChanges limits the keys of each map.
+const maxChanges = 1 << 15
+
+// Next returns the fact of an entry in JSON, and reports whether the entry is an event, or a state
+// that differs from the last one of the same object. If more objects than it remembers are alive, a
+// state may count as changed twice.
+func (c *Changes) Next(e *Entry) (fact []byte, changed bool) {
+	fact = encode(e.Fact)
+	key, state := keyOf(e, fact)
+	if key == 0 {
+		return fact, true
+	}
+	last, has := c.recent[key]
+	if !has {
+		last, has = c.older[key]
+	}
+	if len(c.recent) >= maxChanges {
+		c.recent, c.older = nil, c.recent
+	}
+	if c.recent == nil {
+		c.recent = map[uint64]uint32{}
+	}
+	if has || !e.Fact.idle() {
+		c.recent[key] = state
+	}
+	return fact, has && last != state || !has && !e.Fact.idle()
+}
+
+// Forget lets the state of an entry count as changed the next time.
+func (c *Changes) Forget(e *Entry) {
+	key, _ := keyOf(e, encode(e.Fact))
+	delete(c.recent, key)
+	delete(c.older, key)
+}
