@@ -88,6 +88,8 @@ func TestPagesForAll(t *testing.T) {
 		"no answer":              get(newPage(t, &agent{err: errors.New("down")}), "/").Body.String(),
 		"no answer about a pod":  get(newPage(t, &agent{pods: a.pods, err: errors.New("down")}), "/pods/default/web").Body.String(),
 		"an agent without a pod": get(newPage(t, &agent{}), "/").Body.String(),
+		"a pod with a past":      get(newPageWithPast(t, a, crashes(3)), "/pods/default/crash").Body.String(),
+		"a pod that is gone":     get(newPageWithPast(t, a, crashes(3)), "/pods/default/gone").Body.String(),
 	} {
 		t.Run(what, func(t *testing.T) { parsed(t, body).check() })
 	}
@@ -99,7 +101,9 @@ func (d *document) check() {
 		if n.Type != html.ElementNode {
 			continue
 		}
-		count[n.Data]++
+		if n.Data != "title" || !within(n, "svg") {
+			count[n.Data]++
+		}
 		count["role "+attr(n, "role")]++
 		name := attr(n, "aria-label")
 		if id := attr(n, "aria-labelledby"); id != "" {
@@ -129,7 +133,13 @@ func (d *document) check() {
 				d.Errorf("<%s id=%s> has no name", n.Data, attr(n, "id"))
 			}
 		case "svg":
-			if attr(n, "aria-hidden") != "true" && (attr(n, "role") != "img" || name == "") {
+			role := attr(n, "role")
+			for c := range n.Descendants() {
+				if role == "img" && c.Data == "a" {
+					d.Error("a link in a picture, which nobody hears")
+				}
+			}
+			if attr(n, "aria-hidden") != "true" && (role != "img" && role != "group" || name == "") {
 				d.Error("a picture without words")
 			}
 		case "table":

@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -50,6 +51,8 @@ type podPage struct {
 	YAML        string   // of the pod, without values that may be secret
 	Commands    []string // for a terminal
 	Logs        []podLog // nil in what is renewed
+	Timeline    *timeline
+	HasPast     bool // the whole page has a timeline
 }
 
 // Live returns the data with which a script updates the page.
@@ -94,10 +97,13 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 	defer cancel()
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	pod, err := p.cfg.Agent.Pod(ctx, namespace, name)
+	if errors.Is(err, ErrNotFound) {
+		return p.gone(ctx, r, namespace, name, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	o := podPage{Pod: pod, At: time.Now()}
+	o := podPage{Pod: pod, At: time.Now(), HasPast: p.cfg.Past != nil}
 	if o.Why, o.NoWhy = p.cfg.Agent.Why(ctx, namespace, name); o.NoWhy != nil {
 		o.Why = nil
 	}
@@ -136,6 +142,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 	if r.URL.Query().Has("part") {
 		return o, nil // the log is followed, or is that of a pod that is gone
 	}
+	o.Timeline = p.timeline(ctx, r, namespace, name)
 	containers := first(allContainers(pod), maxRows)
 	for _, c := range containers {
 		most := min(maxLog, maxLogBytes/len(containers))

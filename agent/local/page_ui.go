@@ -19,8 +19,11 @@ import (
 
 // PageConfig configures a Page.
 type PageConfig struct {
-	Agent PageAgent   // required
-	Log   *zap.Logger // silent
+	Agent PageAgent // required
+	// Past returns the past of a pod, for a line in time. One call is made at a time. Without it no
+	// past is shown.
+	Past func(PastQuery) (Past, error)
+	Log  *zap.Logger // silent
 }
 
 // Page serves pages about a node. Its methods may be called from any goroutine.
@@ -32,6 +35,7 @@ type Page struct {
 	pages *template.Template
 	slots chan struct{} // pages that are being made
 	logs  chan struct{} // has a value for each followed log
+	pasts chan struct{} // has a value while a past is read, which may be much
 
 	mu   sync.Mutex
 	last *answers // the last complete answers, for when the agent does not answer; nil: none yet
@@ -65,7 +69,7 @@ func NewPage(cfg PageConfig) (*Page, error) {
 		return nil, fmt.Errorf("page: %w", err)
 	}
 	cfg.Agent = &sharedHistory{PageAgent: cfg.Agent}
-	p := &Page{cfg: cfg, mux: http.NewServeMux(), pages: t, slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs)}
+	p := &Page{cfg: cfg, mux: http.NewServeMux(), pages: t, slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs), pasts: make(chan struct{}, 1)}
 	p.mux.HandleFunc("GET /{$}", p.page("overview", "", p.overview))
 	p.mux.HandleFunc("GET /pods/{namespace}/{name}", p.page("pod", "../../", p.pod))
 	p.mux.HandleFunc("GET /logs/{namespace}/{name}/{container}", p.log)
@@ -117,6 +121,9 @@ func (p *Page) page(kind, root string, make func(context.Context, *http.Request)
 		case p.slots <- struct{}{}:
 			defer func() { <-p.slots }()
 			c, err := make(r.Context(), r)
+			if _, is := c.(gonePage); is {
+				f.Kind = "gone"
+			}
 			if f.Content = c; err != nil {
 				code = http.StatusBadGateway
 				if errors.Is(err, ErrNotFound) {

@@ -26,6 +26,8 @@ type Past struct {
 	// Moments are what happened, oldest first: for a time in question what led to it and what came
 	// just after.
 	Moments []Moment `json:"moments"`
+	// Stretches are what the containers did, and when no agent ran; none for a time in question.
+	Stretches []Stretch `json:"stretches,omitempty"`
 	// Begins is the time of the oldest entry of the whole record.
 	Begins time.Time `json:"begins,omitzero"`
 }
@@ -41,6 +43,28 @@ type Moment struct {
 	// Problem reports that something was not as it should be.
 	Problem bool `json:"problem,omitempty"`
 }
+
+// Stretch is a time in which a container, or the agent, was in one state.
+type Stretch struct {
+	Container string    `json:"container,omitempty"` // "" for the agent
+	From      time.Time `json:"from"`
+	To        time.Time `json:"to,omitzero"` // zero: it still is
+	State     string    `json:"state"`
+	Text      string    `json:"text"`
+	// ExitCode is that of the end before the stretch.
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// Problem reports that something was not as it should be.
+	Problem bool `json:"problem,omitempty"`
+}
+
+// The states of a [Stretch].
+const (
+	Running   = "running"
+	Waiting   = "waiting" // for its first or next start
+	Ended     = "ended"
+	AgentAway = "away"
+	AgentLost = "lost" // the agent was killed at some time in the stretch
+)
 
 // Lines returns the past as "agent why --at" prints it: the name and the answer, then the moments,
 // indented.

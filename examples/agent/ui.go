@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
 )
 
@@ -39,7 +40,10 @@ func (c *clientFlags) serveUI(ctx context.Context, std stdio, listen string) err
 	if err != nil {
 		return err
 	}
-	page, err := local.NewPage(local.PageConfig{Agent: c.client(), Log: log})
+	page, err := local.NewPage(local.PageConfig{
+		Agent: c.client(), Log: log,
+		Past: func(q local.PastQuery) (local.Past, error) { return agent.Past(c.recordDir(), q) },
+	})
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,29 @@ type agent struct {
 	now  time.Time
 }
 
+// past is that of each pod but "none": a container that crashes again and again, while the agent was
+// away for some time.
+func past(q local.PastQuery) (p local.Past, err error) {
+	if q.Name == "none" {
+		return p, local.ErrNotFound
+	}
+	code := int32(137)
+	begin := time.Now().Truncate(time.Second).Add(-3 * time.Hour)
+	p.Moments = append(p.Moments, local.Moment{At: begin, UID: "1", Kind: "wanted", Text: "its source (file) had it first"})
+	for i := range 6 {
+		at := begin.Add(time.Duration(i) * 30 * time.Minute)
+		end, next := at.Add(20*time.Minute), at.Add(30*time.Minute)
+		p.Stretches = append(p.Stretches,
+			local.Stretch{Container: "app", From: at, To: end, State: local.Running, Text: "ran for 20m"},
+			local.Stretch{Container: "app", From: end, To: next, State: local.Waiting, Text: "it was killed for using more than its memory limit of 16 MiB", ExitCode: &code, Problem: true})
+		p.Moments = append(p.Moments, local.Moment{At: end, UID: "1", Container: "app", Kind: "probe", Text: "the liveness probe of container app failed three times, HTTP 503 from 10.1.2.3:8080/healthz", Problem: true})
+	}
+	p.Stretches = append(p.Stretches, local.Stretch{Container: "setup", From: begin, To: begin.Add(time.Minute), State: local.Running, Text: "ran for 60s"},
+		local.Stretch{Container: "setup", From: begin.Add(time.Minute), State: local.Ended, Text: "it ended with exit code 0", ExitCode: new(int32)},
+		local.Stretch{From: begin.Add(time.Hour), To: begin.Add(80 * time.Minute), State: local.AgentAway, Text: "no agent ran"})
+	return p, nil
+}
+
 var errDown = errors.New("no agent answers at /run/nodewright/agent.sock: connect: connection refused")
 
 func (a *agent) answer() error {

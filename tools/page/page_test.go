@@ -25,7 +25,7 @@ const token = "a-token-of-these-tests"
 // serve serves a page about an agent, and returns its address.
 func serve(t *testing.T, a local.PageAgent) string {
 	t.Helper()
-	p, err := local.NewPage(local.PageConfig{Agent: a})
+	p, err := local.NewPage(local.PageConfig{Agent: a, Past: past})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestViews(t *testing.T) {
 		agent *agent
 		paths []string
 	}{
-		{"none", newAgent(0, 0), []string{"/", "/pods/default/gone"}},
+		{"none", newAgent(0, 0), []string{"/", "/pods/default/none", "/pods/default/gone"}},
 		{"30", newAgent(30, 6), []string{"/", "/pods/shop/checkout-vm", "/pods/default/web-vm"}},
 		{"300", newAgent(300, 60), []string{"/"}},
 		{"hostile", newAgent(30, 6).hostile(), []string{"/", "/pods/shop/checkout-vm"}},
@@ -233,7 +233,7 @@ func TestThirtyPodsOnAScreen(t *testing.T) {
 
 // Every control and every link can be reached by the Tab key, in the order of the page, and shows that it has the focus.
 func TestKeyboard(t *testing.T) {
-	for _, path := range []string{"/", "/pods/shop/checkout-vm"} {
+	for _, path := range []string{"/", "/pods/shop/checkout-vm", "/pods/default/gone"} {
 		b := open(t, view{1280, 800, false}, serve(t, newAgent(12, 2))+path)
 		want := eval[int](b, `(() => {
 			window.seen = new Set(); window.bare = [];
@@ -253,6 +253,21 @@ func TestKeyboard(t *testing.T) {
 			t.Errorf("%s: %s", path, wrong)
 		}
 	}
+}
+
+// The line in time is zoomed by the keyboard alone, and the way back is a link.
+func TestTimelineIsZoomed(t *testing.T) {
+	b := open(t, view{1280, 800, false}, serve(t, newAgent(12, 2))+"/pods/default/gone")
+	shown := eval[string](b, `document.querySelector("#timeline p").textContent`)
+	eval[bool](b, `document.querySelectorAll(".axis a")[2].focus() ?? true`)
+	b.do(chromedp.KeyEvent("\r"))
+	b.wait(`location.search.includes("from=") && document.readyState === "complete"`)
+	if now := eval[string](b, `document.querySelector("#timeline p").textContent`); now == shown {
+		t.Errorf("the time that is shown is still %q", now)
+	}
+	b.picture(true)
+	eval[bool](b, `[...document.querySelectorAll(".zoom a")].find((a) => a.textContent === "All of it").click() ?? true`)
+	b.wait(`!location.search.includes("from=") && document.readyState === "complete"`)
 }
 
 // wait waits until an expression is true. It fails the test after two minutes.

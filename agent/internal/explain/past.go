@@ -18,7 +18,7 @@ import (
 
 // Past explains the past of a pod, or of the node, by the entries about both. It is a pure function.
 func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
-	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}}
+	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{}}
 	for i := range entries {
 		p.add(&entries[i])
 	}
@@ -29,7 +29,7 @@ func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
 		out.Begins = entries[0].At
 	}
 	if q.At.IsZero() {
-		out.Moments = p.between(q.Since, q.Until)
+		out.Moments, out.Stretches = p.between(q.Since, q.Until), p.stretches(q.Since, q.Until)
 		return out
 	}
 	out.Answer, out.Moments = p.at()
@@ -54,6 +54,9 @@ type past struct {
 	status    []statusPast
 	boots     []begin
 	stopped   bool
+	lastAt    time.Time               // of the last entry
+	first     map[types.UID]time.Time // entry of a pod
+	aways     []local.Stretch         // in which no agent ran
 	pressure  []pressurePast
 }
 
@@ -157,8 +160,9 @@ func (p *past) add(e *record.Entry) {
 	pod := p.pods[e.Pod.UID]
 	if pod == nil {
 		pod = &podPast{}
-		p.pods[e.Pod.UID] = pod
+		p.pods[e.Pod.UID], p.first[e.Pod.UID] = pod, e.At
 	}
+	defer func() { p.lastAt = e.At }()
 	switch f := e.Fact.(type) {
 	case *record.Begin:
 		p.begin(e, f)
@@ -258,6 +262,7 @@ func (p *past) begin(e *record.Entry, f *record.Begin) {
 	} else {
 		p.tell(e, e.At, "begin", aside, "the agent was started %s", f.Version)
 	}
+	p.away(e.At)
 	p.stopped = false
 	p.boots = append(p.boots, begin{e.At, e.Boot})
 }

@@ -1,7 +1,10 @@
 package explain_test
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,4 +220,57 @@ func FuzzPast(f *testing.F) {
 			past.Lines(now)
 		}
 	})
+}
+
+// What the containers did, and when no agent ran: each time once, without a gap until the pod is gone.
+func TestStretches(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		tape         *tape
+		since, until string
+		want         []string
+	}{
+		{"restart", newTape().begins().runs("a", 0, "01:00:02", "02:57:58", 137, "OOMKilled").runs("b", 1, "02:58:00", "", 0, ""), "", "", []string{
+			"app 01:00:01-01:00:02 waiting: was not started yet",
+			"app 01:00:02-02:57:58 running: ran for 117m",
+			"app 02:57:58-02:58:00 waiting: it was killed for using more than its memory limit of 64 MiB, exit 137",
+			"app 02:58:00- running: runs",
+		}},
+		{"end of the pod", newTape().begins().runs("a", 0, "01:00:02", "02:00:00", 0, "").on("03:00:00", &record.Wanted{Op: "REMOVE", Source: "file"}), "01:30:00", "", []string{
+			"app 01:00:02-02:00:00 running: ran for 59m",
+			"app 02:00:00-03:00:00 ended: it ended with exit code 0, exit 0",
+		}},
+		{"agents", newTape().begins().on("02:00:00", &record.Stop{}).on("02:05:00", &record.Begin{Node: "edge-7"}).on("02:10:00", &record.Begin{Node: "edge-7"}).on("02:20:00", &record.Stop{}), "01:59:00", "", []string{
+			"agent 02:00:00-02:05:00 away: no agent ran",
+			"agent 02:05:00-02:10:00 lost: the agent was killed or had crashed at some time in here",
+			"agent 02:20:00- away: no agent runs",
+			"app 01:00:02- running: runs",
+		}},
+		{"outside", newTape().begins().runs("a", 0, "01:00:02", "02:00:00", 0, "").on("03:00:00", &record.Wanted{Op: "REMOVE", Source: "file"}), "03:30:00", "04:00:00", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := local.PastQuery{Namespace: "shop", Name: "web"}
+			if tc.since != "" {
+				q.Since = night(tc.since)
+			}
+			if tc.until != "" {
+				q.Until = night(tc.until)
+			}
+			var got []string
+			for _, s := range explain.Past(tc.tape.entries, q, night("12:00:00")).Stretches {
+				to := ""
+				if !s.To.IsZero() {
+					to = s.To.Local().Format(time.TimeOnly)
+				}
+				line := fmt.Sprintf("%s %s-%s %s: %s", cmp.Or(s.Container, "agent"), s.From.Local().Format(time.TimeOnly), to, s.State, s.Text)
+				if s.ExitCode != nil {
+					line += fmt.Sprintf(", exit %d", *s.ExitCode)
+				}
+				got = append(got, line)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
+			}
+		})
+	}
 }
