@@ -89,6 +89,7 @@ func TestPagesForAll(t *testing.T) {
 		"no answer about a pod":  get(newPage(t, &agent{pods: a.pods, err: errors.New("down")}), "/pods/default/web").Body.String(),
 		"an agent without a pod": get(newPage(t, &agent{}), "/").Body.String(),
 		"a pod with a past":      get(newPageWithPast(t, a, crashes(3)), "/pods/default/crash").Body.String(),
+		"no answer, with a past": get(newPageWithPast(t, &agent{pods: a.pods, err: errors.New("down")}, crashes(3)), "/pods/default/web").Body.String(),
 		"a pod that is gone":     get(newPageWithPast(t, a, crashes(3)), "/pods/default/gone").Body.String(),
 	} {
 		t.Run(what, func(t *testing.T) { parsed(t, body).check() })

@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -97,11 +96,8 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 	defer cancel()
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	pod, err := p.cfg.Agent.Pod(ctx, namespace, name)
-	if errors.Is(err, ErrNotFound) {
-		return p.gone(ctx, r, namespace, name, err)
-	}
 	if err != nil {
-		return nil, err
+		return p.past(r, namespace, name, err)
 	}
 	o := podPage{Pod: pod, At: time.Now(), HasPast: p.cfg.Past != nil}
 	if o.Why, o.NoWhy = p.cfg.Agent.Why(ctx, namespace, name); o.NoWhy != nil {
@@ -142,7 +138,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 	if r.URL.Query().Has("part") {
 		return o, nil // the log is followed, or is that of a pod that is gone
 	}
-	o.Timeline = p.timeline(ctx, r, namespace, name)
+	o.Timeline = p.timeline(r, namespace, name)
 	containers := first(allContainers(pod), maxRows)
 	for _, c := range containers {
 		most := min(maxLog, maxLogBytes/len(containers))

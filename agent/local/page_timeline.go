@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -67,37 +66,47 @@ type timelinePart struct {
 
 type timelineLink struct{ Text, Link string }
 
-// gonePage is the page of a pod that is gone.
-type gonePage struct {
+// pastPage is the page of a pod of which only the past is known.
+type pastPage struct {
 	Namespace, Name string
+	Down            error // why the agent does not answer; nil: the pod is gone
 	Timeline        *timeline
 }
 
 // Live returns the title.
-func (o gonePage) Live() live { return live{Title: o.Name + ": gone"} }
+func (o pastPage) Live() live {
+	if o.Down != nil {
+		return live{Title: o.Name + ": no answer"}
+	}
+	return live{Title: o.Name + ": gone"}
+}
 
-// gone returns the page of a pod that the agent does not have; err if the record has nothing of it.
-func (p *Page) gone(ctx context.Context, r *http.Request, namespace, name string, err error) (content, error) {
+// past returns the page of a pod about which the agent answered with an error: the error again, if the
+// record has nothing of the pod.
+func (p *Page) past(r *http.Request, namespace, name string, err error) (content, error) {
 	if p.cfg.Past == nil || r.URL.Query().Has("part") {
 		return nil, err
 	}
-	t := p.timeline(ctx, r, namespace, name)
-	if errors.Is(t.NotKnown, ErrNotFound) {
+	o := pastPage{Namespace: namespace, Name: name, Timeline: p.timeline(r, namespace, name)}
+	if len(o.Timeline.Lanes) == 0 {
 		return nil, err
 	}
-	return gonePage{namespace, name, t}, nil
+	if !errors.Is(err, ErrNotFound) {
+		o.Down = err
+	}
+	return o, nil
 }
 
 // timeline reads a pod's past and draws it; nil if the page has no record.
-func (p *Page) timeline(ctx context.Context, r *http.Request, namespace, name string) *timeline {
+func (p *Page) timeline(r *http.Request, namespace, name string) *timeline {
 	if p.cfg.Past == nil {
 		return nil
 	}
 	select {
 	case p.pasts <- struct{}{}:
 		defer func() { <-p.pasts }()
-	case <-ctx.Done():
-		return &timeline{NotKnown: ctx.Err()}
+	case <-r.Context().Done():
+		return &timeline{NotKnown: r.Context().Err()}
 	}
 	past, err := p.cfg.Past(PastQuery{Namespace: namespace, Name: name})
 	if err != nil {
@@ -253,8 +262,14 @@ func (t *timeline) lanes(past *Past, now time.Time) {
 		t.Lanes = append(t.Lanes, agent)
 	}
 	for i := range t.Lanes {
-		if t.Lanes[i].Text == "" {
-			t.Lanes[i].Text = "nothing in this time"
+		l := &t.Lanes[i]
+		switch n := len(l.Marks); {
+		case n > 0 && i == 0:
+			l.say(fmt.Sprintf("%d events, which the table below has", n))
+		case n > 0:
+			l.say(fmt.Sprintf("%d failed probes", n))
+		case l.Text == "":
+			l.Text = "nothing in this time"
 		}
 	}
 }
@@ -291,7 +306,6 @@ func (l *lane) bar(t *timeline, s *Stretch, end, now time.Time) {
 }
 
 func (l *lane) mark(x float64, title string, bad bool) {
-	l.say(title)
 	if n := len(l.Marks); n > 0 && x-l.Marks[n-1].X < narrowest && (l.Marks[n-1].Bad || !bad) {
 		return
 	}

@@ -46,6 +46,7 @@ func crashes(n int) (p local.Past) {
 		p.Stretches = append(p.Stretches, local.Stretch{Container: "app", From: at, To: end, State: local.Running, Text: "ran for 30s"}, after)
 		p.Moments = append(p.Moments, local.Moment{At: end, UID: "1", Container: "app", Kind: "probe", Text: "the liveness probe failed <script>alert(1)</script>", Problem: true})
 	}
+	p.Moments = append(p.Moments, local.Moment{At: begin.Add(10 * time.Second), Kind: "begin", Text: "the agent was started again"})
 	p.Stretches = append(p.Stretches, local.Stretch{From: begin, To: begin.Add(10 * time.Second), State: local.AgentAway, Text: "no agent ran"})
 	return p
 }
@@ -73,7 +74,7 @@ func TestTimeline(t *testing.T) {
 		body := w.Body.String()
 		for _, want := range []string{
 			`<rect class="running" x="0%"`, `<rect class="waiting bad"`, `<rect class="ended bad"`, `<rect class="away" x="0%"`, ">exit 137</text>", `<circle class="bad"`,
-			"ended: it was killed (exit code 137)", "away: no agent ran", `aria-label="Zoom into `, "&lt;script&gt;alert(1)", `href="?from=`,
+			"ended: it was killed (exit code 137)", "away: no agent ran", `aria-label="Zoom into `, "&lt;script&gt;alert(1)", `href="?from=`, "; 3 failed probes", ">node</th>",
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("%s has no %s", name, want)
@@ -85,6 +86,10 @@ func TestTimeline(t *testing.T) {
 	}
 	if body := get(p, "/pods/default/gone").Body.String(); !strings.Contains(body, `<p class="pill done">gone</p>`) || strings.Contains(body, "page.js") {
 		t.Error("the page of a pod that is gone does not say so, or is renewed")
+	}
+	down := get(newPageWithPast(t, &agent{pods: a.pods, err: errors.New("connection refused")}, crashes(3)), "/pods/default/web").Body.String()
+	if !strings.Contains(down, "<b>The agent does not answer.</b> connection refused") || !strings.Contains(down, ">exit 137</text>") {
+		t.Error("without an agent there is no past")
 	}
 	for path, want := range map[string]int{
 		"/pods/default/none": http.StatusNotFound, "/pods/other/gone": http.StatusNotFound,

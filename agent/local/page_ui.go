@@ -121,8 +121,8 @@ func (p *Page) page(kind, root string, make func(context.Context, *http.Request)
 		case p.slots <- struct{}{}:
 			defer func() { <-p.slots }()
 			c, err := make(r.Context(), r)
-			if _, is := c.(gonePage); is {
-				f.Kind = "gone"
+			if _, is := c.(pastPage); is {
+				f.Kind = "past"
 			}
 			if f.Content = c; err != nil {
 				code = http.StatusBadGateway
