@@ -39,7 +39,7 @@ const (
 
 // functions are the functions that templates call.
 var functions = map[string]any{
-	"age": age, "bytes": bytesOf, "short": short, "clock": clock, "inc": func(i int) int { return i + 1 },
+	"age": age, "bytes": bytesOf, "short": short, "clock": clock, "when": func(t time.Time) string { return When(t, time.Now()) }, "inc": func(i int) int { return i + 1 },
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 }
 

@@ -50,6 +50,7 @@ type lane struct {
 type timelineBar struct {
 	X, Width            float64
 	Class, Label, Title string
+	Left                bool // the label is to the left of X
 }
 
 type timelineMark struct {
@@ -299,8 +300,15 @@ func (l *lane) bar(t *timeline, s *Stretch, end, now time.Time) {
 	if n > 0 && b.X+b.Width-l.Bars[n-1].X-l.Bars[n-1].Width < narrowest/2 {
 		return
 	}
-	if s.ExitCode != nil && !slices.ContainsFunc(l.Bars, func(o timelineBar) bool { return o.Label != "" && b.X-o.X < labelWidth }) && b.X < 100-labelWidth {
-		b.Label = fmt.Sprintf("exit %d", *s.ExitCode)
+	if s.ExitCode != nil {
+		b.Left = b.X > 100-labelWidth
+		room := float64(labelWidth)
+		if b.Left {
+			room *= 2
+		}
+		if !slices.ContainsFunc(l.Bars, func(o timelineBar) bool { return o.Label != "" && b.X-o.X < room }) {
+			b.Label = fmt.Sprintf("exit %d", *s.ExitCode)
+		}
 	}
 	l.Bars = append(l.Bars, b)
 }

@@ -87,6 +87,10 @@ func TestTimeline(t *testing.T) {
 	if body := get(p, "/pods/default/gone").Body.String(); !strings.Contains(body, `<p class="pill done">gone</p>`) || strings.Contains(body, "page.js") {
 		t.Error("the page of a pod that is gone does not say so, or is renewed")
 	}
+	end := time.Now().Add(-time.Hour + 32*time.Second).UTC().Format(time.RFC3339)
+	if body := get(p, "/pods/default/gone?to="+end).Body.String(); !strings.Contains(body, `<text class="left" x="9`) || strings.Count(body, ">exit 137</text>") != 3 {
+		t.Errorf("an exit code near the end is not shown:\n%s", body)
+	}
 	down := get(newPageWithPast(t, &agent{pods: a.pods, err: errors.New("connection refused")}, crashes(3)), "/pods/default/web").Body.String()
 	if !strings.Contains(down, "<b>The agent does not answer.</b> connection refused") || !strings.Contains(down, ">exit 137</text>") {
 		t.Error("without an agent there is no past")
