@@ -24,7 +24,7 @@
 //
 //	syncPod, syncTerminatingPod, syncTerminatedPod   calls of the pod worker that did something
 //	  runtime.v1.RuntimeService/RunPodSandbox        the sandbox, with its network
-//	  runtime.v1.ImageService/PullImage              a pull of a second or more, or a failed one
+//	  runtime.v1.ImageService/PullImage              a pull of a second or more; a failed one, without how long it took
 //	  start container                                from the decision until the container runs
 //	run container                                    from its start to its end, with the exit code
 //	startup probe, readiness probe, liveness probe   from the first failed check until the probe counted as failed

@@ -124,12 +124,13 @@ func (*Exporter) Name() string { return "otlp" }
 // entry that does not fit into the queue is dropped and counted. It may be called from any
 // goroutine, before, during and after Run. The Fact is not changed afterwards.
 func (x *Exporter) Record(e record.Entry) {
-	_, ends := e.Fact.(*record.Sync)
+	f, ends := e.Fact.(*record.Sync)
 	pod := life{e.Pod.UID, e.Pod.Life}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	fact, changed := x.changes.Next(&e)
-	if !changed && !(ends && x.news[pod]) { // a span may end with a repeated state of the sync
+	// A span may end with a repeated state of the sync.
+	if !changed && !(ends && (x.news[pod] || terminates(f))) {
 		return
 	}
 	if ends {

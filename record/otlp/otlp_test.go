@@ -279,6 +279,29 @@ func TestCollectorGetsLife(t *testing.T) {
 	}
 }
 
+// A pod whose source drops it has spans of its end, though its syncs succeeded before and after.
+func TestEndHasSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{}
+		x := inBubble(t, c, Config{})
+		during(t, x, func() {
+			for _, f := range []record.Fact{
+				&record.Sync{Call: "syncPod"}, &record.Wanted{Op: "REMOVE"}, &record.Sync{Call: "syncTerminatingPod", Took: 2 * time.Second}, &record.Sync{Call: "syncTerminatedPod", Took: time.Second},
+			} {
+				x.Record(of("", f))
+				time.Sleep(5 * time.Second)
+			}
+		})
+		var got []string
+		for _, s := range c.spans {
+			got = append(got, describe(s, c.spans))
+		}
+		if want := []string{"syncTerminatingPod 2s", "syncTerminatedPod 1s"}; !slices.Equal(got, want) {
+			t.Errorf("spans %q, want %q", got, want)
+		}
+	})
+}
+
 func TestNegativeSampleHasLogsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &collector{}

@@ -76,9 +76,9 @@ func (b *builder) add(e *record.Entry, changed bool) []span {
 	}
 	f, ends := e.Fact.(*record.Sync)
 	switch {
-	case ends && (s.did || changed && f.Reason != ""):
+	case ends && (s.did || changed && f.Reason != "" || terminates(f)):
 		out := s.end(e, f)
-		if f.Call == "syncTerminatedPod" && f.Reason == "" {
+		if f.Call == terminated && f.Reason == "" {
 			delete(b.pods, key)
 		}
 		return out
@@ -105,6 +105,11 @@ func (b *builder) add(e *record.Entry, changed bool) []span {
 	}
 	return nil
 }
+
+// The calls of a pod worker that end a pod: they always do something.
+const terminating, terminated = "syncTerminatingPod", "syncTerminatedPod"
+
+func terminates(f *record.Sync) bool { return f.Call == terminating || f.Call == terminated }
 
 // begin notes that the sync does something.
 func (s *syncing) begin(e *record.Entry) {
