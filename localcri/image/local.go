@@ -199,6 +199,9 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 	var names remembered
 	for n := 0; ; n++ {
 		h, err := tr.Next()
+		if n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader)) {
+			return nil, errNoArchive
+		}
 		if errors.Is(err, io.EOF) {
 			return a, nil
 		}
@@ -242,6 +245,8 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 		}
 	}
 }
+
+var errNoArchive = fmt.Errorf("%w: it is no archive of images; want one of docker save, or a tar of an OCI layout, which may be compressed", errInvalid)
 
 // link stores a link of the archive, unless its target cannot be a file name.
 func (a *spooled) link(names *remembered, path, to string) error {

@@ -242,3 +242,12 @@ func TestPreload(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 }
+
+func TestImportOfNoArchive(t *testing.T) {
+	s, _ := start(t, testConfig(t, nil))
+	for name, text := range map[string]string{"an empty file": "", "a manifest": "apiVersion: v1\nkind: Pod\n", "long garbage": strings.Repeat("x", 4096)} {
+		if _, err := s.Import(t.Context(), strings.NewReader(text), ImportOptions{}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no archive of images") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
