@@ -131,7 +131,7 @@ var shared = map[string][]string{
 
 	// Directories of pods: removed, measured, given to a group, kept in memory.
 	"internal/rmtree":    {"golang.org/x/sys/unix", "internal/dirwalk"},
-	"internal/diskusage": {"golang.org/x/sys/unix", "internal/dirwalk", "internal/kernelfile", "internal/safefile"},
+	"internal/diskusage": {"golang.org/x/sys/unix", "internal/dirwalk", "internal/kernel", "internal/kernelfile", "internal/safefile"},
 	"internal/fsgroup":   {"golang.org/x/sys/unix", "internal/dirwalk"},
 	"internal/scratch":   {"golang.org/x/sys/unix", "internal/rmtree", "volumemgr/mount"},
 
