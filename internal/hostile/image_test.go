@@ -71,7 +71,7 @@ var imageAuthors = []struct {
 			}
 		}
 		return nil
-	}, "InvalidArgument"},
+	}, "invalid: "},
 	{"20,000 files", func(w *tar.Writer) error {
 		for i := range 20_000 {
 			if err := member(w, fmt.Sprint(i), nil); err != nil {
@@ -79,16 +79,16 @@ var imageAuthors = []struct {
 			}
 		}
 		return nil
-	}, "InvalidArgument"},
+	}, "limit exceeded: "},
 	{"a manifest of 20,000 levels", func(w *tar.Writer) error {
 		return member(w, "manifest.json", []byte(strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)))
-	}, "InvalidArgument"},
+	}, "invalid: "},
 	{"a manifest of 100 MB", func(w *tar.Writer) error {
 		return member(w, "manifest.json", bytes.Repeat([]byte(" "), 100<<20))
-	}, "InvalidArgument"},
+	}, "limit exceeded: "},
 	{"an attribute that no file system takes", archive(func(w *tar.Writer) error {
 		return w.WriteHeader(&tar.Header{Name: "x", Mode: 0o600, PAXRecords: map[string]string{"SCHILY.xattr.user.big": strings.Repeat("x", 70_000)}})
-	}), "InvalidArgument"},
+	}), "limit exceeded: "},
 	{"a file through a link out of the layer", archive(func(w *tar.Writer) error {
 		if err := w.WriteHeader(&tar.Header{Name: "d", Typeflag: tar.TypeSymlink, Linkname: filepath.Dir(outside)}); err != nil {
 			return err
@@ -97,7 +97,7 @@ var imageAuthors = []struct {
 	}), ""},
 	{"10,000 directories in one another", archive(func(w *tar.Writer) error {
 		return w.WriteHeader(&tar.Header{Name: strings.Repeat("d/", 10_000), Typeflag: tar.TypeDir, Mode: 0o700, Format: tar.FormatPAX})
-	}), "InvalidArgument"},
+	}), "invalid: "},
 }
 
 // Whoever makes an image costs the agent little, is told that the image is wrong, and keeps no
