@@ -127,7 +127,7 @@ func needsRoot(err error, uid int, log *zap.Logger, program string) error {
 		return err
 	}
 	log.Debug("agent lacks permissions", zap.Int("uid", uid), zap.Error(err))
-	return fmt.Errorf("run needs root: sudo %s run ...", program)
+	return fmt.Errorf("run needs root: sudo %s run", program)
 }
 
 // settlePatience limits the wait for the sources of pods, such as an API server, before the agent

@@ -50,8 +50,8 @@ func TestRunNeedsRoot(t *testing.T) {
 		uid  int
 		want string
 	}{
-		{denied, 1000, "run needs root: sudo agent run ..."},
-		{errors.Join(other, fmt.Errorf("the agent lacks CAP_NET_ADMIN (%w)", unix.EPERM)), 1000, "run needs root: sudo agent run ..."},
+		{denied, 1000, "run needs root: sudo agent run"},
+		{errors.Join(other, fmt.Errorf("the agent lacks CAP_NET_ADMIN (%w)", unix.EPERM)), 1000, "run needs root: sudo agent run"},
 		{denied, 0, denied.Error()},
 		{other, 1000, other.Error()},
 	} {
