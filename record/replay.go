@@ -63,13 +63,18 @@ func otherwise(s *Step, at time.Time, now *Input) (out []string) {
 			out = append(out, "made no sandbox within "+later(s.At))
 		}
 	}
+	// Something else may have happened first, and ended the wait for init containers.
+	advanced := slices.ContainsFunc(r.Init, func(a Act) bool {
+		before, after := was.newest(a.Name), now.newest(a.Name)
+		return after != nil && (before == nil || before.ID != after.ID || before.State != after.State || before.Started != after.Started)
+	})
 	for _, a := range slices.Concat(r.Init, r.Regular) {
 		before, after := was.newest(a.Name), now.newest(a.Name)
 		begun := after != nil && (before == nil || after.ID != before.ID)
 		switch {
 		case begun && a.Do == doWords[podlife.Wait] && at.Before(a.Until.Add(-shadowSlack)):
 			out = append(out, fmt.Sprintf("started %s %s before the end of the wait", a.Name, a.Until.Sub(at).Round(100*time.Millisecond)))
-		case begun && (a.Do == doWords[podlife.Never] || a.Do == doWords[podlife.NotYet]):
+		case begun && (a.Do == doWords[podlife.Never] || a.Do == doWords[podlife.NotYet] && !advanced):
 			out = append(out, "started "+a.Name)
 		case !begun && a.Do == doWords[podlife.Start] && at.Sub(s.At) > shadowSlack:
 			out = append(out, fmt.Sprintf("did not start %s within %s", a.Name, later(s.At)))

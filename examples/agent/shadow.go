@@ -80,7 +80,7 @@ func (f *shadowFlags) run(ctx context.Context, std stdio, dir string) error {
 	if err != nil {
 		return err
 	}
-	r, err := record.New(record.Config{Dir: filepath.Join(dir, "record"), Node: f.node, Version: "shadow", Boot: boot, Log: log})
+	r, err := record.New(record.Config{Dir: filepath.Join(dir, "record"), Node: f.node, Version: versionString(), Boot: boot, Log: log})
 	if err != nil {
 		return err
 	}

@@ -222,6 +222,33 @@ func TestKubeletPods(t *testing.T) {
 	}
 }
 
+// An init container that ends, and the container after it that starts, may be seen at once.
+func TestInitContainerBetweenLooks(t *testing.T) {
+	input := func(state string, more ...record.Observed) record.Input {
+		return record.Input{
+			Policy: "Always", Init: []record.Spec{{Name: "i"}}, Regular: []record.Spec{{Name: "c"}}, Sandboxes: []record.Sandbox{{ID: "s", State: "running"}},
+			Runs: append([]record.Observed{{ID: "i1", Name: "i", Sandbox: "s", State: state}}, more...),
+		}
+	}
+	for name, tc := range map[string]struct {
+		next record.Input
+		want []string
+	}{
+		"it has ended": {input("exited", record.Observed{ID: "c1", Name: "c", Sandbox: "s", State: "running"}), nil},
+		"it runs":      {input("running", record.Observed{ID: "c1", Name: "c", Sandbox: "s", State: "running"}), []string{"started c"}},
+	} {
+		var entries []record.Entry
+		for i, in := range []record.Input{input("running"), tc.next} {
+			d := &record.Decision{Input: in, Shadow: true}
+			d.Result = d.Again()
+			entries = append(entries, record.Entry{At: time.Unix(int64(i), 0), Pod: record.Pod{UID: "uid-web"}, Fact: d})
+		}
+		if got := record.Replay(entries)[0].Other; !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // A look that fails is repeated, and the record goes on.
 func TestRuntimeAway(t *testing.T) {
 	steps := watch(t, v1.RestartPolicyAlways, func(o *other) {
