@@ -114,7 +114,7 @@ func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, 
 		return nil, nil, nil, fmt.Errorf("configuration: %w", err)
 	}
 	SetDefaults(c)
-	// Unlike healthzPort and readOnlyPort, whose 0 opens no port.
+	// A 0 for healthzPort or readOnlyPort opens no port, so people expect the same here.
 	if port, set := merged["port"]; set && fmt.Sprint(port) == "0" && *c.EnableServer {
 		warnings = append(warnings, fmt.Sprintf("port: 0 is the default, %d, as in the kubelet; enableServer: false opens no port", c.Port))
 	}

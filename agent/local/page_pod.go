@@ -51,7 +51,7 @@ type podPage struct {
 	Commands    []string // for a terminal
 	Logs        []podLog // nil in what is renewed
 	Timeline    *timeline
-	HasPast     bool // the whole page has a timeline
+	HasPast     bool // the page has a timeline, to which its navigation links
 }
 
 // Live returns the data with which a script updates the page.

@@ -30,7 +30,6 @@ const (
 // timeline is what the record has about a pod, as bars and marks over time. Positions are in percent.
 type timeline struct {
 	From, To time.Time
-	Empty    bool
 	Text     string // the time in words
 	Lanes    []lane
 	Parts    []timelinePart

@@ -51,16 +51,17 @@ type Config struct {
 	Pods func(ctx context.Context) ([]*v1.Pod, error)
 	// Record gets the entries. It must not block.
 	Record func(record.Entry)
-	// Backoff delays the restarts of containers; [podruntime.DoublingBackoff], the kubelet's policy.
+	// Backoff delays the restarts of containers. The default is [podruntime.DoublingBackoff], the
+	// kubelet's policy.
 	Backoff podruntime.Backoff
-	// Period is the time between two looks; 1 s.
+	// Period is the interval at which the pods and the runtime are read. The default is 1 s.
 	Period time.Duration
 
-	Log *zap.Logger // silent
+	Log *zap.Logger // if nil, nothing is logged
 }
 
-// Run looks at the pods and the runtime once a period until ctx ends, and returns nil then. A look
-// that fails is logged, once for failures in a row, and repeated.
+// Run reads the pods and the runtime once a period until ctx ends, and then returns nil. A failed
+// read is repeated after a period. Of failures in a row only the first one is logged.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Runtime == nil || cfg.Pods == nil || cfg.Record == nil {
 		return errors.New("shadow: Config.Runtime, Pods and Record are required")
@@ -84,7 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 			return nil
 		}
 		if err != nil && !failing {
-			cfg.Log.Warn("failed to look at the pods", zap.Error(err))
+			cfg.Log.Warn("failed to read pods or containers", zap.Error(err))
 		}
 		failing = err != nil
 		select {

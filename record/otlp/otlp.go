@@ -117,7 +117,7 @@ func checkEndpoint(target string) error {
 	return conn.Close()
 }
 
-// Name is the exporter's name as a part of an agent.
+// Name returns the name of the part.
 func (*Exporter) Name() string { return "otlp" }
 
 // Record sends an entry, unless it is a state that was sent already. It sets At. It never waits: an

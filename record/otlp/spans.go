@@ -164,7 +164,7 @@ func (s *syncing) call(e *record.Entry, name string, took time.Duration, failed 
 // instance returns the spans that end with the start or the end of a container.
 func (s *syncing) instance(e *record.Entry, f *record.Instance) (out []span) {
 	attrs := attributes(e, attribute.String("container.id", f.ID), attribute.String("container.image.name", f.Image), attribute.Int("k8s.container.restart_count", int(f.Restarts)))
-	// The runtime's clock may be that of another machine.
+	// A second is allowed, since the runtime's clock may differ from the agent's.
 	if begin, ok := s.starts[e.Container]; ok && !f.Started.Before(begin.at.Add(-time.Second)) {
 		delete(s.starts, e.Container)
 		out = append(out, span{
@@ -176,7 +176,7 @@ func (s *syncing) instance(e *record.Entry, f *record.Instance) (out []span) {
 		return out
 	}
 	run := span{place: place{trace: traceOf(e)}, name: "run container", from: f.Started, to: later(f.Started, f.Finished), attrs: attrs}
-	// A restart of the agent tells the end again: the span has the same ID then.
+	// After a restart the agent records the end again. The span then has the same ID.
 	run.id = trace.SpanID(digest(string(e.Pod.UID), e.Container, f.ID)[:8])
 	if f.Reason != "" {
 		run.attrs = append(run.attrs, attribute.String("k8s.container.status.last_terminated_reason", f.Reason))

@@ -108,9 +108,9 @@ func (a *Admission) Decide(pod *v1.Pod) Verdict {
 	return a.makeRoom(pod, others, r)
 }
 
-// Refused decides on a pod after a part has refused to reserve resources for it, with the rejection
-// r. Pods that no source wants any more hold such resources until their containers have ended.
-// Decide does not count them; here they count.
+// Refused decides on a pod whose reservation a part has rejected with r. Unlike Decide, it also
+// counts pods that no source wants any more: they hold devices and exclusive CPUs until their
+// containers have ended.
 func (a *Admission) Refused(pod *v1.Pod, r *part.Rejection) Verdict {
 	others := a.Active(pod.UID)
 	for _, w := range a.ends(pod.UID) {
