@@ -11,15 +11,66 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// crashLoop is what the Manager knows of the crash loop of a container. The [Backoff] computes the
-// delay of the next restart from it. The zero value means that nothing is known.
+// CrashLoop is the state of the crash loop of a container. A [Backoff] computes the delay of the next
+// restart from it. The zero value is a loop before its first restart.
+type CrashLoop struct {
+	Restarts int           // in this loop
+	Last     time.Duration // the delay before the latest restart
+}
+
+// Delay returns the time from a crash to the next restart.
+func (l CrashLoop) Delay(b Backoff, crash Crash) time.Duration {
+	return max(b.Delay(l.before(b, crash)), 0)
+}
+
+// Next returns the loop after the restart that follows a crash.
+func (l CrashLoop) Next(b Backoff, crash Crash) CrashLoop {
+	crash = l.before(b, crash)
+	return CrashLoop{Restarts: crash.Restarts + 1, Last: max(b.Delay(crash), 0)}
+}
+
+// before returns crash with the restarts of the loop before it: none if the container had recovered.
+func (l CrashLoop) before(b Backoff, crash Crash) Crash {
+	crash.Restarts, crash.Last = l.Restarts, l.Last
+	// Without a restart there is no loop to have come out of.
+	if crash.Restarts > 0 && b.Recovered(crash) {
+		crash.Restarts, crash.Last = 0, 0
+	}
+	return crash
+}
+
+// CrashOf returns the end of an instance of a container. Restarts and Last are 0.
+func CrashOf(pod *v1.Pod, c *v1.Container, ended *observed.Container) Crash {
+	return Crash{Pod: pod, Container: c, ExitCode: ended.ExitCode, Reason: ended.Reason, Lived: lifetime(ended)}
+}
+
+// assumedMost is the largest number of restarts from which AssumedCrashLoop computes a delay. A
+// policy should reach its longest delay with fewer restarts.
+const assumedMost = 64
+
+// AssumedCrashLoop returns the crash loop before the end of the instance ended, if no earlier one was
+// seen. It assumes that all restarts that the runtime has counted belong to this loop, and that each
+// followed a crash like this one.
+func AssumedCrashLoop(b Backoff, pod *v1.Pod, c *v1.Container, ended *observed.Container) CrashLoop {
+	// An instance that never ran says nothing about the earlier ones.
+	if ended.RestartCount <= 0 || ended.StartedAt.IsZero() {
+		return CrashLoop{}
+	}
+	crash := CrashOf(pod, c, ended)
+	for crash.Restarts < min(int(ended.RestartCount), assumedMost) {
+		crash.Last = max(b.Delay(crash), 0)
+		crash.Restarts++
+	}
+	return CrashLoop{Restarts: int(ended.RestartCount), Last: crash.Last}
+}
+
+// crashLoop is what the Manager knows of the crash loop of a container. The zero value means that
+// nothing is known.
 type crashLoop struct {
+	CrashLoop
 	definition string // result of definitionOf; another definition begins without crashes
-	// restarts is the number of restarts in this loop; 0 before the first.
-	restarts int
-	delay    time.Duration // before the last restart
-	old      string        // ID of an instance of another definition or life of the pod; no restart is delayed because that instance ended
-	recalled bool          // the loop was read from Config.Memory and not yet compared with the container's restart count
+	old        string // ID of an instance of another definition or life of the pod; no restart is delayed because that instance ended
+	recalled   bool   // the loop was read from Config.Memory and not yet compared with the container's restart count
 }
 
 // definitionOf returns a hash of what a container is made from: its spec, which [podspec.Hash]
@@ -48,7 +99,7 @@ func (m *Manager) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Contain
 	}
 	// Asked anew each time, as the same end may be looked at many times: policies
 	// are functions.
-	delay := m.delay(m.crash(&l, pod, c, last))
+	delay := l.Delay(m.cfg.Backoff, CrashOf(pod, c, last))
 	if until := ended.Add(delay); now.Before(until) {
 		return until, delay
 	}
@@ -63,29 +114,11 @@ func (m *Manager) restarted(pod *v1.Pod, c *v1.Container, last *observed.Contain
 	}
 	l, _ := m.loop(pod, c, last, time.Now())
 	if l.old == last.ID {
-		l.restarts, l.delay = 1, 0
+		l.CrashLoop = CrashLoop{Restarts: 1}
 	} else {
-		crash := m.crash(&l, pod, c, last)
-		l.restarts, l.delay = crash.Restarts+1, m.delay(crash)
+		l.CrashLoop = l.Next(m.cfg.Backoff, CrashOf(pod, c, last))
 	}
 	m.runs.change(pod.UID, func(p *podRuns) { p.of(c.Name).loop, p.loops.dirty = l, true })
-}
-
-// delay returns the policy's delay, or 0 if that is negative.
-func (m *Manager) delay(c Crash) time.Duration { return max(m.cfg.Backoff.Delay(c), 0) }
-
-// crash returns the argument of the policy's methods for the end of the instance last. Its
-// Restarts is 0 if the policy says that the container had recovered.
-func (m *Manager) crash(l *crashLoop, pod *v1.Pod, c *v1.Container, last *observed.Container) Crash {
-	crash := Crash{
-		Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last),
-		Restarts: l.restarts, Last: l.delay,
-	}
-	// Without a restart there is no loop to have come out of.
-	if crash.Restarts > 0 && m.cfg.Backoff.Recovered(crash) {
-		crash.Restarts, crash.Last = 0, 0
-	}
-	return crash
 }
 
 // lifetime returns how long an instance ran, from the start and end times of the runtime. It is 0
@@ -109,7 +142,7 @@ func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, n
 	switch {
 	case l.definition == "" && l.old == last.ID:
 		l.definition = definition
-	case l.definition == "", l.recalled && l.restarts > int(last.RestartCount):
+	case l.definition == "", l.recalled && l.Restarts > int(last.RestartCount):
 		// Nothing is known, or of another pod by that name: a loop never has
 		// more restarts than the container.
 		l = m.derive(definition, pod, c, last)
@@ -122,28 +155,10 @@ func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, n
 	return l, ended
 }
 
-// deriveMost is the largest number of restarts from which derive computes a delay. A policy should
-// reach its longest delay with fewer restarts.
-const deriveMost = 64
-
-// derive computes the crash loop of a container that has no record: it assumes that all restarts
-// that the runtime has counted belong to this loop.
+// derive computes the crash loop of a container that has no record.
 func (m *Manager) derive(definition string, pod *v1.Pod, c *v1.Container, last *observed.Container) crashLoop {
-	l := crashLoop{definition: definition}
 	if last.Hash != "" && last.Hash != podspec.Hash(c) {
-		l.old = last.ID // edited while the agent was away
-		return l
+		return crashLoop{definition: definition, old: last.ID} // edited while the agent was away
 	}
-	// A first end, or one of an instance that never ran: there is no loop yet.
-	if last.RestartCount == 0 || last.StartedAt.IsZero() {
-		return l
-	}
-	// All ends are taken to be like the last: nothing is known of the others.
-	crash := Crash{Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last)}
-	for crash.Restarts < min(int(last.RestartCount), deriveMost) {
-		crash.Last = m.delay(crash)
-		crash.Restarts++
-	}
-	l.restarts, l.delay = int(last.RestartCount), crash.Last
-	return l
+	return crashLoop{definition: definition, CrashLoop: AssumedCrashLoop(m.cfg.Backoff, pod, c, last)}
 }

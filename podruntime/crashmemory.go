@@ -54,8 +54,8 @@ func encodeLoops(life uint32, loops map[string]crashLoop) ([]byte, error) {
 	s := savedLoops{Version: memoryVersion, Life: &life, Containers: map[string]savedLoop{}}
 	for name, l := range loops {
 		// A loop without a restart has nothing that could not be derived.
-		if l.restarts > 0 {
-			s.Containers[name] = savedLoop{Definition: l.definition, Restarts: l.restarts, Delay: l.delay.String()}
+		if l.Restarts > 0 {
+			s.Containers[name] = savedLoop{Definition: l.definition, Restarts: l.Restarts, Delay: l.Last.String()}
 		}
 	}
 	return json.Marshal(s)
@@ -85,7 +85,7 @@ func decodeLoops(b []byte, life uint32) (map[string]crashLoop, error) {
 			loops[name] = crashLoop{definition: c.Definition, recalled: true}
 			continue
 		}
-		loops[name] = crashLoop{definition: c.Definition, restarts: c.Restarts, delay: delay, recalled: true}
+		loops[name] = crashLoop{CrashLoop: CrashLoop{Restarts: c.Restarts, Last: delay}, definition: c.Definition, recalled: true}
 	}
 	return loops, nil
 }

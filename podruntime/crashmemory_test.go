@@ -491,7 +491,7 @@ func (l listening) Delay(c Crash) time.Duration {
 func (l listening) Recovered(Crash) bool { return false }
 
 func FuzzDecodeLoops(f *testing.F) {
-	raw, err := encodeLoops(0, map[string]crashLoop{"a": {definition: "d", restarts: 3, delay: 20 * time.Second}, "b": {}})
+	raw, err := encodeLoops(0, map[string]crashLoop{"a": {CrashLoop: CrashLoop{Restarts: 3, Last: 20 * time.Second}, definition: "d"}, "b": {}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -508,7 +508,7 @@ func FuzzDecodeLoops(f *testing.F) {
 			return
 		}
 		for name, l := range loops {
-			if l.restarts < 1 || l.delay < 0 {
+			if l.Restarts < 1 || l.Last < 0 {
 				t.Fatalf("%q: %+v", name, l)
 			}
 		}

@@ -109,12 +109,12 @@ type seen struct {
 	loops map[string]*loop
 }
 
-// loop is the crash loop of a container.
+// loop is the crash loop of a container before its newest end.
 type loop struct {
-	ended    string        // the ID of the instance that ended last
-	count    int32         // its restart count
-	restarts int           // in this crash loop, before that instance
-	delay    time.Duration // after its end
+	podruntime.CrashLoop
+	ended string // the ID of the instance that ended last
+	count int32  // its restart count
+	crash podruntime.Crash
 }
 
 // look records what has changed since the last look.
@@ -210,43 +210,26 @@ func (s *shadow) heldUntil(was *seen, pod *v1.Pod, c *v1.Container, last *observ
 	if last == nil || last.State != observed.Exited {
 		return time.Time{}
 	}
-	crash := podruntime.Crash{Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason}
-	if !last.StartedAt.IsZero() {
-		crash.Lived = max(last.FinishedAt.Sub(last.StartedAt), 0)
-	}
 	l := was.loops[c.Name]
 	switch {
-	case l == nil: // all restarts before the first look are taken to be like this one
-		l = &loop{}
+	case l == nil:
+		l = &loop{CrashLoop: podruntime.AssumedCrashLoop(s.cfg.Backoff, pod, c, last)}
 		was.loops[c.Name] = l
-		for l.restarts < min(int(last.RestartCount), maxDerived) {
-			l.delay = s.delay(&crash, l)
-			l.restarts++
-		}
 	case l.ended != last.ID:
-		l.restarts += max(int(last.RestartCount-l.count), 1)
-	}
-	if l.ended != last.ID {
-		if crash.Restarts, crash.Last = l.restarts, l.delay; s.cfg.Backoff.Recovered(crash) {
-			l.restarts, l.delay = 0, 0
+		// Instances between two looks are taken to have ended like the one before them.
+		for range min(max(last.RestartCount-l.count, 1), maxMissed) {
+			l.CrashLoop = l.Next(s.cfg.Backoff, l.crash)
 		}
-		l.ended, l.count, l.delay = last.ID, last.RestartCount, s.delay(&crash, l)
 	}
-	if until := last.FinishedAt.Add(l.delay); time.Now().Before(until) {
+	l.ended, l.count, l.crash = last.ID, last.RestartCount, podruntime.CrashOf(pod, c, last)
+	if until := last.FinishedAt.Add(l.Delay(s.cfg.Backoff, l.crash)); time.Now().Before(until) {
 		return until
 	}
 	return time.Time{}
 }
 
-// maxDerived limits the restarts before the first look that count; by then every delay is the
-// longest.
-const maxDerived = 100
-
-// delay returns the delay of the next restart in a loop.
-func (s *shadow) delay(crash *podruntime.Crash, l *loop) time.Duration {
-	crash.Restarts, crash.Last = l.restarts, l.delay
-	return max(s.cfg.Backoff.Delay(*crash), 0)
-}
+// maxMissed limits the restarts between two looks that count; after as many the delay is the longest.
+const maxMissed = 64
 
 // itemsOf returns a text that changes with everything in a pod that the decision depends on.
 func itemsOf(pod *v1.Pod, listed observed.Listed) string {
