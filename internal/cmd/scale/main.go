@@ -35,10 +35,15 @@ func main() {
 	svg := flag.String("svg", "", "the `file` that gets the plot")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *pods, *nodes, *rounds, settings{cpus: *cpus, network: *network}, *markdown, *svg); err != nil {
+	told := context.AfterFunc(ctx, func() {
+		stop() // a second Ctrl-C ends the program
+		fmt.Fprintln(os.Stderr, "scale: interrupted; it removes its pods, which may take minutes; a second Ctrl-C leaves them")
+	})
+	err := run(ctx, *pods, *nodes, *rounds, settings{cpus: *cpus, network: *network}, *markdown, *svg)
+	told()
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
-		stop()
 		os.Exit(1)
 	}
 }

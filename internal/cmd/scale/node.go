@@ -95,9 +95,9 @@ func (n *node) start(ctx context.Context) error {
 	if err := n.cmd.Start(); err != nil {
 		return err
 	}
-	done := make(chan struct{})
+	cmd, done := n.cmd, make(chan struct{})
 	n.done = done
-	go func() { defer close(done); _ = n.cmd.Wait() }()
+	go func() { defer close(done); _ = cmd.Wait() }()
 	return n.until(ctx, "it answers", 2*time.Minute, func() bool { return n.answers(ctx) })
 }
 
@@ -127,15 +127,13 @@ func (n *node) until(ctx context.Context, what string, limit time.Duration, is f
 	return nil
 }
 
-// end ends the program by a signal.
-func (n *node) end(sig syscall.Signal) {
-	_ = n.cmd.Process.Signal(sig)
-	select {
-	case <-n.done:
-	case <-time.After(time.Minute):
-		_ = n.cmd.Process.Kill()
-		<-n.done
+// kill kills the program, if it was started, and waits until it has ended.
+func (n *node) kill() {
+	if n.cmd == nil || n.cmd.Process == nil {
+		return
 	}
+	_ = n.cmd.Process.Kill() // error: it has ended
+	<-n.done
 }
 
 // manifest is a pod whose container writes a file when it runs.
@@ -174,6 +172,7 @@ func measure(ctx context.Context, s settings, kind string, pods int) (r row, err
 			return row{}, err
 		}
 	}
+	defer func() { err = errors.Join(err, n.remove(err == nil || ctx.Err() != nil)) }()
 	conf := fmt.Sprintf(config, dir)
 	var archives []string
 	if kind == own {
@@ -199,10 +198,10 @@ func measure(ctx context.Context, s settings, kind string, pods int) (r row, err
 	if err := os.WriteFile(n.path("config.yaml"), []byte(conf), 0o600); err != nil {
 		return row{}, err
 	}
+	defer n.kill()
 	if err := n.start(ctx); err != nil {
 		return row{}, err
 	}
-	defer func() { n.end(syscall.SIGTERM) }()
 	for _, a := range archives {
 		if filepath.Base(a) != "testbox.tar" {
 			continue
@@ -211,21 +210,22 @@ func measure(ctx context.Context, s settings, kind string, pods int) (r row, err
 			return row{}, fmt.Errorf("load %s: %w: %s", a, err, out)
 		}
 	}
-	r, err = n.burst(ctx, pods)
-	if err != nil {
-		return r, err
-	}
-	n.end(syscall.SIGTERM)
-	if kind == own {
-		out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "agent"), "reset", "--yes", "--root-dir", n.path("root")).CombinedOutput()
+	return n.burst(ctx, pods)
+}
+
+// remove removes the pods on the agent's own runtime and all mounts. files tells it to remove the
+// files too: after a failure the log is kept.
+func (n *node) remove(files bool) error {
+	if n.kind == own {
+		out, err := exec.Command(filepath.Join(n.bin, "agent"), "reset", "--yes", "--root-dir", n.path("root")).CombinedOutput() //nolint:gosec // a program of the repository
 		if err != nil {
-			return r, fmt.Errorf("reset: %w: %s", err, out)
+			return fmt.Errorf("reset: %w: %s", err, out)
 		}
 	}
-	if err := containerdtest.UnmountBelow(dir); err != nil {
-		return r, err
+	if err := containerdtest.UnmountBelow(n.dir); err != nil || !files {
+		return err
 	}
-	return r, os.RemoveAll(dir)
+	return os.RemoveAll(n.dir)
 }
 
 // burst measures: it starts the pods, lets them run idle for a while, kills and restarts
@@ -268,7 +268,7 @@ func (n *node) burst(ctx context.Context, pods int) (row, error) {
 	r.atRest = n.cpu() - now
 	r.memory, r.monitors = n.memory()
 
-	n.end(syscall.SIGKILL)
+	n.kill()
 	begin = time.Now()
 	if err := n.start(ctx); err != nil {
 		return r, err
