@@ -1,8 +1,8 @@
 # What most people ask of this repository; make/verify.mk has the rest. Everything goes into ./build.
 BIN := $(CURDIR)/build/bin
 
-# All that is compiled without the race detector is compiled in one configuration.
-GO := CGO_ENABLED=0 go
+# All that is compiled without the race detector, which needs cgo, is compiled in one configuration.
+export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test lint e2e ci tools shells clean
@@ -13,37 +13,37 @@ help: ## this list
 
 run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
-	@CGO_ENABLED=0 go build -o $(BIN)/run ./internal/cmd/run
+	@go build -o $(BIN)/run ./internal/cmd/run
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent, into build/bin
-	CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
+	go build -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test with the race detector, then without it those that drive another program, and 300 simulated lives of the agent
-	go test -race -vet=off -timeout 25m ./...
-	$(GO) test -vet=off -timeout 25m -parallel 6 ./internal/hostile
-	$(GO) test -vet=off -count=1 ./internal/sim -run TestSeeds -seeds 300
+	CGO_ENABLED=1 go test -race -vet=off -timeout 25m ./...
+	go test -vet=off -timeout 25m -parallel 6 ./internal/hostile
+	go test -vet=off -count=1 ./internal/sim -run TestSeeds -seeds 300
 
 lint: $(BIN)/golangci-lint ## golangci-lint over everything
-	$(GO) vet ./...
-	$(GO) vet -tags clients,compare,liveheap,otlp ./examples/agent
-	$(GO) -C e2e vet -tags kubelet,older . ./apart ./controlplane ./csidriver ./parity ./conformance/...
-	CGO_ENABLED=0 $(BIN)/golangci-lint run ./...
-	cd e2e && CGO_ENABLED=0 $(BIN)/golangci-lint run --build-tags kubelet,older . ./apart ./controlplane ./csidriver ./parity ./conformance/...
+	go vet ./...
+	go vet -tags clients,compare,liveheap,otlp ./examples/agent
+	go -C e2e vet -tags kubelet,older . ./apart ./controlplane ./csidriver ./parity ./conformance/...
+	$(BIN)/golangci-lint run ./...
+	cd e2e && $(BIN)/golangci-lint run --build-tags kubelet,older . ./apart ./controlplane ./csidriver ./parity ./conformance/...
 
 e2e: tools shells build cluster ## the agent as a node of a real cluster, in 20 minutes at most; needs root; RUNTIME=localcri ARGS='-v -run TestBurst -burst 100'
-	$(GO) -C e2e test -count=1 ./csidriver
-	$(GO) -C e2e test -count=1 -timeout 20m -skip 'TestPrometheus$$' . $(ARGS)
+	go -C e2e test -count=1 ./csidriver
+	go -C e2e test -count=1 -timeout 20m -skip 'TestPrometheus$$' . $(ARGS)
 
 ci: export CI = true
 ci: tools shells cluster build lint test ## what must be green before a change goes in: nothing is skipped for want of a program; needs root
-	$(GO) test -count=1 -run TestBudgets .
+	go test -count=1 -run TestBudgets .
 	RUN_ONCE=1 $(MAKE) run
 	$(MAKE) parity e2e
 
 # containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod, and packages of Debian that tests look with.
 tools:
-	@CGO_ENABLED=0 go build -o $(BIN)/run ./internal/cmd/run
+	@go build -o $(BIN)/run ./internal/cmd/run
 	@$(BIN)/run --tools-only
 
 # Of Debian: what images of tests are made of. A busybox that needs a loader is another package's.
@@ -52,7 +52,7 @@ shells:
 	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends busybox-static bash-static; }
 
 $(BIN)/golangci-lint: tools/lint/go.mod
-	GOBIN=$(BIN) $(GO) -C tools/lint install tool
+	GOBIN=$(BIN) go -C tools/lint install tool
 	@touch $@
 
 clean: ## remove what was built

@@ -13,7 +13,7 @@ known: # of those that take places of the machine which a node of its own would 
 	@test "$(I_KNOW)" = 1 || { echo "$(MAKECMDGOALS) takes /var/lib/kubelet and /var/log/containers of this machine and removes them at its end; I_KNOW=1 if that may be" >&2; exit 1; }
 
 cluster: # etcd, the API server, the controllers, the scheduler and kubectl in one program
-	$(GO) -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 
 kubelet:
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
@@ -42,7 +42,7 @@ clocks: ## SEEDS simulated lives of the agent on a machine whose wall clock jump
 
 # 20 minutes at most for each package; root only to install qemu; changes nothing.
 test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'; ARGS=-uml for one that is much faster, and knows less
-	$(GO) build -o $(BIN)/testvm ./internal/cmd/testvm
+	go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
 # 10 minutes; root only to install what kernels are compiled with; changes nothing.
@@ -69,7 +69,7 @@ nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits an
 
 # Minutes, most of them compiling; no root; changes nothing.
 parity: ## flags, fields, gates, metrics, events, endpoints, pod fields and admission beside the kubelet's sources
-	$(GO) -C e2e test -count=1 -timeout 20m ./parity
+	go -C e2e test -count=1 -timeout 20m ./parity
 
 # 30 minutes at most; root; nothing: it has mounts and a network of its own.
 takeover: tools shells build cluster kubelet ## a node that the kubelet ran, continued by the agent, and back
@@ -106,7 +106,7 @@ prometheus: tools shells build cluster ## Prometheus scrapes the agent, and expr
 # 5 minutes at most; root only to install Chromium, of 270 MB; nothing but that package.
 page: ## the agent's page in Chromium: widths, light and dark, contrast, keyboard, search, logs, an agent that is down; PICTURES=dir
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; }
-	PICTURES='$(if $(PICTURES),$(abspath $(PICTURES)))' $(GO) -C tools/page test -count=1 -timeout 10m . $(ARGS)
+	PICTURES='$(if $(PICTURES),$(abspath $(PICTURES)))' go -C tools/page test -count=1 -timeout 10m . $(ARGS)
 
 # 20 minutes at most; root; nothing but the package python3-kubernetes.
 clients: tools build cluster ## Helm, a controller of controller-runtime and Python's client with the agent's own API
@@ -119,12 +119,12 @@ clients: tools build cluster ## Helm, a controller of controller-runtime and Pyt
 PEERS ?=
 peers: tools build ## others' tests: CRI-O's and containerd's, of checkouts below PEERS=dir (cri-o, bats-core, containerd), kubectl's, critest, Helm 4, stern and the JavaScript client, and those of `clients`
 	@for p in bash-static busybox-static jq netcat-openbsd; do dpkg -s $$p >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$p; }; done
-	$(GO) build -o $(BIN)/peers-crio ./internal/peers/crio
+	go build -o $(BIN)/peers-crio ./internal/peers/crio
 	if [ -d '$(PEERS)/containerd' ]; then cd '$(PEERS)/containerd' && go test -c -o $(BIN)/containerd-integration ./integration; fi
 	release=$$(go -C e2e list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${release#v1.} && version=k8s.io/component-base/version && \
-	  $(GO) -C e2e build -ldflags "-s -w -X $$version.gitVersion=$$release -X $$version.gitMajor=1 -X $$version.gitMinor=$${minor%%.*}" -o $(BIN)/peers-kubectl k8s.io/kubernetes/cmd/kubectl
-	$(GO) -C tools/helm4 build -ldflags '-s -w' -o $(BIN)/helm4 helm.sh/helm/v4/cmd/helm
-	$(GO) -C tools/stern build -ldflags '-s -w' -o $(BIN)/stern github.com/stern/stern
+	  go -C e2e build -ldflags "-s -w -X $$version.gitVersion=$$release -X $$version.gitMajor=1 -X $$version.gitMinor=$${minor%%.*}" -o $(BIN)/peers-kubectl k8s.io/kubernetes/cmd/kubectl
+	go -C tools/helm4 build -ldflags '-s -w' -o $(BIN)/helm4 helm.sh/helm/v4/cmd/helm
+	go -C tools/stern build -ldflags '-s -w' -o $(BIN)/stern github.com/stern/stern
 	@if command -v npm >/dev/null; then npm install --silent --no-save --prefix build/peers-js @kubernetes/client-node@1.4.0; fi
 	PEERS='$(if $(PEERS),$(abspath $(PEERS)))' go test -count=1 -timeout 2h -v ./internal/peers $(ARGS)
 	$(MAKE) critest clients
@@ -142,7 +142,7 @@ conformance: suite ## Kubernetes' own suite for nodes against the agent; RUNTIME
 
 # 3 hours at most; no root; nothing.
 conformance-v2: suite ## the same on cgroup v2, in a user-mode Linux, which has one CPU, 9 GiB and a disk; FOCUS, SKIP, LABELS and PROCS as above
-	$(GO) build -o $(BIN)/testvm ./internal/cmd/testvm
+	go build -o $(BIN)/testvm ./internal/cmd/testvm
 	$(BIN)/testvm -uml -memory 9G -disk 24G -timeout 3h -command "e2e/conformance/usermode.sh $(SPECS)"
 
 # An hour; root; as conformance.
@@ -153,9 +153,9 @@ conformance-local: tools shells build cluster ginkgo ## the conformance specs of
 # An hour; root; as conformance.
 storage: tools shells build cluster kubelet ginkgo ## the storage suites of Kubernetes against e2e/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e.test k8s.io/kubernetes/test/e2e
-	$(GO) -C tools/csi build -ldflags '-s -w' -o $(BIN)/ tool
-	$(GO) -C tools/csi/provisioner build -ldflags '-s -w' -o $(BIN)/ tool
-	$(GO) -C e2e build -o $(BIN)/csidriver ./csidriver
+	go -C tools/csi build -ldflags '-s -w' -o $(BIN)/ tool
+	go -C tools/csi/provisioner build -ldflags '-s -w' -o $(BIN)/ tool
+	go -C e2e build -o $(BIN)/csidriver ./csidriver
 	$(BIN)/conformance -storage -out build/storage $(SPECS)
 
 # An hour at most; root; nothing.
@@ -171,7 +171,7 @@ bench: ## every benchmark
 
 # 10 minutes for 100 pods, more for more; root; nothing. With the kubelet beside the agent if build/bin has one (make kubelet).
 scale: tools build ## bursts of pods on the agent's own runtime, on containerd and on the kubelet; PODS=100,500 ARGS='--rounds 1 --cpus 0-1 --nodes own --network none'
-	$(GO) build -o $(BIN)/scale ./internal/cmd/scale
+	go build -o $(BIN)/scale ./internal/cmd/scale
 	$(BIN)/scale --pods $(or $(PODS),100) --markdown build/scale.md --svg build/scale.svg $(ARGS)
 
 # 2 minutes; no root; changes nothing.
