@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
-// Groups that a client certificate may have as organizations. Each group may do everything that
-// the groups before it may.
+// Groups for client certificates, in the organization field. Each group includes the rights of the
+// groups before it.
 const (
 	// GroupView may read everything except Secrets.
 	GroupView = "nodewright:view"
@@ -25,8 +25,8 @@ const (
 	GroupAdmin = "nodewright:admin"
 )
 
-// User is the sender of a request. Name and Groups decide about access. UID and Extra come from
-// impersonation headers and are only shown.
+// User is the sender of a request. Name and Groups determine the user's rights. UID and Extra come
+// from impersonation headers and are only shown.
 type User struct {
 	Name   string
 	Groups []string
@@ -69,8 +69,8 @@ func Certificates(r *http.Request) (*User, error) {
 	return &User{Name: subject.CommonName, Groups: subject.Organization}, nil
 }
 
-// Allow returns a handler for paths outside of the API. It passes requests of members of a group,
-// or of a more powerful one, to next. Other requests get 401 or 403, as from the API. An unknown
+// Allow returns a handler for paths outside of the API. Requests of users in the group, or in a
+// group with more rights, go to next. Other requests get 401 or 403, as from the API. An unknown
 // group means [GroupAdmin].
 func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.Handler {
 	least := (&User{Groups: []string{group}}).level()
@@ -91,13 +91,13 @@ func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.H
 	})
 }
 
-// extraHeader is the prefix of headers with a value of an extra field of the impersonated user.
+// extraHeader is the prefix of the headers that set extra fields of the impersonated user.
 const extraHeader = "Impersonate-Extra-"
 
-// identify returns the user of a request, which may be impersonated, and the client to which
-// slots are charged, which is always the real sender. Only an admin may impersonate; others get
-// 403. If the headers were ignored instead, the request would be answered with the sender's own
-// rights. The impersonation headers are removed from the request.
+// identify returns the user of a request and the client to which slots are charged. The user may
+// be impersonated; the client is always the real sender. Only an admin may impersonate; others get
+// 403. Ignoring the headers instead would answer the request with the sender's own rights.
+// identify removes the impersonation headers from the request.
 func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error) {
 	user, err := who(r)
 	if err != nil || user == nil {
@@ -115,8 +115,8 @@ func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error
 	return as, client, nil
 }
 
-// impersonated parses the impersonation headers; as is nil if there are none. The result what is
-// the resource for which the sender needs the right to impersonate.
+// impersonated parses the impersonation headers. It returns nil if there are none. The result what
+// is the resource that the sender needs the right to impersonate.
 func impersonated(h http.Header) (as *User, what string, err error) {
 	as = &User{Name: h.Get("Impersonate-User"), Groups: h.Values("Impersonate-Group"), UID: h.Get("Impersonate-Uid")}
 	some := as.Name != "" || len(as.Groups) > 0 || as.UID != ""
@@ -127,7 +127,7 @@ func impersonated(h http.Header) (as *User, what string, err error) {
 		some = true
 		key, err := url.PathUnescape(strings.ToLower(strings.TrimPrefix(name, extraHeader)))
 		if err != nil || key == "" {
-			return nil, "", apierrors.NewBadRequest(fmt.Sprintf("the header %.100q names no extra", name))
+			return nil, "", apierrors.NewBadRequest(fmt.Sprintf("the header %.100q names no extra field", name))
 		}
 		if as.Extra == nil {
 			as.Extra = map[string][]string{}
@@ -138,7 +138,7 @@ func impersonated(h http.Header) (as *User, what string, err error) {
 	case !some:
 		return nil, "", nil
 	case as.Name == "":
-		return nil, "", apierrors.NewBadRequest("groups, a UID or extras are impersonated without a user: want the header Impersonate-User")
+		return nil, "", apierrors.NewBadRequest("groups, a UID or extra fields are impersonated without a user: want the header Impersonate-User")
 	}
 	what = "users"
 	if rest, ok := strings.CutPrefix(as.Name, "system:serviceaccount:"); ok {

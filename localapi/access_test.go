@@ -135,7 +135,7 @@ func TestAllow(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{localapi.GroupView, "", 401, "no certificate says who you are"},
+		{localapi.GroupView, "", 401, "the request has no client certificate"},
 		{localapi.GroupView, localapi.GroupView, 200, "page"},
 		{localapi.GroupView, localapi.GroupAdmin, 200, "page"},
 		{localapi.GroupEdit, localapi.GroupView, 403, "want a certificate of the group nodewright:edit"},

@@ -31,8 +31,8 @@ func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
-// want signals the source if it may have to deliver again. was and is are the entries of the
-// object before and after a change.
+// want signals the source if a change of an object may affect the delivered pods. was and is are
+// the entries of the object before and after the change.
 func (s *Server) want(k objects.Kind, was, is objects.Entry) {
 	before, now := s.owned(was), s.owned(is)
 	if k == s.events || k.Type().Group == leasesV1.Group || before == nil && now == nil ||
@@ -97,8 +97,8 @@ func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	}
 }
 
-// given is an object, with the copy of it that was delivered to the agent. An object that has
-// not changed for the agent is delivered as the same copy, which need not be compared.
+// given is a stored object with the copy that was delivered to the agent. If nothing has changed
+// for the agent, the same copy is delivered again, so the agent need not compare it.
 type given struct {
 	of   object
 	copy runtime.Object
@@ -140,7 +140,7 @@ func sameForAgent(a, b object) bool {
 		podmeta.IsTerminal(p.Status.Phase) == podmeta.IsTerminal(q.Status.Phase)
 }
 
-// snapshotOf is the agent's copies of objects.
+// snapshotOf returns a snapshot with the agent's copies of objects.
 func snapshotOf(objects []object, copies map[types.UID]given) (out podmgr.Snapshot) {
 	for _, o := range objects {
 		switch o := copies[o.GetUID()].copy.(type) {
@@ -164,7 +164,8 @@ func snapshotOf(objects []object, copies map[types.UID]given) (out podmgr.Snapsh
 }
 
 // Update stores the status of a pod from the agent (statusmgr.Sink). The status of a finished pod
-// is kept over a restart, and its phase no longer changes.
+// is kept over a restart, and its phase no longer changes. The error is statusmgr.ErrGone if the
+// pod does not exist any more.
 func (s *Server) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	select {
 	case <-s.loaded:
@@ -174,14 +175,14 @@ func (s *Server) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) e
 	return s.report(ctx, pod, objects.Status, &v1.Pod{Status: status})
 }
 
-// Delete removes a pod that has been deleted and of which nothing is left on the node
-// (statusmgr.Sink).
+// Delete removes a deleted pod from the API after everything of it is removed from the node
+// (statusmgr.Sink). The error is statusmgr.ErrGone if the pod does not exist any more.
 func (s *Server) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.report(ctx, pod, objects.Gone, nil)
 }
 
-// Prune removes the pods whose manifests are gone, except those whose UIDs are in keep: of these
-// the agent still has containers or files (statusmgr.Pruner).
+// Prune removes the pods whose manifests are gone. It keeps pods whose UIDs are in keep, since the
+// agent still has containers or files of these (statusmgr.Pruner).
 func (s *Server) Prune(keep map[types.UID]bool) error {
 	for _, it := range s.set.List(s.pods, "") {
 		if uid := it.Object.GetUID(); it.Origin == objects.Mirrored && it.Phase() == objects.Ending && !keep[uid] {
@@ -218,7 +219,7 @@ func (s *Server) other(pod *v1.Pod) bool {
 }
 
 // Restore sets the statuses that pods had before a restart, until the agent reports new ones. It
-// does not wait: pods that are loaded later get theirs when they are loaded.
+// does not wait: a pod that is loaded later gets its status when it is loaded.
 func (s *Server) Restore(statuses map[types.UID]v1.PodStatus) {
 	kept := map[types.UID]v1.PodStatus{}
 	for uid, st := range statuses {
@@ -243,7 +244,7 @@ func (s *Server) asRestored(o object) {
 	}
 }
 
-// note makes a change that is only in memory. A refused change is logged only: the object has
+// note makes a change that is only in memory. A rejected change is only logged: the object has
 // changed meanwhile.
 func (s *Server) note(ch change) {
 	if _, err := s.set.Note(ch); err != nil {
@@ -259,10 +260,10 @@ func (s *Server) soon() {
 	}
 }
 
-// Show returns a source that delivers the same as src, and shows its objects here. They and their
-// statuses can be read, but changed only where they come from. If src no longer delivers a pod,
-// or has replaced it, the pod is Terminating until the agent has removed everything of it
-// ([Server.Prune]).
+// Show returns a source that delivers the same pods as src, and shows its objects in this API.
+// Clients can read these objects and their statuses; they can be changed only in src. If src no
+// longer delivers a pod, or has replaced it, the pod is Terminating until the agent has removed
+// everything of it ([Server.Prune]).
 func (s *Server) Show(src podmgr.Source) podmgr.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,7 +334,7 @@ func (s *Server) show(name string, static bool, snap *podmgr.Snapshot) {
 	s.shown[name] = want
 	for k, all := range want {
 		for n, o := range all {
-			// The very same object needs nothing while it is what is shown.
+			// This object is shown already.
 			if it, _ := s.item(k, n); before[k][n] == o && it.Phase() == objects.Live && it.Origin == objects.Mirrored && it.Source == name && it.Next == nil {
 				continue
 			}

@@ -39,8 +39,8 @@ const (
 	ofBody = 5
 )
 
-// What all clients together may have. One client may have a quarter, which has to be enough for the
-// largest body and object.
+// Limits for all clients together. One client may take a quarter of each, which has to be enough
+// for the largest body and object.
 const (
 	maxRequests = 200                          // concurrent requests without watches and streams
 	maxStreams  = 200                          // concurrent logs, exec and so on
@@ -160,7 +160,7 @@ func (e *entered) arrive(w http.ResponseWriter, r *http.Request) error {
 	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body has more than %d bytes", maxBody))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return generic(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the body has not come within %v", arrivalTime))
+		return generic(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the body was not received within %v", arrivalTime))
 	default:
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -175,7 +175,7 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(
 		return err
 	}
 	if !s.pools.requests.Take(q.client, 1) {
-		return tooMany("there are too many requests at a time")
+		return tooMany("too many concurrent requests")
 	}
 	defer s.pools.requests.Give(q.client, 1)
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)

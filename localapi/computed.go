@@ -52,10 +52,10 @@ func (s *Server) computedOf(q *query) *computed {
 // compute answers a request for a computed resource.
 func (s *Server) compute(w http.ResponseWriter, r *http.Request, c *computed, q *query) error {
 	if c.instead == "" && !contains(c.verbs, q.verb) || q.subresource != "" || q.verb == "create" && q.name != "" {
-		return notAllowed(q.verb, c.resource+" of "+c.Group+" are made for each answer; they have the verbs "+strings.Join(c.verbs, ", "))
+		return notAllowed(q.verb, c.resource+" of "+c.Group+" are computed for each answer; want one of the verbs "+strings.Join(c.verbs, ", "))
 	}
 	if c.namespaced && q.namespace == "" && (q.name != "" || q.verb == "create") {
-		return apierrors.NewBadRequest(c.resource + " are in namespaces; the path names none")
+		return apierrors.NewBadRequest(c.resource + " are namespaced; the path has no namespace")
 	}
 	return s.work(w, r, q, func(ctx context.Context) error { return c.serve(s, ctx, w, r, q) })
 }

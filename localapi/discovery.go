@@ -17,7 +17,7 @@ import (
 // discover answers requests about the API itself, and 404 for unknown paths.
 func (s *Server) discover(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return notAllowed(r.Method, "what the API has can only be read")
+		return notAllowed(r.Method, "discovery can only be read")
 	}
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	switch path {
@@ -134,7 +134,7 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 }
 
 // storageHash returns a hash of the version in which objects are stored. Clients compare it to
-// notice a change of that version.
+// notice a change of the version.
 func storageHash(k schema.GroupVersionKind) string {
 	sum := sha256.Sum256([]byte(k.Group + "/" + k.Version + "/" + k.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])

@@ -19,7 +19,7 @@
 // Pods with their subresources, ConfigMaps, Secrets, PersistentVolumes and their claims,
 // ResourceClaims, Leases, Events, namespaces, and the node. A namespace is created with its first
 // object and removed with its last one. Verbs, patches, server-side apply, watches, tables,
-// discovery and OpenAPI are those of Kubernetes. Kinds that need controllers of a cluster are
+// discovery and OpenAPI work as in Kubernetes. Kinds that need controllers of a cluster are
 // rejected; the error says what to use instead.
 //
 // # Where objects are

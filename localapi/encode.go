@@ -24,7 +24,7 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
-// Limits of what a client sends.
+// Limits for the body of a request, and for the object in it.
 const (
 	maxBody   = 3 << 20  // bytes; the API server's limit
 	maxObject = 32 << 20 // bytes in memory
@@ -57,7 +57,7 @@ func newCodecs(scheme *runtime.Scheme) *codecs {
 type accepted struct {
 	info runtime.SerializerInfo
 	as   string // Table, PartialObjectMetadata, PartialObjectMetadataList, or "" for the object itself
-	gzip bool   // the client accepts it, and is on another machine
+	gzip bool   // compress the answer: the client accepts gzip and is on another machine
 }
 
 // accept parses the Accept header, and returns the first form that is available.
@@ -299,7 +299,7 @@ func shapeOf(t reflect.Type) wirecount.Shape {
 	return s
 }
 
-// messageShape finds out from the tags of a type which of its fields are messages.
+// messageShape returns the shape of a type. The tags of the type say which fields are messages.
 func messageShape(t reflect.Type, depth int) wirecount.Shape {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

@@ -139,9 +139,10 @@ func (s *Server) trim() {
 	}
 }
 
-// fewer splits a list of events, oldest first: at most as many as the parameter most are left,
-// the others are gone. Each namespace keeps an equal number of its newest events, and so does
-// each object within a namespace, as far as they have that many.
+// fewer splits a list of events, oldest first, into the events that stay (left, at most as many as
+// the parameter most) and those to remove (gone). Each namespace keeps an equal number of its
+// newest events, and so does each object within a namespace. A group with fewer events than that
+// keeps all of them.
 func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
 	list = slices.Clone(list)
 	slices.Reverse(list)

@@ -29,7 +29,7 @@ const itself = "nodewright"
 // more than one process can use.
 const revisions = 1 << 40
 
-// notes are stored with an object for programs, not for people.
+// notes are the data that is stored beside an object for clients, not for people.
 type notes struct {
 	ManagedFields []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
 	// LastApplied is the annotation of kubectl apply.
@@ -133,9 +133,9 @@ func (s *Server) load(ctx context.Context) error {
 	return nil
 }
 
-// followLater handles the consequences of manifests. It writes the files of namespaces that exist
-// because of objects from manifests, so that they are the same after a restart. It ends deleted
-// objects that only pods from manifests used.
+// followLater handles the consequences of changes in manifests. A namespace that exists only
+// because of objects from manifests gets a file, so that its UID is the same after a restart. A
+// deleted object that only pods from manifests used is removed.
 func (s *Server) followLater(ctx context.Context) {
 	for {
 		t, err := s.turn(ctx)

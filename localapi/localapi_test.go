@@ -241,7 +241,7 @@ func TestPods(t *testing.T) {
 		a.refused("PATCH", pods+"/web", media, bad, 422, metav1.StatusReasonInvalid, said)
 	}
 	a.refused("PATCH", pods+"/web", strategic, `{"spec":{"nodeName":"other"}}`, 422, metav1.StatusReasonInvalid, "node-1")
-	a.refused("POST", pods+"/web/binding", asJSON, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "pods are on this node")
+	a.refused("POST", pods+"/web/binding", asJSON, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "pods are bound to this node")
 	p = must[v1.Pod](a, "DELETE", pods+"/web", asJSON, `{"gracePeriodSeconds":7}`)
 	if p.DeletionTimestamp == nil || *p.DeletionGracePeriodSeconds != 7 {
 		t.Errorf("%+v", p.ObjectMeta)

@@ -130,7 +130,7 @@ func (s *Server) summary(ctx context.Context) (*summary, error) {
 // summaryNow reads the summary from the node's own API.
 func (s *Server) summaryNow(ctx context.Context) (*summary, error) {
 	if s.cfg.Kubelet == nil {
-		return nil, apierrors.NewServiceUnavailable("this server has no figures")
+		return nil, apierrors.NewServiceUnavailable("this server has no metrics")
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Path: "/stats/summary", RawQuery: "only_cpu_and_memory=true"}).String(), nil)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Server) summaryNow(ctx context.Context) (*summary, error) {
 	kept := &recorder{header: http.Header{}}
 	s.cfg.Kubelet.ServeHTTP(kept, r)
 	if kept.code >= http.StatusBadRequest {
-		return nil, apierrors.NewServiceUnavailable("the node has no figures: " + trimNewline(string(kept.text.Bytes()[:min(kept.text.Len(), maxText)])))
+		return nil, apierrors.NewServiceUnavailable("the node has no metrics: " + trimNewline(string(kept.text.Bytes()[:min(kept.text.Len(), maxText)])))
 	}
 	out := &summary{}
 	if err := json.Unmarshal(kept.text.Bytes(), out); err != nil {
@@ -168,7 +168,7 @@ func (r *recorder) WriteHeader(code int) {
 func (r *recorder) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
 	if r.text.Len()+len(b) > maxSummary {
-		r.err = errors.New("more than 32 MiB")
+		r.err = errors.New("the summary has more than 32 MiB")
 		return 0, r.err
 	}
 	return r.text.Write(b)

@@ -63,7 +63,7 @@ func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
 	return err
 }
 
-// over returns a map with the entries of m and o; those of o take precedence. It returns nil if
+// over returns a map with the entries of m and o; entries of o take precedence. It returns nil if
 // there are none.
 func over(m, o map[string]string) map[string]string {
 	out := map[string]string{}

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// ahead deletes the dependents of an object before ch removes the object itself. So a crash in
-// between leaves no dependent without its owner, and the request can be repeated.
+// ahead deletes the dependents of an object before ch removes the object itself. A crash in
+// between then leaves no dependent without its owner, and the request can be repeated.
 func (t *turn) ahead(ch change) error {
 	e, ok := t.s.set.Get(ch.Kind, ch.Key)
 	if !ok || ch.DryRun {
@@ -43,7 +43,7 @@ func (t *turn) relatives(c outcome) {
 	uid := c.Object.GetUID()
 	switch {
 	case c.Phase == objects.Absent:
-		for _, at := range t.s.set.Dependents(uid) { // if a person has removed the file, or changed its object
+		for _, at := range t.s.set.Dependents(uid) { // for an owner whose file a person has removed, or whose file has another object now
 			t.logged(at, t.collect(at, uid))
 		}
 		for _, r := range c.Object.GetOwnerReferences() {

@@ -125,7 +125,7 @@ func typed(k *kind, content map[string]any) (object, []string, error) {
 	return o, unknown, err
 }
 
-// apply is server-side apply.
+// apply answers a server-side apply.
 func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *query, data []byte) error {
 	if q.manager == "" {
 		return apierrors.NewBadRequest("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")

@@ -57,7 +57,8 @@ type Authority struct {
 	serving *tls.Certificate
 }
 
-// OpenAuthority reads the authority from a directory. If there is none, it creates one.
+// OpenAuthority reads the authority from a directory. If there is none, it creates one. It returns
+// an error if a file of the authority is missing, unreadable or invalid.
 func OpenAuthority(dir string) (*Authority, error) {
 	files := durable.Dir{Path: dir, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: 1 << 20}, Sync: true}
 	if err := files.Prepare(); err != nil {
@@ -242,7 +243,7 @@ current-context: node
 // addressFile has the URL of the API, for commands that create kubeconfigs.
 const addressFile = "server"
 
-// SetServerURL stores the URL at which the API is served.
+// SetServerURL stores the URL at which the API is served, for [ServerURL].
 func SetServerURL(dir, url string) error {
 	files := durable.Dir{Path: dir, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: 1 << 10}}
 	if have, err := files.Read(addressFile); err == nil && string(have) == url {
@@ -251,7 +252,8 @@ func SetServerURL(dir, url string) error {
 	return files.Replace(addressFile, []byte(url))
 }
 
-// ServerURL returns the URL at which the API was last served.
+// ServerURL returns the URL at which the API was last served. The error wraps fs.ErrNotExist if no
+// URL was stored.
 func ServerURL(dir string) (string, error) {
 	url, err := durable.OS{Limit: 1 << 10}.Read(filepath.Join(dir, addressFile))
 	return string(url), err

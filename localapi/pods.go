@@ -185,8 +185,8 @@ func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 	return s
 }
 
-// resized returns the resources r, in which the values that a resize may change are those of
-// old; nil if nothing is left.
+// resized returns a copy of r in which the CPU and memory, which a resize may change, have the
+// values of old. It returns nil if old is nil and the copy is empty.
 func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
 	from := deref(old)
 	out := r.DeepCopy()
@@ -234,7 +234,7 @@ func checkPodChange(o, before object, by way) (errs field.ErrorList) {
 	old, spec := before.(*v1.Pod), field.NewPath("spec")
 	if !replaceable(p, old, by) {
 		errs = append(errs, field.Forbidden(spec, "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "+
-			"`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); delete the pod and make it anew"))
+			"`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); delete the pod and create it again"))
 	}
 	for i, t := range old.Spec.Tolerations {
 		if !slices.ContainsFunc(p.Spec.Tolerations, func(n v1.Toleration) bool { n.TolerationSeconds, t.TolerationSeconds = nil, nil; return n == t }) {
@@ -271,7 +271,7 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 	spec := field.NewPath("spec")
 	kept := func(r, old v1.ResourceRequirements, p *field.Path) {
 		if removed(r.Requests, old.Requests) || removed(r.Limits, old.Limits) {
-			errs = append(errs, field.Forbidden(p, "a resize changes requests and limits, and removes none"))
+			errs = append(errs, field.Forbidden(p, "a resize cannot remove requests or limits"))
 		}
 	}
 	for _, list := range []struct {
@@ -281,7 +281,7 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 		{p.Spec.Containers, sent.Spec.Containers, spec.Child("containers")}, {p.Spec.InitContainers, sent.Spec.InitContainers, spec.Child("initContainers")},
 	} {
 		if !slices.EqualFunc(list.to, list.from, func(a, b v1.Container) bool { return a.Name == b.Name }) {
-			errs = append(errs, field.Forbidden(list.at, "a resize adds, removes, renames and moves no containers"))
+			errs = append(errs, field.Forbidden(list.at, "a resize cannot add, remove, rename or reorder containers"))
 			continue
 		}
 		for i := range list.to {
@@ -296,7 +296,7 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 	if len(errs) > 0 {
 		return invalid(k, p.Name, errs)
 	}
-	// From the specs, since the status has the QoS class at the creation of the pod.
+	// Compare the specs: the status has the QoS class from the creation of the pod.
 	if podmeta.QOS(&v1.Pod{Spec: p.Spec}) != podmeta.QOS(&v1.Pod{Spec: old.Spec}) {
 		return invalid(k, p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, "Pod QOS Class may not change as a result of resizing")})
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// protection returns the finalizer with which a used object waits for the end of its users; ""
-// for kinds that do not wait. The names are Kubernetes'.
+// protection returns the finalizer that keeps an object while it is in use; "" for kinds without
+// one. The names are Kubernetes'.
 func protection(o object) string {
 	switch o.(type) {
 	case *v1.PersistentVolumeClaim:

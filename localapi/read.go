@@ -59,7 +59,7 @@ func (s *Server) answer(w http.ResponseWriter, q *query, code int, o object) err
 func (s *Server) send(w http.ResponseWriter, q *query, code int, objects []object, m metav1.ListMeta, single bool) error {
 	cost := min(q.accept.cost(objects), int64(maxOutgoing/4)) // one client may have a quarter
 	if !s.pools.outgoing.Take(q.client, cost) {
-		return tooMany("there are too many bytes of answers that nobody has read")
+		return tooMany("too many bytes of answers wait for clients to read them")
 	}
 	defer s.pools.outgoing.Give(q.client, cost)
 	out := &answer{w: w, accept: q.accept, code: code}
@@ -172,7 +172,7 @@ func parseNext(s string) (n next, err error) {
 		err = json.Unmarshal(b, &n)
 	}
 	if err != nil {
-		return n, apierrors.NewBadRequest("continue is no token of this server")
+		return n, apierrors.NewBadRequest("continue is not a token of this server")
 	}
 	return n, nil
 }
@@ -228,7 +228,7 @@ func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]
 	}
 	all, at, ok := s.set.At(k, at)
 	if !ok {
-		return nil, 0, apierrors.NewResourceExpired("the list has changed too much since it began; begin anew")
+		return nil, 0, apierrors.NewResourceExpired("the continue token has expired, since too many objects have changed; start a new list")
 	}
 	start := key{Namespace: from.Namespace, Name: from.Name}
 	out := all[:0]

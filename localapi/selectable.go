@@ -53,7 +53,7 @@ func (k *kind) selectable(s fields.Selector) (fields.Selector, error) {
 			stored += "." + rest
 		}
 		if _, ok := set[stored]; !ok {
-			return "", "", apierrors.NewBadRequest(fmt.Sprintf("fieldSelector: %.100q is no field that %s are selected by", name, k.resource))
+			return "", "", apierrors.NewBadRequest(fmt.Sprintf("fieldSelector: %.100q is not a field by which %s can be selected", name, k.resource))
 		}
 		return stored, value, nil
 	})

@@ -137,7 +137,7 @@ type Server struct {
 	restored    atomic.Pointer[map[types.UID]v1.PodStatus] // see Server.Restore
 }
 
-// New validates cfg and returns a Server; call Run to start it.
+// New returns a Server; call Run to start it. The error names every invalid field of cfg.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -176,8 +176,8 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Run loads the stored objects, and then applies people's changes of the files until ctx ends.
-// The watches of clients end with it. It may be called once. It returns an error if the store
-// cannot be read; in this case nothing is served, and the source does not deliver.
+// When Run returns, the watches of clients end. It may be called once. It returns an error if the
+// store cannot be read; in this case nothing is served, and the source does not deliver.
 func (s *Server) Run(ctx context.Context) error {
 	defer close(s.ending)
 	if err := s.load(ctx); err != nil {
@@ -213,13 +213,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.codecs.fail(w, a, err)
 }
 
-// refusalTime limits how long a client may take to read the answer that no slot is
-// free.
+// refusalTime limits the time for a client to read an answer 429.
 const refusalTime = time.Second
 
 // errUnknown returns the error for a request without a user.
 func errUnknown() error {
-	return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
+	return apierrors.NewUnauthorized("the request has no client certificate; agent kubeconfig creates one")
 }
 
 // serve answers a request. If it returns an error, the caller answers with the error.
@@ -348,13 +347,13 @@ func (s *Server) kindOf(q *query) (*kind, error) {
 		}
 		switch {
 		case k.namespaced && q.namespace == "" && q.verb != "list" && q.verb != "watch":
-			return nil, apierrors.NewBadRequest(k.resource + " are in namespaces; the path names none")
+			return nil, apierrors.NewBadRequest(k.resource + " are namespaced; the path has no namespace")
 		case q.subresource == "" || contains(k.subresources, q.subresource) || contains(k.streams, q.subresource):
 			return k, nil
 		case k == s.pods && q.subresource == "eviction":
 			return k, nil
 		case k == s.pods && q.subresource == "binding":
-			return nil, notAllowed(q.verb, "pods are on this node as soon as they are made, unless it is cordoned")
+			return nil, notAllowed(q.verb, "pods are bound to this node when they are created, unless it is cordoned")
 		}
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, q.verb, k.groupResource(), q.name, "there is no subresource "+q.subresource, 0, true)
 	}

@@ -109,7 +109,7 @@ func defaults(o object) {
 		}
 	case *v1.PersistentVolumeClaim:
 		setPtr(&o.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
-		// Only the author of a claim binds it here.
+		// There is no volume controller here: a claim is bound if its author has set volumeName.
 		if o.Spec.VolumeName != "" && o.Status.Phase != v1.ClaimLost {
 			o.Status.Phase, o.Status.AccessModes = v1.ClaimBound, o.Spec.AccessModes
 			if o.Status.Capacity == nil {
@@ -169,7 +169,7 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 			want := before.Spec.DeepCopy()
 			want.Unschedulable = n.Spec.Unschedulable
 			if !equality.Semantic.DeepEqual(&n.Spec, want) {
-				return invalid(k, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("spec"), "only unschedulable may be changed, and labels and annotations; the rest is what the agent's configuration says")})
+				return invalid(k, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("spec"), "only unschedulable, labels and annotations may be changed; the agent's configuration sets the rest")})
 			}
 		}
 	case "status":

@@ -72,7 +72,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 const kubeletPort = 10250
 
 // proxied returns the node for a proxy request; id is NAME, NAME:PORT or SCHEME:NAME:PORT. The
-// only supported port is that of the node's own API.
+// only supported port is the port of the node's own API.
 func (s *Server) proxied(ctx context.Context, id string) (string, error) {
 	_, name, port, ok := utilnet.SplitSchemeNamePort(id)
 	if !ok {
@@ -88,7 +88,7 @@ func (s *Server) proxied(ctx context.Context, id string) (string, error) {
 		}
 	}
 	if port != "" && port != own {
-		return "", apierrors.NewBadRequest(fmt.Sprintf("the proxy is asked for %.100q; want the node's own API, which is https:%s:%s", id, name, own))
+		return "", apierrors.NewBadRequest(fmt.Sprintf("the proxy target is %.100q; want the node's own API, https:%s:%s", id, name, own))
 	}
 	return name, nil
 }

@@ -64,7 +64,7 @@ func (t *turn) apply(ch change) (objects.Result, error) {
 		return objects.Result{}, err
 	}
 	r, err := t.Apply(ch)
-	// When a person's file is loaded, the file of its owner may not be loaded yet.
+	// While files are loaded, the file of an object's owner may not be loaded yet.
 	if live := r.Phase == objects.Live && ch.Actor == objects.File && ch.Kind != t.s.nodes; err == nil && !ch.DryRun && !live {
 		t.follow(ch.Kind, r)
 		if _, there := t.s.set.Get(ch.Kind, ch.Key); !there {
@@ -74,8 +74,8 @@ func (t *turn) apply(ch change) (objects.Result, error) {
 	return r, err
 }
 
-// follow handles the consequences of a change. It considers only the current objects, not what
-// the change was. So if a consequence fails, the next change causes it again.
+// follow handles the consequences of a change. It considers only the current objects, not the kind
+// of change, so if a consequence fails, the next change triggers it again.
 func (t *turn) follow(k objects.Kind, r objects.Result) {
 	t.todo = append(t.todo, outcome{k, r})
 	if !t.held {

@@ -158,7 +158,7 @@ func (c *claimChecker) allocation(a *resourcev1.AllocationResult, p *field.Path)
 func (c *claimChecker) binding(list []string, most int, other []string, p *field.Path) {
 	c.most(p, len(list), most)
 	if len(list) == 0 && len(other) > 0 {
-		c.add(field.Required(p, "bindingConditions and bindingFailureConditions stand beside each other"))
+		c.add(field.Required(p, "bindingConditions and bindingFailureConditions must be set together"))
 	}
 	for i, name := range list {
 		c.says(p.Index(i), name, validation.IsQualifiedName(name))
@@ -329,7 +329,7 @@ func (c *claimChecker) devicesOf(class string, selectors []resourcev1.DeviceSele
 	oneOf(c, p.Child("allocationMode"), mode, resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll)
 	switch {
 	case mode == resourcev1.DeviceAllocationModeAll && count != 0:
-		c.add(field.Invalid(p.Child("count"), count, "must not stand beside allocationMode All"))
+		c.add(field.Invalid(p.Child("count"), count, "must not be set with allocationMode All"))
 	case mode == resourcev1.DeviceAllocationModeExactCount && count <= 0:
 		c.add(field.Invalid(p.Child("count"), count, "must be greater than zero"))
 	}

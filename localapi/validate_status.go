@@ -106,11 +106,11 @@ func checkAddresses(first string, list, before []string, at *field.Path) (errs f
 	}
 	if len(list) > 1 {
 		if both, err := netutils.IsDualStackIPStrings(list); err != nil || !both || len(list) > 2 {
-			errs = append(errs, field.Invalid(at, list, "must be one address of each family at most"))
+			errs = append(errs, field.Invalid(at, list, "must have at most one address of each family"))
 		}
 	}
 	if first != strings.Join(list[:min(len(list), 1)], "") {
-		errs = append(errs, field.Invalid(at, list, "must begin with the one address, "+first))
+		errs = append(errs, field.Invalid(at, list, "must begin with the single address, "+first))
 	}
 	return errs
 }
@@ -157,7 +157,7 @@ func checkStatuses(p *v1.Pod, l *statuses, at *field.Path) (errs field.ErrorList
 		for j := range l.is[i].AllocatedResourcesStatus {
 			r, rp := &l.is[i].AllocatedResourcesStatus[j], ap.Index(j)
 			if c := container(l.is[i].Name); c != nil && !allocatedTo(c, r.Name, p.Status.ExtendedResourceClaimStatus) {
-				errs = append(errs, field.Invalid(rp.Child("name"), r.Name, "must be a resource that the container requests, or claim:CLAIM or claim:CLAIM/REQUEST as its claims have it"))
+				errs = append(errs, field.Invalid(rp.Child("name"), r.Name, "must be a resource that the container requests, or claim:CLAIM or claim:CLAIM/REQUEST for one of its claims"))
 			}
 			errs = append(errs, checkHealth(r.Resources, rp.Child("resources"))...)
 		}
@@ -195,7 +195,7 @@ func checkHealth(list []v1.ResourceHealth, at *field.Path) (errs field.ErrorList
 			errs = append(errs, field.NotSupported(at.Index(i).Child("health"), r.Health, words))
 		}
 		if r.Message != nil && *r.Message == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("message"), "if it is set"))
+			errs = append(errs, field.Required(at.Index(i).Child("message"), "must not be empty"))
 		}
 		if len(deref(r.Message)) > v1.ResourceHealthMessageMaxLength {
 			errs = append(errs, field.TooLong(at.Index(i).Child("message"), "", v1.ResourceHealthMessageMaxLength))

@@ -14,7 +14,7 @@ import (
 // with other names for some top-level fields.
 type view struct {
 	of *kind
-	// names maps field names of this version to those of the stored kind, where they differ.
+	// names maps field names of this version to field names of the stored kind, where they differ.
 	names map[string]string
 	// check returns further mistakes in an object that is written in this version.
 	check func(o, old object) field.ErrorList
@@ -45,8 +45,8 @@ func (k *kind) stored(o object) object {
 	return k.view.converted(o, k, k.view.of)
 }
 
-// checked returns the mistakes that only this version forbids, in a stored object that
-// was written in it.
+// checked returns the mistakes of a stored object, written in this version, that only this version
+// forbids.
 func (k *kind) checked(o, old object) field.ErrorList {
 	if k.view == nil {
 		return nil

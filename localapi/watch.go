@@ -140,7 +140,7 @@ func (st *stream) run(ctx context.Context) {
 	for {
 		changes, changed, ok := st.s.set.Since(st.revision)
 		if !ok { // the client is too slow: changes have been dropped
-			st.fail(apierrors.NewResourceExpired("the watch is too slow: changes after resource version " + strconv.FormatUint(st.revision, 10) + " are forgotten"))
+			st.fail(apierrors.NewResourceExpired("the watch is too slow: changes after resource version " + strconv.FormatUint(st.revision, 10) + " have been dropped"))
 			return
 		}
 		if !st.tell(changes) {
@@ -218,7 +218,7 @@ func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
 	unread := int64(2 * b.Len())
 	if t != watch.Error {
 		if !st.s.pools.outgoing.Take(st.q.client, unread) {
-			st.fail(tooMany("there are too many bytes of answers that nobody has read"))
+			st.fail(tooMany("too many bytes of answers wait for clients to read them"))
 			return false
 		}
 		defer st.s.pools.outgoing.Give(st.q.client, unread)
@@ -227,13 +227,13 @@ func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
 	return st.q.accept.info.StreamSerializer.Encode(e, st.out) == nil
 }
 
-// patience sets the deadline for the client to read what is sent next.
+// patience sets the deadline for the client to read the next data.
 func (st *stream) patience() {
 	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderPatience)) // fails in tests with a recorder
 }
 
-// flush sends what was written, and then removes the write deadline: if it passed, it would end
-// an idle stream of HTTP/2.
+// flush sends the written data, and then removes the write deadline: if it passed, it would end an
+// idle stream of HTTP/2.
 func (st *stream) flush() bool {
 	st.patience()
 	err := st.rc.Flush()

@@ -109,7 +109,7 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	defer t.End()
 	ch := change{Kind: k, Key: keyOf(o), Verb: objects.Create, By: q.author(), DryRun: q.dryRun}
 	if s.set.Count() >= s.cfg.MaxObjects && !k.memory {
-		return nil, tooMany(fmt.Sprintf("there are %d objects already, which is the most that this node keeps", s.cfg.MaxObjects))
+		return nil, tooMany(fmt.Sprintf("the node has %d objects, which is its limit", s.cfg.MaxObjects))
 	}
 	begin(o)
 	if err := s.prepareCreate(k, o); err != nil {
@@ -200,8 +200,7 @@ func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
 	return s.managers.update(k, q.subresource, old, o, q.fieldManager())
 }
 
-// changed replaces an object by the result of the function become, which gets the
-// present version.
+// changed replaces an object by the result of the function become, which gets the current version.
 func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old object) (object, error)) (object, error) {
 	t, err := s.clientTurn(ctx)
 	if err != nil {

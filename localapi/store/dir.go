@@ -23,7 +23,7 @@ import (
 // ignored.
 const suffix = ".yaml"
 
-// maxFiles limits the files that are read, and so the time and memory of a scan.
+// maxFiles limits the number of files that a scan reads, and thus its time and memory.
 const maxFiles = 20_000
 
 // Dir is a Store of files in one directory. Only the owner can read the directory and the files,
@@ -134,7 +134,7 @@ func (d *Dir) end(name, rev string, err error) {
 		delete(d.writing, name)
 	}
 	// After an error the file may be the old or the new one. The next scan reads it and reports
-	// what it finds.
+	// the content.
 	if err != nil {
 		return
 	}

@@ -39,7 +39,7 @@ func render(d *Document) ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Written by %s at %s. It may be edited here: what is saved is in effect.\n", oneLine(d.By), d.At.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "# Written by %s at %s. You may edit this file; changes take effect when it is saved.\n", oneLine(d.By), d.At.UTC().Format(time.RFC3339))
 	b.Write(text)
 	if len(d.Notes) > 0 {
 		b.WriteString(notesMark)

@@ -86,7 +86,7 @@ func TestFile(t *testing.T) {
 	if _, err := s.Put(doc("a", "1"), ""); err != nil {
 		t.Fatal(err)
 	}
-	const want = `# Written by kubectl root at 2023-11-14T22:13:20Z. It may be edited here: what is saved is in effect.
+	const want = `# Written by kubectl root at 2023-11-14T22:13:20Z. You may edit this file; changes take effect when it is saved.
 apiVersion: v1
 data:
   k: "1"

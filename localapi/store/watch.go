@@ -9,9 +9,9 @@ import (
 
 // Pauses of Watch.
 const (
-	// burst is how long Watch waits for further events after the first one, so that copying many
-	// files is one change. Later events do not extend it: otherwise a program that writes all the
-	// time would hide other changes.
+	// burst is how long Watch collects further events after the first one, so that a copy of many
+	// files is reported at once. Later events do not extend it: a program that writes all the time
+	// would otherwise delay the report of other changes.
 	burst = 2 * time.Millisecond
 	// busyPoll is how soon a file that is being written is looked at again, since closing it
 	// causes no event.

@@ -13,8 +13,8 @@ import (
 // quiet is how long a file must be unchanged if the kernel cannot tell whether it is open.
 const quiet = 100 * time.Millisecond
 
-// beingWritten reports whether the file is open for writing: a read lease is granted only if it
-// is not (fcntl(2), F_SETLEASE). The lease lasts until f is closed.
+// beingWritten reports whether the file is open for writing: the kernel grants a read lease only
+// if it is not (fcntl(2), F_SETLEASE). The lease lasts until f is closed.
 func beingWritten(f *os.File, age time.Duration) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
@@ -25,8 +25,8 @@ func beingWritten(f *os.File, age time.Duration) bool {
 	return errors.Is(err, unix.EAGAIN) || age >= 0 && age < quiet
 }
 
-// signatureOf returns the signature of a file. Its times alone would miss an edit within one
-// clock tick of the file system that keeps the size. A renamed file has another inode.
+// signatureOf returns the signature of a file. The times alone would miss an edit that keeps the
+// size, within one clock tick of the file system. A renamed file has another inode.
 func signatureOf(fi fs.FileInfo) signature {
 	s := signature{size: fi.Size(), mtime: fi.ModTime().UnixNano()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {

@@ -74,7 +74,7 @@ func (ch *Change) resource() schema.GroupResource {
 	return schema.GroupResource{Group: t.Group, Resource: t.Resource}
 }
 
-// refuse returns the reason why a change is not possible with any content: a new object exists
+// refuse returns an error if a change is impossible, whatever its content: a new object exists
 // already, a changed one does not exist or has another UID, or the actor may not change it.
 func refuse(cur Entry, ns Phase, ch Change) error {
 	switch {
@@ -229,7 +229,7 @@ func sameEnd(cur Entry, o Object) field.ErrorList {
 		return nil
 	}
 	if was := cur.Object.(*v1.Pod).Status.Phase; p.Status.Phase != was {
-		return field.ErrorList{field.Invalid(field.NewPath("status", "phase"), p.Status.Phase, fmt.Sprintf("the pod has come to its end; want %s", was))}
+		return field.ErrorList{field.Invalid(field.NewPath("status", "phase"), p.Status.Phase, fmt.Sprintf("the pod has finished; want %s", was))}
 	}
 	return nil
 }
@@ -386,7 +386,7 @@ func gone(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 }
 
 // shown stores an object from a manifest, unless an object of another origin has its name. A pod
-// that replaces another waits for the end of that one.
+// that replaces another pod waits until the other pod is removed.
 func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	o := ch.Object
 	next := Entry{Object: o, Origin: Mirrored, Source: ch.Source}

@@ -187,13 +187,14 @@ type Turn struct {
 }
 
 // Turn waits for the write lock; End releases it. The server itself and its agent use Turn: they
-// wait only for the current holder and for at most one client.
+// wait only for the current holder and for at most one client. If ctx ends first, the error is the
+// API's for a timeout.
 func (s *Set) Turn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.turn <- struct{}{}:
 		return &Turn{set: s}, nil
 	case <-ctx.Done():
-		return nil, apierrors.NewTimeoutError("others are still at writing; try again", 1)
+		return nil, apierrors.NewTimeoutError("timed out while waiting for other writers; try again", 1)
 	}
 }
 
@@ -203,7 +204,7 @@ func (s *Set) ClientTurn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.line <- struct{}{}:
 	case <-ctx.Done():
-		return nil, apierrors.NewTimeoutError("others are still at writing; try again", 1)
+		return nil, apierrors.NewTimeoutError("timed out while waiting for other writers; try again", 1)
 	}
 	t, err := s.Turn(ctx)
 	if err != nil {
@@ -239,8 +240,8 @@ type Result struct {
 	Phase  Phase
 }
 
-// Apply makes a change. The error is one of the API, with the reason why the change is not
-// possible, or one of the store.
+// Apply makes a change. If the change is rejected, the error is an API error with the reason;
+// otherwise the error is one of the store.
 func (t *Turn) Apply(ch Change) (Result, error) {
 	s := t.set
 	s.mu.Lock()
@@ -290,8 +291,7 @@ func (s *Set) Note(ch Change) (Result, error) {
 	return r, nil
 }
 
-// Refuses returns the reason why a change is not possible, whatever its content; nil if there is
-// none.
+// Refuses returns an error if a change is impossible, whatever its content.
 func (s *Set) Refuses(ch Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,8 +42,9 @@ func Merge(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// carry copies the status of now to the pod to, if the agent has written that status since the
-// writer read the pod as before. It does nothing if the writer changes the status itself.
+// carry prevents a writer from overwriting a newer status of the agent. The writer read the pod as
+// before and stores to; now is the current pod. If the writer has not changed the status, to gets
+// the status of now.
 func carry(to, before, now Object) {
 	p, ok := to.(*v1.Pod)
 	old, was := before.(*v1.Pod)
@@ -52,7 +53,7 @@ func carry(to, before, now Object) {
 	}
 }
 
-// KeepServers restores the metadata that only the server writes.
+// KeepServers restores the metadata that only the server writes, from old.
 func KeepServers(o, old Object) {
 	o.SetUID(old.GetUID())
 	o.SetCreationTimestamp(old.GetCreationTimestamp())

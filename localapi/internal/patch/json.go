@@ -28,7 +28,8 @@ var (
 	ErrTooLarge = errors.New("the patch is too large")
 )
 
-// JSON applies a JSON patch.
+// JSON returns an object after a JSON patch. The error wraps ErrMalformed, ErrDoesNotApply or
+// ErrTooLarge.
 func JSON(object map[string]any, patch []byte) (map[string]any, error) {
 	ops, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
@@ -44,7 +45,7 @@ func JSON(object map[string]any, patch []byte) (map[string]any, error) {
 	})
 }
 
-// Merge applies a merge patch.
+// Merge returns an object after a merge patch. The error wraps ErrMalformed or ErrDoesNotApply.
 func Merge(object map[string]any, patch []byte) (map[string]any, error) {
 	return onText(object, func(text []byte) ([]byte, error) { return jsonpatch.MergePatch(text, patch) })
 }
