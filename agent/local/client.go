@@ -19,7 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Client sends requests to the agent at a unix socket. It may be used by several goroutines.
+// Client sends requests to the agent at a unix socket. It may be used by several goroutines. The
+// error of a call wraps ErrNoAgent if nothing listens on the socket, fs.ErrPermission if the user
+// may not open the socket, and ErrNotFound if the agent answers 404. For any other error status, it
+// has the text of the answer.
 type Client struct {
 	socket string
 	http   http.Client
@@ -143,7 +146,7 @@ func (c *Client) post(ctx context.Context, path string, send, into any) error {
 }
 
 // Get reads a document at a path of the socket, such as /api/v1/configmaps of an agent that serves
-// the Kubernetes API. If there is none, the error wraps ErrNotFound.
+// the Kubernetes API. If the path does not exist, the error wraps ErrNotFound.
 func (c *Client) Get(ctx context.Context, path string, into any) error { return c.get(ctx, path, into) }
 
 func podPath(namespace, name string) string {
@@ -172,14 +175,15 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	return c.answer(req)
 }
 
-// answer sends a request, and returns the answer if it is no error.
+// answer sends a request and returns the response. A response with an error status is returned as
+// an error.
 func (c *Client) answer(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			return nil, fmt.Errorf("only the agent's user may ask the agent at %s: %w", c.socket, fs.ErrPermission)
+			return nil, fmt.Errorf("only the user that runs the agent may use its socket %s: %w", c.socket, fs.ErrPermission)
 		case errors.As(err, &op):
 			return nil, fmt.Errorf("%w at %s: %w", ErrNoAgent, c.socket, op.Err)
 		}

@@ -14,8 +14,8 @@ var ErrInvalid = errors.New("invalid request")
 
 // Debugger is an [Agent] that adds ephemeral containers to pods of manifests.
 type Debugger interface {
-	// Debug adds an ephemeral container to a pod, and does not wait for its start. If no manifest
-	// has the pod, the error is errors.ErrUnsupported; after a mistake in r it is ErrInvalid.
+	// Debug adds an ephemeral container to a pod, and does not wait for its start. For a pod that
+	// is in no manifest, the error is errors.ErrUnsupported. For an invalid r, it is ErrInvalid.
 	Debug(ctx context.Context, pod *v1.Pod, r DebugRequest) error
 }
 
@@ -23,7 +23,7 @@ type Debugger interface {
 type DebugRequest struct {
 	Name    string   `json:"name"`
 	Image   string   `json:"image"`
-	Command []string `json:"command,omitempty"` // "" means that of the image
+	Command []string `json:"command,omitempty"` // empty: the command of the image
 	// Target is the container of the pod whose processes the new one sees; "" means none.
 	Target string `json:"target,omitempty"`
 	Stdin  bool   `json:"stdin,omitempty"`
@@ -64,8 +64,8 @@ func (c *Client) Debug(ctx context.Context, namespace, name string, r DebugReque
 	return c.post(ctx, podPath(namespace, name)+"/debug", r, &struct{}{})
 }
 
-// Patch sends a patch of the given media type to a path of the socket, such as that of an object of
-// an agent that serves the Kubernetes API. If there is none, the error wraps ErrNotFound.
+// Patch sends a patch of the given media type to a path of the socket, such as an object of an
+// agent that serves the Kubernetes API. If the path does not exist, the error wraps ErrNotFound.
 func (c *Client) Patch(ctx context.Context, path, mediaType string, patch []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, "http://agent"+path, bytes.NewReader(patch))
 	if err != nil {

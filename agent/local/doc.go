@@ -10,7 +10,7 @@
 //	GET  /v1/pods/{namespace}/{name}/log           a container's log, see [LogOptions]
 //	POST /v1/pods/{namespace}/{name}/exec          an [ExecRequest], answered with an [ExecReply]
 //	GET  /v1/why                                   a list of [Why], of all pods
-//	GET  /v1/events?namespace=N&name=N             a v1.EventList of all objects, those that are gone too
+//	GET  /v1/events?namespace=N&name=N             a v1.EventList of all objects, including deleted ones
 //	GET  /v1/history                               a [Usage], of the last hour
 //	GET  /v1/problems                              a list of [Problem], the manifests that were refused
 //	GET  /healthz                                  "ok", or 503 and the reasons
@@ -33,9 +33,8 @@
 //	srv := &http.Server{Handler: local.WithToken(page, token)}
 //
 // The page is read-only: no request changes anything. It loads nothing from other hosts. It is
-// complete without JavaScript; with JavaScript it updates itself, filters while the user types, and
-// follows logs. If the agent does not answer, the page shows the last answer, and since when there
-// was no other.
+// complete without JavaScript; with JavaScript it updates itself, filters while the user types,
+// and follows logs. If the agent does not answer, the page shows the last answer and its time.
 //
 // # A page about the node: access
 //

@@ -117,7 +117,7 @@ type EventLog struct {
 	log   *zap.Logger
 	next  EventRecorders // one, or none
 	node  v1.ObjectReference
-	panic func() // counts one
+	panic func() // counts a panic of next
 
 	changed chan struct{} // has a value when there is something to store
 

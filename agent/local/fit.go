@@ -16,10 +16,10 @@ import (
 
 // Fitter is an [Agent] that can check whether a pod would fit.
 type Fitter interface {
-	// Fit reports whether the node would admit a pod now, in addition to its own pods and those in
-	// the parameter beside. The result has the shortages, or where the pod's containers would run.
-	// If the node has a pod with the name of one of the given pods, it counts as gone. Fit
-	// reserves nothing and changes no pod.
+	// Fit reports whether the node would admit a pod now, in addition to its own pods and the pods
+	// in beside. The result lists the shortages, or where the pod's containers would run. A pod of
+	// the node that has the name of a given pod counts as removed. Fit reserves nothing and
+	// changes no pod.
 	Fit(pod *v1.Pod, beside ...*v1.Pod) Fit
 }
 
@@ -46,7 +46,7 @@ type Fit struct {
 	Steps []string `json:"steps,omitempty"`
 }
 
-// Kinds of FitMissing besides those of objects. A Volume has the name that the pod gives it.
+// Kinds of FitMissing besides the kinds of objects. A Volume has the name that the pod gives it.
 const (
 	KindImage    = "Image"
 	KindHostPort = "HostPort"
@@ -60,7 +60,7 @@ type FitMissing struct {
 	// Message describes it in one line.
 	Message string `json:"message"`
 	// Comes reports that the agent will get the object itself when the pod starts, such as an
-	// image that its registry has.
+	// image that it can pull.
 	Comes bool `json:"comes,omitempty"`
 }
 
@@ -134,7 +134,7 @@ func (c *Client) Fit(ctx context.Context, pods ...*v1.Pod) ([]Fit, error) {
 		return nil, err
 	}
 	if len(out) != len(pods) {
-		return nil, fmt.Errorf("the agent answers for %d pods; it was asked about %d", len(out), len(pods))
+		return nil, fmt.Errorf("the agent returned %d results; want %d", len(out), len(pods))
 	}
 	return out, nil
 }

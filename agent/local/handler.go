@@ -34,7 +34,7 @@ func Listen(path string) (net.Listener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("replace socket: %w", err)
 	case fi.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s is there already and no socket (%v); want another path", path, fi.Mode())
+		return nil, fmt.Errorf("%s exists and is not a socket (%v); want another path", path, fi.Mode())
 	case served(path):
 		return nil, fmt.Errorf("%s is served by another process already; want another path", path)
 	default:
@@ -107,8 +107,8 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 }
 
 // readerPatience is how long a client may read nothing of an answer before its connection is
-// closed. It is long for people who read a log in a pager. The time begins anew with each piece
-// of a log.
+// closed. It is long for people who read a log in a pager. The time is reset with each piece of a
+// log.
 const readerPatience = 10 * time.Minute
 
 // extend restarts the client's time limit.
@@ -137,8 +137,8 @@ func withKind(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// withPod calls next with the pod that the path names. While an older pod of the same name is being
-// deleted, it is the newer one.
+// withPod calls next with the pod that the path names. If an older pod of the same name is still
+// being deleted, next gets the newer pod.
 func (h *handler) withPod(next func(http.ResponseWriter, *http.Request, *v1.Pod)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")
@@ -179,8 +179,8 @@ func (h *handler) whys(w http.ResponseWriter, _ *http.Request) {
 	reply(w, all)
 }
 
-// allEvents answers with the events of all pods and of the node, or with those of a namespace or a
-// name.
+// allEvents answers with the events of all pods and of the node, or with the events of a namespace
+// or a name.
 func (h *handler) allEvents(w http.ResponseWriter, r *http.Request) {
 	list := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
 	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")

@@ -52,9 +52,9 @@ type PodUsage struct {
 type NodeUsage struct {
 	PodUsage
 
-	Disk     []int64 `json:"disk"`     // bytes in use of the file system that the agent's directory is on
+	Disk     []int64 `json:"disk"`     // used bytes of the file system that has the agent's directory
 	DiskSize int64   `json:"diskSize"` // bytes, as last measured; 0 is not known
-	Received []int64 `json:"received"` // bytes in a second, by the interface of the default route
+	Received []int64 `json:"received"` // bytes per second on the interface of the default route
 	Sent     []int64 `json:"sent"`
 }
 
@@ -205,7 +205,7 @@ func signed(n *uint64) int64 { return int64(min(*n, 1<<62)) }
 func (h *handler) history(w http.ResponseWriter, _ *http.Request) {
 	m, ok := h.agent.(Historian)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent keeps no usage history: what local.Handler serves is no local.Historian"))
+		say(w, http.StatusNotImplemented, errors.New("this agent keeps no usage history: it does not implement local.Historian"))
 		return
 	}
 	reply(w, m.History())

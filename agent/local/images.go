@@ -43,9 +43,9 @@ type ImageDisk struct {
 type Image struct {
 	Name string `json:"name"` // the ID, if it has none
 	ID   string `json:"id"`
-	Size int64  `json:"size"` // bytes, as the runtime says so
-	// Verdict says whether the image would be removed, or why it is kept. Why has details, such
-	// as the pod that uses it, or by what it is pinned.
+	Size int64  `json:"size"` // bytes, as the runtime reports
+	// Verdict says whether the image would be removed, or why it is kept. Why has details, such as
+	// the pod that uses the image, or what pins it.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why,omitempty"`
 	// Goes reports that the image would be removed now.

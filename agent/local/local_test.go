@@ -535,8 +535,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 	long := filepath.Join(dir, strings.Repeat("x", 120))
 	for path, want := range map[string]string{
-		file:                          "precious.txt is there already and no socket",
-		dir:                           "is there already and no socket",
+		file:                          "precious.txt exists and is not a socket",
+		dir:                           "exists and is not a socket",
 		filepath.Join(dir, "no", "s"): "no such file or directory",
 		filepath.Join(file, "s"):      "not a directory",
 		long:                          fmt.Sprintf("a socket's path has at most 107 bytes, this one has %d", len(long)),

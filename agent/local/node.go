@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeExplainer is an [Agent] that explains the state of its node, for "agent why node". A
-// nodeagent.Node is one; its answer includes those of its parts.
+// NodeExplainer is an [Agent] that explains the state of its node, for "agent why node".
+// *nodeagent.Node implements it; its answer includes the answers of its parts.
 type NodeExplainer interface {
 	WhyNode() NodeWhy
 }
@@ -52,15 +52,15 @@ type NodeWork struct {
 type NodeFigure struct {
 	Signal     string `json:"signal"`
 	Soft       bool   `json:"soft,omitempty"`
-	Grace      string `json:"grace,omitempty"` // of a soft one
+	Grace      string `json:"grace,omitempty"` // of a soft threshold
 	Threshold  string `json:"threshold"`
 	MinReclaim string `json:"minReclaim,omitempty"`
 	Available  string `json:"available,omitempty"`
 	Capacity   string `json:"capacity,omitempty"`
 	// Stale is the age of the value, if the last reads failed.
 	Stale string `json:"stale,omitempty"`
-	// Met reports that the threshold is crossed; Since is the time since when. Acting reports
-	// that the agent is acting on it.
+	// Met reports that the threshold is crossed, and Since the time at which it was crossed.
+	// Acting reports that the agent is acting on it.
 	Met    bool      `json:"met,omitempty"`
 	Acting bool      `json:"acting,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
@@ -73,10 +73,10 @@ type NodeDecision struct {
 	Repeats   int    `json:"repeats,omitempty"`
 	What      string `json:"what"` // the signal or the limit
 	Soft      bool   `json:"soft,omitempty"`
-	Cause     string `json:"cause"` // why it was looked at
+	Cause     string `json:"cause"` // what caused the check
 	Available string `json:"available"`
 	Threshold string `json:"threshold"`
-	Need      string `json:"need"` // to be freed
+	Need      string `json:"need"` // amount to free
 	Outcome   string `json:"outcome"`
 	Error     string `json:"error,omitempty"`
 	// Lines lists what was removed, which pods were considered, and how evictions ended.
@@ -91,7 +91,7 @@ type NodeDescriber interface {
 func (h *handler) node(w http.ResponseWriter, r *http.Request) {
 	d, ok := h.agent.(NodeDescriber)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not describe its node: what local.Handler serves is no local.NodeDescriber"))
+		say(w, http.StatusNotImplemented, errors.New("this agent does not describe its node: it does not implement local.NodeDescriber"))
 		return
 	}
 	n := &v1.Node{TypeMeta: nodeType}
@@ -102,8 +102,9 @@ func (h *handler) node(w http.ResponseWriter, r *http.Request) {
 	reply(w, n)
 }
 
-// Node returns the Node object of a node without a cluster. If the agent serves the Kubernetes API,
-// it is the object of the API, which also has what clients have set, such as spec.unschedulable.
+// Node returns the Node object of a node without a cluster. If the agent serves the Kubernetes
+// API, the result is the object of the API, with the changes of clients, such as
+// spec.unschedulable.
 func (c *Client) Node(ctx context.Context) (*v1.Node, error) {
 	var l v1.NodeList
 	if err := c.get(ctx, "/api/v1/nodes", &l); err == nil && len(l.Items) == 1 {
@@ -120,7 +121,7 @@ var nodeType = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
 func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
 	n, ok := h.agent.(NodeExplainer)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not explain its node: what local.Handler serves is no local.NodeExplainer"))
+		say(w, http.StatusNotImplemented, errors.New("this agent does not explain its node: it does not implement local.NodeExplainer"))
 		return
 	}
 	reply(w, n.WhyNode())

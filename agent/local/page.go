@@ -50,8 +50,8 @@ type overview struct {
 	Name, State, StateClass string
 	At                      time.Time
 	Stale                   error   // why the agent does not answer
-	Unknown                 bool    // it never has
-	Errors                  []error // of what is missing
+	Unknown                 bool    // the agent has never answered
+	Errors                  []error // why parts of the page are missing
 	Facts                   []string
 	Node                    *NodeWhy // nil: not known
 	Meters                  []meter

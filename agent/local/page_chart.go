@@ -19,7 +19,7 @@ const (
 // chart is a chart of the last hour.
 type chart struct {
 	Title, Now    string
-	Text          string // all of it in words
+	Text          string // the chart in words
 	Lines         []chartLine
 	Values, Times []mark
 	Limit         *mark // at which the kernel or the agent acts

@@ -33,8 +33,8 @@ type PageAgent interface {
 	Log(ctx context.Context, namespace, name string, o LogOptions) (io.ReadCloser, error)
 }
 
-// sharedHistory is an agent whose history all readers of a page share until there may be a new
-// measurement: it is an hour of the node and of each pod, and every open page asks every 3 seconds.
+// sharedHistory is an agent whose history is cached until there may be a new measurement. The
+// history is large, and each open page requests it every 3 seconds.
 type sharedHistory struct {
 	PageAgent
 
@@ -81,7 +81,7 @@ type answers struct {
 	history  *Usage
 	events   []v1.Event
 	evicted  map[types.UID]podtext.Evictions
-	errs     []error // of what is missing
+	errs     []error // why answers are missing
 	down     error   // why the agent did not list its pods
 }
 
@@ -112,8 +112,8 @@ func gather(ctx context.Context, a PageAgent) *answers {
 	ask(func() (err error) { o.problems, err = a.Problems(ctx); return err })
 	ask(func() (err error) { o.images, err = known(a.Images(ctx)); return err })
 	ask(func() (err error) { o.summary, err = known(a.Summary(ctx, true)); return err })
-	ask(func() error { o.node, _ = known(a.Node(ctx)); return nil })       // an agent may have none
-	ask(func() error { o.history, _ = known(a.History(ctx)); return nil }) // nor this
+	ask(func() error { o.node, _ = known(a.Node(ctx)); return nil })       // not every agent describes its node
+	ask(func() error { o.history, _ = known(a.History(ctx)); return nil }) // or keeps a history
 	ask(func() error {
 		all, err := known(a.AllEvents(ctx))
 		if err == nil {

@@ -49,7 +49,7 @@ type podPage struct {
 	Annotations []podtext.Field
 	YAML        string   // of the pod, without values that may be secret
 	Commands    []string // for a terminal
-	Logs        []podLog // nil in what is renewed
+	Logs        []podLog // nil in the part that a script reloads
 	Timeline    *timeline
 	HasPast     bool // the page has a timeline, to which its navigation links
 }
@@ -136,7 +136,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (content, error) {
 		o.Commands = append(o.Commands, fmt.Sprintf("agent exec -it %s -n %s -- sh", name, namespace))
 	}
 	if r.URL.Query().Has("part") {
-		return o, nil // the log is followed, or is that of a pod that is gone
+		return o, nil // the script reloads neither logs nor the timeline
 	}
 	o.Timeline = p.timeline(r, namespace, name)
 	containers := first(allContainers(pod), maxRows)
@@ -329,7 +329,7 @@ func containersOf(p *v1.Pod, used *statsapi.PodStats, events []v1.Event, now tim
 		}
 		for _, f := range podtext.ContainerSpec(c) {
 			switch f.Name {
-			case "Requests", "Limits": // beside the use
+			case "Requests", "Limits": // shown with the usage
 			case "Liveness", "Readiness", "Startup":
 				out.Probes = append(out.Probes, probeOf(f, s, c.Name, events, now))
 			default:

@@ -20,14 +20,14 @@ const (
 	shortestTimeline = 10 * time.Second
 	// maxLanes limits the containers of a timeline.
 	maxLanes = 20
-	// narrowest is the width of the narrowest bar, in percent. What is hidden by its neighbour is not
-	// drawn, which also limits the bars.
+	// narrowest is the width of the narrowest bar, in percent. A bar that its neighbour hides is
+	// not drawn, which also limits the number of bars.
 	narrowest = 0.2
 	// labelWidth is the width that an exit code needs, in percent.
 	labelWidth = 8
 )
 
-// timeline is what the record has about a pod, as bars and marks over time. Positions are in percent.
+// timeline shows the recorded past of a pod as bars and marks over time. Positions are in percent.
 type timeline struct {
 	From, To time.Time
 	Text     string // the time in words
@@ -66,7 +66,7 @@ type timelinePart struct {
 
 type timelineLink struct{ Text, Link string }
 
-// pastPage is the page of a pod of which only the past is known.
+// pastPage is the page of a pod that the agent does not list: only the pod's past is known.
 type pastPage struct {
 	Namespace, Name string
 	Down            error // why the agent does not answer; nil: the pod is gone
@@ -81,8 +81,8 @@ func (o pastPage) Live() live {
 	return live{Title: o.Name + ": gone"}
 }
 
-// past returns the page of a pod about which the agent answered with an error: the error again, if the
-// record has nothing of the pod.
+// past returns the page of a pod's recorded past, for a pod about which the agent answered with
+// err. It returns err if the record has nothing about the pod.
 func (p *Page) past(r *http.Request, namespace, name string, err error) (content, error) {
 	if p.cfg.Past == nil || r.URL.Query().Has("part") {
 		return nil, err
@@ -248,7 +248,7 @@ func (t *timeline) lanes(past *Past, now time.Time) {
 		l := &pod
 		if m.Container != "" {
 			l = of(m.Container)
-			if m.Kind != "probe" || !m.Problem { // the bars show its starts and ends
+			if m.Kind != "probe" || !m.Problem { // the bars already show the container's starts and ends
 				continue
 			}
 		}
@@ -274,10 +274,10 @@ func (t *timeline) lanes(past *Past, now time.Time) {
 	}
 }
 
-// maxLaneText limits the words about a lane in bytes.
+// maxLaneText limits the description of a lane, in bytes.
 const maxLaneText = 1000
 
-// say adds to the words about a lane, of which the last ones stay.
+// say appends text to the description of a lane, and drops the oldest parts beyond maxLaneText.
 func (l *lane) say(text string) {
 	l.Text = strings.TrimPrefix(l.Text+"; "+text, "; ")
 	if n := len(l.Text); n > maxLaneText {

@@ -20,8 +20,8 @@ import (
 // PageConfig configures a Page.
 type PageConfig struct {
 	Agent PageAgent // required
-	// Past returns the past of a pod, for a line in time. One call is made at a time. Without it no
-	// past is shown.
+	// Past returns the recorded past of a pod, for its timeline. Calls do not overlap. Nil means
+	// that the page shows no past.
 	Past func(PastQuery) (Past, error)
 	Log  *zap.Logger // silent
 }
@@ -33,9 +33,9 @@ type Page struct {
 	// pages has the templates of all pages. NewPage parses them: a package variable would link
 	// html/template, and with it every method, into programs without a page.
 	pages *template.Template
-	slots chan struct{} // pages that are being made
+	slots chan struct{} // has a value for each page that is being created
 	logs  chan struct{} // has a value for each followed log
-	pasts chan struct{} // has a value while a past is read, which may be much
+	pasts chan struct{} // has a value while a past is read, since a past may be large
 
 	mu   sync.Mutex
 	last *answers // the last complete answers, for when the agent does not answer; nil: none yet

@@ -8,25 +8,26 @@ import (
 // PastQuery asks for the past of a pod, or of the node if Name is "".
 type PastQuery struct {
 	Namespace, Name string
-	// At asks why the pod was in its state at this time. The time is known to Within: a minute, for
-	// a time of day without seconds.
+	// At asks why the pod was in its state at this time. Within is the precision of At, for
+	// example a minute for a time of day without seconds.
 	At     time.Time
 	Within time.Duration
 	// Since and Until, without At, ask for all that happened between them. A zero Until is now.
 	Since, Until time.Time
 }
 
-// Past is what the record of a node has about a pod or about the node.
+// Past is the recorded past of a pod or of the node.
 type Past struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	// Answer says in one sentence why the pod was in its state at the time in question; "" without
 	// such a time.
 	Answer string `json:"answer,omitempty"`
-	// Moments are what happened, oldest first: for a time in question what led to it and what came
-	// just after.
+	// Moments are the changes, oldest first. For PastQuery.At, they are the changes that led to
+	// the state at that time, and those just after.
 	Moments []Moment `json:"moments"`
-	// Stretches are what the containers did, and when no agent ran; none for a time in question.
+	// Stretches are the states of the containers over time, and the times without an agent. They
+	// are empty for PastQuery.At.
 	Stretches []Stretch `json:"stretches,omitempty"`
 	// Begins is the time of the oldest entry of the whole record.
 	Begins time.Time `json:"begins,omitzero"`
@@ -40,7 +41,7 @@ type Moment struct {
 	// Kind is the kind of the recorded fact, such as "instance" or "probe".
 	Kind string `json:"kind"`
 	Text string `json:"text"`
-	// Problem reports that something was not as it should be.
+	// Problem reports that the change is a failure, or the start of one.
 	Problem bool `json:"problem,omitempty"`
 }
 
@@ -51,9 +52,9 @@ type Stretch struct {
 	To        time.Time `json:"to,omitzero"` // zero: it still is
 	State     string    `json:"state"`
 	Text      string    `json:"text"`
-	// ExitCode is that of the end before the stretch.
+	// ExitCode is the exit code with which the stretch ended.
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// Problem reports that something was not as it should be.
+	// Problem reports that the stretch ended with a failure.
 	Problem bool `json:"problem,omitempty"`
 }
 

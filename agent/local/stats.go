@@ -11,8 +11,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Measurer is an [Agent] that measures the usage of its node. With an error, the result has what
-// could be read.
+// Measurer is an [Agent] that measures the usage of its node. If it returns an error, the result
+// still has the values that could be read.
 type Measurer interface {
 	Summary(ctx context.Context) (*statsapi.Summary, error)
 	// CPUAndMemory is a Summary without file systems, networks and volumes.

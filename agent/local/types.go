@@ -17,8 +17,8 @@ var ErrNoAgent = errors.New("no agent answers")
 // error's text.
 var ErrNotFound = errors.New("not found")
 
-// Agent is the used part of a node agent. All methods may be called at any time from any goroutine;
-// the caller may change the results.
+// Agent has the methods of a node agent that this package calls. They may be called at any time
+// from any goroutine; the caller may change the results.
 type Agent interface {
 	// Pods returns every known pod with its current status, including terminating pods.
 	Pods() []*v1.Pod
