@@ -17,10 +17,10 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Decides whether a pod may run here. The order is that of the kubelet: first the node's own
-// properties, then every part in turn, then reservations. All of it runs on the loop, so that two
-// pods are never admitted for the same resources. Only reservations that have to wait for a plugin,
-// a disk or a server run in a goroutine of their own.
+// Admission of pods, in the kubelet's order: first the node's own properties, then every part in
+// turn, then reservations. All of it runs on the loop, so that two pods are never admitted for the
+// same resources. Only reservations that have to wait for a plugin, a disk or a server run in a
+// goroutine of their own.
 
 // decide decides whether a pod may run. The result decided is false if a reservation of the pod is
 // running; then the loop decides when the reservation has ended.
@@ -87,8 +87,8 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	a.requestCleanup() // see takeBack
 }
 
-// wait makes a pod wait, if the rejection r allows that and its time limit is not over. It
-// reports whether the pod waits.
+// wait makes a pod wait, if the rejection r allows that and the time limit of the wait has not
+// passed. It reports whether the pod waits.
 func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	if !r.Waits() {
 		return false

@@ -80,10 +80,10 @@ type running struct {
 	// changed is set from any goroutine: the answer of a part may have changed since the waiting
 	// pods were last decided on.
 	changed atomic.Bool
-	beat    atomic.Pointer[time.Time] // when the loop last turned
+	beat    atomic.Pointer[time.Time] // time at which the loop last handled an event or a timer
 	results sync.Mutex                // held while readiness is copied from probes to statuses
 	resolv  atomic.Pointer[string]    // content of the node's resolv.conf when it was last checked
-	wg      sync.WaitGroup            // what runs beside the loop
+	wg      sync.WaitGroup            // goroutines beside the loop
 }
 
 // New checks cfg and builds an Agent. It opens, creates and starts nothing before [Agent.Run].
@@ -170,10 +170,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// lock excludes other agents from the agent's root directory, and creates it and the directory of
-// the pods' logs. Nothing in them is opened, created or removed before. The lock's file is not in
-// the directory of logs: log collectors can read that directory, and any process that can open the
-// file can hold the lock.
+// lock creates the agent's root directory and locks it against other agents. Then it creates the
+// directory of the pods' logs. Nothing in these directories is opened, created or removed before.
+// The file of the lock is not in the directory of logs: log collectors can read that directory,
+// and any process that can open the file can hold the lock.
 func (a *Agent) lock() (*node.DirLock, error) {
 	if l := a.cfg.Lock; l != nil {
 		return l, l.Hold()
@@ -187,8 +187,8 @@ func (a *Agent) lock() (*node.DirLock, error) {
 	return node.LockRoot(a.cfg.Paths.Root)
 }
 
-// work is the part of Run after the lock was taken. The function end ends it. It blocks until
-// everything has ended: first the loop and the workers, then the blocks that they use.
+// work runs the agent under the lock, until ctx ends or end is called. It returns when everything
+// has ended: first the loop and the workers, then the blocks that they use.
 func (a *Agent) work(ctx context.Context, end func(error)) error {
 	// Statuses are written until the last worker has ended. Until then workers also need the
 	// runtime's state and the parts.

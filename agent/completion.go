@@ -21,7 +21,7 @@ import (
 
 // RunToCompletion runs one pod to its end on an agent of its own, removes it, and returns its last
 // status: phase, exit codes, and the reason if it was rejected. If ctx ends first, the pod is
-// terminated within its grace period and removed, and the error is that of ctx.
+// terminated within its grace period and removed, and the error is the one of ctx.
 //
 // logs, if not nil, is called once for each container that has started. It returns the Writer for
 // the container's log; if the Writer is nil, the log is dropped. Writers of different containers
@@ -72,7 +72,7 @@ type completion struct {
 
 	mu     sync.Mutex
 	begun  map[string]int32 // the newest instance whose log is copied, by container
-	copies []chan struct{}  // each is closed at its end
+	copies []chan struct{}  // each is closed when the copy has ended
 }
 
 func (c *completion) Name() string      { return "run-to-completion" }
@@ -105,7 +105,7 @@ func (c *completion) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatu
 	if podmeta.IsTerminal(status.Phase) {
 		select {
 		case c.ended <- status:
-		default: // told before
+		default: // the end was reported before
 		}
 	}
 	return nil
@@ -185,7 +185,7 @@ func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 	}
 	select {
 	case last = <-c.ended:
-		c.copied(ctx) // the logs go with the pod
+		c.copied(ctx) // the removal of the pod removes its logs
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-over:
@@ -205,7 +205,7 @@ func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 		err = errors.Join(err, fmt.Errorf("agent: pod %s/%s was not removed in time: it %s", c.pod.Namespace, c.pod.Name, why.Summary()))
 	}
 	select {
-	case last = <-c.ended: // it had not ended
+	case last = <-c.ended: // the pod ended only now, because it was removed
 	default:
 	}
 	return last, err

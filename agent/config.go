@@ -117,8 +117,9 @@ type VolumeConfig struct {
 	// BootID identifies the current boot of the machine: volumes in memory do not
 	// survive it. Default: the kernel's boot_id.
 	BootID string
-	// Projects has the kernel count the emptyDir volumes of pods with a user namespace, by project
-	// quotas, where the file system has them (featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring).
+	// Projects measures the emptyDir volumes of pods with a user namespace by project quotas, on
+	// file systems that support these
+	// (featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring).
 	Projects bool
 	// SubPaths mounts subPaths of volumes for containers; bind mounts on this machine.
 	SubPaths podruntime.SubPaths
@@ -187,7 +188,7 @@ type Status struct {
 	// Sink gets every status. Default: files below Paths.Root. If the Sink is a statusmgr.Loader,
 	// the agent loads its stored statuses at the start. If it is a statusmgr.Pruner, the agent
 	// passes it the known pods from time to time. If it is not a Loader, the start times and ages
-	// of pods without an API server begin anew at each start of the agent; statusmgr.Remembering
+	// of pods without an API server are reset at each start of the agent; statusmgr.Remembering
 	// adds a store to such a Sink.
 	Sink statusmgr.Sink
 	// MaxBackoff is the longest pause between two tries to write a status to the Sink; 1m.
@@ -204,8 +205,9 @@ type Cluster struct {
 	// a NoExecute taint is rejected. None.
 	NodeTaints func() []v1.Taint
 	// NodeResources returns the resources of the Node object, including those that other programs
-	// set. If no plugin offers an extended resource, pods of the API server get it by the count
-	// here. If it is not here either, such a pod does not wait for it. Default: none.
+	// set. If no plugin offers an extended resource, pods of the API server get it by the count in
+	// this list. If the resource is not in this list either, these pods do not wait for it.
+	// Default: none.
 	NodeResources func() v1.ResourceList
 	// Features are the features that the node declares to schedulers (KEP-5328): a pod that needs
 	// another one is rejected. nil: features are not checked.

@@ -60,8 +60,8 @@ func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 }
 
 // services returns the services for the environment variables of a namespace's pods: the services
-// of the namespace, and that of the API server. As in the kubelet, pods of all namespaces get the
-// service of the API server, so that clients in pods find it.
+// of the namespace, and the service of the API server. As in the kubelet, pods of all namespaces
+// get the service of the API server, so that clients in pods find it.
 func (a *Agent) services(namespace string) []*v1.Service {
 	if a.cfg.Cluster.Services == nil {
 		return nil
@@ -71,7 +71,7 @@ func (a *Agent) services(namespace string) []*v1.Service {
 	})
 }
 
-// input returns the compiler's input for a pod, including that of the parts. Parts are called
+// input returns the compiler's input for a pod, including the parts' values. Parts are called
 // last, so that they see the complete input.
 func (a *Agent) input(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
 	handler, features, err := a.facts.handlers.ForPod(ctx, pod)

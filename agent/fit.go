@@ -29,8 +29,8 @@ type shower interface{ ShowFit(*local.Fit) }
 // reserves nothing and changes no pod. It blocks until the parts have answered, and may be called
 // before Run.
 //
-// The parameter beside has additional pods that would exist too. If the node has a pod with the
-// name of one of these pods, it counts as gone, since the new pod would replace it.
+// beside has further pods that would exist too. A pod of the node that has the name of one of
+// these pods counts as removed, since the new pod would replace it.
 func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	pod = pod.DeepCopy()
 	if pod.Namespace == "" {
@@ -51,7 +51,7 @@ func (a *Agent) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	others := a.besides(pod, beside)
 	r := a.admission.Ask(pod, others)
 	if r == nil {
-		// The caller has no context; the timeout is that of a real reservation.
+		// The caller has no context; the timeout is the same as for a real reservation.
 		ctx, cancel := context.WithTimeout(context.Background(), admit.ReserveTimeout)
 		defer cancel()
 		var held []part.Reservation

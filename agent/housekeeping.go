@@ -49,7 +49,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		if known[l.UID] {
 			continue
 		}
-		known[l.UID] = true // its directories are removed after it
+		known[l.UID] = true // its directories are removed after the pod has ended
 		if a.pods.Want(l.UID).Wanted() != observed.No {
 			continue
 		}
@@ -87,7 +87,7 @@ func (a *Agent) takeBack(ctx context.Context) {
 					e.Grants = book.Granted // it failed
 				}
 				if e.Asked && e.Stage == book.Rejected {
-					e.Stage, e.Asked = book.Undone, false // it is decided on anew
+					e.Stage, e.Asked = book.Undone, false // its admission is decided again
 				}
 			})
 			wake(a.run.readmit)
@@ -95,9 +95,9 @@ func (a *Agent) takeBack(ctx context.Context) {
 	}
 }
 
-// revive starts pods again that ended or were rejected, if the cause is over. An example are
-// evicted static pods, which no controller replaces. Such pods are admitted like new ones, since
-// their resources were released and may be in use by others.
+// revive starts pods again that ended or were rejected, if the cause is over. Examples are evicted
+// static pods, which no controller replaces. Such pods are admitted like new ones, since their
+// resources were released and may be in use by others.
 func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 	for _, p := range desired {
 		if a.revives(p) != nil {

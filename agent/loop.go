@@ -28,7 +28,7 @@ import (
 // Housekeeping runs a short time after a change, so that one pass serves a burst of changes.
 // Without changes it runs at an interval, in case an event was missed.
 const (
-	// The kubelet has a pass every 2 s, needed or not.
+	// The kubelet makes a pass every 2 s, even if nothing has changed.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
 	// A pass visits all pods. The pause is pauseByPass times as long as the last pass, up to
@@ -78,7 +78,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			}
 			a.handleChange(ctx, c)
 			if c.Op == podmgr.Add || c.Op == podmgr.Reconcile {
-				wake(a.run.cleanup) // pods that came have been removed, or their status was shown
+				wake(a.run.cleanup) // housekeeping without a sweep: no pod was removed
 			} else {
 				a.requestCleanup()
 			}
@@ -93,7 +93,8 @@ func (a *Agent) loop(ctx context.Context) error {
 				soon = true
 				pause.Reset(min(max(housekeepingPause, pauseByPass*took), longestPause))
 			}
-		// One timer for both: it fires soon after a change, or after a minute without any.
+		// The same timer serves both: it fires soon after a change, or after a minute without
+		// changes.
 		case <-pause.C:
 			soon = false
 			a.keep.Due(time.Now())
@@ -124,8 +125,8 @@ func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 const mirrorsPatience = 2500 * time.Millisecond
 
 // mirrorsKnown returns a channel that is closed when static pods can be admitted. If statuses are
-// published under mirrors, the first status of a static pod continues that of its mirror, which may
-// come from another source than the pod.
+// published under mirrors, the first status of a static pod continues the status of its mirror,
+// which may come from another source than the pod.
 func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	if len(a.hooks.Publishers) == 0 {
@@ -310,7 +311,7 @@ func (a *Agent) change(ctx context.Context, pod *v1.Pod) {
 			return
 		}
 	}
-	// Reservations are released, also running ones. An admitted pod has no reservations.
+	// Reservations are released, even those that are still being made. An admitted pod has none.
 	if pod.DeletionTimestamp != nil {
 		a.abandon(ctx, pod.UID)
 	}

@@ -22,8 +22,8 @@ func Past(dir string, q local.PastQuery) (local.Past, error) {
 	return explain.Past(entries, q, time.Now()), nil
 }
 
-// Recorded returns the recorded entries about a pod and the node, and the pod. Without a name it
-// returns those about the node alone. See [Past] for the names of pods.
+// Recorded returns the recorded entries about a pod and the node, and the pod. Without a name, it
+// returns only the entries about the node. See [Past] for the names of pods.
 func Recorded(dir, namespace, name string) ([]record.Entry, record.Pod, error) {
 	f := record.Filter{Node: true}
 	var pod record.Pod

@@ -20,7 +20,7 @@ func (a *Agent) probed(c probe.Change) {
 		defer a.run.results.Unlock()
 		a.statuses.SetReady(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 		a.showAgain(c.Pod.UID)
-		a.workers.Resync(c.Pod.UID) // parts see the new status there, for pods that wait for this one
+		a.workers.Resync(c.Pod.UID) // its sync passes the new status to the parts; other pods may wait for this one
 	case probe.Startup:
 		a.statuses.SetStarted(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 		a.workers.Resync(c.Pod.UID)

@@ -46,9 +46,9 @@ func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
 	return e.Why, since
 }
 
-// Pods returns copies of all wanted pods with their current statuses, and of those
-// that are no longer wanted and still terminate; the latter have a deletion
-// timestamp. They are sorted by namespace and name.
+// Pods returns copies of all wanted pods with their current statuses, and of unwanted pods that
+// still terminate. An unwanted pod has a deletion timestamp. The result is sorted by namespace and
+// name.
 func (a *Agent) Pods() []*v1.Pod { return a.query.Pods() }
 
 // RunningPods returns the pods that the runtime runs, wanted or not. Their specs have
@@ -116,14 +116,14 @@ func (a *Agent) LogFile(ctx context.Context, id string) (path string, open bool,
 	return a.query.LogFile(ctx, id)
 }
 
-// ContainerID returns the runtime's ID of a running container; the error is a
-// [local.ErrNotFound] if there is none. uid may be that of a static pod's mirror.
+// ContainerID returns the runtime's ID of a running container; the error is a [local.ErrNotFound]
+// if there is none. uid may be the UID of a static pod's mirror.
 func (a *Agent) ContainerID(ctx context.Context, uid types.UID, container string) (string, error) {
 	return a.query.ContainerID(ctx, uid, container)
 }
 
 // SandboxID returns the runtime's ID of the sandbox of a running pod; the error is a
-// [local.ErrNotFound] if there is none. uid may be that of a static pod's mirror.
+// [local.ErrNotFound] if there is none. uid may be the UID of a static pod's mirror.
 func (a *Agent) SandboxID(ctx context.Context, uid types.UID) (string, error) {
 	return a.query.SandboxID(ctx, uid)
 }

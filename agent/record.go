@@ -29,8 +29,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// What the agent tells the parts that record. Most of it is told with each sync, since a recorder
-// keeps only changes. Without such a part nothing is computed.
+// The facts that the agent passes to the parts that record. Most facts are passed at each sync,
+// since a recorder keeps only changes. Without such a part, no fact is computed.
 
 // record passes an entry to the parts that record.
 func (a *Agent) record(e record.Entry) {
@@ -45,7 +45,7 @@ func (a *Agent) recordOf(pod *v1.Pod, life uint32, container string, fact record
 // records reports whether a part records.
 func (a *Agent) records() bool { return len(a.hooks.Recorders) > 0 }
 
-// recordWanted records what a source says. It is called on the loop.
+// recordWanted records a change of the wanted pods. It is called on the loop.
 func (a *Agent) recordWanted(c podmgr.Change) {
 	if !a.records() || c.Op == podmgr.Reconcile {
 		return
@@ -109,7 +109,8 @@ func (a *Agent) recordProbe(c probe.Change) {
 	a.recordOf(c.Pod, a.life(c.Pod).N, c.Container, record.ProbeOf(c.ContainerID, c.Type.String(), c.Result == probe.Success, check))
 }
 
-// deciding returns the function by which podruntime decides, nil if no part records.
+// deciding returns the function that makes podruntime's decisions and records them; nil if no part
+// records.
 func (a *Agent) deciding() func(podlife.Life, podlife.Knowledge) podlife.Decision {
 	if !a.records() {
 		return nil
@@ -163,7 +164,7 @@ func (a recordedSyncer) recordSync(ctx context.Context, w podworker.Work, call s
 	a.recordOf(w.Pod, w.Life.N, "", fact)
 }
 
-// recordedRuntime records how long sandboxes took to make.
+// recordedRuntime records how long the runtime took to create a sandbox.
 type recordedRuntime struct {
 	*Agent
 	podruntime.Runtime
@@ -188,7 +189,8 @@ type recordedImages struct {
 	podruntime.Images
 }
 
-// longPull is the duration from which a pull is recorded: below, the image was there.
+// longPull is the duration from which a pull is recorded. A shorter one found the image on the
+// node.
 const longPull = time.Second
 
 // Ensure implements podruntime.Images.
@@ -204,7 +206,7 @@ func (i recordedImages) Ensure(ctx context.Context, r podruntime.ImageRequest) (
 	} else if took := time.Since(begin); took >= longPull {
 		fact.Took = took.Round(time.Millisecond)
 	}
-	// A back-off repeats the failure before it.
+	// The failure before the back-off is recorded already.
 	if fact.Reason != string(imageBackOff) {
 		i.recordOf(r.Pod, i.life(r.Pod).N, r.Container, fact)
 	}
@@ -224,7 +226,8 @@ type recordedEvents struct {
 // eventPause is how long the same event of the node is not recorded again.
 const eventPause = 10 * time.Minute
 
-// Event implements local.EventRecorder. What events of pods say is recorded as facts.
+// Event implements local.EventRecorder. It drops events of pods, since facts have the same
+// information.
 func (*recordedEvents) Event(*v1.Pod, string, string, string) {}
 
 // NodeEvent implements local.NodeEventRecorder.
@@ -244,8 +247,8 @@ func (r *recordedEvents) NodeEvent(_, reason, _ string) {
 	}
 }
 
-// recordingEvents returns the recorder of the configuration and, if a part records, that of the
-// node's events.
+// recordingEvents returns the recorder of the configuration and, if a part records, the recorder
+// of the node's events.
 func (a *Agent) recordingEvents() local.EventRecorder {
 	if !a.records() {
 		return a.cfg.Events

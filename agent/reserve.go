@@ -81,9 +81,8 @@ func (a *Agent) waits(pod *v1.Pod) bool {
 	return slow
 }
 
-// abandon handles a pod that is removed before it was admitted. Its reservations are released
-// in a goroutine, since plugins and disks may be slow. Until then its stage prevents that it
-// is admitted.
+// abandon handles a pod that is removed before it was admitted. Its reservations are released in a
+// goroutine, since plugins and disks may be slow. Until then, its stage prevents its admission.
 func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	var held []part.Reservation
 	done := false
@@ -121,7 +120,7 @@ func (a *Agent) undo(uid types.UID, held []part.Reservation) {
 // resources may have become available.
 func (a *Agent) conclude(ctx context.Context) {
 	over := a.book.At(book.Reserved, book.Undone)
-	// Sorted, so that tests can be repeated.
+	// Sorted for a deterministic order.
 	for _, uid := range slices.Sorted(maps.Keys(over)) {
 		e := over[uid]
 		pod, ok := a.pods.Pod(uid)

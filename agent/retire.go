@@ -28,7 +28,7 @@ func (a *Agent) keeper() *keep.Keeper {
 		return keep.Store{Of: of, Retain: func(_ context.Context, known isKnown) error { retain(known); return nil }}
 	}
 	disk := []keep.Store{
-		{Of: "cgroups", Retain: a.sweepCgroups}, // decides by the directories
+		{Of: "cgroups", Retain: a.sweepCgroups}, // the directories decide which cgroups belong to this agent
 		// A volume that cannot be unmounted keeps its directory. Nothing else unmounts the volumes
 		// of pods that were rejected after a restart, and other pods wait for their devices.
 		{Of: "directories", Retain: func(ctx context.Context, known isKnown) error {

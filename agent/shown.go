@@ -15,11 +15,11 @@ import (
 )
 
 // Readiness over a restart of the agent. A restart must not change the published readiness, which
-// the journal of probes and the API server have. But if the disk hung, the journal may be old or
-// empty; and if the server does not answer within a second, pods come from the same disk. In this
-// case the readiness of a container that is older than the agent would be a guess. A status with
-// such a guess is withheld until the server has answered, or until each such container has been
-// checked; the first check is made at once.
+// is stored in the journal of probes and at the API server. But if the disk hung, the journal may
+// be old or empty; and if the server does not answer within a second, pods come from the same
+// disk. In this case the readiness of a container that is older than the agent would be a guess. A
+// status with such a guess is withheld until the server has answered, or until each such container
+// has been checked; the first check is made at once.
 
 // shown returns how the pod is published. It reads memory of other blocks, and does not block.
 func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
@@ -39,7 +39,7 @@ func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
 func (a *Agent) published(pod *v1.Pod) (st *v1.PodStatus, known bool) {
 	s := a.shown(pod)
 	if known = s.By == podlife.Confirmed; !known || s.Object == nil {
-		return &v1.PodStatus{}, known // nobody sees one
+		return &v1.PodStatus{}, known // no status is published
 	}
 	return &s.Object.Status, true
 }
@@ -77,7 +77,8 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 		a.statuses.Show(pod, r)
 		return
 	}
-	// The first status continues that of the mirror. It may show that the mirror is outdated.
+	// The first status continues the status of the mirror. The new status may show that the mirror
+	// is outdated.
 	if _, has := a.statuses.Last(pod.UID); !has {
 		r.Shown.By = podlife.Unheard
 	}
@@ -145,7 +146,7 @@ func (a *Agent) publishConfirmed(ctx context.Context) error {
 		for _, p := range a.pods.Pods() { // some have no worker
 			a.republish(p.UID)
 		}
-		host{a}.Readmit() // pods may wait for the same
+		host{a}.Readmit() // pods may wait for the server too
 		a.background(ctx, a.boots.Write)
 	}
 	return nil

@@ -58,11 +58,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	// Before any other step, so that the observed state is published even if the next call hangs.
 	a.setStatus(pod, statusmgr.Report{Life: w.Life.N, Status: status, Why: why})
-	// The worker ends what may still run, such as sidecars, and then takes the pod
-	// down.
-	//
-	// The phase that was accepted counts as well: where the runtime has nothing of a pod any
-	// more, what is published may be all that says that it has ended.
+	// If the pod has ended, its worker terminates the remaining containers, such as sidecars, and
+	// cleans up. The accepted phase counts as well: if the runtime has nothing of the pod any
+	// more, the published status may be the only sign that the pod has ended.
 	accepted, _ := a.statuses.Phase(pod.UID)
 	if podmeta.IsTerminal(status.Phase) || podmeta.IsTerminal(accepted) {
 		return podworker.Outcome{Terminal: true}, nil

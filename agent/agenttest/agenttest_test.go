@@ -114,7 +114,7 @@ func TestFailures(t *testing.T) {
 		n.Want(agenttest.Pod("a", agenttest.Container("c")))
 		n.Await("a", agenttest.Ready)
 		n.AwaitGone("a")
-	}, "the pod is there")
+	}, "the pod still exists")
 	fails(func(n *agenttest.Node) { n.Await("a") }, "no agent runs on this node")
 	fails(func(n *agenttest.Node) { n.Start(); n.Start() }, "runs on this node already")
 	fails(func(n *agenttest.Node) { n.Config.Node.Name = ""; n.Start() }, "agenttest: ", "Name")

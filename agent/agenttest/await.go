@@ -94,12 +94,13 @@ func (n *Node) Await(name string, conditions ...Condition) *v1.Pod {
 	})
 }
 
-// AwaitGone waits until the agent has no pod of that name and its runtime has no part of the pod.
+// AwaitGone waits until the agent has no pod of that name and the runtime has no sandbox or
+// container of it.
 func (n *Node) AwaitGone(name string) {
 	n.t.Helper()
 	n.until(name, func(p *v1.Pod) error {
 		if p != nil {
-			return errors.New("the pod is there")
+			return errors.New("the pod still exists")
 		}
 		return n.left(name)
 	})
@@ -119,8 +120,7 @@ func (n *Node) left(name string) error {
 	return nil
 }
 
-// until waits until the pod with this name meets met. The pod that met gets is nil if there is
-// none.
+// until waits until met returns nil. met gets the pod with this name, or nil if there is none.
 func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
 	n.t.Helper()
 	if n.agent == nil {

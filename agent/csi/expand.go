@@ -19,7 +19,7 @@ import (
 const (
 	firstExpand    = time.Second
 	lastExpand     = 2 * time.Minute
-	parallelExpand = 64 // those that hang give way after the two minutes of a call
+	parallelExpand = 64 // a call that hangs ends after two minutes
 )
 
 // Reasons of events, as in the kubelet.

@@ -23,8 +23,8 @@ type HostSetupMode int
 
 // The modes.
 const (
-	Leave HostSetupMode = iota // they are as they are
-	Set                        // those that differ are set
+	Leave HostSetupMode = iota // no parameter is changed
+	Set                        // parameters with other values are set
 	Check                      // NewHostSetup fails if parameters differ
 )
 
@@ -86,7 +86,7 @@ type HostPrograms struct {
 // since the next agent sets the same values.
 type HostSetup struct {
 	cfg    HostSetupConfig
-	chains *hostchains.Manager // nil: left alone
+	chains *hostchains.Manager // nil: chains are not maintained
 	host   part.Host
 }
 

@@ -41,9 +41,9 @@ type MirrorsConfig struct {
 //	p, err := lifecycle.NewMirrors(lifecycle.MirrorsConfig{API: client})
 //
 // A missing mirror is created when its pod is synced, when the mirror disappears, and by
-// housekeeping, which also creates those of pods that have ended or were rejected.
-// Housekeeping removes a mirror whose pod is gone and has ended. The statuses of static
-// pods are published under their mirrors.
+// housekeeping, which also creates the mirrors of pods that have ended or were rejected.
+// Housekeeping removes a mirror whose pod is gone and has ended. The statuses of static pods are
+// published under their mirrors.
 //
 // Its methods may be called from any goroutine, and only Run blocks.
 //
@@ -77,7 +77,7 @@ type Mirrors struct {
 	orphaned map[types.UID]bool
 }
 
-// host is the used part of the agent.
+// host has the methods of the agent that Mirrors calls.
 type host interface {
 	part.Host
 	part.Mirrors

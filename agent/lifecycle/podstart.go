@@ -29,8 +29,8 @@ type PodStartsConfig struct {
 //
 //	kubelet_pod_start_duration_seconds                    from the agent's first sight of a pod until it runs
 //	kubelet_pod_start_total_duration_seconds              from a pod's creation until its containers have started
-//	kubelet_pod_start_sli_duration_seconds                that, without pulls of images and init containers
-//	kubelet_first_network_pod_start_sli_duration_seconds  that of the first pod with a network of its own
+//	kubelet_pod_start_sli_duration_seconds                the same, without pulls of images and init containers
+//	kubelet_first_network_pod_start_sli_duration_seconds  the same, for the first pod with a network of its own
 //
 // The last three are only for pods of a cluster, since these have a creation time. With
 // PodStartsConfig.Echoed, a pod has started when the status from its source shows that,

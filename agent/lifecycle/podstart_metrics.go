@@ -26,7 +26,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		total:    histogram("kubelet_pod_start_total_duration_seconds", "From a pod's creation until all its containers are seen to have started."),
 		sli:      histogram("kubelet_pod_start_sli_duration_seconds", "From a pod's creation until all its containers are seen to have started, without pulls of images and init containers."),
 		network: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_first_network_pod_start_sli_duration_seconds", Help: "What kubelet_pod_start_sli_duration_seconds has of the first pod with a network of its own.",
+			Name: "kubelet_first_network_pod_start_sli_duration_seconds", Help: "The value of kubelet_pod_start_sli_duration_seconds for the first pod with a network of its own.",
 		}),
 	}
 	if reg == nil {

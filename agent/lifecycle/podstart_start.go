@@ -17,11 +17,11 @@ type start struct {
 	started bool // the agent knows that all containers have started
 	over    bool // nothing is left to measure
 
-	pulls  int       // that are under way
-	since  time.Time // when the first of these began
+	pulls  int       // running pulls
+	since  time.Time // start of the first of these pulls
 	spans  []span    // pulls, which do not overlap
 	merged time.Duration
-	init   []span // what init containers took
+	init   []span // time spans of init containers
 }
 
 // span is a time span that is subtracted from the duration of a start.
@@ -57,7 +57,7 @@ func (s *start) pullEnded(now time.Time) {
 // follow records a status that the agent has computed.
 func (s *start) follow(pod *v1.Pod, st *v1.PodStatus) {
 	if podmeta.IsTerminal(st.Phase) {
-		s.over, s.spans = true, nil // it ended before it was seen to start
+		s.over, s.spans = true, nil // the pod ended before a status showed its start
 		return
 	}
 	if s.started || !hasStarted(pod, st) {

@@ -169,7 +169,7 @@ func (p *Shutdown) Begins(pod *v1.Pod, _ podlife.Cause) {
 // or has given up.
 func (p *Shutdown) Restore(ctx context.Context) error {
 	if err := p.past.wait(ctx); err != nil {
-		return fmt.Errorf("find out whether the machine was going down: %w", err)
+		return fmt.Errorf("restore the state of a shutdown: %w", err)
 	}
 	return nil
 }

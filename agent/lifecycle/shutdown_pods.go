@@ -57,7 +57,7 @@ func (p pods) WaitUnmounted(ctx context.Context, list []*v1.Pod) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), errors.New("of "+strings.Join(left, ", ")))
+			return errors.Join(ctx.Err(), errors.New("volumes of "+strings.Join(left, ", ")+" are still mounted"))
 		case <-tick.C:
 		}
 	}

@@ -99,7 +99,7 @@ type StartOrder struct {
 	begun   map[types.UID]bool // true: was ready once, or has ended
 	version int                // of begun
 	graph   *graph
-	of      []*v1.Pod               // that graph is of
+	of      []*v1.Pod               // pods of graph
 	told    map[types.UID]string    // ignored names, as last reported
 	queued  map[types.UID]time.Time // pods that wait for their turn, and since when
 	turns   map[types.UID]bool      // pods that may start now, until they start
@@ -191,8 +191,7 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, ignored string
 	return "waits for more important pods while the machine is busy: " + list(before), ignored
 }
 
-// comes returns the names of those pods that have not been rejected and so may still
-// start, sorted.
+// comes returns the names of the pods that have not been rejected and so may still start, sorted.
 func (p *StartOrder) comes(nodes []*orderNode) (names []string) {
 	for _, n := range nodes {
 		if phase, ok := p.host.Phase(n.pod.UID); !ok || !podmeta.IsTerminal(phase) {

@@ -91,10 +91,10 @@ type orderNode struct {
 	wish    wish
 	after   []*orderNode
 	missing []string
-	visit   int // of a search
+	visit   int // number of the last search that visited the node
 	rank    class
 	ranked  int          // one more than the graph's at when rank was found
-	waiters []*orderNode // those that are after it
+	waiters []*orderNode // nodes that wait for this one
 }
 
 func (n *orderNode) name() string { return n.pod.Namespace + "/" + n.pod.Name }

@@ -26,7 +26,7 @@ type gauge struct {
 type reading struct {
 	at      time.Time
 	stalled map[string]time.Duration // by resource; nil: the kernel has no such counters
-	working float64                  // of all, in ticks
+	working float64                  // of all CPUs, in ticks
 	all     float64
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// TokenRetainer is the used part of a token source.
+// TokenRetainer has the method of a token source that Tokens calls.
 type TokenRetainer interface {
 	// Retain deletes the tokens of pods for which known returns false.
 	Retain(known func(types.UID) bool)

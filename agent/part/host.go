@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Host has the calls of a part to its agent. They may be made from any goroutine and
-// from any hook, and do not block unless they take a ctx. Pods are shared and read-only.
+// Host is the agent as its parts call it. Its methods may be called from any goroutine and from
+// any hook, and do not block unless they take a ctx. Pods are shared and read-only.
 type Host interface {
 	Pods
 	Runtime
@@ -108,7 +108,7 @@ type (
 	Claims interface {
 		ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim
 	}
-	// Records is for a part that learns facts which a [Recorder] is to record; see [Record].
+	// Records is for a part that passes facts to the agent's Recorders; see [Record].
 	Records interface {
 		Record(e record.Entry)
 	}

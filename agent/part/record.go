@@ -2,11 +2,11 @@ package part
 
 import "github.com/nodewright/nodewright/record"
 
-// Recorder is a Part that records what the agent learns and decides, such as a [record.Recorder].
+// Recorder is a Part that records the agent's facts and decisions, such as a [record.Recorder].
 type Recorder interface {
-	// Record is called from any goroutine, on the loop as well, and must not block. The agent passes
-	// most facts again and again: they are states, of which a Recorder keeps the changes. A part
-	// that restarts with the agent gets those of running pods anew.
+	// Record is called from any goroutine, including the loop, and must not block. Most facts are
+	// states, which the agent passes repeatedly; a Recorder keeps only their changes. After a
+	// restart of the agent, the states of running pods are passed again.
 	Record(e record.Entry)
 }
 

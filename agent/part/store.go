@@ -62,7 +62,7 @@ func Write(ctx context.Context, s Store, key string, value []byte) error {
 }
 
 // Delete deletes a value from a store, and returns when ctx ends if the store is a
-// [ContextDeleter].
+// [ContextDeleter]; otherwise it waits for the disk.
 func Delete(ctx context.Context, s Store, key string) error {
 	if c, ok := s.(ContextDeleter); ok {
 		return c.DeleteContext(ctx, key)

@@ -121,11 +121,10 @@ func (c *CollectionConfig) validate() error {
 //
 // # Hooks
 //
-// Hold and HoldImage prevent that the containers of a pod, and the images that it
-// needs, are removed while its worker is running. Happened follows the runtime: one
-// second after a container has died, the collector checks it, and the log of a running
-// container is watched. Sweep removes the log directories of pods that are gone. Join
-// needs a Host that implements [part.Garbage].
+// Hold and HoldImage prevent the removal of a pod's containers, and of the images that it needs,
+// while its worker is running. Happened follows the runtime: one second after a container has
+// died, the collector checks it, and the log of a running container is watched. Sweep removes the
+// log directories of pods that are gone. Join needs a Host that implements [part.Garbage].
 //
 // # When
 //

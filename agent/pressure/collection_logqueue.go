@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
-// maxQueued limits the pods and containers in a logQueue, far above those of a large node.
+// maxQueued limits the pods and containers in a logQueue, far above the numbers on a large node.
 const maxQueued = 8192
 
 // rotator watches logs; *logrotate.Manager implements it. Its methods may wait for a disk, since

@@ -33,7 +33,7 @@ type EvictionConfig struct {
 	// Signals are signals for Thresholds in addition to those of package rank.
 	Signals []block.Signal
 	// Notify are notifiers that report pressure before the next measurement. [KernelNotices]
-	// returns those of Linux.
+	// returns the notifiers of Linux.
 	Notify []block.Notifier
 	// Reclaim frees disk space before pods are evicted. [Collection.Reclaimer] implements it. If
 	// it is nil, nothing is reclaimed.
@@ -96,10 +96,10 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 // Admit rejects pods while the node is under pressure. If all pods are static
 // (EvictionConfig.Standalone), they wait for the end of the pressure instead, and Over makes an
 // evicted pod start again: when the node is under no pressure, and its back-off is over. The
-// back-off is 10 s, doubles with each eviction up to 5 min, and begins anew after 10 min without an
-// eviction, as for crashing containers. Explain says for which of the two the pod waits.
-// ExplainNode says how far the node is from its thresholds. Housekeep drops the state of pods that
-// are gone. Run measures the usage and evicts pods.
+// back-off is 10 s, doubles with each eviction up to 5 min, and starts at 10 s again after 10 min
+// without an eviction, as for crashing containers. Explain says for which of the two the pod
+// waits. ExplainNode says how far the node is from its thresholds. Housekeep drops the state of
+// pods that are gone. Run measures the usage and evicts pods.
 //
 // # Ownership
 //

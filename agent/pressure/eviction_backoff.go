@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// An evicted pod starts again after firstBackoff at the earliest. The back-off doubles with
-// each eviction, up to maxBackoff. When the pod has run for the time recovers, the back-off
-// begins anew. The values are the kubelet's for crashing containers.
+// An evicted pod starts again after firstBackoff at the earliest. The back-off doubles with each
+// eviction, up to maxBackoff. When the pod has run for the time recovers, the back-off starts at
+// firstBackoff again. The values are the kubelet's for crashing containers.
 const (
 	firstBackoff = 10 * time.Second
 	maxBackoff   = 5 * time.Minute
@@ -22,8 +22,8 @@ const (
 // evicted is an evicted pod that no controller replaces.
 type evicted struct {
 	delay time.Duration
-	until time.Time // it does not begin before
-	again time.Time // when it started again; zero if it has not
+	until time.Time // the pod does not start before
+	again time.Time // time at which the pod started again; zero before that
 }
 
 // backoffs has the back-offs of evicted pods. Its methods may be called from any goroutine and,

@@ -132,6 +132,7 @@ func (p *OOMKills) reportPod(k *oom.Kill, v victim) {
 	p.log.Warn("process killed: out of memory", zap.String("pod", v.pod.Namespace+"/"+v.pod.Name), zap.String("container", v.container),
 		zap.String("process", k.Process), zap.Int("pid", k.PID), zap.Bool("node", k.Node))
 	p.host.Event(v.pod, nil, v1.EventTypeWarning, reasonOOMKilling, v.message(k))
-	// The runtime reports the end of a container, but not that of another process in the container.
+	// The runtime reports the end of a container, but not the end of another process in the
+	// container.
 	p.host.Resync(v.pod.UID)
 }

@@ -19,7 +19,7 @@ const lookTimeout = 2 * time.Second
 
 // victim is the pod and the container of a killed process.
 type victim struct {
-	pod       *v1.Pod // nil: nobody's
+	pod       *v1.Pod // nil if the process belongs to no pod
 	container string  // name of the container; "" if it is not known
 }
 
@@ -78,7 +78,7 @@ func (v victim) message(k *oom.Kill) string {
 	}
 	why := "a memory limit was reached" + v.limit()
 	if rss := k.AnonRSS + k.FileRSS + k.ShmemRSS; rss >= 1<<20 {
-		// Rounded, for the same reason.
+		// Rounded, so that repeated kills have the same message.
 		why += fmt.Sprintf("; the process had %dMi", (rss+1<<19)>>20)
 	}
 	if k.Node {

@@ -90,7 +90,7 @@ var (
 	_ part.Housekeeper = (*Preemption)(nil)
 )
 
-// NewPreemption returns a part. The error is that of PreemptionConfig.Metrics.
+// NewPreemption returns a part. It returns an error if the metrics cannot be registered.
 func NewPreemption(cfg PreemptionConfig) (*Preemption, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()

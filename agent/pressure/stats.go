@@ -57,8 +57,8 @@ type StatsConfig struct {
 	// runtime, misc. It is called at each measurement, maybe from several goroutines. Cgroups
 	// that do not exist are left out. If SystemCgroups is nil, none are reported.
 	SystemCgroups func() map[string]string
-	// RootDir is the agent's directory, whose file system is reported as that of the node. The
-	// default is /var/lib/kubelet.
+	// RootDir is the agent's directory, whose file system is reported as the node's. The default
+	// is /var/lib/kubelet.
 	RootDir string
 	// LogDir has a directory <namespace>_<name>_<uid> for each pod; /var/log/pods.
 	LogDir string
@@ -198,6 +198,6 @@ func (p *Stats) Node(ctx context.Context) (*statsapi.NodeStats, error) { return 
 // Devices returns the node's block devices that had I/O.
 func (p *Stats) Devices() []stats.Device { return p.block.Devices() }
 
-// Groups returns the cgroups that do not belong to a single pod: that of all pods, those of
-// the QoS classes, and those of SystemCgroups.
+// Groups returns the cgroups that do not belong to a single pod: the cgroup of all pods, the
+// cgroups of the QoS classes, and SystemCgroups.
 func (p *Stats) Groups() ([]stats.Detail, error) { return p.block.Groups() }

@@ -19,8 +19,8 @@ import (
 var errNoThreads = errors.New("the number of the node's threads is unknown")
 
 // ForEviction returns the measurements for package eviction. Each method reads only the values
-// that it returns; those of memory and processes read only files of the kernel. Volumes with a
-// limit are measured only while Run runs.
+// that it returns; Memory and Processes read only files of the kernel. Volumes with a limit are
+// measured only while Run runs.
 func (p *Stats) ForEviction() eviction.Stats { return figures{p} }
 
 // figures implements eviction.Stats for Stats.
@@ -113,7 +113,7 @@ func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (
 	return out, err
 }
 
-// among returns a function that reports whether a UID is that of one of the pods.
+// among returns a function that reports whether one of the pods has a UID.
 func among(pods []*v1.Pod) func(types.UID) bool {
 	set := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {

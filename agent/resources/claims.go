@@ -144,7 +144,7 @@ func (p *Claims) Restore(ctx context.Context) error {
 	defer close(p.restored)
 	return part.Insist(ctx, p.cfg.Log, func() error {
 		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
-			return fmt.Errorf("restore which pods use claims: %w", err)
+			return fmt.Errorf("restore prepared claims: %w", err)
 		}
 		return nil
 	})

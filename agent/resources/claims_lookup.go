@@ -15,10 +15,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// ClaimLookup provides a dra.Manager with the ResourceClaims of the agent's sources:
-// those in manifests, and those of the API server that pods of this node use. Pass the
-// same zero value to dra.Config and to ClaimsConfig; Join of the part connects it to
-// the agent.
+// ClaimLookup provides a dra.Manager with the ResourceClaims of the agent's sources: claims in
+// manifests, and claims of the API server that pods of this node use. Pass the same zero value to
+// dra.Config and to ClaimsConfig; Join of the part connects it to the agent.
 //
 // A claim that is not reserved counts as reserved for every pod of its namespace that refers to
 // it in a manifest, since such pods have no scheduler that would reserve it. For pods of the API
@@ -35,7 +34,8 @@ type sources struct {
 
 var _ dra.Claims = (*ClaimLookup)(nil)
 
-// Claim returns a claim by name. It reads memory only.
+// Claim returns a claim by name. It returns an error if the sources have no such claim, or before
+// Join. It reads memory only.
 func (l *ClaimLookup) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	from := l.from.Load()
 	if from == nil {

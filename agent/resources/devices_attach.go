@@ -55,7 +55,7 @@ func attach(base podspec.Attachment, a devicemgr.Attachment) podspec.Attachment 
 
 var (
 	errDevicesNotRestored = errors.New("devices: the devices of the running container are not known yet")
-	errRemade             = errors.New("devices: the container has new devices, and its next instance gets them")
+	errRemade             = errors.New("devices: the container's devices were allocated again during its start; the next sync uses the new ones")
 )
 
 // BeforeCreate implements part.Creator: it prepares the devices of a container for its start. It

@@ -17,8 +17,8 @@ import (
 // reasonDevicesNotReady is the reason of a pod that waits for a device plugin.
 const reasonDevicesNotReady = "DevicesNotReady"
 
-// devicePatience is how long a pod waits if the manager's error has no time limit. The
-// rejection is Outside, so the time begins anew at each decision.
+// devicePatience is how long a pod waits if the manager's error has no time limit. The rejection
+// is Outside, so each decision resets the time.
 const devicePatience = 5 * time.Minute
 
 func wait(message string) *part.Rejection {

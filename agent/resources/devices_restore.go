@@ -30,7 +30,7 @@ func newEarly() earlyDevices {
 func (p *Devices) Restore(ctx context.Context) error {
 	err := part.Insist(ctx, p.cfg.Log, func() error {
 		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
-			return fmt.Errorf("restore which pods have devices: %w", err)
+			return fmt.Errorf("restore allocated devices: %w", err)
 		}
 		return nil
 	})

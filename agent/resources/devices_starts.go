@@ -41,7 +41,7 @@ type starts struct {
 type start struct {
 	done chan struct{} // closed when err is set
 	err  error
-	left bool // nobody waits for it
+	left bool // no start waits for the call
 }
 
 func newStarts() *starts {

@@ -237,7 +237,7 @@ func TestStartWithoutRecord(t *testing.T) {
 			t.Errorf("attached %v, %v", in.Attached, err)
 		}
 		main := part.Container{Pod: pod, Name: "main"}
-		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "its next instance gets them") {
+		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "the next sync uses the new ones") {
 			t.Errorf("first start: %v", err)
 		}
 		if _, err := n.BeforeCreate(t.Context(), main, nil); err != nil || n.has("p", "main") != "a" {

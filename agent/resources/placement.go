@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/fit"
 )
 
-// PlacementRuntime is the used part of a container runtime; *cri.Client implements it. For a
-// missing container, calls must return the gRPC code NotFound.
+// PlacementRuntime has the methods of a container runtime that Placement calls; *cri.Client
+// implements it. For a missing container, calls must return the gRPC code NotFound.
 type PlacementRuntime interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)

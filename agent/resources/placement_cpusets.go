@@ -90,7 +90,7 @@ func (p *Placement) apply(ctx context.Context, barrier bool) error {
 	defer p.creating.Release(allCreations)
 	var errs []error
 	failed := map[string]bool{}
-	for _, s := range p.steps() { // as it is by now
+	for _, s := range p.steps() { // computed again, since containers may have changed
 		if failed[s.id] {
 			continue
 		}

@@ -59,25 +59,25 @@ func buildMetrics() *placementMetrics {
 	}
 	return &placementMetrics{
 		counts:      newManagerCounts(),
-		cpuRequests: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that asked for CPUs of their own."),
-		cpuErrors:   counter("kubelet_cpu_manager_pinning_errors_total", "Containers that asked for CPUs of their own and could not have them."),
+		cpuRequests: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that requested exclusive CPUs."),
+		cpuErrors:   counter("kubelet_cpu_manager_pinning_errors_total", "Containers that requested exclusive CPUs and were rejected."),
 		shared: prometheus.NewGauge(gauge("kubelet_cpu_manager_shared_pool_size_millicores",
-			"CPUs that containers without CPUs of their own share, in thousandths, without those reserved.")),
-		exclusive: prometheus.NewGauge(gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that are containers' own.")),
+			"CPUs that containers without exclusive CPUs share, in thousandths, without the reserved CPUs.")),
+		exclusive: prometheus.NewGauge(gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "Exclusive CPUs of containers.")),
 		perNode: prometheus.NewGaugeVec(gauge("kubelet_cpu_manager_allocation_per_numa",
-			"CPUs that are containers' own, by NUMA node."), []string{"numa_node"}),
-		memoryRequests: counter("kubelet_memory_manager_pinning_requests_total", "Containers that asked for memory of their own."),
-		memoryErrors:   counter("kubelet_memory_manager_pinning_errors_total", "Containers that asked for memory of their own and could not have it."),
-		requests:       counter("kubelet_topology_manager_admission_requests_total", "Pods that were asked about."),
+			"Exclusive CPUs of containers, by NUMA node."), []string{"numa_node"}),
+		memoryRequests: counter("kubelet_memory_manager_pinning_requests_total", "Containers that requested exclusive memory."),
+		memoryErrors:   counter("kubelet_memory_manager_pinning_errors_total", "Containers that requested exclusive memory and were rejected."),
+		requests:       counter("kubelet_topology_manager_admission_requests_total", "Pods whose placement was decided."),
 		rejections:     counter("kubelet_topology_manager_admission_errors_total", "Pods whose resources could not be placed."),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_topology_manager_admission_duration_ms", Help: "How long placing a pod took, in milliseconds.",
+			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration of the placement of a pod, in milliseconds.",
 			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15), // the kubelet's
 		}),
 		aligned: counters("kubelet_container_aligned_compute_resources_count",
-			"Containers and pods whose resources lie within one boundary, where that is asked for."),
+			"Containers and pods whose resources lie within one boundary, as the policy requires."),
 		unaligned: counters("kubelet_container_aligned_compute_resources_failure_count",
-			"Containers and pods whose resources do not lie within one boundary, where that is asked for."),
+			"Containers and pods whose resources do not lie within one boundary, although the policy requires it."),
 	}
 }
 
@@ -114,7 +114,7 @@ func (m *placementMetrics) admission(pod numa.Pod, r fit.Result, err error, took
 }
 
 // container counts the allocation of a container. requested is the container with its requests,
-// and result what it got.
+// and result the container with its allocation.
 func (m *placementMetrics) container(pod numa.Pod, requested numa.Container, result fit.Container) {
 	if m.placesMemory() && pod.Guaranteed && len(result.Memory) > 0 {
 		m.memoryRequests.Inc()
@@ -132,7 +132,7 @@ func (m *placementMetrics) container(pod numa.Pod, requested numa.Container, res
 	}
 }
 
-// refused counts the resource that refused a pod.
+// refused counts a rejected pod by the resource that it lacked.
 func (m *placementMetrics) refused(err error, pooled bool) {
 	var (
 		few     *cpumgr.InsufficientError

@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// origin says from where the requests of a pod are known.
+// origin is the source from which the requests of a pod are known.
 type origin int
 
 const (

@@ -74,7 +74,7 @@ func (p *Placement) contested(uid types.UID) numa.CPUSet {
 // has at that moment.
 func (p *Placement) clear(uid types.UID, exclusive numa.CPUSet, cause error) error {
 	if errors.Is(cause, errCreating) {
-		return fmt.Errorf("others may still run on CPUs %s: %w", exclusive, cause)
+		return fmt.Errorf("other containers may still run on CPUs %s: %w", exclusive, cause)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 const (
 	// reasonNotRestored is the reason of pods that wait until the allocations are known.
 	reasonNotRestored = "PlacementNotRestored"
-	// patience is the time limit of a wait. Since the agent decides on the pod again every
-	// minute, and each decision starts the time anew, the pod waits without a limit.
+	// patience is the time limit of a wait. Since the agent decides on the pod again every minute,
+	// and each decision resets the time, the pod waits without a limit.
 	patience = 5 * time.Minute
 	// placeAttempts limits how often a pod is placed again because the state changed during the
 	// placement.
@@ -72,8 +72,8 @@ func dryRun(node fit.Placement, n numa.Pod, providers aligned) (part.Reservation
 	return preview{n, result}, fit.RejectionOf(err)
 }
 
-// place decides on a pod, and takes the resources for it. reservations are those of other parts
-// that take part in the decision.
+// place decides on a pod, and takes the resources for it. reservations are the reservations of
+// other parts that take part in the decision.
 func (p *Placement) place(n numa.Pod, reservations aligned) (fit.Result, error) {
 	if len(reservations) == 0 {
 		p.mu.Lock()

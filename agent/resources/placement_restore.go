@@ -36,7 +36,7 @@ func (p *Placement) Restore(ctx context.Context) error {
 		p.cfg.Log.Warn("pod cannot keep the CPUs or memory that it had before the restart", zap.Error(problem))
 	}
 	for _, uid := range r.adopted {
-		p.host.Retry(uid) // it could not be prepared
+		p.host.Retry(uid) // its Prepare has failed until now
 	}
 	p.host.Readmit()
 	return errors.Join(err, p.apply(ctx, false))
@@ -77,7 +77,7 @@ func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
 	p.unlisted, p.unread = unlisted, unread
 	p.mu.Unlock()
 	if d, ok := p.cfg.Store.(part.DirStore); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
-		_ = os.Remove(d.Dir()) // then the next process need not read it; it fails if damaged files are left
+		_ = os.Remove(d.Dir()) // so that the next process does not read it; fails if damaged files are in it
 	}
 	return found, err
 }
@@ -122,8 +122,8 @@ func (p *Placement) lookAgain(known func(types.UID) bool) error {
 type restoration struct {
 	recorded, guessed int         // pods
 	live              int         // containers
-	adopted           []types.UID // pods, meanwhile
-	problems          []error     // with what cannot be kept
+	adopted           []types.UID // pods that were adopted during Restore
+	problems          []error     // one for each resource that a pod cannot keep
 }
 
 // takeOver uses the restored allocations as the state.

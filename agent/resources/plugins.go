@@ -52,10 +52,9 @@ type PluginsConfig struct {
 //
 // # Faults
 //
-// The behaviour is that of package pluginmgr: a plugin that hangs delays no other
-// plugin, and a plugin that fails is tried again as long as its socket exists. If a
-// channel of After is never closed, for example because a disk hangs, plugins are not
-// registered; nothing else waits for this.
+// As in package pluginmgr, a plugin that hangs delays no other plugin, and a plugin that fails is
+// tried again as long as its socket exists. If a channel of After is never closed, for example
+// because a disk hangs, plugins are not registered; nothing else waits for this.
 type Plugins struct {
 	after   []<-chan struct{}
 	plugins *pluginmgr.Manager

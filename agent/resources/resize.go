@@ -97,7 +97,7 @@ type Resize struct {
 	told   chan struct{}
 }
 
-// host is the used part of the agent.
+// host has the methods of the agent that Resize calls.
 type host interface {
 	part.Host
 	part.Resizes

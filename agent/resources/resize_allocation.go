@@ -24,9 +24,9 @@ func allocationOf(pod *v1.Pod) *allocation {
 	return a
 }
 
-// madeWith returns the resources with which a pod's running containers were created. Its other
-// containers have the requested resources in the result. known reports whether any running
-// container was observed.
+// madeWith returns the resources with which a pod's running containers were created. For
+// containers that do not run, the result has the requested resources. known reports whether any
+// running container was observed.
 func madeWith(pod *v1.Pod, obs *observed.Pod) (a *allocation, known bool) {
 	a = allocationOf(pod)
 	for name := range a.Containers {

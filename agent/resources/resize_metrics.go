@@ -23,24 +23,24 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requested: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_container_requested_resizes_total",
-			Help: "Changes of containers' resources that were asked for.",
+			Help: "Requested changes of containers' resources.",
 		}, []string{"resource", "requirement", "operation"}),
 		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelet_pod_pending_resizes",
-			Help: "Pods that ask for other resources than they have been allocated.",
+			Help: "Pods that request other resources than the allocated ones.",
 		}, []string{"reason"}),
 		inProgress: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_pod_in_progress_resizes",
-			Help: "Pods whose containers do not have the resources yet that they have been allocated.",
+			Help: "Pods whose containers do not have their allocated resources yet.",
 		}),
 	}
 	m.infeasible = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_pod_infeasible_resizes_total",
-		Help: "Resizes that the node can never make, by why.",
+		Help: "Resizes that are impossible on the node, by reason.",
 	}, []string{"reason_detail"})
 	m.accepted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubelet_pod_deferred_accepted_resizes_total",
-		Help: "Resizes that were made after they had waited, by what had them looked at again.",
+		Help: "Resizes that were accepted after a wait, by the trigger of the decision.",
 	}, []string{"retry_trigger"})
 	if reg == nil {
 		return m, nil

@@ -142,7 +142,7 @@ func (p *Swap) Run(ctx context.Context) error {
 // machine with the files to check.
 func (p *Swap) Prepare(ctx context.Context, _ *v1.Pod, _ *observed.Pod) error {
 	if !p.limits.Load() {
-		// With an error it is asked again for the next pod.
+		// After an error, the next pod's Prepare checks again.
 		limited, _ := p.machine.LimitsSwap(ctx)
 		p.limits.Store(limited)
 	}

@@ -36,9 +36,9 @@ func (s space) at(n uint64) uint32 { return uint32(s.first + n*uint64(s.length))
 // idRange is the range of one pod.
 type idRange struct {
 	first, length uint32
-	key           string     // of its value
+	key           string     // key of its record
 	saved         bool       // in the store
-	busy          *userIDsOp // on its value in the store
+	busy          *userIDsOp // running call of the store for its record
 }
 
 // blocks calls fn with the first ID of each block of a range.

@@ -121,7 +121,8 @@ func (a *Admission) Refused(pod *v1.Pod, r *part.Rejection) Verdict {
 	return a.makeRoom(pod, others, r)
 }
 
-// makeRoom returns a wait, or victims, instead of the rejection r if the pod would fit then.
+// makeRoom returns a wait for terminating pods, or victims, if the pod would fit then. Otherwise
+// it returns the rejection r.
 func (a *Admission) makeRoom(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) Verdict {
 	r = a.Later(pod, others, r)
 	if r == nil || r.Final || r.Waits() {
@@ -160,8 +161,8 @@ func (a *Admission) Active(except types.UID) []*v1.Pod {
 		if !counted[p.UID] || p.UID == except || a.Workers.KnownTerminated(p.UID) {
 			continue
 		}
-		// In a terminal phase the containers have ended, unless the pod is being terminated by
-		// someone who set the phase before.
+		// The containers of a pod in a terminal phase have ended. The exception is a terminating
+		// pod, whose phase another writer may have set.
 		if ph, ok := a.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.Workers.TerminationRequested(p.UID) {
 			continue
 		}

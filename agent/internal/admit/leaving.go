@@ -49,8 +49,8 @@ func goneBy(w podworker.Status) time.Time {
 	return by.Add(Margin)
 }
 
-// ends lists the workers of terminating pods, without that of the pod with the UID except. It
-// includes workers that still sync a pod which no source wants any more, since they will
+// ends lists the workers of terminating pods, without the worker of the pod with the UID except.
+// It includes workers that still sync a pod which no source wants any more, since they will
 // terminate it.
 func (a *Admission) ends(except types.UID) []podworker.Status {
 	return slices.DeleteFunc(a.Workers.List(), func(w podworker.Status) bool {

@@ -44,7 +44,7 @@ type Grants uint8
 
 // The values of Grants. The zero value means that the pod may still hold resources.
 const (
-	Granted    Grants = iota // the pod may have it
+	Granted    Grants = iota // the pod may hold resources
 	TakingBack               // part.Stopper is being called, off the loop, for a rejected pod
 	TakenBack                // part.Stopper has succeeded
 )
@@ -130,7 +130,7 @@ func (b *Book) Get(uid types.UID) Entry {
 	return Entry{}
 }
 
-// At lists the pods at one of some stages.
+// At returns the entries of all pods at one of the given stages.
 func (b *Book) At(stages ...Stage) map[types.UID]Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()

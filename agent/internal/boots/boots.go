@@ -26,7 +26,7 @@ type Record struct {
 	store    *checkpoint.Lazy
 	log      *zap.Logger
 	id       string // ID of this boot; "" if it cannot be read
-	answered bool   // as the disk has it
+	answered bool   // as stored on disk
 }
 
 // Read reads the record below an agent's root directory. id is the ID of this boot. If it is "",

@@ -47,23 +47,23 @@ type past struct {
 	instances map[string]*instance
 	order     []*instance // in the order of the record
 	endings   map[string]record.Act
-	waits     map[string]time.Time     // last told end of a container's wait
+	waits     map[string]time.Time     // end of the last reported wait, by container
 	failed    map[string]*record.Probe // last failed liveness or startup probe, by the instance's ID
 	pods      map[types.UID]*podPast
-	wanted    *wantedPast // what the source said last
+	wanted    *wantedPast // last version of the pod in its source
 	status    []statusPast
 	boots     []begin
 	stopped   bool
 	lastAt    time.Time               // of the last entry
-	first     map[types.UID]time.Time // entry of a pod
-	aways     []local.Stretch         // in which no agent ran
+	first     map[types.UID]time.Time // time of a pod's first entry
+	aways     []local.Stretch         // times without an agent
 	pressure  []pressurePast
 }
 
-// moment is a local.Moment with what an answer about it needs.
+// moment is a local.Moment with the data for an answer about it.
 type moment struct {
 	local.Moment
-	rank     int // how well it answers why something is as it is
+	rank     int // how well it explains a state; the highest rank is chosen
 	began    *instance
 	ended    *instance
 	verdict  *record.Verdict
@@ -86,7 +86,7 @@ type instance struct {
 	container   string
 	uid         types.UID
 	life        uint32
-	boot        string // in which it was first seen
+	boot        string // boot of the machine in which the instance was first seen
 	learned     time.Time
 	endedAt     time.Time
 	endedInBoot string
@@ -94,24 +94,25 @@ type instance struct {
 	before      *instance
 }
 
-// podPast is what is known of one UID.
+// podPast is the recorded past of one UID.
 type podPast struct {
 	waits bool // the last verdict lets the pod wait for its admission
-	// ends are the causes for which its containers end, oldest first.
+	// ends are the reasons why the containers of the pod ended, oldest first.
 	ends   []causePast
 	sync   *record.Sync
 	syncAt time.Time
-	told   bool // a moment tells of the last failed sync
+	told   bool // there is a moment for the last failed sync
 	ready  *record.Status
 }
 
-// causePast is why the containers of a pod end from a time on, in a sentence.
+// causePast is the reason, as a sentence, for which a pod's containers end from a time on.
 type causePast struct {
 	at  time.Time
 	why string
 }
 
-// at returns the last cause until shortly after a time; "" if there is none.
+// at returns the last reason that began up to a second after t; "" if there is none. The second
+// allows for the order in which facts are recorded.
 func (p *podPast) at(t time.Time) string {
 	why := ""
 	for _, c := range p.ends {
@@ -122,10 +123,10 @@ func (p *podPast) at(t time.Time) string {
 	return why
 }
 
-// wantedPast is what the source said last.
+// wantedPast is the last version of the pod in its source.
 type wantedPast struct {
 	record.Wanted
-	removedAt time.Time // of the pod with the UID
+	removedAt time.Time // time at which the source removed the pod with uid
 	uid       types.UID
 	at        time.Time
 	uids      map[types.UID]bool
@@ -237,11 +238,11 @@ func (p *past) add(e *record.Entry) {
 	}
 }
 
-// slowSandbox is the duration from which the making of a sandbox is told. A failure is told as that
-// of the sync.
+// slowSandbox is the duration from which the creation of a sandbox gets a moment. A failed
+// creation is reported as a failed sync.
 const slowSandbox = 5 * time.Second
 
-// begin tells the start of the agent, and what happened to the process before.
+// begin adds a moment for the start of the agent, which also says how the previous process ended.
 func (p *past) begin(e *record.Entry, f *record.Begin) {
 	p.node = cmp.Or(f.Node, p.node)
 	rank := step // about a pod, the restart of its containers says more
@@ -276,11 +277,11 @@ func (p *past) condition(e *record.Entry, f *record.Condition) {
 	}
 }
 
-// replaceWithin is the time in which the removal of a static pod and the next one of its name are one
-// change of the manifest.
+// replaceWithin is the longest time between the removal of a static pod and the addition of another
+// one with its name that counts as one change of the manifest.
 const replaceWithin = 30 * time.Second
 
-// want tells what a source said.
+// want adds a moment for a change of the pod in its source.
 func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 	last := p.wanted
 	if last == nil {
@@ -293,7 +294,7 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 	}
 	switch changes := imageChanges(last.Containers, f.Containers); {
 	case f.Op == "REMOVE" && !last.at.IsZero() && last.uid != e.Pod.UID:
-		// Its next version came before. What that changed was told then.
+		// The next version was added before this removal, and its change is already reported.
 		return
 	case f.Op == "REMOVE":
 		pod.ends = append(pod.ends, causePast{e.At, "its source" + source + " no longer had it"})
@@ -306,7 +307,7 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		p.tell(e, e.At, "wanted", step, "its source%s had it first", source)
 	case last.uid == e.Pod.UID && (f.Op == "UPDATE" || last.Generation != f.Generation || changes != ""):
 		p.tell(e, e.At, "wanted", step, "its definition was changed%s", changes)
-	case last.uid == e.Pod.UID: // an agent that was started again
+	case last.uid == e.Pod.UID: // the agent was restarted; the pod has not changed
 	case last.Op != "REMOVE" || e.At.Sub(last.at) < replaceWithin:
 		text := "its definition was changed" + changes
 		if last.uids[e.Pod.UID] {
@@ -348,7 +349,7 @@ func imageChanges(was, is []record.Image) string {
 	return out
 }
 
-// judge tells a verdict on the pod.
+// judge adds a moment for a decision to admit, reject or end the pod.
 func (p *past) judge(e *record.Entry, f *record.Verdict, pod *podPast) {
 	again := pod.waits
 	pod.waits = f.Kind == podlife.Waits
@@ -369,7 +370,7 @@ func (p *past) judge(e *record.Entry, f *record.Verdict, pod *podPast) {
 	m.verdict, m.Problem = f, true
 }
 
-// verdictWords returns a verdict in a sentence, with the pressure that it follows from.
+// verdictWords describes a verdict in a sentence, with the node's pressure that caused it.
 func (p *past) verdictWords(f *record.Verdict, at time.Time) string {
 	words := cmp.Or(kindWords[f.Kind], "it was ended ("+f.Reason+")")
 	switch f.Kind {
@@ -389,7 +390,7 @@ func (p *past) verdictWords(f *record.Verdict, at time.Time) string {
 	return words
 }
 
-// instance notes the state of an instance of a container.
+// instance records the state of an instance of a container.
 func (p *past) instance(e *record.Entry, f *record.Instance) {
 	i := p.instances[f.ID]
 	if i == nil {
@@ -413,7 +414,7 @@ func (p *past) instance(e *record.Entry, f *record.Instance) {
 	}
 }
 
-// probe tells a result of a probe.
+// probe adds a moment for a probe result.
 func (p *past) probe(e *record.Entry, f *record.Probe) {
 	if f.OK {
 		p.tell(e, e.At, "probe", aside, "the %s probe of container %s succeeded", f.Type, e.Container)
@@ -425,7 +426,7 @@ func (p *past) probe(e *record.Entry, f *record.Probe) {
 	p.tell(e, e.At, "probe", fault, "%s", p.probeWords(f, " of container "+e.Container))
 }
 
-// probeWords returns a failed probe in a sentence.
+// probeWords describes a failed probe in a sentence.
 func (p *past) probeWords(f *record.Probe, of string) string {
 	words := "the " + f.Type + " probe" + of + " failed"
 	if f.Times > 0 {
@@ -463,12 +464,12 @@ func often(n int) string {
 	}
 }
 
-// sync tells failed syncs, and the first success after them.
+// sync adds moments for failed syncs, and for the first success after them.
 func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 	failing := pod.sync != nil && pod.sync.Reason != ""
 	switch {
 	case f.Reason != "":
-		// Other facts tell these.
+		// Other facts report these reasons.
 		pod.told = false
 		if slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "InvalidImageName"}, f.Reason) {
 			break
@@ -491,7 +492,7 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 	pod.sync = f
 }
 
-// withWord returns a reason with the word for the error.
+// withWord returns a reason, followed by the class of the error if that is known.
 func withWord(reason, word string) string {
 	if word == "" || word == "another error" {
 		return reason
@@ -499,7 +500,7 @@ func withWord(reason, word string) string {
 	return reason + " (" + word + ")"
 }
 
-// setStatus tells changes of readiness and of the phase.
+// setStatus adds moments for changes of readiness and of the phase.
 func (p *past) setStatus(e *record.Entry, f *record.Status, pod *podPast) {
 	was := cmp.Or(pod.ready, &record.Status{})
 	pod.ready = f
@@ -515,7 +516,8 @@ func (p *past) setStatus(e *record.Entry, f *record.Status, pod *podPast) {
 	}
 }
 
-// decision notes which instances were ended and why, and tells waits and new sandboxes.
+// decision records which instances were ended and why, and adds moments for waits and new
+// sandboxes.
 func (p *past) decision(e *record.Entry, f *record.Decision) {
 	for _, list := range [][]record.Act{f.Result.Init, f.Result.Regular} {
 		for _, a := range list {
@@ -542,7 +544,7 @@ func (p *past) decision(e *record.Entry, f *record.Decision) {
 	}
 }
 
-// link orders the instances of each container, and tells their starts and ends.
+// link orders the instances of each container, and adds moments for their starts and ends.
 func (p *past) link() {
 	slices.SortStableFunc(p.order, func(a, b *instance) int { return cmp.Compare(a.begunAt().UnixNano(), b.begunAt().UnixNano()) })
 	last := map[string]*instance{}
@@ -574,7 +576,7 @@ func (i *instance) begunAt() time.Time {
 // pod returns the past of the instance's pod; it is never nil.
 func (p *past) pod(i *instance) *podPast { return cmp.Or(p.pods[i.uid], &podPast{}) }
 
-// whyEnded returns why an instance ended, in a sentence.
+// whyEnded returns the reason why an instance ended, as a sentence.
 func (p *past) whyEnded(i *instance) string {
 	act, decided := p.endings[i.ID]
 	pod := p.pod(i).at(i.endedAt)
@@ -601,7 +603,7 @@ func (p *past) whyEnded(i *instance) string {
 	}
 }
 
-// after returns why an instance ended, for a sentence with "after".
+// after returns the reason why an instance ended, as a noun phrase that follows "after".
 func (p *past) after(i *instance) string {
 	act, decided := p.endings[i.ID]
 	why := p.pod(i).at(i.endedAt)
@@ -644,7 +646,8 @@ func memory(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// started says when an instance was started and after what, for the end of a sentence.
+// started returns when and why an instance was started, for the end of a sentence; "" if it was
+// not started.
 func (p *past) started(i *instance) string {
 	if i == nil || i.Started.IsZero() {
 		return ""
@@ -656,7 +659,7 @@ func (p *past) started(i *instance) string {
 	return text
 }
 
-// when returns a time of day, with the date if it is not that of the question.
+// when returns a time of day, with the date if it differs from the date of the question.
 func (p *past) when(t time.Time) string {
 	day := p.now
 	if !p.q.At.IsZero() {
@@ -677,7 +680,8 @@ func (p *past) between(since, until time.Time) (out []local.Moment) {
 	return out
 }
 
-// How much of the past an answer about a time shows.
+// Limits for the moments in an answer about a time: how long before and after it, and how many
+// before it.
 const (
 	leadTime  = 15 * time.Minute
 	trailTime = 2 * time.Minute
@@ -685,7 +689,7 @@ const (
 )
 
 // at answers why the pod was in its state at the time in question. If nothing happened then, the
-// answer tells the last change before it.
+// answer names the last change before it.
 func (p *past) at() (string, []local.Moment) {
 	end := p.q.At.Add(p.q.Within)
 	var focus, last *moment
@@ -697,7 +701,7 @@ func (p *past) at() (string, []local.Moment) {
 		if last == nil || m.rank > aside {
 			last = m
 		}
-		// The last one of the highest rank within the time, or of the last moments before it.
+		// focus is the last moment with the highest rank within the time of the question.
 		if !m.At.Before(p.q.At) && m.rank > aside && (focus == nil || m.rank >= focus.rank) {
 			focus = m
 		}
@@ -711,7 +715,7 @@ func (p *past) at() (string, []local.Moment) {
 	case last == nil:
 		return "is not in the record", nil
 	}
-	// The state then is that since the last start, end or verdict.
+	// The state at that time began with the last start, end or verdict.
 	cause := last
 	for i := range p.moments {
 		if m := &p.moments[i]; !m.replaced && m.At.Before(end) && m.rank >= endOf && (cause.rank < endOf || !m.At.Before(cause.At)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// away notes that no agent ran before the start of one at a time.
+// away adds a stretch without an agent, which ends at the time at which an agent started.
 func (p *past) away(at time.Time) {
 	if p.lastAt.IsZero() {
 		return
@@ -21,7 +21,8 @@ func (p *past) away(at time.Time) {
 	p.aways = append(p.aways, s)
 }
 
-// stretches returns what the containers did, and when no agent ran, between two times.
+// stretches returns the states of the containers between two times, and the stretches without an
+// agent.
 func (p *past) stretches(since, until time.Time) (out []local.Stretch) {
 	all := slices.Clone(p.aways)
 	if p.stopped {
@@ -66,7 +67,8 @@ func (p *past) stretches(since, until time.Time) (out []local.Stretch) {
 	return out
 }
 
-// gone returns when the source no longer had the pod, after a time; zero if it still has it.
+// gone returns the time at which the source removed the pod, if that is after a time; zero if the
+// pod is still there.
 func (p *past) gone(after time.Time) time.Time {
 	for _, s := range p.status {
 		if s.gone && !s.at.Before(after) {

@@ -46,7 +46,7 @@ func spell(d time.Duration) string {
 	return duration.HumanDuration(d)
 }
 
-// share returns how many of all bytes there are, such as "12 of 40 MiB".
+// share describes a part of all bytes, such as "12 of 40 MiB".
 func share(part, all int64) string {
 	unit, name := 1.0, "B"
 	for _, next := range []string{"KiB", "MiB", "GiB"} {
@@ -121,8 +121,8 @@ func httpFailure(s string) (url, rest string, ok bool) {
 	return m[1], shortened(rest), true
 }
 
-// portsOf lists the ports of which one may be taken, if a container reports a taken port. Ports in
-// its last log line (words) come first.
+// portsOf lists the ports that may be meant when a container reports a taken port. Ports in the
+// container's last log line (words) come first.
 func portsOf(c *v1.Container, words string) []int32 {
 	var out []int32
 	for _, m := range numbered.FindAllStringSubmatch(words, -1) {

@@ -8,8 +8,8 @@
 // containers, such as CNI plugins, whether the machine uses iptables over nf_tables or the
 // legacy kind. KUBE-FIREWALL is a chain in table filter of IPv4, to which INPUT and OUTPUT jump.
 // It drops packets to 127.0.0.0/8 that come from other addresses and belong to no connection:
-// kube-proxy may have configured the kernel to route such packets. Its rule is that of
-// kube-proxy.
+// kube-proxy may have configured the kernel to route such packets. kube-proxy creates the same
+// rule.
 //
 // The package runs the machine's own iptables and ip6tables, since only these know
 // which kind is in use. If one of the programs is missing, this is logged, and its

@@ -162,8 +162,8 @@ func (m *Manager) Ensure(ctx context.Context) error {
 // matters only for a program that cannot be killed.
 const keepTimeout = 2 * time.Minute
 
-// keep creates the missing chains and rules of one family. It returns the number of those that it
-// created.
+// keep creates the missing chains and rules of one family. It returns the number of created chains
+// and rules.
 func (m *Manager) keep(ctx context.Context, f family, path string) (made int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (m *Manager) keep(ctx context.Context, f family, path string) (made int, er
 		for _, i := range f.items {
 			n, err := m.item(ctx, path, i)
 			if made += n; err != nil {
-				return made, err // the rest stands on it
+				return made, err // the other rules need this chain
 			}
 		}
 		return made, nil
@@ -252,7 +252,7 @@ func Exec(ctx context.Context, path string, args ...string) (code int, output st
 	return 0, text, err
 }
 
-// head stores the beginning of what is written to it.
+// head stores the beginning of the data that is written to it.
 type head struct{ kept []byte }
 
 // Write implements io.Writer. It never fails.

@@ -33,11 +33,11 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		}),
 		Orphans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubelet_orphaned_runtime_pods_total",
-			Help: "Pods found in the runtime that nothing wanted.",
+			Help: "Pods found in the runtime that no source wanted.",
 		}),
 		Panics: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodewright_panics_total",
-			Help: "Panics of parts, sources, sinks and event recorders that were made errors, by name.",
+			Help: "Recovered panics of parts, sources, sinks and event recorders, by name.",
 		}, []string{"of"}),
 	}
 	if reg == nil {

@@ -14,20 +14,20 @@ import (
 // memory.
 type Pods struct {
 	Active  func() []*v1.Pod          // admitted, and not ended
-	Desired func() []*v1.Pod          // what sources want
+	Desired func() []*v1.Pod          // pods that the sources want
 	Workers func() []podworker.Status // states of all workers
-	Work    func() []local.NodeWork   // what is done at a time
+	Work    func() []local.NodeWork   // running and waiting work, by kind
 }
 
 var (
 	activeDesc = prometheus.NewDesc("kubelet_active_pods",
 		"Pods that were admitted and have not ended.", []string{"static"}, nil)
 	workingDesc = prometheus.NewDesc("kubelet_working_pods",
-		"Pods that a worker is responsible for, by its stage and by who wants the pod: desired, orphan or runtime_only.", []string{"lifecycle", "config", "static"}, nil)
+		"Pods that have a worker, by its stage and by who wants the pod: desired, orphan or runtime_only.", []string{"lifecycle", "config", "static"}, nil)
 	runningDesc = prometheus.NewDesc("nodewright_work_in_flight",
 		"Work that is being done, by its kind.", []string{"kind"}, nil)
 	limitDesc = prometheus.NewDesc("nodewright_work_limit",
-		"Work that may be done at a time, by its kind. A kind without a limit has none.", []string{"kind"}, nil)
+		"Limit of concurrent work, by its kind. Kinds without a limit are omitted.", []string{"kind"}, nil)
 	waitingDesc = prometheus.NewDesc("nodewright_work_waiting",
 		"Work that waits for other work of its kind to end.", []string{"kind"}, nil)
 	ephemeralDesc = prometheus.NewDesc("kubelet_managed_ephemeral_containers",

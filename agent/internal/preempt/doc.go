@@ -3,13 +3,13 @@
 //
 //	victims, err := preempt.Choose(pod, others, missing, preempt.Critical)
 //
-// # Who may have to go
+// # Possible victims
 //
 // For a critical pod, any pod that is not critical may be terminated; and for every
 // pod, any pod of lower priority. If all of these together do not have the missing
 // resources, none is terminated.
 //
-// # Who goes
+// # Order of victims
 //
 // Guaranteed pods are chosen only for the amount that all Burstable and BestEffort pods together do
 // not have. Burstable pods are chosen only for the amount that the chosen Guaranteed pods and all

@@ -35,7 +35,7 @@ func MayEnd(victim, pod *v1.Pod, critical func(*v1.Pod) bool) bool {
 // NotEnoughError is the error of Choose if all possible victims together do not have the missing
 // resources.
 type NotEnoughError struct {
-	Missing v1.ResourceList // even without them
+	Missing v1.ResourceList // missing after the end of all possible victims
 }
 
 func (e *NotEnoughError) Error() string {
@@ -185,7 +185,7 @@ func nearest(class []*candidate, need amounts) (chosen []*candidate) {
 			}
 		}
 		if best < 0 {
-			break // Choose has seen to it that there is enough
+			break // cannot happen: Choose has checked that there is enough
 		}
 		chosen = append(chosen, left[best])
 		need = need.without(left[best : best+1])

@@ -117,5 +117,5 @@ func GRPC(ctx context.Context, addr, service string) (check.Outcome, string, err
 	return grpchealth.Check{Addr: addr, Service: service, UserAgent: userAgent}.Check(ctx)
 }
 
-// userAgent is the user agent of HTTP probes; the version is that of the implemented API.
+// userAgent is the user agent of HTTP probes; it has the version of the implemented API.
 const userAgent = "kube-probe/1.37"

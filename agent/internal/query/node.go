@@ -93,8 +93,8 @@ func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, e
 	return "", false, fmt.Errorf("container %s has no log: %w", id, local.ErrNotFound)
 }
 
-// ownUID returns the UID of the static pod if uid is that of its mirror. Other UIDs are returned
-// unchanged.
+// ownUID returns the UID of the static pod if uid is the UID of its mirror. Other UIDs are
+// returned unchanged.
 func (q *Query) ownUID(uid types.UID) types.UID {
 	for _, m := range q.Sources.Mirrors() {
 		if m.UID == uid {

@@ -62,9 +62,10 @@ type Query struct {
 	Explain func(*v1.Pod) string
 	// Short returns the resources that the node lacks for a pod, a line each.
 	Short func(*v1.Pod) []string
-	// Listener returns the pod or the process that listens on a port of the node; without an address on any of the node's.
+	// Listener returns the pod or the process that listens on a port of the node. An addr that is
+	// not valid stands for all addresses of the node.
 	Listener func(proto uint8, addr netip.Addr, port uint16) (podUID, process string)
-	// Parts are those of the agent.
+	// PartList has the agent's parts.
 	PartList []local.Part
 	// PodLogs is the directory of the pods' logs.
 	PodLogs string
@@ -145,7 +146,8 @@ func (q *Query) LogPath(pod *v1.Pod, container string, previous bool) (string, e
 // LogsDir implements [local.LogKeeper].
 func (q *Query) LogsDir() string { return q.PodLogs }
 
-// Exec prepares a command in a running container.
+// Exec prepares a command in a running container, and returns the URL of its streams. It returns an
+// error if the container is not running.
 func (q *Query) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (string, error) {
 	c, err := q.running(pod, r.Container)
 	if err != nil {
@@ -170,7 +172,8 @@ func (q *Query) running(pod *v1.Pod, container string) (*observed.Container, err
 	return c, err
 }
 
-// Attach prepares the streams of a running container's first process.
+// Attach prepares the streams of a running container's first process. The reply has their URL. It
+// returns an error if the container is not running.
 func (q *Query) Attach(ctx context.Context, pod *v1.Pod, r local.AttachRequest) (local.AttachReply, error) {
 	c, err := q.running(pod, r.Container)
 	if err != nil {
@@ -202,7 +205,8 @@ func streamsOf(pod *v1.Pod, container string) (tty, stdin bool) {
 	return false, false
 }
 
-// PortForward prepares connections to ports of a pod that runs.
+// PortForward returns a URL for connections to ports of a running pod. The error is a
+// [local.ErrNotFound] if no sandbox of the pod runs.
 func (q *Query) PortForward(ctx context.Context, pod *v1.Pod) (string, error) {
 	id, err := q.SandboxID(ctx, pod.UID)
 	if err != nil {
@@ -245,8 +249,8 @@ func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observe
 	return nil, fmt.Errorf("container %q %s: %w", container, what, local.ErrNotFound)
 }
 
-// before returns a text about the init container that runs, for which the others wait. It returns ""
-// if none runs.
+// before describes the running init container, for whose end the other containers wait. It returns
+// "" if no init container runs.
 func before(pod *v1.Pod) string {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]

@@ -56,7 +56,8 @@ func (h *Handlers) GroupsPolicy() (supported, known bool) {
 }
 
 // ForPod returns the handler for the pod's runtime class, and its features. Without a cluster there
-// are no RuntimeClass objects: the class name is the handler's name.
+// are no RuntimeClass objects: the class name is the handler's name. It returns an error if the
+// class or the handler does not exist, or if the runtime does not answer.
 func (h *Handlers) ForPod(ctx context.Context, pod *v1.Pod) (name string, f podspec.HandlerFeatures, err error) {
 	if c := pod.Spec.RuntimeClassName; c != nil {
 		name = *c

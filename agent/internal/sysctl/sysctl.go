@@ -101,7 +101,7 @@ func (t Tunable) differs(dir string) *TunableError {
 }
 
 func write(file string, n int64) error {
-	return os.WriteFile(file, strconv.AppendInt(nil, n, 10), 0) // it is there
+	return os.WriteFile(file, strconv.AppendInt(nil, n, 10), 0) // the file exists
 }
 
 // The range of oom_score_adj (proc(5)): never killed, and killed first.
