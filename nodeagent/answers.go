@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// Answers of package agent/local beyond the agent's own.
+// Answers to requests of package agent/local that the agent alone cannot answer.
 
 var (
 	_ local.Agent         = (*Node)(nil)
@@ -73,7 +73,8 @@ func (n *Node) NodeStats(ctx context.Context) (*statsapi.NodeStats, error) {
 	return nil, errNoUsage()
 }
 
-// History returns what the node and its pods used in the last hour. It is measured while [LocalSocket] is served.
+// History returns the usage of the node and its pods in the last hour. It is measured while
+// [LocalSocket] is served.
 func (n *Node) History() local.Usage { return n.history.Usage() }
 
 // errNoUsage returns the error of a node without a part that measures.

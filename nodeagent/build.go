@@ -14,7 +14,8 @@ import (
 )
 
 // build makes all components, in the order of the package documentation. Each step may use the
-// results of earlier steps, which are in the Builder. If build fails, New closes what was made.
+// results of earlier steps, which are in the Builder. If build fails, New closes the components
+// that were made.
 func (n *Node) build(ctx context.Context) error {
 	if err := n.begin(ctx); err != nil {
 		return err

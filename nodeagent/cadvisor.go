@@ -76,8 +76,8 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	return out, err
 }
 
-// groupUsage is a usage that also has the cgroups above those of pods. The Usage of an embedding
-// program need not implement it.
+// groupUsage is a usage that also has the cgroups above the cgroups of pods. The Usage of an
+// embedding program need not implement it.
 type groupUsage interface {
 	Groups() ([]stats.Detail, error)
 }

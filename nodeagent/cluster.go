@@ -45,7 +45,7 @@ type Cluster struct {
 	// volumes were expanded. Neither is called before a CSI driver has registered.
 	Storage plugins.StorageCluster
 	Claims  ClaimStatuses
-	// Runtime and Images replace those of the Builder, unless they are nil.
+	// Runtime and Images replace the Builder's, unless they are nil.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
 
@@ -66,7 +66,7 @@ type ClaimStatuses interface {
 	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
 }
 
-// Reviewer determines the owner of a token, and what its owner may do.
+// Reviewer determines the owner of a token, and the permissions of its owner.
 type Reviewer interface {
 	auth.TokenReviewer
 	auth.AccessReviewer

@@ -34,7 +34,7 @@ func (n *Node) Debug(_ context.Context, pod *v1.Pod, r local.DebugRequest) error
 			return nil
 		}
 	}
-	return fmt.Errorf("pod %s/%s is not of a manifest: kubectl debug adds the container: %w", pod.Namespace, pod.Name, errors.ErrUnsupported)
+	return fmt.Errorf("pod %s/%s comes from an API server; use kubectl debug: %w", pod.Namespace, pod.Name, errors.ErrUnsupported)
 }
 
 // debugged is a source of static pods with the ephemeral containers that people have added.

@@ -31,7 +31,7 @@ func (n *Node) DescribeNode(ctx context.Context, into *v1.Node) {
 		if f, err := b.Describer().Facts(ctx); err == nil {
 			d.facts = &f
 		} else {
-			d.facts = &status.Facts{} // it is shown without
+			d.facts = &status.Facts{} // the node is described without them
 		}
 	}
 	if d.about == "" {

@@ -101,9 +101,9 @@
 //
 // # Logs: verbosity
 //
-// The agent's entries have two levels: klog's 0 for normal ones, and klog's 4
-// ([DebugFrom]) for debugging, which a verbosity of 4 and above shows; VModule
-// shows those of single files.
+// The agent's entries have two levels: klog's 0 for normal ones, and klog's 4 ([DebugFrom]) for
+// debugging, which a verbosity of 4 and above shows; VModule shows the debugging entries of single
+// files.
 //
 // # Logs: differences
 //

@@ -73,7 +73,7 @@ type Facts struct {
 	StorageReady func() error
 	Attached     func() []v1.UniqueVolumeName
 
-	// Checks are checks of /healthz in addition to those of the agent.
+	// Checks are checks of /healthz in addition to the agent's checks.
 	Checks []Check
 
 	// Functions that OnChange and OnDrivers have added. They are only added while New runs, and

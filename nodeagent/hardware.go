@@ -61,7 +61,8 @@ func (h *Hardware) validate() error {
 	if err := h.NUMA.Validate(); err != nil {
 		return fmt.Errorf("Options.Hardware.NUMA: %w", err)
 	}
-	// Placement uses the CPUs of NUMA, and admission those of the capacity, so both must be equal.
+	// Placement uses the CPUs of NUMA, and admission the CPUs of the capacity, so the numbers must
+	// be equal.
 	if n := int64(h.NUMA.AllCPUs().Len()); n != cpus.Value() {
 		return fmt.Errorf("Options.Hardware.NUMA has %d CPUs; want the %d of Machine.Capacity", n, cpus.Value())
 	}

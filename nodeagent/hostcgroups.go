@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// Cgroups of the agent, the runtime and the system, whose use the summary API shows
-// as system containers.
+// Cgroups of the agent, the runtime and the system, whose usage the summary API shows as system
+// containers.
 
 // hostCgroups are the cgroups of processes outside pods. They are searched until
 // they are found: the runtime may start after the agent.
@@ -31,8 +31,8 @@ type hostCgroups struct {
 	looked time.Time
 }
 
-// lookAgain is the pause before a search that found not all cgroups is repeated. Each
-// search opens a connection to the runtime's socket, and scrapes are frequent.
+// lookAgain is the pause before the next search if a search did not find all cgroups. Each search
+// opens a connection to the runtime's socket, and scrapes are frequent.
 const lookAgain = 10 * time.Second
 
 // newHostCgroups returns hostCgroups that have not searched yet. endpoint is the endpoint of the
@@ -86,7 +86,7 @@ func (h *hostCgroups) all() map[string]string {
 }
 
 // find returns the cgroup in which a process is now. It returns "" if the process is in the root
-// cgroup, whose usage is that of the whole machine.
+// cgroup, which has the usage of the whole machine.
 func (h *hostCgroups) find(ctx context.Context, name string) string {
 	var pid int
 	switch name {

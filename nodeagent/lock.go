@@ -11,11 +11,10 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// lockDirs creates the directories to which a node writes, and locks those of its state
-// and, if it has any, of its certificates. The directory of pod logs is not locked:
-// containers that collect logs could hold a lock there. If another agent has locked one
-// of them, the error is node.ErrLocked. The kernel releases the locks when the process
-// ends.
+// lockDirs creates the directories to which a node writes, and locks the directories of its state
+// and of its certificates, if it has any. The directory of pod logs is not locked: containers that
+// collect logs could hold a lock there. If another agent has locked one of them, the error is
+// node.ErrLocked. The kernel releases the locks when the process ends.
 func lockDirs(c *kubeletconfig.Config) (*node.DirLock, error) {
 	type dir struct {
 		path string

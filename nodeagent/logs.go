@@ -62,7 +62,7 @@ type LogLevel struct {
 // NewLogLevel returns a LogLevel, which is a zapcore.LevelEnabler.
 func NewLogLevel(v int) *LogLevel {
 	l := &LogLevel{level: zap.NewAtomicLevel()}
-	_ = l.SetLogLevel(v) // which takes all
+	_ = l.SetLogLevel(v) // accepts every verbosity
 	return l
 }
 
@@ -72,7 +72,7 @@ func (l *LogLevel) Enabled(level zapcore.Level) bool { return l.level.Enabled(le
 // LogLevel returns the verbosity; with SetLogLevel it is a server.LogLevel.
 func (l *LogLevel) LogLevel() int { return int(l.v.Load()) }
 
-// SetLogLevel changes the verbosity.
+// SetLogLevel changes the verbosity. It accepts any number, and always returns nil.
 func (l *LogLevel) SetLogLevel(v int) error {
 	l.v.Store(int64(v))
 	level := zap.InfoLevel

@@ -28,8 +28,7 @@ func (b *Builder) node() (node.Machine, error) {
 // replace detected ones.
 func nodeOf(c *kubeletconfig.Config) (node.Machine, error) {
 	dir := c.RootDir
-	// The root directory may not exist yet; ephemeral storage is that of its file
-	// system.
+	// The root directory may not exist yet; ephemeral storage is the storage of its file system.
 	if _, err := os.Stat(dir); err != nil {
 		dir = "/"
 	}
@@ -49,7 +48,7 @@ func nodeOf(c *kubeletconfig.Config) (node.Machine, error) {
 // on the final capacity.
 func configured(node *node.Machine, c *kubeletconfig.Config) {
 	if !*c.LocalStorageCapacityIsolation {
-		delete(node.Capacity, v1.ResourceEphemeralStorage) // it is not counted
+		delete(node.Capacity, v1.ResourceEphemeralStorage) // ephemeral storage is not limited
 	}
 	node.Labels = c.NodeLabels
 	node.Allocatable = c.Node(node.Capacity).Allocatable()
@@ -84,8 +83,8 @@ func interfaceIPs() (ips []string) {
 }
 
 // containerLogs returns the directory for the links to container logs: Settings.ContainerLogs or
-// its default. It returns "" if there shall be no links, and also if the directory is that of the
-// pods' logs, because links there would be read as logs.
+// its default. It returns "" if there shall be no links, and also if the directory is the one of
+// the pods' logs, because links there would be read as logs.
 func (b *Builder) containerLogs() string {
 	pods := filepath.Clean(b.Config.PodLogsDir)
 	dir := cmp.Or(b.Settings.ContainerLogs, filepath.Join(filepath.Dir(pods), "containers"))

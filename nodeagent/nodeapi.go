@@ -112,9 +112,9 @@ func (n *Node) api() (server.Config, error) {
 	return cfg, nil
 }
 
-// secure adds HTTPS with authentication and authorization. The certificate is the
-// cluster's, that of the configuration's files, or a self-signed one. It returns an
-// error if files cannot be used.
+// secure adds HTTPS with authentication and authorization. The certificate is the cluster's, the
+// pair in the configuration's files, or a self-signed one. It returns an error if files cannot be
+// used.
 func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 	c := b.Config
 	certs := server.CertsConfig{
@@ -161,7 +161,7 @@ func (a *nodeAPI) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// instances finds the node's containers, sandboxes and logs. Its not-found errors are those of
+// instances finds the node's containers, sandboxes and logs. It returns the not-found errors of
 // package server, which answers 404 for them.
 type instances struct{ n *Node }
 
@@ -183,7 +183,7 @@ func (i instances) LogFile(ctx context.Context, id string) (path string, open bo
 	return path, open, notFound(err)
 }
 
-// notFound converts the agent's not-found errors into those of package server.
+// notFound converts the agent's not-found errors into not-found errors of package server.
 func notFound(err error) error {
 	if errors.Is(err, local.ErrNotFound) {
 		return fmt.Errorf("%w: %w", server.ErrNotFound, err)

@@ -30,7 +30,7 @@ type Options struct {
 	// Services are functions that run beside the agent. [StandardServices] returns all services
 	// of this package.
 	Services []Service
-	// Join connects the node to the cluster of Config.Kubeconfig; use that of package
+	// Join connects the node to the cluster of Config.Kubeconfig; use the function of package
 	// nodeagent/cluster. It is required if Config.Kubeconfig is set, and otherwise not called.
 	Join func(*Builder) (*Cluster, error)
 
@@ -46,7 +46,7 @@ type Options struct {
 	// runtime is recorded in its root directory, so that a later start uses the same
 	// one.
 	LocalRuntime LocalMaker
-	// Sources are sources of pods in addition to those of Config.
+	// Sources are sources of pods in addition to the sources of Config.
 	Sources []podmgr.Source
 	// Hardware describes the node's machine. If it is nil, the node's machine is the one on which
 	// the agent runs.

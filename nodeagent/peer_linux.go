@@ -26,8 +26,7 @@ func peer(endpoint string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// On the client side the credentials are those of the process that called
-	// listen(2).
+	// On the client side, these are the credentials of the process that called listen(2).
 	var cred *unix.Ucred
 	if ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); ctlErr != nil {
 		return 0, ctlErr

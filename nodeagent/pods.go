@@ -53,7 +53,7 @@ func Tokens(b *Builder) (part.Part, error) {
 	}
 	keeper, ok := b.Cluster.Tokens.(lifecycle.TokenRetainer)
 	if !ok {
-		return nil, nil //nolint:nilnil // it keeps none
+		return nil, nil //nolint:nilnil // the cluster stores no tokens
 	}
 	return lifecycle.NewTokens(lifecycle.TokensConfig{Tokens: keeper})
 }

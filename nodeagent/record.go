@@ -7,9 +7,9 @@ import (
 	"github.com/nodewright/nodewright/record"
 )
 
-// Record returns a Maker of the part that records what the agent learns and decides: see package
-// record. Its files are in the directory "record" below the root directory, unless c.Dir is set. The
-// node's name, its boot and the log are set too. The part is not in [Standard].
+// Record returns a Maker of the part that records the agent's facts and decisions: see package
+// record. Its files are in the directory "record" below the root directory, unless c.Dir is set.
+// Record sets the node's name, the boot ID and the log in c. The part is not in [Standard].
 func Record(c record.Config) Maker {
 	return func(b *Builder) (part.Part, error) {
 		if c.Dir == "" {

@@ -69,10 +69,11 @@ func wellKnownSockets() []string {
 type choice struct{ endpoint, why string }
 
 // choose decides the runtime of a node. configured is the endpoint in the configuration, and
-// recorded that of the last start; each is "" if there is none. hasLocal means that a runtime in
-// this process is available. find returns the first of the usual sockets that answers. existing
-// returns the first of the usual sockets that exists, or "": if such a runtime has only not
-// started yet, another runtime must not replace it, since the node's pods would then run twice.
+// recorded the endpoint of the last start; each is "" if there is none. hasLocal means that a
+// runtime in this process is available. find returns the first of the usual sockets that answers.
+// existing returns the first of the usual sockets that exists, or "": if such a runtime has only
+// not started yet, another runtime must not replace it, since the node's pods would then run
+// twice.
 func choose(configured, recorded string, hasLocal bool, find func() (string, error), existing func() string) (choice, error) {
 	switch {
 	case configured == InProcess && !hasLocal:

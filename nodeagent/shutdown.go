@@ -52,5 +52,5 @@ func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	return cfg
 }
 
-// stopMargin is the time that the agent's end takes in addition to that of the pods.
+// stopMargin is the time that the agent's end takes in addition to the pods' time.
 const stopMargin = 15 * time.Second

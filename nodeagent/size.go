@@ -13,12 +13,12 @@ import (
 // (docs/operate/limits.md).
 const measuredPods = 1000
 
-// filesOfAgent is an estimate of the files that the agent has open beside those of pods: sockets of
-// clients and plugins, and watched directories.
+// filesOfAgent is an estimate of the files that the agent has open beside the files of pods:
+// sockets of clients and plugins, and watched directories.
 const filesOfAgent = 256
 
-// warnOfSize logs if maxPods is more than was measured, or more than what the machine's limits
-// allow. A limit that cannot be read is passed over.
+// warnOfSize logs if maxPods is more than was measured, or more than the machine's limits allow.
+// It skips a limit that cannot be read.
 func warnOfSize(ctx context.Context, maxPods int64, machine *kernel.Reader, log *zap.Logger) {
 	if maxPods > measuredPods {
 		log.Warn("maxPods is higher than the number of pods that was measured on one node", zap.Int64("maxPods", maxPods), zap.Int64("measured", measuredPods))

@@ -30,7 +30,7 @@ var kubernetesVersion string
 func KubernetesVersion() string { return cmp.Or(kubernetesVersion, behaviour) }
 
 // VersionInfo returns the description of a release, a semantic version with prefix v, like
-// Kubernetes' own programs. Commit, state and date are those of this program's sources, if known.
+// Kubernetes' own programs. It has the commit, state and date of this program's sources, if known.
 // It returns an error if the release has another minor version than this module: API servers and
 // kubeadm derive a node's features from that version.
 func VersionInfo(release string) (version.Info, error) {

@@ -35,7 +35,7 @@ func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (hear
 		return nil, fmt.Errorf("--kubeconfig=%q: %w", c.Kubeconfig, err)
 	}
 	rotates := bootstrap != nil || c.RotateCertificates && initial != nil
-	var certificate func() (*tls.Certificate, error) // nil: that of the kubeconfig
+	var certificate func() (*tls.Certificate, error) // nil: the certificate of the kubeconfig
 	if rotates {
 		user = anonymous
 		certificate = func() (*tls.Certificate, error) { return cl.own.ClientCertificate() }

@@ -38,7 +38,7 @@ var _ interface {
 // cluster is the connection to an API server.
 type cluster struct {
 	name      string
-	transport http.RoundTripper // nil: that of the kubeconfig
+	transport http.RoundTripper // nil: the transport of the kubeconfig
 	client    *kubeapi.Client
 	heartbeat *kubeapi.Client // of the Node and its lease
 	pods      *podsync.Source
@@ -56,7 +56,7 @@ type cluster struct {
 	// if the agent does not rotate that certificate.
 	own, serving *kubeapi.Credentials
 
-	hasDrivers func() bool // a part takes DRA drivers
+	hasDrivers func() bool // reports whether a part uses DRA drivers
 
 	unbounded func() (*kubeapi.Client, error) // one more client, whose calls are not counted
 }
@@ -104,7 +104,7 @@ func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error)
 // wipe creates the component that deletes the ResourceSlices of drivers that are gone.
 func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	f := b.Facts
-	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made
+	cl.hasDrivers = func() bool { return f.Drivers != nil } // parts set Drivers later, when they are made
 	cl.slices, err = kubeapi.NewSliceWiper(kubeapi.SliceWiperConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Connected: func() []string { return f.Drivers() }, Log: b.Log.Named("resourceslices"),
 	})

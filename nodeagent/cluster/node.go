@@ -73,7 +73,7 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 	return err
 }
 
-// client joins the two services of a runtime.
+// client combines the runtime service and the image service of a runtime.
 type client struct {
 	criapi.RuntimeService
 	criapi.ImageManagerService

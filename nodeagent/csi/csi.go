@@ -20,8 +20,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Volumes makes the part for CSI volumes: see package agent/csi. Without a cluster,
-// volumes and Secrets are those of manifests, and no volume is attached.
+// Volumes makes the part for CSI volumes: see package agent/csi. Without a cluster, volumes and
+// Secrets come from manifests, and no volume is attached.
 func Volumes(b *nodeagent.Builder) (agentpart.Part, error) {
 	f := b.Facts
 	cfg := part.Config{

@@ -25,7 +25,7 @@ func labels(root string) func(*v1.SELinuxOptions) (string, bool) {
 			return "", false
 		}
 		c = append([]string(nil), c...)
-		for i, s := range []string{o.User, o.Role, "", o.Level} { // a container's type is of its processes
+		for i, s := range []string{o.User, o.Role, "", o.Level} { // the type in a pod's options is for processes, not for files
 			if s != "" {
 				c[i] = s
 			}

@@ -141,9 +141,9 @@ func (c *Config) configuration() (*kubeletconfig.Config, error) {
 	conf.NodeLabels, conf.RegisterWithTaints = c.Labels, c.Taints
 	no, none := false, int32(0)
 	conf.EnableServer, conf.HealthzPort, conf.ResolverConfig = &no, &none, new(string)
-	conf.FailSwapOn, conf.FailCgroupV1, conf.CgroupsPerQOS = &no, &no, &no // they are the host's
+	conf.FailSwapOn, conf.FailCgroupV1, conf.CgroupsPerQOS = &no, &no, &no // these settings concern the host
 	conf.EnforceNodeAllocatable = nil
-	conf.ImageGCHighThresholdPercent = new(int32(100)) // never: images take no room
+	conf.ImageGCHighThresholdPercent = new(int32(100)) // never reached: images need no space
 	if c.Configure != nil {
 		c.Configure(conf)
 	}

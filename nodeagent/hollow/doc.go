@@ -25,7 +25,7 @@
 // annotation of its pod says otherwise:
 //
 //	hollow.nodewright.dev/script: "sleep 30s exit 1"  what its containers do; see package critest
-//	hollow.nodewright.dev/memory: 2Gi                 what each of them uses
+//	hollow.nodewright.dev/memory: 2Gi                 the memory usage of each container
 //
 // # Faults
 //

@@ -44,7 +44,7 @@ func newRuntime(cfg Config) *critest.Runtime {
 		return rt
 	}
 	var mu sync.Mutex
-	dice := rand.New(rand.NewPCG(cfg.Seed, 0)) //nolint:gosec // faults that can be had again, not secrets
+	dice := rand.New(rand.NewPCG(cfg.Seed, 0)) //nolint:gosec // reproducible faults, not secrets
 	rt.Around(func(c critest.Call) error {
 		if !slices.Contains(making, c.Method) {
 			return nil

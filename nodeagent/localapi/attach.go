@@ -68,7 +68,7 @@ func Attach(o *nodeagent.Options, cfg Config) {
 		}
 		a.plug(c)
 	}
-	// Before the socket, which serves the handlers that exist by then.
+	// This service runs before the socket's, which serves the handlers that exist when it is made.
 	o.Services = append([]nodeagent.Service{a.service}, o.Services...)
 }
 

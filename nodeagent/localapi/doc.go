@@ -6,9 +6,8 @@
 //	localapi.Attach(&o, localapi.Config{Address: "127.0.0.1:6443"})
 //	n, err := nodeagent.New(ctx, o)
 //
-// Objects created by clients are files in a directory "api" within that of the
-// manifests. The node's other pods are shown too; they can be changed only at their
-// source.
+// Objects created by clients are files in the directory "api" within the manifests directory. The
+// node's other pods are shown too; they can be changed only at their source.
 //
 // The agent's unix socket serves the API to root, and Config.Address with TLS to
 // clients with a certificate of the node's own authority: [Kubeconfig] creates

@@ -7,7 +7,7 @@
 //		...
 //	})
 //
-// The runtime is that of package localcri, below the node's root directory.
+// The runtime comes from package localcri, below the node's root directory.
 //
 // Tier: beta.
 package localcri

@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Dir returns the directory of a node's own runtime, below that of the node.
+// Dir returns the directory of a node's own runtime, below the node's root directory.
 func Dir(rootDir string) string { return filepath.Join(rootDir, "localcri") }
 
 // ResetOptions configures [Reset].

@@ -14,10 +14,10 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// Runtime returns a maker of runtimes for nodes. RootDir, CgroupDriver, Cluster,
-// Log, Metrics and Projects of cfg are set from the node. The subnets of the bridge are those of
-// podCIDR, unless cfg names one. The node's own ports are never host ports. ImageReserve
-// is the node's hard eviction thresholds, unless cfg has one.
+// Runtime returns a maker of runtimes for nodes. RootDir, CgroupDriver, Cluster, Log, Metrics and
+// Projects of cfg are set from the node. The subnets of the bridge come from podCIDR, unless cfg
+// names one. The node's own ports are never host ports. ImageReserve is the node's hard eviction
+// thresholds, unless cfg has one.
 func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	return func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
 		cfg.RootDir, cfg.CgroupDriver, cfg.Cluster = Dir(b.Config.RootDir), b.Config.CgroupDriver, b.Config.Kubeconfig != ""

@@ -24,9 +24,9 @@ import (
 // maxPods limits the answer of a kubelet, in bytes. A pod with its status takes some 10 KiB.
 const maxPods = 64 << 20
 
-// KubeletPods returns a function for [Config.Pods] that asks a kubelet for its pods, also those of
-// manifest files. url is that of its endpoint, such as http://127.0.0.1:10255/pods. The client should
-// have a timeout.
+// KubeletPods returns a function for [Config.Pods] that gets the pods from a kubelet, including
+// pods of manifest files. url is the URL of the kubelet's endpoint, such as
+// http://127.0.0.1:10255/pods. The client should have a timeout.
 func KubeletPods(client *http.Client, url string) func(context.Context) ([]*v1.Pod, error) {
 	return func(ctx context.Context) ([]*v1.Pod, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -1,6 +1,6 @@
-// Package shadow records what another node agent, such as a kubelet, does with its pods, and what
-// an agent of this module would decide at the same moments. It only reads: the pods as the API has
-// them, and the runtime.
+// Package shadow records the actions of another node agent, such as a kubelet, and the decisions
+// that an agent of this module would make at the same moments. It only reads: the pods from the
+// API, and the runtime's state.
 //
 //	r, err := record.New(record.Config{Dir: "/var/lib/shadow/record", Node: "edge-1"})
 //	...
@@ -9,14 +9,15 @@
 //
 // [record.Follow] compares each decision with what the other agent did next.
 //
-// # What it can know
+// # Limits
 //
-// The runtime reports sandboxes and containers with their times and exit codes, and the status of a
-// pod whether a container has started. That suffices for restarts, crash loops, init containers,
-// sidecars, lost sandboxes and ends. It does not suffice for liveness probes, whose results no agent
-// publishes: a container that they end looks like one that was killed. It also does not suffice for
-// edited containers, since agents compare them by hashes of their own, for failed image pulls and
-// volumes, and for admissions and evictions; "agent fit" answers which pods would be admitted.
+// The runtime reports sandboxes and containers with their times and exit codes. The status of a
+// pod shows whether a container has started. This suffices for restarts, crash loops, init
+// containers, sidecars, lost sandboxes and ends. It does not suffice for liveness probes, whose
+// results no agent publishes: a container that a probe ended looks like a container that was
+// killed. It also does not suffice for edited containers, since agents compare them by hashes of
+// their own; for failed image pulls and volumes; and for admissions and evictions. "agent fit"
+// answers which pods would be admitted.
 //
 // Tier: beta.
 package shadow
@@ -102,19 +103,19 @@ type shadow struct {
 	pods   map[types.UID]*seen
 }
 
-// seen is what was seen of a pod.
+// seen is the state of a pod at the last look.
 type seen struct {
 	items string    // the runtime's list and the status, as they were at the last decision
-	due   time.Time // when the next wait of a container is over; zero: none
+	due   time.Time // end of the next wait of a container; zero: none waits
 	loops map[string]*loop
 }
 
-// loop is the crash loop of a container before its newest end.
+// loop is the crash loop of a container, without the latest exit.
 type loop struct {
 	podruntime.CrashLoop
-	ended string // the ID of the instance that ended last
-	count int32  // its restart count
-	crash podruntime.Crash
+	ended string           // the ID of the instance that ended last
+	count int32            // its restart count
+	crash podruntime.Crash // its exit
 }
 
 // look records what has changed since the last look.
@@ -204,8 +205,8 @@ func (s *shadow) record(uid types.UID, pod *v1.Pod, container string, fact recor
 	s.cfg.Record(record.Entry{Pod: record.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: uid}, Container: container, Fact: fact})
 }
 
-// heldUntil returns until when the back-off delays the start of a container after its instance last;
-// the zero time if it does not.
+// heldUntil returns the time until which the back-off delays the start of a container after its
+// instance last. It returns the zero time if there is no delay.
 func (s *shadow) heldUntil(was *seen, pod *v1.Pod, c *v1.Container, last *observed.Container) time.Time {
 	if last == nil || last.State != observed.Exited {
 		return time.Time{}
@@ -216,7 +217,7 @@ func (s *shadow) heldUntil(was *seen, pod *v1.Pod, c *v1.Container, last *observ
 		l = &loop{CrashLoop: podruntime.AssumedCrashLoop(s.cfg.Backoff, pod, c, last)}
 		was.loops[c.Name] = l
 	case l.ended != last.ID:
-		// Instances between two looks are taken to have ended like the one before them.
+		// The instances between two looks are assumed to have ended like the instance before them.
 		for range min(max(last.RestartCount-l.count, 1), maxMissed) {
 			l.CrashLoop = l.Next(s.cfg.Backoff, l.crash)
 		}
@@ -228,7 +229,8 @@ func (s *shadow) heldUntil(was *seen, pod *v1.Pod, c *v1.Container, last *observ
 	return time.Time{}
 }
 
-// maxMissed limits the restarts between two looks that count; after as many the delay is the longest.
+// maxMissed limits the counted restarts between two looks. After that many restarts, the delay has
+// reached its maximum.
 const maxMissed = 64
 
 // itemsOf returns a text that changes with everything in a pod that the decision depends on.

@@ -21,7 +21,7 @@
 //
 // # Faults
 //
-// The labels are bounded: codes and methods are HTTP's, hosts those of the
-// configuration, resources those that a node agent uses. The age is monotonic: it
-// ignores changes of the clock.
+// The labels are bounded: codes and methods are HTTP's, hosts come from the configuration, and
+// resources are the ones that a node agent uses. The age is monotonic: it ignores changes of the
+// clock.
 package kubemetrics

@@ -48,8 +48,8 @@ type Cgroup struct {
 	FileDescriptors, Sockets           *uint64
 	OpenFilesLimit                     *uint64 // soft limit of the first process
 	UserNanos, SystemNanos             *uint64 // CPU time
-	Periods, Throttled, ThrottledNanos *uint64 // of the quota
-	Bursts, BurstNanos                 *uint64 // above it
+	Periods, Throttled, ThrottledNanos *uint64 // by the CPU quota
+	Bursts, BurstNanos                 *uint64 // above the CPU quota
 
 	// The limits: CPUShares as the weight on cgroup v1, CPUPeriod and CPUQuota in microseconds,
 	// and memory and swap in bytes.
@@ -89,9 +89,9 @@ type Details interface {
 	Devices() []Device
 }
 
-// Groups is an optional interface of [Details]. It returns the cgroups that are not of pods, such
-// as that of all pods, each with an ID and its usage. If it fails, it may return a part of them
-// together with the error.
+// Groups is an optional interface of [Details]. It returns the cgroups that do not belong to a
+// single pod, such as the cgroup of all pods, each with an ID and its usage. If it fails, it may
+// return a part of them together with the error.
 type Groups interface {
 	Groups() ([]Detail, error)
 }
@@ -218,8 +218,8 @@ func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
 		own.Processes = p.ProcessStats.ProcessCount
 	}
 	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, own)
-	// The network is that of the sandbox, as in cAdvisor; where sandboxes have no cgroup, it is
-	// that of the pod.
+	// As in cAdvisor, the network belongs to the sandbox. If sandboxes have no cgroup, it belongs
+	// to the pod.
 	sandbox, network, interfaces := details[Key{ref.UID, Sandbox}], pod, own.Interfaces
 	if sandbox.ID != "" {
 		network, interfaces = who{"", sandbox.ID, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}, sandbox.Interfaces

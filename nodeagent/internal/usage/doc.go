@@ -1,6 +1,6 @@
-// Package usage exports the usage of a node and its pods as metrics, with the names
-// that dashboards and autoscalers use: those of the kubelet's /metrics/resource
-// ([Resource]) and of cAdvisor ([Containers]).
+// Package usage exports the usage of a node and its pods as metrics, with the names that
+// dashboards and autoscalers use: the names of the kubelet's /metrics/resource ([Resource]) and of
+// cAdvisor ([Containers]).
 //
 //	reg := prometheus.NewRegistry()
 //	reg.MustRegister(usage.Containers(usage.Config{Stats: stats}))

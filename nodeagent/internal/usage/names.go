@@ -59,40 +59,40 @@ func newCadvisor() *cadvisor {
 		{&c.burstFor, "container_cpu_cfs_burst_seconds_total", "CPU time above the quota."},
 		{&c.highEvents, "container_memory_events_high_total", "Times that memory.high throttled."},
 		{&c.maxEvents, "container_memory_events_max_total", "Times that memory.max was about to be exceeded."},
-		{&c.scanned, "container_memory_pgscan_total", "Pages that reclaim looked at."},
-		{&c.reclaimed, "container_memory_pgsteal_total", "Pages that reclaim took."},
-		{&c.refaultedFile, "container_memory_workingset_refault_file_total", "Pages of files that were wanted again after reclaim."},
-		{&c.refaultedAnon, "container_memory_workingset_refault_anon_total", "Pages of processes that were wanted again after reclaim."},
-		{&c.cpuWaiting, "container_pressure_cpu_waiting_seconds_total", "Time in which some waited for a CPU."},
-		{&c.cpuStalled, "container_pressure_cpu_stalled_seconds_total", "Time in which all waited for a CPU."},
-		{&c.memoryWaiting, "container_pressure_memory_waiting_seconds_total", "Time in which some waited for memory."},
-		{&c.memoryStalled, "container_pressure_memory_stalled_seconds_total", "Time in which all waited for memory."},
-		{&c.ioWaiting, "container_pressure_io_waiting_seconds_total", "Time in which some waited for a disk."},
-		{&c.ioStalled, "container_pressure_io_stalled_seconds_total", "Time in which all waited for a disk."},
+		{&c.scanned, "container_memory_pgscan_total", "Pages scanned by reclaim."},
+		{&c.reclaimed, "container_memory_pgsteal_total", "Pages reclaimed."},
+		{&c.refaultedFile, "container_memory_workingset_refault_file_total", "File pages that were needed again after reclaim."},
+		{&c.refaultedAnon, "container_memory_workingset_refault_anon_total", "Anonymous pages that were needed again after reclaim."},
+		{&c.cpuWaiting, "container_pressure_cpu_waiting_seconds_total", "Time in which some tasks waited for a CPU."},
+		{&c.cpuStalled, "container_pressure_cpu_stalled_seconds_total", "Time in which all tasks waited for a CPU."},
+		{&c.memoryWaiting, "container_pressure_memory_waiting_seconds_total", "Time in which some tasks waited for memory."},
+		{&c.memoryStalled, "container_pressure_memory_stalled_seconds_total", "Time in which all tasks waited for memory."},
+		{&c.ioWaiting, "container_pressure_io_waiting_seconds_total", "Time in which some tasks waited for I/O."},
+		{&c.ioStalled, "container_pressure_io_stalled_seconds_total", "Time in which all tasks waited for I/O."},
 	} {
 		add(n.dst, counter(n.name, n.help, whoLabels...))
 	}
 	for _, n := range []named{
 		{&c.memory, "container_memory_usage_bytes", "Memory in use, caches included."},
-		{&c.workingSet, "container_memory_working_set_bytes", "Memory in use that cannot be given up at once."},
+		{&c.workingSet, "container_memory_working_set_bytes", "Memory in use, without inactive file pages."},
 		{&c.rss, "container_memory_rss", "Memory of processes, in bytes."},
 		{&c.cache, "container_memory_cache", "Memory of the page cache, in bytes."},
 		{&c.mapped, "container_memory_mapped_file", "Memory of mapped files, in bytes."},
-		{&c.maxUsage, "container_memory_max_usage_bytes", "The most memory that was in use."},
+		{&c.maxUsage, "container_memory_max_usage_bytes", "Highest memory usage."},
 		{&c.dirty, "container_memory_file_dirty_bytes", "Memory of the page cache that is not on a disk yet."},
-		{&c.writeback, "container_memory_file_writeback_bytes", "Memory of the page cache that is on its way to a disk."},
+		{&c.writeback, "container_memory_file_writeback_bytes", "Memory of the page cache that is being written to a disk."},
 		{&c.active, "container_memory_total_active_file_bytes", "Memory of files that were used lately."},
 		{&c.inactive, "container_memory_total_inactive_file_bytes", "Memory of files that were not used lately."},
 		{&c.kernel, "container_memory_kernel_usage", "Memory of the kernel, in bytes."},
-		{&c.swap, "container_memory_swap", "Swap in use, in bytes; 0 also where it is not counted."},
+		{&c.swap, "container_memory_swap", "Swap in use, in bytes; 0 also if it is not counted."},
 		{&c.processes, "container_processes", "Processes."},
 		{&c.files, "container_file_descriptors", "Files that are open."},
 		{&c.openSockets, "container_sockets", "Sockets that are open."},
 		{&c.threads, "container_threads", "Threads."},
-		{&c.maxThreads, "container_threads_max", "Threads that there may be; 0 is no limit."},
+		{&c.maxThreads, "container_threads_max", "Limit of threads; 0 means no limit."},
 		{&c.started, "container_start_time_seconds", "Start, Unix time."},
-		{&c.lastSeen, "container_last_seen", "When it was measured last, Unix time."},
-		{&c.specShares, "container_spec_cpu_shares", "Weight among those that want a CPU."},
+		{&c.lastSeen, "container_last_seen", "Time of the last measurement, Unix time."},
+		{&c.specShares, "container_spec_cpu_shares", "CPU weight."},
 		{&c.specPeriod, "container_spec_cpu_period", "Period of the CPU quota, microseconds."},
 		{&c.specQuota, "container_spec_cpu_quota", "CPU time in a period, microseconds."},
 		{&c.specMemory, "container_spec_memory_limit_bytes", "Limit of memory; 0 is none."},
@@ -115,10 +115,10 @@ func newCadvisor() *cadvisor {
 	}
 	for _, n := range []named{
 		{&c.fsUsed, "container_fs_usage_bytes", "Bytes used of a file system."},
-		{&c.fsLimit, "container_fs_limit_bytes", "Bytes that a file system has."},
-		{&c.inodes, "container_fs_inodes_total", "Inodes that a file system has."},
+		{&c.fsLimit, "container_fs_limit_bytes", "Size of a file system in bytes."},
+		{&c.inodes, "container_fs_inodes_total", "Inodes of a file system."},
 		{&c.inodesFree, "container_fs_inodes_free", "Inodes that are free."},
-		{&c.inFlight, "container_fs_io_current", "Requests that a device is at."},
+		{&c.inFlight, "container_fs_io_current", "Requests in flight on a device."},
 	} {
 		add(n.dst, gauge(n.name, n.help, with("device")...))
 	}
@@ -127,8 +127,8 @@ func newCadvisor() *cadvisor {
 		{&c.writes, "container_fs_writes_total", "Writes to a device."},
 		{&c.readBytes, "container_fs_reads_bytes_total", "Bytes read from a device."},
 		{&c.writtenBytes, "container_fs_writes_bytes_total", "Bytes written to a device."},
-		{&c.readsMerged, "container_fs_reads_merged_total", "Reads of a device that were joined with others."},
-		{&c.writesMerged, "container_fs_writes_merged_total", "Writes to a device that were joined with others."},
+		{&c.readsMerged, "container_fs_reads_merged_total", "Merged reads from a device."},
+		{&c.writesMerged, "container_fs_writes_merged_total", "Merged writes to a device."},
 		{&c.sectorsRead, "container_fs_sector_reads_total", "Sectors read from a device."},
 		{&c.sectorsWritten, "container_fs_sector_writes_total", "Sectors written to a device."},
 		{&c.readTime, "container_fs_read_seconds_total", "Time that reads of a device took."},
@@ -152,6 +152,6 @@ func newCadvisor() *cadvisor {
 	} {
 		add(n.dst, gauge(n.name, n.help, machine...))
 	}
-	add(&c.failed, gauge("container_scrape_error", "1 if the stats could not be had."))
+	add(&c.failed, gauge("container_scrape_error", "1 if the stats could not be read."))
 	return c
 }

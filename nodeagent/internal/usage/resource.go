@@ -36,8 +36,8 @@ func Resource(s Stats, timeout time.Duration) prometheus.Collector {
 		},
 		swapLimit: gauge("container_swap_limit_bytes", "Swap that a container may use.", container...),
 		started:   gauge("container_start_time_seconds", "Start of a container, Unix time.", container...),
-		failed:    gauge("resource_scrape_error", "1 if the stats could not be had."),
-		failedOld: gauge("scrape_error", "1 if the stats could not be had (the older name)."),
+		failed:    gauge("resource_scrape_error", "1 if the stats could not be read."),
+		failedOld: gauge("scrape_error", "1 if the stats could not be read (older name of resource_scrape_error)."),
 	}
 }
 

@@ -118,10 +118,10 @@ pod_cpu_usage_seconds_total{namespace="default",pod="web"} 2 1700000000500
 # HELP pod_memory_working_set_bytes Working set of a pod.
 # TYPE pod_memory_working_set_bytes gauge
 pod_memory_working_set_bytes{namespace="default",pod="web"} 200 1700000000500
-# HELP resource_scrape_error 1 if the stats could not be had.
+# HELP resource_scrape_error 1 if the stats could not be read.
 # TYPE resource_scrape_error gauge
 resource_scrape_error 0
-# HELP scrape_error 1 if the stats could not be had (the older name).
+# HELP scrape_error 1 if the stats could not be read (older name of resource_scrape_error).
 # TYPE scrape_error gauge
 scrape_error 0
 `
@@ -151,7 +151,7 @@ container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name=
 container_cpu_usage_seconds_total{container="",cpu="total",id="/kubepods/poduid-1",image="",name="",namespace="default",pod="web"} 2 1700000000500
 container_cpu_usage_seconds_total{container="",cpu="total",id="/kubepods/poduid-1/def",image="pause",name="def",namespace="default",pod="web"} 0.5
 container_cpu_usage_seconds_total{container="c",cpu="total",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 1.5 1700000000500
-# HELP container_fs_limit_bytes Bytes that a file system has.
+# HELP container_fs_limit_bytes Size of a file system in bytes.
 # TYPE container_fs_limit_bytes gauge
 container_fs_limit_bytes{container="c",device="",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 50 1700000000500
 # HELP container_fs_reads_total Reads from a device.
@@ -176,7 +176,7 @@ container_oom_events_total{container="c",id="/kubepods/poduid-1/abc",image="img:
 # HELP container_processes Processes.
 # TYPE container_processes gauge
 container_processes{container="",id="/kubepods/poduid-1",image="",name="",namespace="default",pod="web"} 3
-# HELP container_scrape_error 1 if the stats could not be had.
+# HELP container_scrape_error 1 if the stats could not be read.
 # TYPE container_scrape_error gauge
 container_scrape_error 0
 # HELP machine_cpu_cores CPUs of the machine.
@@ -204,7 +204,7 @@ func TestStatsThatCannotBeHad(t *testing.T) {
 		{usage.Resource(broken, 0), "resource_scrape_error"},
 		{usage.Containers(usage.Config{Stats: broken}), "container_scrape_error"},
 	} {
-		want := "# HELP " + tc.name + " 1 if the stats could not be had.\n# TYPE " + tc.name + " gauge\n" + tc.name + " 1\n"
+		want := "# HELP " + tc.name + " 1 if the stats could not be read.\n# TYPE " + tc.name + " gauge\n" + tc.name + " 1\n"
 		compare(t, tc.c, want, tc.name)
 	}
 }
