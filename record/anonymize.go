@@ -9,8 +9,8 @@ import (
 )
 
 // Anonymize replaces the names, IDs and addresses in entries by keyed hashes, and drops texts.
-// Equal names get equal hashes within one call and different ones in another, as the key is random
-// and kept nowhere.
+// Within one call, equal names get equal hashes. The key is random and not stored, so another call
+// gives different hashes.
 func Anonymize(entries []Entry) []Entry {
 	key := make([]byte, sha256.Size)
 	_, _ = rand.Read(key) // it never fails
@@ -34,7 +34,8 @@ type anonymizer struct {
 	seen map[string]string
 }
 
-// of returns a copy of a value in which strings are replaced as the tag "is" of their field says.
+// of returns a copy of a value with its strings replaced. The tag "is" of a field says how its
+// string is replaced.
 func (a *anonymizer) of(v reflect.Value, is string) reflect.Value {
 	switch v.Kind() {
 	case reflect.String:

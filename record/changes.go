@@ -1,10 +1,10 @@
 package record
 
-// Changes tells changed states from repeated ones, for a part that takes entries and is no
-// [Recorder]. The zero value is ready. It may be used by one goroutine at a time.
+// Changes distinguishes changed states from repeated ones, for a part that gets entries and is not
+// a [Recorder]. The zero value is ready. Only one goroutine at a time may use it.
 type Changes struct {
-	// recent has the last state of each key. Once it is full it becomes older, and keys that are
-	// told again come back from there.
+	// recent has the last state of each key. A full recent becomes older, and the previous older
+	// is dropped. A key that is passed again moves from older to recent.
 	recent, older map[uint64]uint32
 }
 
@@ -12,8 +12,8 @@ type Changes struct {
 const maxChanges = 1 << 15
 
 // Next returns the fact of an entry in JSON, and reports whether the entry is an event, or a state
-// that differs from the last one of the same object. If more objects than it remembers are alive, a
-// state may count as changed twice.
+// that differs from the last one of the same object. If there are too many objects, older states
+// are dropped, and an unchanged state may count as changed.
 func (c *Changes) Next(e *Entry) (fact []byte, changed bool) {
 	fact = encode(e.Fact)
 	key, state := keyOf(e, fact)
@@ -36,7 +36,7 @@ func (c *Changes) Next(e *Entry) (fact []byte, changed bool) {
 	return fact, has && last != state || !has && !e.Fact.idle()
 }
 
-// Forget lets the state of an entry count as changed the next time.
+// Forget makes the state of an entry count as changed the next time.
 func (c *Changes) Forget(e *Entry) {
 	key, _ := keyOf(e, encode(e.Fact))
 	delete(c.recent, key)

@@ -17,28 +17,30 @@ import (
 //
 //	LENGTH CHECKSUM KEY STATE JSON
 //
-// LENGTH is the number of bytes of the rest of the line, from KEY on and without the line feed, and
-// CHECKSUM is their CRC-32C, both as eight hexadecimal digits. KEY (16 digits) says what the entry
-// is the state of, and STATE (8 digits) is a checksum of the state: both are 0 for an event.
+// LENGTH is the number of bytes of the rest of the line, from KEY on and without the line feed,
+// and CHECKSUM is their CRC-32C, both as eight hexadecimal digits. KEY (16 digits) identifies the
+// object whose state the entry has, and STATE (8 digits) is a checksum of that state. Both are 0
+// for an event.
 
 // version is the version of the format of files. Fields and kinds are added without a new version.
 const version = 1
 
 var header = fmt.Sprintf("nodewright record %d\n", version)
 
-// Bounds of what a reader accepts.
+// Limits for entries that a reader accepts.
 const (
 	maxEntry = 64 << 10 // bytes of an entry
 	maxDepth = 8        // of its JSON
 )
 
-// prefix is the number of bytes before the JSON, of which the first frame are not in LENGTH.
+// prefix is the number of bytes of a line before its JSON. The first frame bytes are not included
+// in LENGTH.
 const (
 	frame  = 8 + 1 + 8 + 1
 	prefix = frame + 16 + 1 + 8 + 1
 )
 
-// ErrDamaged is the error of a file that is cut off or damaged, or is no record.
+// ErrDamaged is the error of a file that is cut off or damaged, or that is not a record.
 var ErrDamaged = errors.New("damaged record")
 
 // ErrVersion is the error of a file of a later version.
@@ -61,7 +63,7 @@ type stored struct {
 	Fact json.RawMessage `json:"fact,omitempty"`
 }
 
-// encode returns v in JSON; "null" if a time in it is none of the calendar, which JSON cannot have.
+// encode returns v in JSON. If v has a time that JSON cannot represent, it returns "null".
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -70,7 +72,8 @@ func encode(v any) []byte {
 	return b
 }
 
-// keyOf returns the key of what the entry is the state of, 0 for an event, and the state.
+// keyOf returns the key of the object whose state the entry has, and a checksum of the state. Both
+// are 0 for an event.
 func keyOf(e *Entry, fact []byte) (key uint64, state uint32) {
 	k := e.Fact.key()
 	if k == "" {
@@ -159,7 +162,7 @@ func (s *scanner) next() error {
 	return nil
 }
 
-// hexNumber returns the number of hexadecimal digits, at most 16, in lower case.
+// hexNumber parses at most 16 hexadecimal digits in lower case.
 func hexNumber(digits []byte) (n uint64, ok bool) {
 	var b [8]byte
 	if bytes.ContainsAny(digits, "ABCDEF") {

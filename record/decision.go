@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// Decision is one decision of [podlife.Decide] with everything that it depends on.
+// Decision is one decision of [podlife.Decide] with all its inputs.
 type Decision struct {
 	// Inputs is a checksum of Input: equal inputs have equal checksums.
 	Inputs string `json:"inputs" is:"id"`
@@ -36,17 +36,18 @@ type Input struct {
 	Runs        []Observed `json:"runs,omitempty"`
 }
 
-// Spec has what the decision depends on in a container of the spec.
+// Spec has the fields of a container's spec on which the decision depends.
 type Spec struct {
 	Name     string `json:"name" is:"name"`
 	Policy   string `json:"policy,omitempty" is:"word"`
 	Rules    []Rule `json:"rules,omitempty"`
-	Startup  bool   `json:"startup,omitempty"`  // it has such a probe
-	Liveness bool   `json:"liveness,omitempty"` // the same
+	Startup  bool   `json:"startup,omitempty"`  // the container has a startup probe
+	Liveness bool   `json:"liveness,omitempty"` // the container has a liveness probe
 	Waits    []Wait `json:"waits,omitempty"`
 }
 
-// Wait is until when a container may not be started after its instance ID, "" for none, and why.
+// Wait is the time before which a container must not be started, and the reason. ID is the
+// instance after which it waits; "" if there is none.
 type Wait struct {
 	ID    string       `json:"id,omitempty" is:"id"`
 	Until time.Time    `json:"until"`
@@ -165,7 +166,7 @@ func Decide(k podlife.Knowledge) (podlife.Decision, *Decision) {
 	return d, &Decision{Inputs: in.checksum(), Input: in, Result: result(k.Pod, k.Runtime, d)}
 }
 
-// input returns what is known without a call of the functions of k that may be costly.
+// input returns the part of the input that needs no call of the functions of k that may be costly.
 func input(k podlife.Knowledge) Input {
 	obs := k.Runtime.Settled()
 	in := Input{Policy: string(k.Pod.Spec.RestartPolicy), HostNetwork: k.Pod.Spec.HostNetwork, Deleting: k.Pod.DeletionTimestamp != nil}
@@ -249,7 +250,7 @@ func result(pod *v1.Pod, obs *observed.Pod, d podlife.Decision) Result {
 	return r
 }
 
-// Again decides anew by the recorded input, with the code of today.
+// Again repeats the decision with the recorded input and the current code.
 func (f *Decision) Again() Result {
 	k := f.Input.Knowledge()
 	return result(k.Pod, k.Runtime, podlife.Decide(k))
@@ -365,8 +366,8 @@ func (in *Input) Knowledge() podlife.Knowledge {
 	}
 }
 
-// maxAddresses limits the addresses of a sandbox that a record can claim; how many it has does not
-// matter for a decision.
+// maxAddresses limits the number of addresses of a sandbox in a record. The exact number does not
+// affect the decision.
 const maxAddresses = 16
 
 func stateOf(word string) observed.State {

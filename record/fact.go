@@ -31,7 +31,8 @@ type Pod struct {
 func (e *Entry) Kind() string { return e.Fact.kind() }
 
 // Fact is one of the struct types below. The set is closed: a fact is recorded field by field, so
-// that nothing else of a pod gets into a file. The tag "is" of a string says what it may have:
+// that nothing else of a pod gets into a file. The tag "is" of a string says what the string may
+// contain:
 //
 //	name     a name of the API: of a pod, container, volume, image, node, condition
 //	id       an ID that the agent, the runtime or the kernel has made
@@ -41,10 +42,12 @@ func (e *Entry) Kind() string { return e.Fact.kind() }
 type Fact interface {
 	// kind returns the name of the type in files.
 	kind() string
-	// key identifies what a fact is the state of, within its pod and container. Of two equal states
-	// in a row the second one is not recorded. "" is for facts that are events and no states.
+	// key identifies the object whose state the fact has, within its pod and container. A state
+	// that equals the last one of its key is not recorded. "" means that the fact is an event, not
+	// a state.
 	key() string
-	// idle reports a state that needs no entry if nothing else was recorded of the key before.
+	// idle reports whether the state needs no entry if no other state of its key was recorded
+	// before.
 	idle() bool
 }
 
@@ -70,10 +73,10 @@ type Begin struct {
 	Version string `json:"version,omitempty" is:"word"`
 }
 
-// Stop is the end of the agent's process in order.
+// Stop is the orderly end of the agent's process.
 type Stop struct{}
 
-// Clock is a change of the wall clock by By, against the clock that only counts.
+// Clock is a change of the wall clock by By, compared with the monotonic clock.
 type Clock struct {
 	By time.Duration `json:"by"`
 }
@@ -85,17 +88,18 @@ type Gap struct {
 	Damaged bool `json:"damaged,omitempty"`
 }
 
-// Wanted is what a source says about a pod.
+// Wanted is a change of a pod in its source.
 type Wanted struct {
 	Op     string `json:"op" is:"word"` // ADD, UPDATE, DELETE, REMOVE, as podmgr.Op
 	Source string `json:"source,omitempty" is:"name"`
-	// Generation is that of the pod's object. An edited static pod has another UID instead.
+	// Generation is the generation of the pod's object. An edited static pod gets another UID
+	// instead.
 	Generation int64   `json:"generation,omitempty"`
 	Containers []Image `json:"containers,omitempty"`
 }
 
-// Verdict is what the agent decided about a whole pod: it is admitted, waits, is rejected, or ends,
-// and why.
+// Verdict is the decision of the agent about a whole pod, with the reason: the pod is admitted,
+// waits, is rejected, or ends.
 type Verdict struct {
 	Admitted bool         `json:"admitted,omitempty"`
 	Kind     podlife.Kind `json:"cause,omitempty" is:"word"`
@@ -125,7 +129,7 @@ type Probe struct {
 	// How is exec, http, tcp or grpc, and Target the address and path of the check.
 	How    string `json:"how,omitempty" is:"word"`
 	Target string `json:"target,omitempty" is:"address"`
-	// Times equal results in a row made this result, the first one at Since.
+	// Times is the number of equal results in a row that made this result; the first was at Since.
 	Times int       `json:"times,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 	// Code is the status of the HTTP answer. Error is one of the words of [ErrorWord].
@@ -152,14 +156,14 @@ type Sync struct {
 	// the plugin of one of them does not answer.
 	Volumes []string `json:"volumes,omitempty" is:"name"`
 	Hung    bool     `json:"hung,omitempty"`
-	// Call is syncPod, syncTerminatingPod or syncTerminatedPod, and Took how long it took. They are
-	// not in files: they differ in each sync, and so would make each one a change.
+	// Call is syncPod, syncTerminatingPod or syncTerminatedPod, and Took how long it took. They
+	// are not in files: they differ in each sync, so each sync would count as a change.
 	Call string        `json:"-" is:"word"`
 	Took time.Duration `json:"-"`
 }
 
-// SandboxRun is a call of the runtime that makes a pod's sandbox. Without an ID it failed; Error is
-// one of the words of [ErrorWord].
+// SandboxRun is a call of the runtime that creates a pod's sandbox. If ID is "", the call failed;
+// Error is one of the words of [ErrorWord].
 type SandboxRun struct {
 	ID      string        `json:"id,omitempty" is:"id"`
 	Attempt uint32        `json:"attempt,omitempty"`

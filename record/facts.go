@@ -13,9 +13,10 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// These functions take from pods, errors and the runtime's answers what may be recorded of them.
+// These functions convert pods, errors and answers of the runtime to facts. They keep only what
+// may be recorded.
 
-// WantedOf returns what a source says about a pod.
+// WantedOf returns the fact about a pod's change in its source.
 func WantedOf(op, source string, pod *v1.Pod) *Wanted {
 	w := &Wanted{Op: op, Source: source, Generation: pod.Generation}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -26,9 +27,9 @@ func WantedOf(op, source string, pod *v1.Pod) *Wanted {
 	return w
 }
 
-// VerdictOf returns the cause of a pod's end, rejection or wait; the zero cause means that the pod is
-// admitted. The message is recorded only for
-// the causes whose messages are about the resources of the node: others may quote the spec.
+// VerdictOf returns the cause of a pod's end, rejection or wait; the zero cause means that the pod
+// is admitted. The message is recorded only for causes whose messages are about the resources of
+// the node: other messages may quote the spec.
 func VerdictOf(why podlife.Cause) *Verdict {
 	v := &Verdict{Kind: why.Kind, Reason: Reason(why.Reason), Grace: why.Grace}
 	v.Admitted = *v == Verdict{}
@@ -59,8 +60,8 @@ func InstanceOf(c *observed.Container, spec *v1.Container) *Instance {
 	return f
 }
 
-// ShortID returns the ID of a container or sandbox as it is recorded: of a long one its beginning
-// and its end, which together are unique on a node.
+// ShortID returns the ID of a container or sandbox as it is recorded. A long ID is shortened to
+// its beginning and its end, which together are unique on a node.
 func ShortID(id string) string {
 	const part = 8
 	if len(id) <= 2*part+1 {
@@ -144,8 +145,8 @@ type Check struct {
 	Since      time.Time
 }
 
-// ProbeOf returns the result of a probe of a container. Of the output it takes the status of an HTTP
-// answer and a word for the error.
+// ProbeOf returns the result of a probe of a container. It takes only the status of an HTTP
+// answer, or a word for the error, from the output.
 func ProbeOf(id, typ string, ok bool, c Check) *Probe {
 	f := &Probe{ID: ShortID(id), Type: strings.ToLower(typ), OK: ok, Times: c.Times, Since: milli(c.Since)}
 	if c.Probe == nil {
@@ -171,7 +172,8 @@ func ProbeOf(id, typ string, ok bool, c Check) *Probe {
 		f.Code = n
 		return f
 	}
-	// The output of a command is the container's: whatever it says is no cause.
+	// The output of a command comes from the container and may contain anything, so it is not used
+	// as the cause.
 	if f.How != "exec" || strings.HasPrefix(c.Output, "command timed out") {
 		f.Error = ErrorWord(c.Output)
 	}
@@ -181,7 +183,7 @@ func ProbeOf(id, typ string, ok bool, c Check) *Probe {
 // maxPath limits the path of a probe in bytes.
 const maxPath = 128
 
-// address returns the host and port of a check. A name of a port is looked up in the container.
+// address returns the host and port of a check. The name of a port is looked up in the container.
 func address(host string, c Check, port intstr.IntOrString) string {
 	if host == "" {
 		host = c.IP

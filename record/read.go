@@ -18,10 +18,12 @@ import (
 
 // Filter selects entries. The zero value selects all.
 type Filter struct {
-	// Namespace and Name select the entries of the pods with this name, and UID those of one pod.
+	// Namespace and Name select the entries of the pods with this name, and UID selects the
+	// entries of one pod.
 	Namespace, Name string
 	UID             types.UID
-	// Node selects the entries about the node: with a pod in addition to its entries, else alone.
+	// Node selects the entries about the node. If a pod is selected, they are added to its
+	// entries.
 	Node bool
 	// Since and Until limit the time; zero is no limit.
 	Since, Until time.Time
@@ -110,7 +112,7 @@ func ReadFile(r io.Reader) ([]Entry, error) {
 // maxFileEntries limits the entries of a file.
 const maxFileEntries = 1 << 17
 
-// Write writes entries as a file.
+// Write writes entries in the format of a record file, for [ReadFile].
 func Write(w io.Writer, entries []Entry) error {
 	if _, err := io.WriteString(w, header); err != nil {
 		return err
@@ -153,7 +155,7 @@ func scan(r io.Reader, do func(Entry) bool) error {
 	return fmt.Errorf("%w: more than %d entries", ErrDamaged, maxEntries)
 }
 
-// suffix is that of the files of a recorder, whose names have 8 hexadecimal digits before it.
+// suffix is the suffix of a recorder's files. Before it, a name has 8 hexadecimal digits.
 const suffix = ".record"
 
 // maxSegments limits the files of a directory that are read.
@@ -181,8 +183,9 @@ func segments(dir string) (*safefile.Dir, []string, error) {
 	return d, names, nil
 }
 
-// Pods returns the pods that a recorder's directory has entries about, the one with the newest entry
-// last, and the name of the node.
+// Pods returns the pods with entries in a recorder's directory, and the name of the node. Pods are
+// sorted by their newest entry, newest last. Of pods with the same name, only the last one is
+// returned.
 func Pods(dir string) (pods []Pod, node string, err error) {
 	type name struct{ namespace, name string }
 	latest := map[name]int{}

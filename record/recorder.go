@@ -22,8 +22,8 @@ type Config struct {
 	// Dir is the directory of the files. It is made if it does not exist. One recorder at a time may
 	// use it.
 	Dir string
-	// MaxBytes limits the bytes of all files; 16 MiB. The oldest file is removed, which has an
-	// eighth of them.
+	// MaxBytes limits the bytes of all files; 16 MiB. If they are exceeded, the oldest file is
+	// removed. A file has at most an eighth of MaxBytes.
 	MaxBytes int64
 	// Node, Version and Boot are put into the entries: the node's name, the version of the program,
 	// and the ID of the machine's boot. None.
@@ -35,20 +35,21 @@ type Config struct {
 const (
 	defaultMaxBytes = 16 << 20
 	minMaxBytes     = 8 * 2 * maxEntry
-	// A file has this part of MaxBytes.
+	// A file has at most this part of MaxBytes.
 	parts = 8
 
 	// maxQueue and maxQueueBytes limit the entries that wait for the disk.
 	maxQueue      = 16384
 	maxQueueBytes = 8 << 20
 
-	// Entries are collected for this time before they are written: they survive the end of the
-	// process from then on. A write is followed by a sync after syncPause at the latest: they
-	// survive a power failure from then on.
+	// writePause is how long entries are collected before they are written. Written entries
+	// survive the end of the process. syncPause is the longest time between a write and the
+	// following sync. Synced entries survive a power failure.
 	writePause = time.Second
 	syncPause  = 5 * time.Second
 
-	// A difference between the two clocks that is larger counts as a change of the wall clock.
+	// clockSlack is the smallest difference between the two clocks that counts as a change of the
+	// wall clock.
 	clockSlack = 2 * time.Second
 )
 
@@ -125,7 +126,7 @@ func (r *Recorder) Record(e Entry) {
 	}
 }
 
-// news reports whether a state is not recorded yet, and notes it. The caller holds r.mu.
+// news reports whether a state is not recorded yet, and stores it. The caller holds r.mu.
 func (r *Recorder) news(key uint64, sum uint32, idle bool) bool {
 	if key == 0 {
 		return true
@@ -144,7 +145,7 @@ func (r *Recorder) news(key uint64, sum uint32, idle bool) bool {
 func (r *Recorder) Run(ctx context.Context) error {
 	f := files{cfg: &r.cfg}
 	defer f.end()
-	// The start of an agent has more urgent work for the disk.
+	// At the start of an agent, other work for the disk is more urgent.
 	select {
 	case <-ctx.Done():
 	case <-time.After(writePause):
@@ -179,8 +180,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-timer.C:
 			due = false
 		}
-		// At rest there is no timer, and so nothing looks at the clock; a change is found with the
-		// next entry.
+		// Without entries there is no timer, so the clock is not checked. A change is found with
+		// the next entry.
 		clock = r.checkClock(clock)
 		dirty = r.write(&f) || dirty
 		switch left := syncPause - time.Since(synced); {
@@ -194,8 +195,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// load notes the states in the files, and drops the queued entries that are among them. The first
-// entry is the Begin.
+// load stores the states in the files, and drops the queued entries with the same states. The
+// first entry is the Begin.
 func (r *Recorder) load(sums map[uint64]state) {
 	begin := Entry{At: milli(r.begun), Boot: r.cfg.Boot, Fact: &Begin{Node: r.cfg.Node, Version: r.cfg.Version}}
 	first := encodeEntry(&begin, encode(begin.Fact), 0, 0)
@@ -218,7 +219,7 @@ func (r *Recorder) load(sums map[uint64]state) {
 }
 
 // checkClock records a change of the wall clock since the time last, which has both clocks. A
-// machine that was suspended counts too: the other clock stands still meanwhile.
+// suspend of the machine counts too, since the monotonic clock stops meanwhile.
 func (r *Recorder) checkClock(last time.Time) time.Time {
 	now := time.Now()
 	if by := now.Round(0).Sub(last.Round(0)) - now.Sub(last); by.Abs() > clockSlack {
@@ -253,10 +254,10 @@ func (r *Recorder) write(f *files) bool {
 		case i < n:
 			r.known[l.key] = state{sum: l.state, file: f.number(i)}
 		default:
-			delete(r.known, l.key) // it is recorded when it is told again
+			delete(r.known, l.key) // recorded when it is passed again
 		}
 	}
-	if removed > 0 { // what only the removed files have is recorded when it is told again
+	if removed > 0 { // states that only the removed files had are recorded when they are passed again
 		for k, s := range r.known {
 			if s.file != 0 && s.file <= removed {
 				delete(r.known, k)
@@ -312,16 +313,16 @@ func (f *files) open() (map[uint64]state, error) {
 			}
 		})
 		if errors.Is(err, ErrVersion) && newest {
-			whole = nil // a later release made it
+			whole = nil // a later release wrote it
 		}
 		if err != nil && !newest {
 			f.cfg.Log.Warn("damaged file of the record", zap.String("file", name), zap.Error(err))
 		}
 		f.names, f.sizes, f.last = append(f.names, name), append(f.sizes, info.Size()), number
 	}
-	// A new file carries on with the entries of the newest one, unless that is large: so starts
-	// of the agent that follow each other make neither many files nor large writes, and a tail that
-	// a crash cut off goes.
+	// A new file starts with the entries of the newest one, unless that one is large. So several
+	// starts of the agent in a row create neither many files nor large writes, and a line that a
+	// crash cut off is dropped.
 	if n := len(f.names) - 1; n >= 0 && len(whole) > 0 && f.sizes[n] < f.cfg.MaxBytes/parts/4 {
 		if err := f.carryOn(n, whole); err == nil {
 			return sums, nil
@@ -411,7 +412,7 @@ func (f *files) append(batch []line) (written int, removed uint32, err error) {
 		n := len(f.sizes) - 1
 		_, err := f.file.Write(text)
 		if err != nil {
-			// A part of it may be there: the next entry begins after the last whole one.
+			// Part of the entry may be written. The next entry begins after the last complete one.
 			_ = f.file.Truncate(f.sizes[n])
 			_, _ = f.file.Seek(f.sizes[n], io.SeekStart)
 			return err

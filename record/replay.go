@@ -16,11 +16,11 @@ type Step struct {
 	At       time.Time
 	Pod      Pod
 	Decision *Decision
-	// Differences are those of the decision with today's code from the recorded one, a line each;
-	// none if both are equal.
+	// Differences are the differences between the recorded decision and the one of the current
+	// code, a line each. There are none if both are equal.
 	Differences []string
-	// Other says what the agent that runs the pod did otherwise, a line each. It is empty unless the
-	// decision is that of a shadow.
+	// Other lists what the agent that runs the pod did differently, a line each. It is empty
+	// unless the decision was made by a shadow.
 	Other []string
 }
 
@@ -44,13 +44,13 @@ func Replay(entries []Entry) []Step {
 	return steps
 }
 
-// shadowSlack is how much earlier or later another agent may act without being different: it looks
-// at its pods once a second or more, and pulls an image before it starts a container.
+// shadowSlack is how much earlier or later another agent may act without counting as different: it
+// looks at its pods once a second or more, and pulls an image before it starts a container.
 const shadowSlack = 5 * time.Second
 
-// otherwise returns what the other agent did otherwise between a decision and the next one, whose
-// input shows the result. Ends of containers are not compared: a record does not say whether the
-// agent or the container ended it.
+// otherwise returns what the other agent did differently between a decision and the next one,
+// whose input shows the result. Ends of containers are not compared: a record does not say whether
+// the agent stopped a container or the container exited by itself.
 func otherwise(s *Step, at time.Time, now *Input) (out []string) {
 	was := &s.Decision.Input
 	r := &s.Decision.Result

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// errorWords has, in the order in which they are tried, words for errors, and the texts that show
-// them. The texts of errors come from servers, registries, runtimes and commands, which may put
-// anything into them: only one of these words is recorded.
+// errorWords has words for errors and the texts by which they are recognized, in the order in
+// which they are tried. The text of an error comes from a server, registry, runtime or command,
+// and may contain anything. So only one of these words is recorded.
 var errorWords = []struct {
 	word  string
 	texts []string
@@ -35,10 +35,10 @@ var errorWords = []struct {
 	{"not available", []string{"unavailable"}},
 }
 
-// otherError is the word for an error that no other word is for.
+// otherError is the word for every other error.
 const otherError = "another error"
 
-// maxErrorText limits the bytes of an error in which a word is looked for.
+// maxErrorText limits the bytes of an error that are searched for a word.
 const maxErrorText = 4 << 10
 
 // ErrorWord returns a word for the text of an error: one of a closed set such as "connection

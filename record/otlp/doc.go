@@ -1,5 +1,5 @@
-// Package otlp sends what a node agent learns and decides to an OpenTelemetry collector: the facts
-// of package record as logs, and spans that follow from them.
+// Package otlp sends the facts and decisions of a node agent to an OpenTelemetry collector: the
+// facts of package record as logs, and spans that are derived from them.
 //
 //	x, err := otlp.New(otlp.Config{Endpoint: "collector:4317", Node: "edge-7"})
 //	if err != nil {
@@ -7,9 +7,9 @@
 //	}
 //	parts = append(parts, x)
 //
-// An [Exporter] has the methods of a part with goroutines (package agent/part), so that an agent of
-// this module takes it in its list of parts, with a record.Recorder beside it or without one.
-// Programs with another agent call [Exporter.Record] and [Exporter.Run].
+// An [Exporter] has the methods of a part with goroutines (package agent/part), so that it can be
+// in the list of parts of an agent of this module, with a record.Recorder beside it or without
+// one. Programs with another agent call [Exporter.Record] and [Exporter.Run].
 //
 // # Logs
 //
@@ -18,9 +18,10 @@
 //
 // # Traces
 //
-// A trace has the life of a pod on one day (UTC), so that no trace grows without end. Its ID follows
-// from the pod's UID, its life and the day: a restart of the agent continues it, and each log of the
-// pod has it. Spans have the kubelet's names where it has the same ones:
+// A trace has the life of a pod on one day (UTC), so that no trace grows without end. Its ID is
+// derived from the pod's UID, its life and the day, so a restart of the agent continues the trace.
+// Each log of the pod has the ID. Spans have the kubelet's names where the kubelet has the same
+// spans:
 //
 //	syncPod, syncTerminatingPod, syncTerminatedPod   calls of the pod worker that did something
 //	  runtime.v1.RuntimeService/RunPodSandbox        the sandbox, with its network
@@ -31,9 +32,10 @@
 //
 // # A collector that does not answer
 //
-// Record never waits. Entries wait in a queue of at most 4,096 entries and 4 MiB. What does not fit,
-// and what the collector has not taken within ten seconds, is dropped and counted in
-// nodewright_otlp_dropped_total. A state that did not fit is sent when the agent tells it again.
+// Record never waits. Entries wait in a queue of at most 4,096 entries and 4 MiB. Entries that do
+// not fit, and data that the collector has not accepted within ten seconds, are dropped and
+// counted in nodewright_otlp_dropped_total. A state that did not fit is sent when the agent passes
+// it again.
 //
 // The official exporters for Go send the batches, over gRPC. They also read the environment
 // variables of OpenTelemetry for headers and compression.

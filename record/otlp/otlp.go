@@ -48,8 +48,8 @@ const (
 
 	// Entries are collected for this time before they are sent.
 	sendPause = time.Second
-	// sendTime limits a request with its retries, and stopTime all of them after the end of Run's
-	// context.
+	// sendTime limits a request with its retries. stopTime limits all requests after the end of
+	// Run's context.
 	sendTime = 10 * time.Second
 	stopTime = 2 * time.Second
 )
@@ -65,7 +65,7 @@ type Exporter struct {
 
 	mu      sync.Mutex // held for memory only
 	changes record.Changes
-	// news are the pods of which something was queued since their last sync.
+	// news has the pods with queued entries since their last sync.
 	news  map[life]bool
 	queue []queued
 	bytes int

@@ -29,8 +29,8 @@ const (
 	million = 1_000_000
 )
 
-// sender makes spans and logs with the SDK, and sends them when it is told to. The SDK's own batch
-// processors would start goroutines and drop without telling.
+// sender makes spans and logs with the SDK, and sends them on request. The SDK's own batch
+// processors would start goroutines, and drop data without a report.
 type sender struct {
 	tracer trace.Tracer
 	logger log.Logger
@@ -72,7 +72,8 @@ func newSender(cfg *Config, spans func(context.Context, []sdktrace.ReadOnlySpan)
 	s.traces = batch[sdktrace.ReadOnlySpan]{name: "traces", export: spans}
 	s.logs = batch[sdklog.Record]{name: "logs", export: logs}
 	res := resource.NewSchemaless(attribute.String("service.name", "nodewright"), attribute.String("service.version", cfg.Version), attribute.String("k8s.node.name", cfg.Node))
-	// The variables of OpenTelemetry may name the service otherwise. An error is about their syntax.
+	// OpenTelemetry's environment variables may set another name of the service. They are ignored
+	// if their syntax is invalid.
 	if env, err := resource.New(context.Background(), resource.WithFromEnv()); err == nil {
 		if both, err := resource.Merge(res, env); err == nil {
 			res = both
@@ -86,7 +87,7 @@ func newSender(cfg *Config, spans func(context.Context, []sdktrace.ReadOnlySpan)
 	return s
 }
 
-// span adds a span to those that are sent next.
+// span adds a span to the next batch.
 func (s *sender) span(sp span) {
 	ctx := context.WithValue(context.Background(), placeKey{}, sp.place)
 	if sp.parent.IsValid() {
@@ -99,7 +100,7 @@ func (s *sender) span(sp span) {
 	out.End(trace.WithTimestamp(sp.to))
 }
 
-// log adds an entry to the logs that are sent next.
+// log adds an entry to the next batch of logs.
 func (s *sender) log(q *queued) {
 	var r log.Record
 	r.SetTimestamp(q.At)
@@ -117,7 +118,7 @@ func (s *sender) log(q *queued) {
 	s.logger.Emit(ctx, r)
 }
 
-// problem reports whether a fact is not as it should be.
+// problem reports whether a fact is a failure or a problem.
 func problem(e *record.Entry) bool {
 	switch f := e.Fact.(type) {
 	case *record.Gap, *record.Clock:
@@ -144,20 +145,21 @@ func problem(e *record.Entry) bool {
 	return false
 }
 
-// batch has what is sent next of one signal of OpenTelemetry.
+// batch has the data of one signal of OpenTelemetry for the next request.
 type batch[T any] struct {
 	name   string
 	export func(context.Context, []T) error
 	items  []T
 
 	failing  bool
-	unwanted time.Time // until which the collector is not asked again
+	unwanted time.Time // time before which the signal is not sent again
 }
 
-// unwantedTime is how long a signal is not sent that the collector has no service for.
+// unwantedTime is how long a signal is not sent after the collector has answered that it does not
+// support the signal.
 const unwantedTime = 10 * time.Minute
 
-// send sends a batch. What the collector does not take is dropped.
+// send sends a batch. Data that the collector does not accept is dropped.
 func send[T any](ctx context.Context, x *Exporter, b *batch[T]) {
 	items := b.items
 	b.items = nil
@@ -172,12 +174,12 @@ func send[T any](ctx context.Context, x *Exporter, b *batch[T]) {
 	case err == nil:
 		x.met.sent.WithLabelValues(b.name).Add(float64(len(items)))
 		if b.failing {
-			log.Info("collector takes data again")
+			log.Info("collector accepts data again")
 		}
 	case status.Code(err) == grpccodes.Unimplemented:
 		b.unwanted = time.Now().Add(unwantedTime)
 		if !b.failing {
-			log.Info("collector does not take this signal", zap.Duration("askedAgainAfter", unwantedTime))
+			log.Info("collector does not support this signal", zap.Duration("askedAgainAfter", unwantedTime))
 		}
 	default:
 		x.met.dropped.WithLabelValues(b.name).Add(float64(len(items)))

@@ -32,13 +32,13 @@ type place struct {
 	id    trace.SpanID
 }
 
-// builder makes spans of facts. It remembers of each pod what the sync did that has not ended yet.
+// builder makes spans from facts. It stores the unfinished work of each pod's sync.
 type builder struct {
 	on   bool
 	pods map[life]*syncing
 }
 
-// maxPods limits the pods of which a builder remembers something.
+// maxPods limits the pods of which a builder stores data.
 const maxPods = 8192
 
 // life is one life of a pod.
@@ -49,7 +49,7 @@ type life struct {
 
 // syncing is a sync that has not ended yet.
 type syncing struct {
-	did bool // it did something, and so has a span
+	did bool // the sync did something, so it gets a span
 	place
 	starts map[string]start // containers that are being started, by name
 }
@@ -60,7 +60,8 @@ type start struct {
 	place
 }
 
-// add returns the spans that end with an entry. changed reports that it is no repeated state.
+// add returns the spans that end with an entry. changed reports that the entry is not a repeated
+// state.
 func (b *builder) add(e *record.Entry, changed bool) []span {
 	if !b.on || e.Pod.UID == "" {
 		return nil
@@ -111,7 +112,7 @@ const terminating, terminated = "syncTerminatingPod", "syncTerminatedPod"
 
 func terminates(f *record.Sync) bool { return f.Call == terminating || f.Call == terminated }
 
-// begin notes that the sync does something.
+// begin records that the sync does something.
 func (s *syncing) begin(e *record.Entry) {
 	if !s.did {
 		s.did, s.place = true, place{traceOf(e), spanID()}
@@ -129,7 +130,7 @@ func (s *syncing) end(e *record.Entry, f *record.Sync) []span {
 	return []span{{place: s.place, name: name, from: e.At.Add(-f.Took), to: e.At, attrs: attributes(e), failed: because(f.Reason, f.Error)}}
 }
 
-// decide notes which containers are started.
+// decide records which containers are being started.
 func (s *syncing) decide(e *record.Entry, f *record.Decision) {
 	r := &f.Result
 	does := r.Make || len(r.Reset)+len(r.Surplus) > 0
@@ -211,8 +212,8 @@ func probe(e *record.Entry, f *record.Probe) []span {
 	return []span{{place: place{traceOf(e), spanID()}, name: f.Type + " probe", from: from, to: e.At, attrs: attrs, failed: failed}}
 }
 
-// attributes returns the attributes of an entry's pod and container, by OpenTelemetry's conventions
-// and as the kubelet has them.
+// attributes returns the attributes of an entry's pod and container, by OpenTelemetry's
+// conventions and with the kubelet's names.
 func attributes(e *record.Entry, more ...attribute.KeyValue) []attribute.KeyValue {
 	if e.Pod.UID == "" {
 		return more
@@ -227,7 +228,8 @@ func attributes(e *record.Entry, more ...attribute.KeyValue) []attribute.KeyValu
 	return append(out, more...)
 }
 
-// traceOf returns the trace of an entry: that of its pod's life on the day; none without a pod.
+// traceOf returns the ID of an entry's trace, which has its pod's life on one day. It is zero for
+// an entry without a pod.
 func traceOf(e *record.Entry) (id trace.TraceID) {
 	if e.Pod.UID != "" {
 		copy(id[:], digest(string(e.Pod.UID), strconv.FormatUint(uint64(e.Pod.Life), 10), e.At.UTC().Format(time.DateOnly)))
