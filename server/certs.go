@@ -85,7 +85,7 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Recheck == 0 {
 		cfg.Recheck = time.Minute
 	}
-	// With HTTP/2. A server without it uses the second.
+	// "h2" is first. A server without HTTP/2 uses the second.
 	c := &Certs{cfg: cfg, conf: &tls.Config{NextProtos: []string{"h2", "http/1.1"}}}
 	var errs []error
 	switch {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// TLSOptions has TLS settings by name. The zero value uses Go's defaults and TLS 1.2 as the
-// oldest version. The names are those of the fields tlsCipherSuites, tlsMinVersion and
+// TLSOptions has TLS settings by name. The zero value uses Go's defaults and TLS 1.2 as the oldest
+// version. The names are the values of the fields tlsCipherSuites, tlsMinVersion and
 // tlsCurvePreferences of a KubeletConfiguration.
 type TLSOptions struct {
 	// CipherSuites are names from IANA, as in Go, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.

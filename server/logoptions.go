@@ -80,8 +80,8 @@ func queryBool(q url.Values, name string) bool {
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validate returns all contradictions between options. The rules are those of the API server,
-// which direct clients of the node bypass.
+// validate returns all contradictions between options. The rules are the API server's, since
+// direct clients of the node bypass the API server.
 func (o *logOptions) validate() error {
 	var errs []error
 	if o.tail != nil && *o.tail < 0 {

@@ -76,8 +76,8 @@ type Check struct {
 	Check func(*http.Request) error
 }
 
-// LogLevel is the verbosity of the program's log, at /debug/flags/v. Levels are those of klog: a
-// larger number logs more.
+// LogLevel is the verbosity of the program's log, at /debug/flags/v. Levels are klog's: a larger
+// number logs more.
 type LogLevel interface {
 	LogLevel() int
 	SetLogLevel(v int) error

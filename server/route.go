@@ -278,7 +278,7 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request, budget time.Dura
 	case errors.Is(err, httpbound.ErrNoRoom):
 		tooMany(w)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		http.Error(w, "the body has not come within "+bodyTime.String(), http.StatusRequestTimeout)
+		http.Error(w, "the body was not received within "+bodyTime.String(), http.StatusRequestTimeout)
 	default:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}

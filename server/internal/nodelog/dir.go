@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// dir is a directory whose files are served. A path that leads out of it, also by
-// links, is refused.
+// dir is a directory whose files are served. A path that leads out of it, even by a link, is
+// refused.
 type dir string
 
 const (
