@@ -59,9 +59,9 @@ type Config struct {
 	// Reserve is the number of bytes that must be free on RootDir's file system when a container
 	// is created. The default is 64 MiB.
 	Reserve int64
-	// Projects has the kernel count the writable layers of pods with a user namespace, by project
-	// quotas, where the file system has them (ext4 and XFS, Linux 5.14). Elsewhere, and by
-	// default, layers are walked.
+	// Projects measures the writable layers of pods with a user namespace by project quotas, on
+	// file systems that support these (ext4 and XFS, Linux 5.14). On other file systems, and by
+	// default, the directories of a layer are walked.
 	Projects bool
 	// ShmSize is the size of a sandbox's /dev/shm in bytes. The default is 64 MiB, as in other
 	// runtimes.

@@ -243,7 +243,7 @@ func (c *container) injectCDI(ctx context.Context, spec *specs.Spec, h ocispec.H
 // Agents used them before the CRI had a field for these names.
 const cdiAnnotation = "cdi.k8s.io/"
 
-// cdiNames returns the CDI devices of a container without duplicates; those of the field come
+// cdiNames returns the CDI devices of a container without duplicates; devices of the field come
 // first.
 func cdiNames(config *runtimeapi.ContainerConfig) []string {
 	var names []string

@@ -124,8 +124,8 @@ func (e *execution) remove() {
 	}
 }
 
-// firstProcess returns the description of the container's first process, on which those of other
-// commands are based.
+// firstProcess returns the description of the container's first process, on which the descriptions
+// of other commands are based.
 func (c *container) firstProcess() (*specs.Process, error) {
 	const most = 16 << 20
 	b, err := safefile.ReadFile(c.bundle(processFile), most)

@@ -189,7 +189,7 @@ func (p *pod) endInfra(ctx context.Context) error {
 	if err := x.Delete(ctx, p.id, true); err != nil {
 		return fmt.Errorf("delete infra process: %w", err)
 	}
-	if m != nil { // it may not know of the end yet
+	if m != nil { // the monitor may not know of the end yet
 		step, cancel := context.WithTimeout(ctx, monitorTimeout)
 		defer cancel()
 		_ = busyMonitor(step, func() error { return m.Forget(step, p.id) })

@@ -56,7 +56,7 @@ func (r *InProcess) empty(ctx context.Context, removed func(pod string, containe
 	running, end := context.WithCancel(ctx)
 	defer end()
 	closeBridge := r.bridge
-	r.bridge = nil // used after the end of run
+	r.bridge = nil // Run must not close it: detaching the networks below needs it
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(running) }()
 	err := r.removeAll(ctx, removed)

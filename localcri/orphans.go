@@ -97,8 +97,8 @@ func note(out map[string]int64, dir string) {
 	}
 }
 
-// leftContainers returns all IDs for which something of a container exists. IDs of infra
-// processes are those of sandboxes.
+// leftContainers returns all IDs for which something of a container exists. An infra process has the
+// ID of its sandbox.
 func (r *Runtime) leftContainers(ctx context.Context) map[string]int64 {
 	out := map[string]int64{}
 	note(out, r.rootPath(containersDir))

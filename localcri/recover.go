@@ -568,8 +568,8 @@ func keepsProcess(dead monitorConn, id string) bool {
 }
 
 // endCommands ends the commands of a lost monitor that still run for a container. A command that
-// executes a process in the container is the parent of that process. While it hangs it does not
-// reap the process, and the kernel does not end the first process of the PID namespace
+// executes a process in the container is the parent of the process. While the command hangs, it
+// does not reap the process, and the kernel does not end the first process of the PID namespace
 // (pid_namespaces(7)).
 func (r *Runtime) endCommands(ctx context.Context, c *container) {
 	h, _, err := r.handler(c.pod.handler)

@@ -126,7 +126,7 @@ const lowerDir = "lower" // in a bundle: layers with mapped IDs, while they are 
 
 // mapLayers returns layers whose files belong to the IDs of the pod's user namespace. If the pod
 // has no user namespace, it returns the given layers. The kernel can map the IDs of layers, but
-// not those of an overlay. undo removes the mounts; the caller must call it after an error, too.
+// not the IDs of an overlay. undo removes the mounts; the caller must call it after an error, too.
 func (c *container) mapLayers(layers []string) (mapped []string, undo func(), err error) {
 	undo = func() {
 		for _, m := range slices.Backward(mapped) {

@@ -108,9 +108,9 @@ type serverStreams struct {
 
 var _ streaming.Runtime = (*serverStreams)(nil)
 
-// Exec runs a command. As the streaming server expects, an exit status other than 0 is an error. If the
-// program is missing or cannot be run, the status is that of a shell, and the reason is written to
-// standard error or to the terminal.
+// Exec runs a command. As the streaming server expects, an exit status other than 0 is an error.
+// If the program is missing or cannot be run, the status is the one that a shell returns, and the
+// reason is written to standard error or to the terminal.
 func (s *serverStreams) Exec(ctx context.Context, id string, cmd []string, stdin io.Reader, stdout, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) (err error) {
 	defer s.caught("exec", &err)
 	ctx, cancel := context.WithCancel(ctx)

@@ -207,7 +207,7 @@ func (c *container) lostLog(l *monitor.Lost) {
 	c.rt().log.Warn("dropped output of container: its log cannot be written", zap.String("container", c.id), zap.Uint64("bytes", l.Bytes), zap.String("reason", l.Message))
 }
 
-// clean removes what remains of an ended container, once its end is recorded: after that, the OCI
+// clean removes the remains of an ended container, once its end is recorded: after that, the OCI
 // runtime does not know the container any more.
 func (c *container) clean(ctx context.Context) error {
 	c.keepRecord(ctx)

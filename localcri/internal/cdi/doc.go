@@ -2,7 +2,7 @@
 // devices in the specifications that vendors install on the machine, and applies their edits to
 // the configuration of a container.
 //
-// The format, its rules and the edits are those of tags.cncf.io/container-device-interface. This
+// The format, its rules and the edits come from tags.cncf.io/container-device-interface. This
 // package reads the files itself, with limits and without a watcher: each call of
 // [Registry.Inject] lists the directories and reads the files that have changed. So a file that
 // was written just before the call is used.

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
-// maxSmall limits the bytes of a small file of the kernel, and maxProfiles those of the list of
-// AppArmor profiles.
+// maxSmall limits the bytes of a small file of the kernel, and maxProfiles the bytes of the list
+// of AppArmor profiles.
 const (
 	maxSmall    = 64 << 10
 	maxProfiles = 4 << 20

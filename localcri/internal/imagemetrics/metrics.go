@@ -20,8 +20,8 @@
 //	nodewright_image_store_downloaded_bytes_total          blobs from registries
 //	nodewright_image_store_set_aside_total{kind}           layer, image, lease: found damaged
 //
-// The number of label values is limited: operations are those of package image, and codes those
-// of gRPC; any other code counts as Unknown.
+// The number of label values is limited: operations come from package image, and codes from gRPC;
+// any other code counts as Unknown.
 package imagemetrics
 
 import (

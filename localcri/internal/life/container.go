@@ -231,7 +231,7 @@ func (c *Container) began(e Began) (effects []Effect, ok bool) {
 	switch r.State {
 	case Making:
 		return nil, false
-	case Removing, Gone: // nobody waits for this start
+	case Removing, Gone: // no caller waits for this start
 		c.dirty = true
 		return []Effect{Clean{}}, true
 	}

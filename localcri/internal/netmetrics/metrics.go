@@ -15,8 +15,8 @@
 //	nodewright_network_hung_calls                      of plugins
 //	nodewright_network_plugin_kills_total              of plugins that outlived their agent
 //
-// The number of label values is limited: operations and states are those of package network; a
-// code that it does not name counts as Unknown.
+// The number of label values is limited: operations and states come from package network; a code
+// that it does not name counts as Unknown.
 package netmetrics
 
 import (

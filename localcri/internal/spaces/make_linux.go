@@ -325,7 +325,7 @@ func unmountAll(path string) error {
 	return nil
 }
 
-// Look returns the paths of those namespaces of a sandbox that exist.
+// Look returns the paths of the existing namespaces of a sandbox.
 func (s *Spaces) Look(id string) (Paths, error) {
 	if err := checkID(id); err != nil {
 		return Paths{}, err

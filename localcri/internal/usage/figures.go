@@ -41,7 +41,7 @@ func (r *Reader) look(ctx context.Context, cgroup string) (*figures, error) {
 		f.workingSet, f.swap = f.usage.Less(f.memory.InactiveFile), g.SwapUsage(f.memory)
 		if !g.V2() {
 			f.memory.Kernel = g.KernelMemoryV1()
-			// The limit is that of memory and swap.
+			// The file has the limit of memory and swap together.
 			if _, limited := f.limit.Number(); limited {
 				f.swapLimit = f.swapLimit.Less(f.limit)
 			} else if !f.swapLimit.Unlimited() || !f.limit.Known() {

@@ -17,7 +17,7 @@ import (
 const (
 	layerKept     = 10 * time.Second
 	layerPatience = time.Second
-	layerLife     = 10 * time.Minute // of a result that nobody requests
+	layerLife     = 10 * time.Minute // of a result that is not requested
 	maxLayers     = 8192
 )
 
