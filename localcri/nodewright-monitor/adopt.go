@@ -10,12 +10,13 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// reapPatience is how long whoever is the parent now may take to reap a process
-// before its status counts as lost.
+// reapPatience is how long the parent of a process may take to reap it before the exit status
+// counts as lost.
 const reapPatience = 2 * time.Second
 
-// adopt takes over a container that a monitor which died had started. files are
-// standard input, pidfd and master, -1 for what nobody kept.
+// adopt takes over a container that a dead predecessor of this monitor had started. files are
+// standard input, pidfd and master; -1 for a missing one. done gets the error of opening the log,
+// or "".
 func (c *container) adopt(files [3]int, done func(failure string)) {
 	m := &c.m
 	flags, pid := m.Flags, m.PID
@@ -36,7 +37,7 @@ func (c *container) adopt(files [3]int, done func(failure string)) {
 	m.Step, m.Text, m.Reason = "", "", ""
 
 	c.openLog(func(failure string) {
-		defer done(failure) // a log that cannot be opened does not stop the container: what it writes is lost until ReopenLog
+		defer done(failure) // without its log the container continues; its output is lost until ReopenLog
 		if c.phase == failed {
 			closeFiles(files[:])
 			c.pump.enqueue(work{f: c.pump.finish})
@@ -63,12 +64,12 @@ func (c *container) adopt(files [3]int, done func(failure string)) {
 	})
 }
 
-// reopen opens our sides of the container's pipes again.
+// reopen opens the monitor's ends of the container's pipes again.
 func (c *container) reopen(files *[3]int) {
 	ours := [3]int{-1, -1, -1}
 	if c.m.Flags&wire.FlagStdin != 0 && !c.shut {
 		ours[0], files[0] = files[0], -1
-		if ours[0] < 0 { // what waits for it may have seen its end
+		if ours[0] < 0 { // no copy was kept: the container may have seen the end of its input
 			ours[0], _ = openFIFO(c.m.FIFODir+"/stdin", unix.O_WRONLY)
 		}
 	}
@@ -80,7 +81,7 @@ func (c *container) reopen(files *[3]int) {
 	c.pump.enqueue(work{f: func() { c.pump.begin(ours, once) }})
 }
 
-// watch waits for the end of a process that is not a child, by its pidfd.
+// watch waits, by the pidfd, for the end of a process that is not a child.
 func (c *container) watch() {
 	if c.pidfd < 0 {
 		c.pidfd = c.openProcess()
@@ -102,7 +103,8 @@ func (c *container) watch() {
 	}
 }
 
-// openProcess opens the process that was started then, if it still is there.
+// openProcess opens the container's process. It returns -1 if the process is gone, or if its PID
+// belongs to another process now.
 func (c *container) openProcess() int {
 	fd, err := unix.PidfdOpen(c.pid, 0)
 	if err != nil {
@@ -115,8 +117,8 @@ func (c *container) openProcess() int {
 	return fd
 }
 
-// inquire finds out how a process ended that is somebody else's child: from what
-// its zombie says, or from what newer kernels keep for those who have a pidfd.
+// inquire finds out how a process ended that is the child of another process: from the stat file
+// of its zombie or, on newer kernels, from its pidfd. It tries again until the deadline.
 func (c *container) inquire(at, deadline time.Time) {
 	if s, ok := statOf(c.pid); ok && s.state == 'Z' && (c.startTime == 0 || s.startTime == c.startTime) {
 		c.over(death{s.code, at, s.unexecuted})
@@ -136,7 +138,7 @@ func (c *container) inquire(at, deadline time.Time) {
 
 func (c *container) lostTrack() { c.lostTrackAt(time.Now()) }
 
-// lostTrackAt is the end of a process whose status nobody can tell.
+// lostTrackAt handles the end of a process whose exit status is unknown.
 func (c *container) lostTrackAt(at time.Time) {
 	switch c.phase {
 	case running:

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	clientBuffer   = 64 << 10    // bytes that a client may be behind, beside what its pipe holds
-	clientPatience = time.Second // how long a client may be full before it is cut off
+	clientBuffer   = 64 << 10    // bytes that are buffered for a slow client, in addition to its pipe
+	clientPatience = time.Second // how long the buffer of a client may be full before the client is disconnected
 	maxClients     = 32          // of one container
 	inputSize      = 4 << 10
 )
 
-// client is somebody who is attached to a container.
+// client is a client that is attached to a container.
 type client struct {
 	p       *pump
 	handle  uint64
@@ -26,22 +26,22 @@ type client struct {
 	hadIn   bool
 	inWatch *watch
 	buf     []byte
-	pending []byte // read from input, and not taken by the container yet; part of buf
+	pending []byte // read from input, and not written to the container yet; part of buf
 	outputs [2]*sink
-	since   time.Time     // since when it has been full; zero: it is not
-	spent   time.Duration // how long it was full since it was last up to date
-	leaving bool          // all was written, but for what it has not taken
+	since   time.Time     // time at which its buffer became full; zero if it is not full
+	spent   time.Duration // how long the buffer was full since it was last empty
+	leaving bool          // there is no more output; the client only has to read its buffer
 }
 
-// sink is where a client gets an output.
+// sink is the destination of one output of a client.
 type sink struct {
 	fd      int
 	w       *watch
-	buf     []byte // clientBuffer, once the client was behind
+	buf     []byte // clientBuffer bytes; created when the client is behind for the first time
 	pending []byte // part of buf
 }
 
-// attach adds a client. The descriptors (-1: none) are the pump's from now on.
+// attach adds a client. It takes ownership of the descriptors (-1: none).
 func (p *pump) attach(handle uint64, files [3]int, done func(uint64)) uint64 {
 	c := &client{p: p, handle: handle, done: done, input: -1}
 	if p.ended || p.closed || len(p.streams) == 0 || len(p.clients) >= maxClients {
@@ -65,14 +65,14 @@ func (p *pump) attach(handle uint64, files [3]int, done func(uint64)) uint64 {
 			closeFiles(files[:])
 			c.done = nil
 			p.drop(c, 0)
-			return wire.Malformed // not a pipe nor a socket
+			return wire.Malformed // neither a pipe nor a socket
 		}
 		k.w = w
 	}
 	if files[0] >= 0 {
 		if p.stdin < 0 && p.master < 0 {
 			_ = unix.Close(files[0])
-			return wire.OK // as at /dev/null
+			return wire.OK // the container has no input, as with /dev/null
 		}
 		_ = unix.SetNonblock(files[0], true)
 		c.input, c.hadIn = files[0], true
@@ -87,11 +87,11 @@ func (p *pump) attach(handle uint64, files [3]int, done func(uint64)) uint64 {
 	return wire.OK
 }
 
-// offer gives an output's bytes to all clients. None holds up the others; one
-// that is behind by its buffer keeps the next batch from being read, for as long
-// as its patience lasts.
+// offer writes the data of an output to all clients. A slow client does not delay the others.
+// While the buffer of a client is full, no more output is read, until the client has read or its
+// patience is over.
 func (p *pump) offer(index int, data []byte) {
-	for i := len(p.clients) - 1; i >= 0; i-- { // one that is dropped leaves the others in their places
+	for i := len(p.clients) - 1; i >= 0; i-- { // from the end, since a client may be removed
 		if c := p.clients[i]; c.outputs[index] != nil && !c.leaving {
 			c.write(c.outputs[index], data)
 		}
@@ -124,7 +124,8 @@ func (c *client) write(k *sink, data []byte) {
 	c.measure()
 }
 
-// writeSome writes what fits; it reports false when nobody reads any more.
+// writeSome writes as much as it can without blocking. It returns false if there is no reader any
+// more.
 func writeSome(fd int, data []byte) (int, bool) {
 	done := 0
 	for done < len(data) {
@@ -171,9 +172,9 @@ func (c *client) behind() int {
 	return most
 }
 
-// measure notes when the client began to be full, or that it no longer is. How
-// long it was full adds up until it is up to date again: one that is always a
-// little too slow is cut off as well.
+// measure records when the buffer of the client becomes full, and when it is no longer full. The
+// time for which it was full adds up until the buffer is empty, so that a client that is always a
+// little too slow is disconnected too.
 func (c *client) measure() {
 	behind := c.behind()
 	full := behind > clientBuffer-batchSize || c.leaving
@@ -201,7 +202,7 @@ func (c *client) measure() {
 	}
 }
 
-// full reports whether a client cannot take another batch.
+// full reports whether the buffer of a client is full.
 func (p *pump) full() bool {
 	for _, c := range p.clients {
 		if !c.since.IsZero() && !c.leaving {
@@ -211,7 +212,7 @@ func (p *pump) full() bool {
 	return false
 }
 
-// resume reads on where it was stopped for a client that was full.
+// resume continues to read the outputs that were not read because a client was full.
 func (p *pump) resume() {
 	if p.full() {
 		return
@@ -224,7 +225,8 @@ func (p *pump) resume() {
 	}
 }
 
-// loseOutput drops an output that nobody reads, and with the last one the client.
+// loseOutput drops an output without a reader. If the client has no other stream, the client is
+// dropped too.
 func (c *client) loseOutput(k *sink) {
 	c.closeOutput(k)
 	c.measure()
@@ -245,7 +247,7 @@ func (c *client) closeOutput(k *sink) {
 	k.pending = nil
 }
 
-// readable copies a client's input to the container, no more than it takes.
+// readable copies a client's input to the container, as much as the container accepts.
 func (c *client) readable() {
 	p := c.p
 	if len(c.pending) > 0 || c.input < 0 {
@@ -267,7 +269,7 @@ func (c *client) readable() {
 	}
 }
 
-// push writes what a client has read to the container.
+// push writes the pending input of a client to the container.
 func (p *pump) push(c *client) {
 	fd := p.stdin
 	if p.master >= 0 {
@@ -291,7 +293,7 @@ func (p *pump) push(c *client) {
 	p.l.poll.arm(c.inWatch, unix.EPOLLIN)
 }
 
-// fed is called when the container takes input again.
+// fed is called when the container accepts input again.
 func (p *pump) fed() {
 	for i := len(p.clients) - 1; i >= 0; i-- {
 		if c := p.clients[i]; len(c.pending) > 0 && c.input >= 0 {
@@ -312,7 +314,8 @@ func (c *client) closeInput() {
 	}
 }
 
-// shutStdin ends the container's standard input. A terminal's cannot end.
+// shutStdin ends the container's standard input. It does nothing for a terminal, whose input
+// cannot end.
 func (p *pump) shutStdin() {
 	if p.master >= 0 {
 		return
@@ -331,8 +334,8 @@ func (p *pump) shutStdin() {
 	}
 }
 
-// endClients lets go all clients, each after it has taken what was written, or
-// after its patience.
+// endClients disconnects all clients, each when it has read its buffer, or when its patience is
+// over.
 func (p *pump) endClients() {
 	for i := len(p.clients) - 1; i >= 0; i-- {
 		c := p.clients[i]
@@ -349,7 +352,7 @@ func (p *pump) endClients() {
 	}
 }
 
-// detach drops the client of that handle, if it is there.
+// detach drops the client with this handle, if there is one.
 func (p *pump) detach(handle uint64) {
 	for i := len(p.clients) - 1; i >= 0; i-- {
 		if p.clients[i].handle == handle {
@@ -359,7 +362,7 @@ func (p *pump) detach(handle uint64) {
 	p.resume()
 }
 
-// drop forgets a client.
+// drop removes a client, and calls its function done with the code.
 func (p *pump) drop(c *client, code uint64) {
 	for i, other := range p.clients {
 		if other == c {

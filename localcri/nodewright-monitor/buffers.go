@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffer is what a pump needs while it copies.
+// buffer is the memory that a pump uses while it copies.
 type buffer struct {
 	all []byte
 	in  []byte // batchSize
 	out []byte // formatSize
 }
 
-// buffers keeps one buffer, of which an idle monitor has a page or two.
+// buffers keeps one free buffer, of which an idle monitor has a page or two in memory.
 type buffers struct {
 	mu   sync.Mutex
 	free *buffer
@@ -36,7 +36,7 @@ func (p *buffers) get() *buffer {
 	return &buffer{all: all, in: all[:batchSize:batchSize], out: all[batchSize:]}
 }
 
-// put gives a buffer back, of which so much was used for a batch at most.
+// put returns a buffer. used is the size of the largest batch that was read into it.
 func (p *buffers) put(b *buffer, used int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environment is what is handed to the executor: nothing that was meant for this
-// process' own runtime, and no descriptors of a service manager.
+// environment returns the environment of the executor, without variables for the Go runtime of
+// this process, and without those of a service manager.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -27,8 +27,8 @@ func environment() []string {
 	return env
 }
 
-// protect sets whether the kernel spares this process when memory is short. What
-// is forked inherits it.
+// protect sets whether the kernel's OOM killer spares this process. Forked processes inherit the
+// setting.
 func (l *loop) protect(yes bool) {
 	score := "0"
 	if yes {
@@ -39,8 +39,8 @@ func (l *loop) protect(yes bool) {
 	}
 }
 
-// fork executes a command in a session of its own, with default signals, an
-// ordinary OOM score and this process' limits, which are its starter's.
+// fork executes a command in a session of its own, with default signals, an ordinary OOM score and
+// the resource limits of this process, which are those of its starter.
 func (l *loop) fork(argv []string, dir string, files [3]int) (int, error) {
 	if len(argv) == 0 {
 		return 0, syscall.EINVAL
@@ -60,16 +60,16 @@ func (l *loop) fork(argv []string, dir string, files [3]int) (int, error) {
 type death struct {
 	status     unix.WaitStatus
 	at         time.Time
-	unexecuted bool // see stat; not looked at if it succeeded
+	unexecuted bool // see stat; set only if the process failed
 }
 
-// refused reports whether the kernel refused the program that an executor had it
-// execute. One that was killed before is none of these.
+// refused reports whether the kernel refused to execute the program of the container. It returns
+// false for a process that was killed before.
 func (d death) refused() bool {
 	return d.unexecuted && d.status.Exited() && d.status.ExitStatus() != 0
 }
 
-// reap takes the status of every child that has ended, known or not.
+// reap reaps every child that has ended. The ends of unknown children are kept in orphans.
 func (l *loop) reap() {
 	for {
 		next, failed := lookChild()
@@ -77,7 +77,7 @@ func (l *loop) reap() {
 			return
 		}
 		d := death{}
-		if failed { // what is not reaped yet keeps its PID
+		if failed { // before the child is reaped, since its PID may be reused afterwards
 			s, ok := statOf(next)
 			d.unexecuted = ok && s.unexecuted
 		}
@@ -98,8 +98,8 @@ func (l *loop) reap() {
 	}
 }
 
-// lookChild finds a child that has ended and leaves it there; 0 is none. failed
-// reports whether it exited with another status than 0.
+// lookChild returns a child that has ended, without reaping it; 0 if there is none. failed reports
+// whether it exited with a status other than 0.
 func lookChild() (pid int, failed bool) {
 	var info unix.Siginfo
 	for {
@@ -112,8 +112,8 @@ func lookChild() (pid int, failed bool) {
 		}
 		break
 	}
-	// sigaction(2): a union follows the three numbers, aligned as pointers are, which
-	// begins with the PID, the user and the status.
+	// sigaction(2): the three numbers are followed by a union, aligned like a pointer, that begins
+	// with the PID, the user and the status.
 	const word = unsafe.Sizeof(uintptr(0))
 	const union = (3*unsafe.Sizeof(int32(0)) + word - 1) / word * word
 	numbers := (*[3]int32)(unsafe.Add(unsafe.Pointer(&info), union)) //nolint:gosec // x/sys has no names for them
@@ -121,9 +121,9 @@ func lookChild() (pid int, failed bool) {
 	return int(numbers[0]), info.Code == exited && numbers[2] != 0
 }
 
-// orphans are children of which nobody knew when they ended. Each may be the
-// process whose PID an executor is about to tell, so they are kept as long as one
-// runs that ran at that time.
+// orphans are unknown children that have ended. Each may be the process whose PID a running
+// executor is about to report. So an orphan is kept until every executor has ended that was
+// running when the orphan ended.
 type orphans struct {
 	next    uint64
 	running []uint64 // executors, the oldest first
@@ -135,8 +135,8 @@ type orphan struct {
 	seq uint64
 }
 
-// maxOrphans is how many are kept: a container that shares the machine's PIDs can
-// make as many as it likes.
+// maxOrphans limits the kept orphans: a container that shares the PID namespace of the machine can
+// create any number of them.
 const maxOrphans = 4096
 
 func (o *orphans) begin() uint64 {
@@ -171,7 +171,7 @@ func (o *orphans) add(pid int, d death) {
 		o.ended = map[int]orphan{}
 	}
 	if len(o.ended) >= maxOrphans {
-		for old := range o.ended { // any: there is no telling them apart
+		for old := range o.ended { // any one: each may be the one that is needed
 			delete(o.ended, old)
 			break
 		}
@@ -185,7 +185,8 @@ func (o *orphans) take(pid int) (orphan, bool) {
 	return e, ok
 }
 
-// exitCode is what the CRI calls a status: 128 plus the signal for those killed.
+// exitCode returns the exit code of the CRI for a status: 128 plus the signal for a killed
+// process.
 func exitCode(status unix.WaitStatus) int32 {
 	if status.Signaled() {
 		return 128 + int32(status.Signal())

@@ -17,17 +17,17 @@ type command struct {
 	pid      int
 	seq      uint64
 	timer    *timer
-	killed   string // why
+	killed   string // why it was killed; "" if it was not
 	captures []*capture
-	log      string // the executor's, "" if none
+	log      string // the executor's log file; "" if there is none
 	done     func(failure string)
 }
 
-// maxMessage is how much is kept of what an executor says.
+// maxMessage limits the bytes that are kept of an executor's output.
 const maxMessage = 4 << 10
 
-// command runs the executor; done gets "" or why it failed, and always comes
-// later. captures are what it writes to.
+// command runs the executor. It returns before done is called. done gets "", or the reason of the
+// failure. captures are the outputs in which the executor reports errors.
 func (l *loop) command(argv []string, dir string, files [3]int, log string, timeout time.Duration, captures []*capture, done func(string)) *command {
 	if timeout <= 0 {
 		timeout = time.Minute
@@ -46,11 +46,11 @@ func (l *loop) command(argv []string, dir string, files [3]int, log string, time
 	}
 	c.pid = pid
 	l.children[pid] = func(d death) { c.ended(d.status) }
-	c.timer = l.after(timeout, func() { c.kill("not done after " + timeout.String() + ", killed") })
+	c.timer = l.after(timeout, func() { c.kill("killed: not done after " + timeout.String()) })
 	return c
 }
 
-// kill ends the command and all that it started.
+// kill kills the command and all processes that it has started.
 func (c *command) kill(why string) {
 	if c.pid != 0 {
 		c.killed = why
@@ -83,14 +83,14 @@ func (c *command) ended(status unix.WaitStatus) {
 func (c *command) finish(failure string) {
 	c.timer.stop()
 	for _, k := range c.captures {
-		k.rest() // what the executor wrote is not the container's
+		k.rest() // so that the executor's output does not count as the container's
 		k.close()
 	}
 	c.done(failure)
 	c.l.orphans.end(c.seq)
 }
 
-// capture keeps the end of what is written to a descriptor.
+// capture keeps the end of the data that is written to a descriptor.
 type capture struct {
 	l    *loop
 	fd   int
@@ -128,7 +128,7 @@ func (l *loop) capture(fd int) (*capture, error) {
 	return k, err
 }
 
-// read reads so many times at most; it reports whether there may be more one day.
+// read reads at most the given number of times. It returns false at the end of the stream.
 func (k *capture) read(times int) bool {
 	var b [1024]byte
 	for range times {
@@ -148,7 +148,7 @@ func (k *capture) read(times int) bool {
 	return true
 }
 
-// rest reads what is there, a pipe's fill at most.
+// rest reads the available data, as much as a pipe can hold, and returns the end of all data.
 func (k *capture) rest() []byte {
 	k.read(1024)
 	return k.tail
@@ -162,7 +162,7 @@ func (k *capture) close() {
 	k.fd = -1
 }
 
-// lastLine is the last line that is not empty.
+// lastLine returns the last line that is not empty.
 func lastLine(b []byte) string {
 	b = bytes.TrimRight(b, " \t\r\n")
 	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {

@@ -28,11 +28,11 @@ type conn struct {
 	handles map[uint64]string // attached: handle to container
 }
 
-// outgoing is a message that waits for a client to read.
+// outgoing is a message that waits to be sent to a client.
 type outgoing struct {
 	m     wire.Message
 	files []int
-	kept  string // a container of which Kept reports, as it is when the client comes to it
+	kept  string // ID of the container of a Kept message, whose state is added when it is sent
 }
 
 func (l *loop) accept() {
@@ -42,7 +42,7 @@ func (l *loop) accept() {
 			continue
 		}
 		if err != nil {
-			if !errors.Is(err, unix.EAGAIN) { // no descriptor is free: not to be asked for at once again
+			if !errors.Is(err, unix.EAGAIN) { // no descriptor is free: try again in a second
 				l.poll.arm(l.door, 0)
 				l.after(time.Second, func() { l.poll.arm(l.door, unix.EPOLLIN) })
 			}
@@ -69,14 +69,14 @@ func (c *conn) ready(events uint32) {
 	if events&unix.EPOLLOUT != 0 {
 		c.flush()
 	}
-	for range 16 { // then the others have a turn
+	for range 16 { // limited, so that other connections are served too
 		if c.closed || !c.read() {
 			return
 		}
 	}
 }
 
-// read handles a message; it reports whether there may be another.
+// read handles a message. It returns false if no other message is available.
 func (c *conn) read() bool {
 	b := c.l.receive
 	var oob [128]byte
@@ -102,7 +102,7 @@ func (c *conn) read() bool {
 	named, ok := name(&m, files)
 	if !ok {
 		closeFiles(files)
-		c.refuse(&m, wire.Malformed, "Files: does not say which descriptors came")
+		c.refuse(&m, wire.Malformed, "Files: does not match the descriptors of the message")
 		return true
 	}
 	c.handle(&m, &named)
@@ -110,7 +110,7 @@ func (c *conn) read() bool {
 	return true
 }
 
-// name puts descriptors where the message says that they belong.
+// name places each descriptor where the message says that it belongs.
 func name(m *wire.Message, files []int) ([3]int, bool) {
 	named := [3]int{-1, -1, -1}
 	if m.Files >= 1<<wire.MaxFiles {
@@ -129,7 +129,7 @@ func name(m *wire.Message, files []int) ([3]int, bool) {
 	return named, next == len(files)
 }
 
-// handle answers a request. What is left in files is closed by the caller.
+// handle answers a request. The caller closes the descriptors that are left in files.
 func (c *conn) handle(m *wire.Message, files *[3]int) {
 	l := c.l
 	if !c.greeted {
@@ -204,7 +204,7 @@ func (c *conn) handleOf(k *container, m *wire.Message, files *[3]int) {
 		return
 	case wire.Keep:
 		if len(m.Record) > wire.MaxRecord || !fits(&k.m, m.Record) {
-			c.refuse(m, wire.Malformed, "Record: 32 KiB are allowed, and 60 KiB with all that was told of the container")
+			c.refuse(m, wire.Malformed, "Record: at most 32 KiB are allowed, and 60 KiB together with the container's other data")
 			return
 		}
 		k.m.Record = m.Record
@@ -220,7 +220,7 @@ func (c *conn) handleOf(k *container, m *wire.Message, files *[3]int) {
 	c.accept(m)
 }
 
-// reopen goes on in another log file.
+// reopen continues the log in another file.
 func (c *conn) reopen(k *container, m *wire.Message) {
 	switch {
 	case k.phase != running:
@@ -242,7 +242,7 @@ func (c *conn) reopen(k *container, m *wire.Message) {
 			c.accept(&request)
 		})
 	}) {
-		c.refuse(m, wire.Busy, "log "+k.m.Log+" does not take what is written")
+		c.refuse(m, wire.Busy, "log "+k.m.Log+" does not accept data")
 	}
 }
 
@@ -276,11 +276,11 @@ func (c *conn) attach(k *container, m *wire.Message, files [3]int) {
 	}) {
 		closeFiles(files[:])
 		delete(c.handles, handle)
-		c.refuse(m, wire.Busy, "log "+k.m.Log+" does not take what is written")
+		c.refuse(m, wire.Busy, "log "+k.m.Log+" does not accept data")
 	}
 }
 
-// hello settles on a version and reports all containers of the sandbox.
+// hello agrees on a version, and reports all containers of the sandbox.
 func (c *conn) hello(m *wire.Message) {
 	if m.Type != wire.Hello || m.Max < wire.MinVersion || m.Min > wire.Version {
 		c.refuse(m, wire.Unsupported, "")
@@ -301,7 +301,7 @@ func (l *loop) start(c *conn, m *wire.Message) {
 	if k := l.containers[m.ID]; k != nil {
 		switch {
 		case k.phase < running && len(k.waiters) >= maxWaiters:
-			c.refuse(m, wire.Busy, "64 calls for one container are allowed")
+			c.refuse(m, wire.Busy, "at most 64 calls for one container are allowed at a time")
 		case k.phase < running:
 			k.waiters = append(k.waiters, waiter{c, m.Seq})
 		default:
@@ -326,7 +326,7 @@ func (l *loop) adopt(c *conn, m *wire.Message, files *[3]int) {
 	}
 	why := refusal(m)
 	if why == "" && m.Flags&(wire.FlagNotStarted|wire.FlagExited) == 0 && (m.PID < 2 || m.PID > 1<<30) {
-		why = "Started: the PID of a container that runs is needed"
+		why = "Started: want the PID of a running container"
 	}
 	if why != "" {
 		c.refuse(m, wire.Malformed, why)
@@ -340,7 +340,7 @@ func (l *loop) adopt(c *conn, m *wire.Message, files *[3]int) {
 	})
 }
 
-// event informs the newest client that greeted.
+// event sends a message to the newest client that has sent a Hello.
 func (l *loop) event(m wire.Message) {
 	for i := len(l.conns) - 1; i >= 0; i-- {
 		if c := l.conns[i]; c.greeted && !c.closed {
@@ -356,8 +356,8 @@ func (c *conn) refuse(m *wire.Message, code uint64, text string) {
 	c.send(wire.Message{Type: wire.Reply, Seq: m.Seq, Error: code, Text: text}, nil)
 }
 
-// send sends a message, or keeps it until the client has read others. The
-// descriptors are its own from now on.
+// send sends a message, or queues it until the client has read earlier ones. It takes ownership of
+// the descriptors.
 func (c *conn) send(m wire.Message, files []int) {
 	if c.closed {
 		closeFiles(files)
@@ -372,8 +372,8 @@ func (c *conn) push(o outgoing) {
 	c.l.litter(1 << 10)
 }
 
-// flush sends what the client takes now. One that leaves too much unread loses
-// its connection: it asks for the state when it comes back.
+// flush sends as many messages as the client accepts now. A client that leaves too many unread is
+// disconnected; it asks for the state when it reconnects.
 func (c *conn) flush() {
 	waits := false
 	for len(c.queue) > 0 && !c.closed {
@@ -431,7 +431,8 @@ func (c *conn) flush() {
 	}
 }
 
-// close ends a connection, with what must not outlive its client.
+// close closes a connection. It detaches the client's streams, and kills the processes that must
+// not outlive the client.
 func (c *conn) close() {
 	if c.closed {
 		return

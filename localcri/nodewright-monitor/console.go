@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// console takes a terminal's master from the executor.
+// console receives the master of a terminal from the executor.
 type console struct {
 	l        *loop
 	path     string
@@ -35,8 +35,8 @@ func (l *loop) console(path string) (*console, error) {
 	return c, nil
 }
 
-// take gives the master that the executor, which has ended, sent. Nothing is
-// waited for: it is there, or it will not come.
+// take returns the master that the executor has sent. It does not wait, since the executor has
+// ended.
 func (c *console) take() (int, error) {
 	for c.master < 0 {
 		if c.conn < 0 {
@@ -81,7 +81,7 @@ func isMaster(fd int) bool {
 	return err == nil
 }
 
-// rights are the descriptors in a control message.
+// rights returns the descriptors in a control message.
 func rights(oob []byte) []int {
 	if len(oob) == 0 {
 		return nil

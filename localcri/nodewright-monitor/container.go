@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// phase is how far a container has come.
+// phase is the stage of a container.
 type phase int
 
 const (
@@ -23,10 +23,10 @@ const (
 	failed
 )
 
-// container is one that this monitor started or adopted.
+// container is a container that this monitor has started or adopted.
 type container struct {
 	l     *loop
-	m     wire.Message // as it was told, with the latest record and log path
+	m     wire.Message // the request, with the latest record and log path
 	phase phase
 	pump  *pump
 
@@ -38,7 +38,7 @@ type container struct {
 	pidfd     int
 	startTime uint64
 	startedAt time.Time
-	early     *death // it ended before it was known to have started
+	early     *death // its end, if that came before the executor reported the start
 	oom       *oomWatch
 	shut      bool // standard input has ended
 
@@ -47,9 +47,9 @@ type container struct {
 	killedByOOM bool
 	reason      string
 	lost        uint64
-	told        bool // the exit was told
+	told        bool // the exit was reported
 
-	step, text string // why it failed
+	step, text string // the failed step of the start, and the reason
 	waiters    []waiter
 }
 
@@ -62,14 +62,14 @@ type waiter struct {
 const (
 	maxID       = 128
 	maxWaiters  = 64
-	drainTime   = 2 * time.Second // that a log which hangs may hold up an exit
+	drainTime   = 2 * time.Second // how long a hanging log may delay the report of an exit
 	unknownCode = 255
-	// notExecutedCode is that of a container whose program could not be executed, as
-	// for one whose start fails.
+	// notExecutedCode is the exit code of a container whose program could not be executed, as for
+	// a container that could not be started.
 	notExecutedCode = 128
 )
 
-// refusal returns what is wrong with a container that is to be started or adopted.
+// refusal returns the mistake in a request to start or adopt a container; "" if there is none.
 func refusal(m *wire.Message) string {
 	switch {
 	case m.ID == "" || len(m.ID) > maxID || strings.ContainsAny(m.ID, "/\x00"):
@@ -102,8 +102,8 @@ func refusal(m *wire.Message) string {
 	return ""
 }
 
-// fits reports whether a container with this record can be told in one message,
-// whatever becomes of it.
+// fits reports whether one message can describe a container with this record, whatever state it
+// gets into.
 func fits(m *wire.Message, record []byte) bool {
 	told := *m
 	told.Record = record
@@ -120,8 +120,8 @@ func (l *loop) newContainer(m *wire.Message) *container {
 	return c
 }
 
-// start makes a container. Each step begins when the one before has ended; the
-// loop waits for none.
+// start starts a container. Each step begins when the previous one has ended; the loop waits for
+// none of them.
 func (c *container) start() {
 	terminal := c.m.Flags&wire.FlagTerminal != 0
 	var err error
@@ -144,7 +144,8 @@ func (c *container) start() {
 	})
 }
 
-// openLog opens the log where it may wait for the disk, and calls done in the loop.
+// openLog opens the log in the pump's goroutine, which may wait for the disk, and calls done in
+// the loop.
 func (c *container) openLog(done func(failure string)) {
 	p, path := c.pump, c.m.Log
 	p.enqueue(work{f: func() {
@@ -189,7 +190,7 @@ func (c *container) create() {
 	}
 	c.l.command(c.m.Create, c.m.Dir, files, c.m.ExecutorLog, time.Duration(c.m.Timeout), c.outputs, c.created)
 	if c.phase == creating {
-		closeFiles(c.fifos.theirs[:]) // or the end of the outputs would never come
+		closeFiles(c.fifos.theirs[:]) // otherwise the outputs would never end
 	}
 }
 
@@ -250,7 +251,7 @@ func (p *pump) begin(ours [3]int, once bool) {
 	}
 }
 
-// claim takes the executor's word for which process it made.
+// claim makes the process with the PID that the executor reported the container's first process.
 func (c *container) claim(pid int) {
 	c.pid = pid
 	if s, ok := statOf(pid); ok && s.parent == unix.Getpid() {
@@ -263,10 +264,10 @@ func (c *container) claim(pid int) {
 		c.over(o.death)
 		return
 	}
-	c.watch() // somebody else's child
+	c.watch() // the child of another process
 }
 
-// killStray kills a process that an executor made and does not answer for.
+// killStray kills a process of a failed creation, if it is a child of this process.
 func (c *container) killStray(pid int) {
 	if s, ok := statOf(pid); ok && s.parent == unix.Getpid() {
 		_ = unix.Kill(pid, unix.SIGKILL)
@@ -288,7 +289,7 @@ func (c *container) began(failure string) {
 	}
 }
 
-// fail ends a start.
+// fail ends a start with an error.
 func (c *container) fail(step, text string) {
 	c.phase, c.step, c.text = failed, step, text[:min(len(text), maxMessage/2)]
 	for _, k := range c.outputs {
@@ -303,7 +304,7 @@ func (c *container) fail(step, text string) {
 	c.l.settle()
 }
 
-// answer informs all who wait what came of the start.
+// answer sends the result of the start to all waiting clients.
 func (c *container) answer() {
 	for _, w := range c.waiters {
 		c.answerTo(w)
@@ -323,7 +324,7 @@ func (c *container) answerTo(w waiter) {
 	w.c.send(m, c.escrow(&m))
 }
 
-// describe adds what is known of a container's life.
+// describe adds the state of the container to a message.
 func (c *container) describe(m *wire.Message) {
 	if c.phase == failed {
 		m.Flags |= wire.FlagNotStarted
@@ -347,7 +348,8 @@ func (c *container) describe(m *wire.Message) {
 	}
 }
 
-// escrow gives duplicates of what a successor would need, and says which in m.
+// escrow returns duplicates of the descriptors that a successor of this monitor needs, and sets
+// the field Files of m.
 func (c *container) escrow(m *wire.Message) []int {
 	if c.phase == failed || c.phase == ended {
 		return nil
@@ -364,7 +366,7 @@ func (c *container) escrow(m *wire.Message) []int {
 	return files
 }
 
-// over is the end of a container's first process.
+// over handles the end of a container's first process.
 func (c *container) over(d death) {
 	switch {
 	case c.phase == starting || c.phase == creating:
@@ -373,14 +375,14 @@ func (c *container) over(d death) {
 	case d.refused():
 		c.finish(notExecutedCode, d.at, false, "NotExecuted")
 	default:
-		// A child that was killed takes many a program along, with an exit code of its
-		// own: that is the reason of the end, as with other runtimes.
+		// When a child process is OOM-killed, many programs exit with a code of their own. The OOM
+		// kill still counts as the reason, as with other runtimes.
 		code, killed := exitCode(d.status), c.oom.killed()
 		c.finish(code, d.at, killed && code != 0, "")
 	}
 }
 
-// finish has the outputs read and reports the end.
+// finish lets the pump read the rest of the outputs, and then reports the end.
 func (c *container) finish(code int32, at time.Time, oom bool, reason string) {
 	c.phase, c.code, c.killedByOOM, c.reason = ended, code, oom, reason
 	c.endedAt = at
@@ -408,7 +410,7 @@ func (c *container) finish(code int32, at time.Time, oom bool, reason string) {
 	}})
 }
 
-// tell puts the record of the exit into place and reports it.
+// tell writes the exit record and reports the exit to the client.
 func (c *container) tell() {
 	m := wire.Message{Type: wire.Exited, Sandbox: c.m.Sandbox, ID: c.m.ID}
 	c.describe(&m)
@@ -443,7 +445,7 @@ func (c *container) logLost(lost uint64, message string) {
 	c.l.event(wire.Message{Type: wire.LogLost, Sandbox: c.m.Sandbox, ID: c.m.ID, Lost: c.lost, Text: message})
 }
 
-// settle ends a monitor that was asked to, when nothing runs.
+// settle ends the monitor if SIGTERM was received and no container is busy.
 func (l *loop) settle() {
 	if l.ending && !l.busy() {
 		l.over = true
@@ -455,7 +457,7 @@ func (l *loop) terminate() {
 	l.settle()
 }
 
-// busy reports whether a container runs or is on its way.
+// busy reports whether a container is starting or running, or its exit has not been reported.
 func (l *loop) busy() bool {
 	for _, c := range l.containers {
 		if c.phase < ended || c.phase == ended && !c.told {

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// process is one that was executed in a container.
+// process is a process that was executed in a container.
 type process struct {
 	l       *loop
 	handle  uint64
@@ -19,17 +19,17 @@ type process struct {
 	command *command
 	console *console
 	pid     int
-	seq     uint32 // of the request, until it is answered
+	seq     uint32 // sequence number of the request
 	timer   *timer
 	late    bool
 	doomed  bool // killed before its PID was known
 }
 
-// maxProcesses is how many may run at once.
+// maxProcesses limits the concurrent processes.
 const maxProcesses = 256
 
-// exec runs the executor for a process. files are its streams, -1 for none, and
-// are closed here.
+// exec runs the executor for a process. files are the streams of the process (-1: none); exec
+// closes them.
 func (l *loop) exec(c *conn, m *wire.Message, files [3]int) {
 	defer closeFiles(files[:])
 	container := l.containers[m.ID]
@@ -42,7 +42,7 @@ func (l *loop) exec(c *conn, m *wire.Message, files [3]int) {
 		c.refuse(m, wire.NotRunning, "")
 		return
 	case len(l.processes) >= maxProcesses:
-		c.refuse(m, wire.Busy, "256 processes at once are allowed")
+		c.refuse(m, wire.Busy, "at most 256 processes are allowed at a time")
 		return
 	case len(m.Create) == 0 || !absolute(m.Create[0]) || !absolute(m.PIDFile):
 		c.refuse(m, wire.Malformed, "Argv, PIDFile: absolute paths are needed")
@@ -103,7 +103,7 @@ func (p *process) began(failure string) {
 			files, reply.Files = []int{master}, wire.FileMaster
 		}
 	}
-	p.conn.send(reply, files) // the client alone holds the master: with it goes the terminal
+	p.conn.send(reply, files) // only the client holds the master: closing it ends the terminal
 	if s, ok := statOf(p.pid); ok && s.parent == unix.Getpid() {
 		p.l.children[p.pid] = p.ended
 		if p.doomed || p.conn.closed && p.m.Flags&wire.FlagKillWithClient != 0 {
@@ -134,7 +134,7 @@ func (p *process) ended(d death) {
 	p.conn.send(m, nil)
 }
 
-// kill kills the process and its children, or the executor that is to make it.
+// kill kills the process and its children, or the executor that is starting it.
 func (p *process) kill() {
 	if p.command != nil {
 		p.doomed = true

@@ -10,15 +10,16 @@ import (
 
 var fifoNames = [3]string{"stdin", "stdout", "stderr"}
 
-// fifos are both sides of a container's streams; -1 where there is none.
+// fifos are both ends of a container's streams: the monitor's (ours) and the container's (theirs);
+// -1 for a missing one.
 type fifos struct {
 	ours   [3]int
 	theirs [3]int
 }
 
-// makeFIFOs makes the named pipes of a container. Outputs are open for reading
-// and writing on its side, so that it neither waits nor fails while no monitor
-// reads; standard input is open for reading alone, so that it can end.
+// makeFIFOs creates the named pipes of a container. The container's ends of outputs are open for
+// reading and writing, so that writes neither block nor fail while no monitor reads. Its end of
+// standard input is open for reading only, so that the input can end.
 func makeFIFOs(dir string, stdin bool) (fifos, error) {
 	f := fifos{ours: [3]int{-1, -1, -1}, theirs: [3]int{-1, -1, -1}}
 	if err := unix.Mkdir(dir, 0o700); err != nil && err != unix.EEXIST {
@@ -61,7 +62,7 @@ func (f *fifos) make(i int, name string) error {
 	return err
 }
 
-// openFIFO opens our side of a pipe that a predecessor made.
+// openFIFO opens the monitor's end of a pipe that a predecessor has created.
 func openFIFO(name string, mode int) (int, error) {
 	fd, err := unix.Open(name, mode|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens a regular file for reading: no link at its end, and never a
-// pipe or a device.
+// openFile opens a regular file for reading, and returns its size. It follows no link at the end
+// of the path, and opens neither a pipe nor a device.
 func openFile(name string) (int, int64, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -29,7 +29,7 @@ func openFile(name string) (int, int64, error) {
 	return fd, st.Size, nil
 }
 
-// readTail reads the last bytes of a file, or nothing.
+// readTail returns the last bytes of a file; nil if it cannot be read.
 func readTail(name string, limit int) []byte {
 	fd, size, err := openFile(name)
 	if err != nil {
@@ -41,7 +41,7 @@ func readTail(name string, limit int) []byte {
 	return b[:max(n, 0)]
 }
 
-// readPID reads the file that an executor left, 0 if it did not.
+// readPID returns the PID in the file that an executor has written; 0 if there is no valid PID.
 func readPID(name string) int {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(readTail(name, 32))))
 	if err != nil || pid <= 1 || pid > 1<<30 {
@@ -50,7 +50,7 @@ func readPID(name string) int {
 	return pid
 }
 
-// replaceFile writes a file beside its name and renames it there.
+// replaceFile writes a new file beside name, and renames it to name.
 func replaceFile(name string, content []byte) error {
 	fresh := name + ".new"
 	_ = unix.Unlink(fresh)
@@ -74,18 +74,18 @@ func replaceFile(name string, content []byte) error {
 	return err
 }
 
-// stat is what /proc/<pid>/stat says of a process.
+// stat has some fields of /proc/<pid>/stat.
 type stat struct {
 	state     byte
 	parent    int
 	startTime uint64
-	code      unix.WaitStatus // of a zombie
-	// unexecuted: it was forked and has executed no program since.
+	code      unix.WaitStatus // exit status of a zombie
+	// unexecuted means that the process was forked and has not executed a program since.
 	unexecuted bool
 }
 
-// forkedOnly is PF_FORKNOEXEC of the kernel's include/linux/sched.h, which a fork
-// sets and a successful execve(2) alone clears.
+// forkedOnly is PF_FORKNOEXEC in include/linux/sched.h of Linux. A fork sets it, and only a
+// successful execve(2) clears it.
 const forkedOnly = 0x40
 
 func statOf(pid int) (stat, bool) {
@@ -100,7 +100,7 @@ func statOf(pid int) (stat, bool) {
 }
 
 func parseStat(b []byte) (stat, bool) {
-	i := bytes.LastIndexByte(b, ')') // the name before it holds what its process likes
+	i := bytes.LastIndexByte(b, ')') // the process chooses the name before it
 	if i < 0 {
 		return stat{}, false
 	}
@@ -135,7 +135,7 @@ func parseStat(b []byte) (stat, bool) {
 	return s, n > 22
 }
 
-// absolute reports whether a path is one that the kernel takes as it is.
+// absolute reports whether a path is absolute and accepted by the kernel.
 func absolute(name string) bool {
 	return path.IsAbs(name) && len(name) < unix.PathMax && strings.IndexByte(name, 0) < 0
 }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	batchSize  = 16 << 10 // most that is read before it is written
-	formatSize = 64 << 10 // lines that are written at once
+	batchSize  = 16 << 10 // bytes that are read at most before they are written
+	formatSize = 64 << 10 // bytes of lines that are written at once
 	prefixSize = len("2006-01-02T15:04:05.000000000Z stdout F ")
 )
 
-// A container's log may have logBurst bytes at once, prefixes of lines included, and
-// logRate a second in the long run. What is more is dropped, with a line that says how
-// much of the output it was: otherwise a container that writes newlines has its monitor
-// write 40 bytes for each, with CPU that is not the container's.
+// Limits of a container's log, in bytes that include the prefixes of lines: logBurst at once, and
+// logRate a second in the long run. Output above the limits is dropped, and a line says how much.
+// Otherwise a container that writes only newlines would make its monitor write 40 bytes for each,
+// with CPU time that is not charged to the container.
 const (
 	logBurst = 256 << 20
 	logRate  = 16 << 20
@@ -27,29 +27,28 @@ const (
 
 var streamNames = [2]string{" stdout ", " stderr "}
 
-// logFile writes lines in the CRI's format. A line that is longer than a batch,
-// or that is not complete when there is nothing more to read, is written in
-// parts (P), the last of which is F: what was read never waits for the rest. A
-// stream that ends within a line ends with a part, which is how readers know that
-// there was no newline.
+// logFile writes lines in the CRI's format. A line that is longer than a batch, or that is
+// incomplete when no more data is available, is written in parts (P), and the last part is F. So
+// data never waits for the rest of its line. If a stream ends within a line, the last part is P,
+// which tells readers that there was no newline.
 type logFile struct {
-	path string // "" drains
+	path string // "" discards the output
 	fd   int
 
 	last    int64  // time of the last line, in nanoseconds since 1970
 	cut     bool   // the file ends within a line
-	lost    uint64 // bytes of the container's that are in no file
+	lost    uint64 // bytes of the container's output that were not written
 	failing bool
 	spent   int64  // bytes of logBurst that are used up
-	since   int64  // when spent was counted
-	dropped uint64 // bytes of the container's that the next line tells of
+	since   int64  // time at which spent was computed
+	dropped uint64 // dropped bytes that the next line reports
 	failed  func(lost uint64, message string)
 
 	out []byte // lines that are not written yet
 }
 
-// openLog opens or makes a log. No part of the path may be a link: the directory
-// may be one that containers can reach.
+// openLog opens a log, and creates it if it is missing. No part of the path may be a link, since
+// containers may have access to the directory.
 func openLog(path string) (fd int, cut bool, last int64, err error) {
 	fd, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_RDWR | unix.O_APPEND | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
@@ -71,8 +70,8 @@ func openLog(path string) (fd int, cut bool, last int64, err error) {
 	return fd, cut, last, nil
 }
 
-// logEnd looks at the end of a log: whether its last line is cut, and the time of
-// the last line that begins there.
+// logEnd reads the end of a log. cut reports whether the last line is incomplete, and last is the
+// time of the last line that begins in the part that was read.
 func logEnd(fd int, size int64) (cut bool, last int64) {
 	if size == 0 {
 		return false, 0
@@ -80,7 +79,7 @@ func logEnd(fd int, size int64) (cut bool, last int64) {
 	b := make([]byte, min(size, batchSize+2*int64(prefixSize)))
 	n, err := unix.Pread(fd, b, size-int64(len(b)))
 	if err != nil || n != len(b) {
-		return true, 0 // a line more than needed does no harm
+		return true, 0 // an additional newline does no harm
 	}
 	cut = b[n-1] != '\n'
 	for end := n - 1; end >= 0; {
@@ -103,7 +102,8 @@ func newLog(path string, failed func(uint64, string)) (*logFile, error) {
 	return l, err
 }
 
-// reopen goes on in another file, or stays if that cannot be opened.
+// reopen continues the log in another file. If that cannot be opened, the log stays in the old
+// file.
 func (l *logFile) reopen(path string) error {
 	fd, cut, last, err := openLog(path)
 	if err != nil {
@@ -121,9 +121,9 @@ func (l *logFile) close() {
 	}
 }
 
-// write logs what was read of a stream at a time. It gives how much of the end
-// is not a whole line and was left, for the caller to bring again with what
-// follows; with all set nothing is left. out is where lines are put together.
+// write logs data that was read from a stream at the time now. It returns how many bytes at the
+// end are not a complete line and were not written; the caller passes them again with the data
+// that follows. If all is true, everything is written. out is a buffer for lines.
 func (l *logFile) write(stream int, data []byte, now int64, all bool, out []byte) (left int) {
 	if l.fd < 0 {
 		if l.path != "" { // it could not be opened when the container was adopted
@@ -167,14 +167,14 @@ func (l *logFile) write(stream int, data []byte, now int64, all bool, out []byte
 	return len(data)
 }
 
-// allows reports whether the log may have data now, and counts what it takes there.
+// allows reports whether data may be written to the log now, and counts it if so.
 func (l *logFile) allows(now int64, data []byte) bool {
 	if passed := now - l.since; passed > 0 {
 		l.spent = max(l.spent-int64(float64(passed)/1e9*logRate), 0)
 		l.since = now
 	}
-	// While data is dropped, all is, until there is room for a while: one line that
-	// tells of it is enough.
+	// Once data is dropped, all data is dropped until a second's worth of data fits again, so that
+	// one line reports the loss.
 	if l.spent > logBurst || l.dropped > 0 && l.spent > logBurst-logRate {
 		return false
 	}
@@ -182,8 +182,8 @@ func (l *logFile) allows(now int64, data []byte) bool {
 	return true
 }
 
-// flush writes out. What the disk does not take is lost and counted: the
-// container never waits for it.
+// flush writes the lines in l.out. Data that the disk does not accept is lost and counted: the
+// container never waits for the disk.
 func (l *logFile) flush() {
 	b := l.out
 	l.out = l.out[:0]
@@ -214,7 +214,7 @@ func (l *logFile) flush() {
 			l.cut = l.cut || done > start
 			lost += uint64(end - start - prefixSize)
 			if b[start+prefixSize-2] == 'P' {
-				lost-- // its end is ours
+				lost-- // the newline of a part is the monitor's
 			}
 		}
 		start = end
@@ -222,7 +222,7 @@ func (l *logFile) flush() {
 	l.lose(lost, err.Error())
 }
 
-// lose counts bytes that are in no file, and reports the first.
+// lose counts lost bytes, and reports the first loss.
 func (l *logFile) lose(bytes uint64, message string) {
 	l.lost += bytes
 	if !l.failing {

@@ -11,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is the monitor: one goroutine that owns all but the streams of
-// containers, which their pumps own, so that a disk that hangs holds up a log and
-// nothing else.
+// loop is the monitor: one goroutine that owns everything except the streams of containers. Each
+// container's streams belong to its pump, so that a hanging disk blocks only a log.
 type loop struct {
 	poll poller
 
 	mu   sync.Mutex
 	mail []func() // guarded by mu
-	read []func() // mail that was read, to be used again
-	bell int      // eventfd: there is mail
+	read []func() // the previous mail, for reuse
+	bell int      // eventfd that signals new mail
 
-	door       *watch // where clients come in
+	door       *watch // the listening socket
 	timers     []*timer
 	conns      []*conn // the newest last
 	containers map[string]*container
@@ -39,10 +38,10 @@ type loop struct {
 	null int // /dev/null
 
 	yield  atomic.Bool // a pump has work
-	ending bool        // SIGTERM came: the last container's end is the monitor's
+	ending bool        // SIGTERM was received: the monitor ends after the last container
 	over   bool
 
-	garbage atomic.Int64 // bytes that were allocated since the last collection, about
+	garbage atomic.Int64 // approximate bytes that were allocated since the last garbage collection
 }
 
 func newLoop() (*loop, error) {
@@ -68,7 +67,7 @@ func newLoop() (*loop, error) {
 	return l, err
 }
 
-// post has f called by the loop.
+// post makes the loop call f.
 func (l *loop) post(f func()) {
 	l.mu.Lock()
 	l.mail = append(l.mail, f)
@@ -83,14 +82,14 @@ func (l *loop) run() {
 	var events [32]unix.EpollEvent
 	for !l.over {
 		if l.yield.Swap(false) {
-			runtime.Gosched() // a pump need not wait until somebody finds out that this goroutine is in the kernel
+			runtime.Gosched() // lets a pump run before this goroutine blocks in the kernel
 		}
 		n, err := unix.EpollWait(l.poll.fd, events[:], l.patience())
 		if err != nil && err != unix.EINTR {
 			fail("epoll_wait: " + err.Error())
 		}
 		if err != nil {
-			l.reap() // most likely
+			l.reap() // the signal was probably SIGCHLD
 		}
 		for i := range max(n, 0) {
 			l.poll.dispatch(events[i])
@@ -109,18 +108,18 @@ func (l *loop) run() {
 	}
 }
 
-// maxGarbage is how much is left lying.
+// maxGarbage is how many bytes may be allocated between two garbage collections.
 const maxGarbage = 128 << 10
 
-// litter counts what was allocated.
+// litter counts allocated bytes.
 func (l *loop) litter(bytes int) {
 	if n := l.garbage.Add(int64(bytes)); n > maxGarbage && n-int64(bytes) <= maxGarbage {
 		l.post(func() {})
 	}
 }
 
-// tidy collects garbage, of which requests leave a little each. Nothing else
-// does: the collector's own periods are off, since they wake an idle process.
+// tidy collects garbage, of which each request leaves some. The collector's own schedule is
+// disabled, since it would wake an idle process.
 func (l *loop) tidy() {
 	if l.garbage.Load() > maxGarbage {
 		l.garbage.Store(0)
@@ -128,10 +127,10 @@ func (l *loop) tidy() {
 	}
 }
 
-// timer is a call that is due.
+// timer is a call that is due at a time.
 type timer struct {
 	at time.Time
-	f  func() // nil when it was stopped
+	f  func() // nil after the call or stop
 }
 
 func (l *loop) after(d time.Duration, f func()) *timer {
@@ -146,8 +145,7 @@ func (t *timer) stop() {
 	}
 }
 
-// patience is how long to wait for events, in milliseconds: for ever if nothing
-// is due.
+// patience returns how long to wait for events, in milliseconds; -1 (no limit) if no timer is set.
 func (l *loop) patience() int {
 	kept := l.timers[:0]
 	var next *timer
@@ -173,7 +171,7 @@ func (l *loop) fire() {
 		return
 	}
 	now := time.Now()
-	for _, t := range l.timers { // those that are added meanwhile are due later
+	for _, t := range l.timers { // timers that are added meanwhile are handled in the next round
 		if f := t.f; f != nil && !t.at.After(now) {
 			t.f = nil
 			f()

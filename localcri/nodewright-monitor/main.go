@@ -1,13 +1,12 @@
 //go:build linux
 
-// Command nodewright-monitor is the monitor of package localcri: one small process per pod that
-// is the parent of its containers. Package localcri carries it, built, and starts it.
+// Command nodewright-monitor is the monitor of package localcri: one small process per pod that is
+// the parent of its containers. Package localcri embeds the built program, and starts it.
 //
 //	nodewright-monitor monitor   descriptor 3 is the socket, 4 the lock
 //	nodewright-monitor pause     as PID 1 of a PID namespace that containers share
 //
-// It uses little of the standard library on purpose: what is linked here is
-// resident once per pod.
+// It uses little of the standard library: everything that is linked takes memory once per pod.
 package main
 
 import (
@@ -21,14 +20,14 @@ import (
 const usage = "usage: nodewright-monitor monitor|pause, as package localcri starts it"
 
 const (
-	listenFD = 3 // the socket that the starter made
+	listenFD = 3 // the socket that the starter has created
 	lockFD   = 4 // held as long as this process lives
 )
 
 func main() {
-	// The kernel signals the end of a child to the thread that made it, and of one
-	// that was inherited to the first. Neither may be one that a disk which hangs
-	// keeps in the kernel: so the loop has the first thread for itself.
+	// The kernel signals the end of a child to the thread that created it, and the end of an
+	// inherited child to the first thread. A hanging disk must not block such a thread in the
+	// kernel. So the loop has the first thread for itself.
 	runtime.LockOSThread()
 	if len(os.Args) < 2 {
 		fail(usage)
@@ -53,7 +52,7 @@ func fail(message string) {
 	os.Exit(2)
 }
 
-// pause is all that PID 1 of a namespace has to do: reap, and end when told.
+// pause is PID 1 of a PID namespace: it reaps children, and ends on SIGTERM or SIGINT.
 func pause() {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGCHLD)
@@ -95,8 +94,8 @@ func serve() error {
 	return nil
 }
 
-// closeInherited closes what the starter did not mean to hand on: all that is
-// not closed by the next exec, as everything is that was opened here.
+// closeInherited closes descriptors that the starter passed on by mistake. They are not
+// close-on-exec, unlike all descriptors that this process has opened.
 func closeInherited() {
 	for _, fd := range numbersIn("/proc/self/fd") {
 		if fd <= lockFD {
@@ -108,9 +107,9 @@ func closeInherited() {
 	}
 }
 
-// follow turns signals into work of the loop. None of a terminal, a session or a
-// service manager ends a monitor that has containers; those that it catches are
-// at their defaults again in what it executes.
+// follow passes signals to the loop. Signals of a terminal, a session or a service manager do not
+// end a monitor that has containers. The caught signals have their default actions in executed
+// programs.
 func (l *loop) follow() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGTERM,

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomWatch counts the OOM kills of processes in a container's cgroup. It is told of each,
-// so that it knows of them even when the cgroup goes with its last process.
+// oomWatch counts the OOM kills of processes in a container's cgroup. The kernel reports each
+// kill, so the count is known even if the cgroup is removed with its last process.
 type oomWatch struct {
 	l     *loop
 	fd    int
 	bell  int // v1: eventfd
 	w     *watch
 	count uint64
-	short bool // v1 told that memory was short
-	storm int  // times in a row that it was told of nothing
+	short bool // v1 has reported a memory shortage
+	storm int  // consecutive reports without a new kill
 }
 
-// oomDone is how long after v1 reports a shortage somebody has been killed.
+// oomDone is the time after a report of v1 by which the kernel has killed a process.
 const oomDone = 200 * time.Millisecond
 
 func (l *loop) watchOOM(file string) *oomWatch {
@@ -44,7 +44,7 @@ func (l *loop) watchOOM(file string) *oomWatch {
 	return o
 }
 
-// listen has cgroup v1 tell.
+// listen subscribes to the reports of cgroup v1.
 func (o *oomWatch) listen(dir string) {
 	control, err := unix.Open(dir+"/cgroup.event_control", unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *oomWatch) told(uint32) {
 		return
 	case o.bell >= 0: // v1 reports before it kills
 		o.short = true
-		o.l.poll.arm(o.w, 0) // once for all that happen until then
+		o.l.poll.arm(o.w, 0) // one check for all reports until then
 		o.l.after(oomDone, func() {
 			if o.fd >= 0 {
 				o.l.poll.arm(o.w, unix.EPOLLIN)
@@ -86,14 +86,14 @@ func (o *oomWatch) told(uint32) {
 		o.count, o.storm = n, 0
 		return
 	}
-	// v2 reports as well of limits that were reached, which can be always: the
-	// count at the end has to do then.
+	// v2 also reports limits that were reached, which may happen all the time. In this case only
+	// the count at the end is used.
 	if o.storm++; o.storm > 64 {
 		o.l.poll.remove(o.w)
 	}
 }
 
-// read gives the number of processes killed. Both versions call it oom_kill.
+// read returns the number of killed processes. Both versions of cgroups call it oom_kill.
 func (o *oomWatch) read() (uint64, bool) {
 	var b [1024]byte
 	n, err := unix.Pread(o.fd, b[:], 0)
@@ -113,8 +113,8 @@ func oomKills(b []byte) uint64 {
 	return 0
 }
 
-// killed reports whether the kernel has killed any process of the cgroup as memory ran
-// out, and ends the watch.
+// killed reports whether the kernel has killed a process of the cgroup for lack of memory, and
+// ends the watch.
 func (o *oomWatch) killed() bool {
 	if o == nil {
 		return false

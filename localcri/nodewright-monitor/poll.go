@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller describes which descriptors are ready. Its methods may be called at once.
+// poller finds descriptors that are ready. Its methods may be called concurrently.
 type poller struct {
 	fd      int
 	mu      sync.Mutex
@@ -16,20 +16,20 @@ type poller struct {
 	watches map[int32]*watch // guarded by mu
 }
 
-// watch is a descriptor that is waited for.
+// watch is a descriptor that a poller watches.
 type watch struct {
 	token int32
 	fd    int
 	ready func(events uint32)
-	pump  *pump // in whose goroutine ready is called, once per arm; nil: the loop's
+	pump  *pump // ready is called in its goroutine, once per arm; nil: in the loop
 	gone  bool  // owned by that goroutine
 }
 
-// add waits for a descriptor. Those of pumps are not armed yet.
+// add watches a descriptor. The watches of pumps are not armed yet.
 func (p *poller) add(fd int, events uint32, ready func(uint32), owner *pump) (*watch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.next++; p.watches[p.next] != nil; p.next++ { // a token in use; there are few
+	for p.next++; p.watches[p.next] != nil; p.next++ { // skip tokens in use; there are few
 	}
 	w := &watch{token: p.next, fd: fd, ready: ready, pump: owner}
 	if owner != nil {
@@ -38,14 +38,14 @@ func (p *poller) add(fd int, events uint32, ready func(uint32), owner *pump) (*w
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: w.token}); err != nil {
 		return nil, err
 	}
-	if owner != nil { // EPOLLHUP and EPOLLERR come unasked: not before arm
+	if owner != nil { // EPOLLHUP and EPOLLERR are always reported: suppress them until arm
 		_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, fd, &unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: 0})
 	}
 	p.watches[w.token] = w
 	return w, nil
 }
 
-// arm waits for events, once if the watch is a pump's.
+// arm waits for events. The watch of a pump reports them once.
 func (p *poller) arm(w *watch, events uint32) {
 	if w.pump != nil {
 		events |= unix.EPOLLONESHOT
@@ -53,7 +53,7 @@ func (p *poller) arm(w *watch, events uint32) {
 	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_MOD, w.fd, &unix.EpollEvent{Events: events, Fd: w.token})
 }
 
-// remove ends a watch, before its descriptor is closed.
+// remove ends a watch. It must be called before the descriptor is closed.
 func (p *poller) remove(w *watch) {
 	if w == nil || w.gone {
 		return

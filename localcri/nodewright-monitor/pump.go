@@ -13,9 +13,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// pump copies the streams of one container: to its log, to those who are
-// attached, and from them. All of it belongs to the pump's goroutine, but for
-// what is guarded.
+// pump copies the streams of one container: its outputs to the log and to attached clients, and
+// the input of clients to it. Only the pump's goroutine may use the fields, except those that mu
+// guards.
 type pump struct {
 	l    *loop
 	id   string
@@ -23,7 +23,7 @@ type pump struct {
 
 	mu     sync.Mutex
 	queue  []work // guarded by mu
-	spare  []work // guarded by mu: emptied, to be used again
+	spare  []work // guarded by mu: an empty slice for reuse
 	stdin  int    // write end of standard input or -1; guarded by mu for those who duplicate it
 	master int    // of the terminal or -1; guarded by mu likewise
 
@@ -32,13 +32,13 @@ type pump struct {
 	clients []*client
 	once    bool   // standard input ends with its first client
 	feed    *watch // the container's standard input
-	shut    func() // standard input has ended
-	drained func() // what was there at the container's end has been read
+	shut    func() // called when standard input has ended
+	drained func() // called when the output from before the container's end has been read
 	ended   bool   // the container's end has been handled
 	closed  bool
 }
 
-// work is something for a pump to do: a call, or a descriptor that is ready.
+// work is a call for a pump to make, or a descriptor that is ready.
 type work struct {
 	w      *watch
 	events uint32
@@ -47,12 +47,12 @@ type work struct {
 
 // stream is one of a container's outputs.
 type stream struct {
-	index int // of its name
+	index int // in streamNames
 	fd    int
 	w     *watch
-	late  bool // not yet read up to where it was at the container's end
-	todo  int  // bytes that were there then
-	idle  bool // not armed: a client is full
+	late  bool // some output from before the container's end is unread
+	todo  int  // unread bytes of that output
+	idle  bool // not armed, because a client is full
 }
 
 func (l *loop) newPump(id string) *pump {
@@ -72,8 +72,8 @@ func (p *pump) enqueue(w work) {
 	}
 }
 
-// post has f called in the pump's goroutine. It reports false if so much waits
-// there that the disk must hang.
+// post makes the pump's goroutine call f. It returns false if the queue is so long that the disk
+// must be hanging.
 func (p *pump) post(f func()) bool {
 	p.mu.Lock()
 	busy := len(p.queue) > 256
@@ -115,7 +115,7 @@ func (p *pump) run() {
 	}
 }
 
-// follow begins to read an output. The descriptor is the pump's from now on.
+// follow starts to read an output. It takes ownership of the descriptor.
 func (p *pump) follow(index, fd int) {
 	s := &stream{index: index, fd: fd}
 	var err error
@@ -124,18 +124,18 @@ func (p *pump) follow(index, fd int) {
 		return
 	}
 	p.streams = append(p.streams, s)
-	p.read(s) // a pipe that was never written to since it was opened says nothing of its end by itself
+	p.read(s) // epoll does not report the end of a pipe without a write since it was opened
 }
 
-// hold names what a successor would need before the pump comes to it: the answer
-// to who waits for a start must have it. -1 is none.
+// hold sets the descriptors that a successor would need (-1: none), before the pump's goroutine
+// uses them: the answer to a start request must contain them.
 func (p *pump) hold(stdin, master int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stdin, p.master = stdin, master
 }
 
-// setStdin hands the pump the write end of the container's standard input.
+// setStdin gives the pump the write end of the container's standard input.
 func (p *pump) setStdin(fd int, once bool) {
 	_ = unix.SetNonblock(fd, true)
 	w, err := p.l.poll.add(fd, 0, func(uint32) { p.fed() }, p)
@@ -147,11 +147,10 @@ func (p *pump) setStdin(fd int, once bool) {
 	p.feed, p.once = w, once
 }
 
-// setMaster hands the pump a terminal. Its output is one stream, its input what
-// clients send.
+// setMaster gives the pump a terminal. Its output is one stream, and its input comes from clients.
 func (p *pump) setMaster(fd int) {
 	_ = unix.SetNonblock(fd, true)
-	in := dup(fd) // waited for by itself
+	in := dup(fd) // watched separately
 	w, err := p.l.poll.add(in, 0, func(uint32) { p.fed() }, p)
 	if err != nil {
 		p.hold(-1, -1)
@@ -162,7 +161,7 @@ func (p *pump) setMaster(fd int) {
 	p.follow(0, fd)
 }
 
-// read copies what there is of an output.
+// read copies the available data of an output.
 func (p *pump) read(s *stream) {
 	b := p.l.buffers.get()
 	used, kept, now := 0, 0, time.Now().UnixNano()
@@ -202,7 +201,7 @@ func (p *pump) read(s *stream) {
 		all := b.in[:kept+n]
 		kept = p.log.write(s.index, all, now, len(all) == batchSize && bytes.IndexByte(all, '\n') < 0, b.out)
 		copy(b.in, all[len(all)-kept:])
-		if s.late && s.todo == 0 { // somebody else goes on writing
+		if s.late && s.todo == 0 { // another process continues to write
 			flush()
 			p.caughtUp(s)
 		}
@@ -235,9 +234,9 @@ func (p *pump) end(s *stream) {
 	}
 }
 
-// drain calls done once all has been read that is there now, and the end of
-// outputs that nobody holds any more, which may complete a log's last line. A
-// process that keeps an output open, or never stops writing, holds up nobody.
+// drain calls done when all data that is available now has been read, and the ends of outputs that
+// no process holds any more, which may complete the last line of the log. A process that keeps an
+// output open, or never stops writing, does not delay the call.
 func (p *pump) drain(done func()) {
 	p.drained = done
 	for _, s := range p.streams {
@@ -252,13 +251,13 @@ func (p *pump) drain(done func()) {
 			continue
 		}
 		if !s.idle {
-			p.read(s) // also to find its end
+			p.read(s) // also to detect its end
 		}
 	}
 	p.checkDrained()
 }
 
-// caughtUp notes that a stream has been read up to the container's end.
+// caughtUp records that a stream has been read up to the container's end.
 func (p *pump) caughtUp(s *stream) {
 	s.todo, s.late = 0, false
 	p.checkDrained()
@@ -277,8 +276,8 @@ func (p *pump) checkDrained() {
 	p.drained = nil
 }
 
-// finish is called when the container's end has been told: nobody is attached to
-// what has ended. Outputs that somebody else still holds go on to the log.
+// finish is called when the container's end has been reported. It disconnects the clients. Outputs
+// that other processes still hold are logged further.
 func (p *pump) finish() {
 	p.ended = true
 	p.shutStdin()
@@ -286,7 +285,7 @@ func (p *pump) finish() {
 	p.settle()
 }
 
-// settle closes a pump that has nothing more to do.
+// settle closes a pump that has nothing left to do.
 func (p *pump) settle() {
 	if p.ended && len(p.streams) == 0 && len(p.clients) == 0 {
 		p.close()
@@ -323,8 +322,8 @@ func (p *pump) close() {
 	}
 }
 
-// duplicate gives what a successor would need: standard input's write end and
-// the terminal's master, or -1.
+// duplicate returns duplicates of the descriptors that a successor would need: the write end of
+// standard input and the terminal's master; -1 for a missing one.
 func (p *pump) duplicate() (stdin, master int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

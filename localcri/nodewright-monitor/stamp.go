@@ -10,8 +10,8 @@ const (
 	second     = 1_000_000_000
 )
 
-// appendTime appends a time as RFC 3339 has it, in UTC and with all nine digits.
-// The times before 1970 are 1970.
+// appendTime appends a time in the format of RFC 3339, in UTC and with nine digits of nanoseconds.
+// A time before 1970 becomes the start of 1970.
 func appendTime(b []byte, nanoseconds int64) []byte {
 	nanoseconds = max(nanoseconds, 0)
 	seconds := nanoseconds / second
@@ -38,8 +38,8 @@ func digits(b []byte, n int64, width int) []byte {
 	return b
 }
 
-// civil is the date of a day, counted from 1970. Years are counted from March on
-// here, so that the leap day is a year's last.
+// civil returns the date of a day that is counted from 1970. It counts years from March on, so
+// that the leap day is the last day of a year.
 func civil(days int64) (year, month, day int64) {
 	days += 719468 // since 0000-03-01
 	era := days / 146097
@@ -56,7 +56,7 @@ func civil(days int64) (year, month, day int64) {
 	return year, month, day
 }
 
-// parseTime reads what appendTime wrote at the beginning of a line.
+// parseTime parses a time in the format of appendTime at the beginning of a line.
 func parseTime(line []byte) (int64, bool) {
 	const shape = "0000-00-00T00:00:00.000000000Z"
 	if len(line) < stampSize {

@@ -11,16 +11,16 @@ import (
 	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
-const maxTree = 4096 // processes of one command that are killed
+const maxTree = 4096 // limit of processes that are killed for one command
 
 type member struct {
 	pid       int
 	startTime uint64
 }
 
-// killTree kills a child and its descendants. Each is stopped before its children
-// are asked for, so that none is made meanwhile and no PID changes its owner: a
-// child that has ended keeps its PID as long as its parent does not run.
+// killTree kills a child and its descendants. Each process is stopped before its children are
+// listed, so that it creates no more, and so that their PIDs are not reused: a stopped parent does
+// not reap its children.
 func killTree(root int) {
 	s, ok := statOf(root)
 	if !ok {
@@ -29,7 +29,7 @@ func killTree(root int) {
 	tree := []member{{root, s.startTime}}
 	known := map[int]bool{root: true}
 	_ = unix.Kill(root, unix.SIGSTOP)
-	for range 8 { // a process may make another until its stop has come to it
+	for range 8 { // a process may create others until it has stopped
 		before := len(tree)
 		for i := 0; i < len(tree) && len(tree) < maxTree; i++ {
 			for _, pid := range childrenOf(tree[i].pid) {
@@ -54,7 +54,7 @@ func killTree(root int) {
 	}
 }
 
-// childrenOf asks the kernel for the children of all of a process' threads.
+// childrenOf returns the children of all threads of a process.
 func childrenOf(pid int) []int {
 	task := "/proc/" + strconv.Itoa(pid) + "/task"
 	var pids []int
@@ -72,7 +72,7 @@ func childrenOf(pid int) []int {
 	return pids
 }
 
-// childrenByScan is for kernels that have no such file.
+// childrenByScan returns the children of a process on kernels that do not list them.
 func childrenByScan(parent int) []int {
 	var pids []int
 	for _, pid := range numbersIn("/proc") {

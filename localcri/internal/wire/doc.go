@@ -1,22 +1,20 @@
-// Package wire is the language between a monitor and its client: messages of at
-// most MaxMessage bytes over a unix socket of the kind SOCK_SEQPACKET, and the
-// record of an exit in a file.
+// Package wire is the protocol between a monitor and its client: messages of at most MaxMessage
+// bytes over a unix socket of type SOCK_SEQPACKET, and the format of exit records in files.
 //
-// A message is a header of eight bytes (type and version, two bytes each; four
-// bytes of sequence number) and fields (two bytes of tag, four of length, the
-// value); numbers are little-endian and fields of eight bytes. A field that is
-// absent is zero. Fields that the reader does not know are skipped, messages are
-// answered with Unsupported: so two neighbouring versions understand each other.
+// A message has a header of eight bytes (type and version, two bytes each; sequence number, four
+// bytes) and fields (tag, two bytes; length, four bytes; value). Numbers are little-endian, and
+// numeric fields have eight bytes. A missing field is zero. The reader skips unknown fields, and
+// answers unknown messages with Unsupported, so two neighbouring versions understand each other.
 package wire
 
-// Version is the version of this package's messages. A peer speaks it and the
-// one before; Hello settles on the lower of both sides' newest.
+// Version is the version of this package's messages. A peer supports this version and the previous
+// one. Hello selects the lower one of both sides' newest versions.
 const (
 	Version    = 1
 	MinVersion = 1
 )
 
-// Limits of what a message holds.
+// Limits of a message.
 const (
 	MaxMessage = 64 << 10 // bytes of a message
 	MaxList    = 4096     // elements of a list

@@ -5,13 +5,13 @@ import (
 	"hash/crc32"
 )
 
-// MaxExit is the most bytes that the record of an exit has.
+// MaxExit limits the bytes of an exit record.
 const MaxExit = 4 << 10
 
 var exitMagic = [4]byte{'n', 'w', 'x', '1'}
 
-// AppendExit appends what a file says of an exit: four bytes of magic, a CRC-32C
-// of the rest, and a message of the type Exited.
+// AppendExit appends an exit record to b: four bytes of magic, a CRC-32C of the rest, and a
+// message of type Exited.
 func AppendExit(b []byte, m Message) ([]byte, error) {
 	m.Type, m.Seq = Exited, 0
 	body, err := m.Append(nil)
@@ -23,7 +23,7 @@ func AppendExit(b []byte, m Message) ([]byte, error) {
 	return append(b, body...), nil
 }
 
-// DecodeExit reads the record of an exit. The error is ErrMalformed.
+// DecodeExit decodes an exit record. The error is ErrMalformed.
 func DecodeExit(b []byte) (Message, error) {
 	if len(b) < 8 || len(b) > MaxExit || [4]byte(b) != exitMagic {
 		return Message{}, ErrMalformed

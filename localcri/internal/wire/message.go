@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Type describes what a message is about.
+// Type is the type of a message.
 type Type uint16
 
 // Requests of a client.
@@ -73,7 +73,7 @@ const (
 	FileMaster = FileStderr
 )
 
-// Message is any message; what a type does not use is zero.
+// Message is a message of any type. Fields that the type does not use are zero.
 type Message struct {
 	Type    Type
 	Version uint16
@@ -158,8 +158,8 @@ var (
 	ErrTooLong   = errors.New("message is longer than 64 KiB")
 )
 
-// Append appends the message. The error is ErrTooLong, and b unchanged, if the
-// message has more than MaxMessage bytes or a list more than MaxList elements.
+// Append appends the message to b. If the message has more than MaxMessage bytes, or a list more
+// than MaxList elements, it returns b unchanged and ErrTooLong.
 func (m *Message) Append(b []byte) ([]byte, error) {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint16(b, uint16(m.Type))
@@ -203,8 +203,8 @@ func field(b []byte, tag uint16, size int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(size))
 }
 
-// Decode reads a message, of which it keeps nothing. A field that is there twice
-// has its last value. The error is ErrMalformed.
+// Decode decodes a message. The result shares no memory with b. Each field of a list is one element;
+// if another field occurs twice, the last value counts. The error is ErrMalformed.
 func Decode(b []byte) (Message, error) {
 	var m Message
 	if len(b) < headerSize || len(b) > MaxMessage {
