@@ -102,8 +102,8 @@ func (c *command) create(s Streams) error {
 		if !want.there {
 			continue
 		}
-		// The reply is not waited for: if the connection ends, the wait would not. If the runtime
-		// refuses a stream, the stream ends without a status.
+		// No Stream.Wait: it would not return if the connection ends before the reply. If the
+		// runtime refuses a stream, the stream ends without a status.
 		stream, err := c.spdy.CreateStream(http.Header{"Streamtype": {want.kind}}, nil, false)
 		if err != nil {
 			return fmt.Errorf("stream %s of the runtime: %w", want.kind, err)
