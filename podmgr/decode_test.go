@@ -33,7 +33,7 @@ func TestDecode(t *testing.T) {
 		{"unknown version", "apiVersion: v2\nkind: Pod", nil, []string{`"v2" is not supported`}},
 		{"no kind", "apiVersion: v1", nil, []string{"kind: is missing"}},
 		{"other kind", "apiVersion: v1\nkind: Service", nil, []string{"/m/a.yaml:2: kind: a single node has no Service controller; "}},
-		{"wrong type", specYAML("{containers: 1}"), nil, []string{"spec.containers: 1 is no list"}},
+		{"wrong type", specYAML("{containers: 1}"), nil, []string{"spec.containers: 1 is not a list"}},
 		{"duplicate key", "apiVersion: v1\napiVersion: v1\nmetadata: {name: a, name: b}", nil, []string{"apiVersion: is set twice", "metadata.name: is set twice"}},
 		{"duplicate key behind a merge", "x: &a {image: i}\nz: [{<<: *a, name: b, image: j, name: c}]", nil, []string{"z[0].name: is set twice"}},
 		{"merge with an override", specYAML("{containers: [&c {name: a, image: i}, {<<: *c, name: b}]}"), []string{"a-n1"}, nil},

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Build builds the example agent as the file out: static, with the variables env
-// added to the environment, such as GOARCH=arm64.
+// Build compiles the example agent into the file out. env are additional environment
+// variables for the go command, such as GOARCH=arm64.
 func Build(ctx context.Context, repository, out string, env ...string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {

@@ -31,7 +31,8 @@ func NodeSelectorTerm(t *v1.NodeSelectorTerm, p *field.Path) (errs field.ErrorLi
 	return errs
 }
 
-// requirement checks that the number of values fits the operator.
+// requirement checks a requirement on labels: its key, the number of its values, which depends on
+// the operator, and the form of each value.
 func requirement(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.ErrorList) {
 	for _, m := range validation.IsQualifiedName(r.Key) {
 		errs = append(errs, field.Invalid(p.Child("key"), r.Key, m))
@@ -44,7 +45,7 @@ func requirement(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.Error
 		}
 	case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			errs = append(errs, field.Forbidden(values, "may not be there with operator Exists or DoesNotExist"))
+			errs = append(errs, field.Forbidden(values, "must be empty with operator Exists or DoesNotExist"))
 		}
 	// Gt and Lt compare a label, as an integer, with exactly one value.
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:

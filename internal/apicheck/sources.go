@@ -17,13 +17,13 @@ const (
 	maxDriverName = 63  // CSI specification, GetPluginInfo
 	maxPartition  = 255 // the API's documentation of gcePersistentDisk
 	maxLUN        = 255 // the API's documentation of iscsi
-	// maxInitiator is the maximum length of the name of an iSCSI initiator's interface, in bytes:
-	// the volume's name, a colon and the portal.
+	// maxInitiator limits the name of an iSCSI initiator's interface, in bytes. The name is the
+	// volume's name, a colon and the target portal.
 	maxInitiator = 64
 )
 
-// required has the required fields of each source type, by their JSON names. The source types of
-// pods and of PersistentVolumes that differ only in their secret references have the same ones.
+// required maps each source type to the JSON names of its required fields. If the source types of
+// pods and of PersistentVolumes differ only in their secret references, their lists are the same.
 var required = map[reflect.Type][]string{
 	of[v1.AWSElasticBlockStoreVolumeSource]():  {"volumeID"},
 	of[v1.AzureDiskVolumeSource]():             {"diskName", "diskURI"},
@@ -94,7 +94,8 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// fieldOf returns a field of a struct by its JSON name.
+// fieldOf returns the field of a struct, or of a struct that it embeds, by the field's JSON name.
+// It returns an invalid Value if there is no such field.
 func fieldOf(v reflect.Value, name string) reflect.Value {
 	for f, x := range v.Fields() {
 		if jsonName(f) == name {
@@ -142,7 +143,7 @@ func source(name string, source any, p *field.Path) (errs field.ErrorList) {
 	case *v1.QuobyteVolumeSource:
 		for server := range strings.SplitSeq(s.Registry, ",") {
 			if strings.Count(server, ":") != 1 {
-				add(field.Invalid(p.Child("registry"), s.Registry, "must be one or more of HOST:PORT, with commas between"))
+				add(field.Invalid(p.Child("registry"), s.Registry, "must be HOST:PORT, or several of them separated by commas"))
 			}
 		}
 		if len(s.Tenant) > 64 {
@@ -303,12 +304,12 @@ func DriverName(name string, p *field.Path) (errs field.ErrorList) {
 // iscsiName matches the name of an iSCSI target (RFC 3720, 3.2.6.3).
 var iscsiName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:alnum:]]{16}|naa\.[[:alnum:]]{32})$`)
 
-// iscsi checks the fields that become part of the initiator's commands and records, so that their
-// form has to be strict.
+// iscsi checks an iSCSI source. Its fields become part of the initiator's commands and records, so
+// only the exact form is allowed.
 func iscsi(name string, i *v1.ISCSIVolumeSource, secret bool, p *field.Path) (errs field.ErrorList) {
 	add := func(e *field.Error) { errs = append(errs, e) }
 	if i.IQN != "" && !iscsiName.MatchString(i.IQN) {
-		add(field.Invalid(p.Child("iqn"), i.IQN, "must be the name of a target, as iqn.YYYY-MM.DOMAIN:NAME, eui.NUMBER or naa.NUMBER"))
+		add(field.Invalid(p.Child("iqn"), i.IQN, "must have the form iqn.YYYY-MM.DOMAIN:NAME, eui.NUMBER or naa.NUMBER"))
 	}
 	if i.Lun < 0 || i.Lun > maxLUN {
 		add(field.Invalid(p.Child("lun"), i.Lun, validation.InclusiveRangeError(0, maxLUN)))
@@ -321,10 +322,10 @@ func iscsi(name string, i *v1.ISCSIVolumeSource, secret bool, p *field.Path) (er
 		return errs
 	}
 	if !iscsiName.MatchString(*i.InitiatorName) {
-		add(field.Invalid(p.Child("initiatorName"), *i.InitiatorName, "must be a name as that of a target"))
+		add(field.Invalid(p.Child("initiatorName"), *i.InitiatorName, "must have the form iqn.YYYY-MM.DOMAIN:NAME, eui.NUMBER or naa.NUMBER"))
 	}
 	if len(name)+len(":")+len(i.TargetPortal) > maxInitiator {
-		add(field.Invalid(p.Child("targetPortal"), i.TargetPortal, fmt.Sprintf("must have, with the name of the volume, at most %d bytes where there is an initiatorName", maxInitiator-1)))
+		add(field.Invalid(p.Child("targetPortal"), i.TargetPortal, fmt.Sprintf("must have at most %d bytes together with the volume's name if initiatorName is set", maxInitiator-1)))
 	}
 	return errs
 }

@@ -28,7 +28,7 @@ func Volume(name string, s *v1.PersistentVolumeSpec, p *field.Path) (errs field.
 	case s.NodeAffinity != nil:
 		errs = append(errs, NodeSelector(s.NodeAffinity.Required, affinity.Child("required"))...)
 	case s.Local != nil:
-		errs = append(errs, field.Required(affinity, "with local, which is on one node"))
+		errs = append(errs, field.Required(affinity, "a local volume is on one node"))
 	}
 	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRecycle {
 		errs = append(errs, field.Forbidden(p.Child("persistentVolumeReclaimPolicy"), "Recycle would empty the whole host"))
@@ -46,7 +46,7 @@ func Volume(name string, s *v1.PersistentVolumeSpec, p *field.Path) (errs field.
 	return errs
 }
 
-// Claim checks the spec of a PersistentVolumeClaim, or of a template of one.
+// Claim checks the spec of a PersistentVolumeClaim or of a claim template.
 func Claim(s *v1.PersistentVolumeClaimSpec, p *field.Path) (errs field.ErrorList) {
 	errs = accessModes(s.AccessModes, p.Child("accessModes"))
 	if s.Selector != nil {
@@ -75,9 +75,9 @@ func Claim(s *v1.PersistentVolumeClaimSpec, p *field.Path) (errs field.ErrorList
 		switch {
 		case s.DataSource == nil:
 		case d.Namespace != nil && *d.Namespace != "":
-			errs = append(errs, field.Invalid(p.Child("dataSource"), local.Name, "may not stand beside dataSourceRef.namespace"))
+			errs = append(errs, field.Invalid(p.Child("dataSource"), local.Name, "must not be set together with dataSourceRef.namespace"))
 		case !reflect.DeepEqual(local.APIGroup, d.APIGroup) || local.Kind != d.Kind || local.Name != d.Name:
-			errs = append(errs, field.Invalid(p.Child("dataSource"), local.Name, "must be that of dataSourceRef"))
+			errs = append(errs, field.Invalid(p.Child("dataSource"), local.Name, "must name the same object as dataSourceRef"))
 		}
 	}
 	return errs
@@ -112,12 +112,12 @@ func accessModes(modes []v1.PersistentVolumeAccessMode, p *field.Path) (errs fie
 		errs = append(errs, field.Required(p, "at least one"))
 	}
 	if slices.Contains(modes, v1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m v1.PersistentVolumeAccessMode) bool { return m != v1.ReadWriteOncePod }) {
-		errs = append(errs, field.Forbidden(p, "ReadWriteOncePod may not stand beside others"))
+		errs = append(errs, field.Forbidden(p, "ReadWriteOncePod must be the only access mode"))
 	}
 	return errs
 }
 
-// positive checks that a resource is positive.
+// positive checks that the quantity of the resource res is greater than 0.
 func positive(list v1.ResourceList, res v1.ResourceName, p *field.Path) field.ErrorList {
 	if q := list[res]; q.Sign() <= 0 {
 		return field.ErrorList{field.Invalid(p.Key(string(res)), q.String(), "must be greater than 0")}
@@ -125,7 +125,8 @@ func positive(list v1.ResourceList, res v1.ResourceName, p *field.Path) field.Er
 	return nil
 }
 
-// class checks the name of a class. The name may be "", which means that there is no class.
+// class checks the name of a storage class or of a volume attributes class. The name "" is valid: it
+// means no class.
 func class(name string, p *field.Path) (errs field.ErrorList) {
 	if name == "" {
 		return nil

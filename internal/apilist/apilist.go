@@ -1,6 +1,5 @@
 // Package apilist lists the exported names of a package, one on each line. The list is a
-// file in the repository, so that reviewers see a change of the interface as changed
-// lines.
+// file in the repository, so that a review shows a change of the API as changed lines.
 //
 // It reads syntax only: types with the same name in two packages are not distinguished,
 // and the methods of an embedded type are listed with that type. Names of parameters
@@ -38,8 +37,9 @@ func Package(path, dir string, files []string) ([]string, error) {
 	return slices.Compact(l.lines), nil
 }
 
-// plain removes the names of parameters and results from function types, and the
-// remark on unexported fields from struct types.
+// plain removes the names of parameters and results from function types. From struct
+// types it removes the mark for which go/printer adds "contains filtered or unexported
+// fields". It always returns true, for ast.Inspect.
 func plain(n ast.Node) bool {
 	switch t := n.(type) {
 	case *ast.FuncType:
@@ -98,7 +98,8 @@ func (l *lister) declaration(d ast.Decl) {
 	}
 }
 
-// values lists constants or variables. A constant has its value if the source has one.
+// values lists constants or variables. A constant is listed with its value if the source
+// gives one.
 func (l *lister) values(tok token.Token, s *ast.ValueSpec) {
 	for i, n := range s.Names {
 		line := tok.String() + " " + n.Name
@@ -113,8 +114,8 @@ func (l *lister) values(tok token.Token, s *ast.ValueSpec) {
 }
 
 // typed lists a type with the fields of a struct or the methods of an interface, one on
-// each line. All unexported methods together are one line, which tells that other
-// packages cannot implement the interface.
+// each line. One line stands for all unexported methods, because one such method is enough
+// to prevent other packages from implementing the interface.
 func (l *lister) typed(s *ast.TypeSpec) {
 	kind, members := "", (*ast.FieldList)(nil)
 	switch t := s.Type.(type) {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// path is the file of random(4) with the boot ID, a UUID in text form. The kernel makes
-// a new one at each boot.
+// path is the file of random(4) with the boot ID, a UUID in text form. The kernel
+// generates a new ID at each boot.
 const path = "proc/sys/kernel/random/boot_id"
 
-// maxID is the limit of an ID in bytes; a UUID has 36.
+// maxID is the maximum length of an ID in bytes; a UUID has 36.
 const maxID = 128
 
 // Read returns the boot ID from files, such as os.DirFS("/"). If it succeeds, the ID is not

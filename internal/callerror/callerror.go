@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Shown returns the text of err. If err wraps the error of a gRPC call, the text has
-// the message of the call's error without its code.
+// Shown returns the text of err. If err wraps the error of a gRPC call, the text contains
+// the call's message without the status code.
 func Shown(err error) string {
 	text := err.Error()
 	var call interface {
@@ -34,8 +34,8 @@ func withoutCode(text string) string {
 	return before + message
 }
 
-// Cut returns at most the first most bytes of a text, and "..." if it is longer. It does not cut
-// within a character.
+// Cut returns text if it has at most most bytes. Otherwise it returns the first most bytes,
+// without an incomplete character at their end, and "...".
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -43,7 +43,8 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// Brief returns an error whose text is cut as by [Cut], and which wraps err. Brief of nil is nil.
+// Brief returns an error that wraps err and has its text, cut by [Cut]. If the text has at most most
+// bytes, or if err is nil, it returns err itself.
 func Brief(err error, most int) error {
 	if err == nil || len(err.Error()) <= most {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// Fail sets the error of an operation (read, write, mkdir, rmdir, list or watch) on
-// a path, until err is nil. The path * matches any path.
+// Fail makes every operation op (read, write, mkdir, rmdir, list or watch) on path p
+// return err. If err is nil, the operation works again. The path * matches any path.
 func (t *Tree) Fail(op, p string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,7 +21,7 @@ func (t *Tree) Fail(op, p string, err error) {
 	t.faults[op+" "+p] = err
 }
 
-// Hang blocks an operation on a path until release is called.
+// Hang blocks every operation op on path p until the caller calls release.
 func (t *Tree) Hang(op, p string) (release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +140,7 @@ func (t *Tree) drop(pid int) {
 	}
 }
 
-// Kill ends a process. It is a cgroups.Config.Kill.
+// Kill ends a process unless it is immune. Tests set it as cgroups.Config.Kill.
 func (t *Tree) Kill(pid int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

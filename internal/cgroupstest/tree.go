@@ -29,7 +29,7 @@ type Tree struct {
 	mu      sync.Mutex
 	dirs    map[string]*dir
 	static  map[string]string // other files
-	faults  map[string]error  // by operation and path; * is any
+	faults  map[string]error  // by operation, blank and path; the path * matches any
 	hangs   map[string]chan struct{}
 	writes  []string // "path value"
 	signals map[*signal]bool
@@ -47,8 +47,8 @@ type signal struct {
 	wake      func()
 }
 
-// NewTree returns a machine with this version of cgroups, 2 CPUs and the
-// controllers that package cgroups uses. On v1 it also has hugetlb.
+// NewTree returns the cgroup file system of a machine with 2 CPUs, huge pages of 2 MiB
+// and 1 GiB, and all controllers that package cgroups uses.
 func NewTree(v cgroups.Version) *Tree {
 	t := &Tree{
 		version: v, dirs: map[string]*dir{}, static: map[string]string{}, faults: map[string]error{},
@@ -136,7 +136,7 @@ func filesV2(controller string) map[string]string {
 	}[controller]
 }
 
-// coreV2 are the files of every cgroup but the root.
+// coreV2 returns the files that every cgroup except the root has, with any controllers.
 func coreV2() map[string]string {
 	return map[string]string{
 		"cgroup.controllers": "", "cgroup.subtree_control": "", "cgroup.procs": "", "cgroup.events": "populated 0\nfrozen 0\n",
@@ -145,7 +145,8 @@ func coreV2() map[string]string {
 	}
 }
 
-// trip returns the injected error of an operation, or waits for release.
+// trip waits while Hang blocks the operation. Then it returns the error that Fail has set
+// for the operation, if any.
 func (t *Tree) trip(op, p string) error {
 	t.mu.Lock()
 	err, hang := t.faults[op+" "+p], t.hangs[op+" "+p]
@@ -261,15 +262,16 @@ func (t *Tree) set(at string, d *dir, file, value string) error {
 	return nil
 }
 
-// move puts a process into a cgroup of one hierarchy, as writing its id does.
+// move puts the process with the ID value into a cgroup, as a write to cgroup.procs does.
+// It returns ESRCH if no cgroup of the same hierarchy has the process.
 func (t *Tree) move(at string, to *dir, value string) error {
 	pid, err := strconv.Atoi(value)
 	if err != nil {
 		return syscall.EINVAL
 	}
-	depth := 3 // of the mount point, /sys/fs/cgroup
+	depth := 3 // path elements of the mount point, /sys/fs/cgroup
 	if t.version == cgroups.V1 {
-		depth++ // and its controller
+		depth++ // the controller's directory
 	}
 	point := strings.Join(strings.SplitN(at, "/", depth+2)[:depth+1], "/")
 	for p, d := range t.dirs {
@@ -287,8 +289,9 @@ func number(s string, lo, hi uint64) bool {
 	return err == nil && n >= lo && n <= hi
 }
 
-// limit checks a limit and rounds it down to pages. On v1 it also compares the
-// limit with the usage, and the limits of memory with each other.
+// limit checks a limit and returns it in bytes, a memory limit rounded down to pages. On
+// v1 it also compares a memory limit with the usage, and the limits with and without
+// swap with each other.
 func (t *Tree) limit(d *dir, file, value string) (string, error) {
 	v1 := strings.HasSuffix(file, ".limit_in_bytes")
 	if value == "max" && !v1 || value == "max" && file == "pids.max" {
@@ -320,7 +323,7 @@ func (t *Tree) limit(d *dir, file, value string) (string, error) {
 
 func (t *Tree) subtree(at string, d *dir, value string) error {
 	if len(d.procs) > 0 && at != Mount {
-		return syscall.EBUSY // the rule of no internal processes
+		return syscall.EBUSY // the "no internal process" constraint of v2
 	}
 	on := strings.Fields(d.files["cgroup.subtree_control"])
 	for _, c := range strings.Fields(value) {

@@ -19,15 +19,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Stop ends every pod and containerd, and removes everything that they made; it
-// removes Dir if Start made it. It works in any state of containerd: frozen,
+// Stop ends all pods and containerd, and removes everything that they created. It
+// removes Dir if Start created it. It works in any state of containerd: frozen,
 // killed, half started.
 func (c *Containerd) Stop() error {
 	if c.proc != nil {
 		_ = c.Thaw()
 	} else if _, err := os.Stat(c.Socket); err == nil {
 		if err := c.Resume(); err != nil {
-			c.opts.Logf("containerd does not come back to clear up: %v", err)
+			c.opts.Logf("cannot start containerd to remove its pods: %v", err)
 		}
 	}
 	err := c.clear()
@@ -46,7 +46,7 @@ func (c *Containerd) clear() error {
 	var errs []error
 	if c.proc != nil {
 		if err := c.removePods(); err != nil {
-			c.opts.Logf("pods: %v; going on by force", err)
+			c.opts.Logf("cannot remove pods through CRI: %v; killing them", err)
 		}
 		errs = append(errs, c.end(syscall.SIGTERM))
 	}
@@ -127,7 +127,7 @@ func (c *Containerd) killShims() {
 			}
 			found = true
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // error: it has ended
+				_ = syscall.Kill(pid, syscall.SIGKILL) // fails if the shim has exited
 			}
 		}
 		if !found {
@@ -137,7 +137,7 @@ func (c *Containerd) killShims() {
 	}
 }
 
-// UnmountBelow detaches every mount below dir, the newest first.
+// UnmountBelow lazily unmounts (MNT_DETACH) every mount below dir, the newest first.
 func UnmountBelow(dir string) error {
 	for range 5 { // mounts may be stacked
 		info, err := os.ReadFile("/proc/self/mountinfo")
@@ -172,11 +172,12 @@ func UnlinkLogs(dir string) error {
 			err = errors.Join(err, os.Remove(link))
 		}
 	}
-	_ = unix.Rmdir(links) // not while others use it
+	_ = unix.Rmdir(links) // fails if the directory has other links
 	return err
 }
 
-// removeBridge deletes a network interface, for machines without iproute2.
+// removeBridge deletes a bridge by ioctl, so that the machine needs no iproute2. It
+// returns nil if there is no such bridge.
 func removeBridge(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -189,7 +190,7 @@ func removeBridge(name string) error {
 	}
 	err = unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr)
 	if errors.Is(err, unix.ENODEV) {
-		return nil // no pod ever ran
+		return nil // no pod has run
 	}
 	if err == nil {
 		ifr.SetUint16(ifr.Uint16() &^ unix.IFF_UP) // a bridge that is up cannot be deleted
@@ -208,21 +209,21 @@ func removeBridge(name string) error {
 	return nil
 }
 
-// sharedDirs are directories that containerd makes outside its own: the cgroups of
-// pods with the parents of containerd and of the kubelet, on every hierarchy of
-// cgroup v1 and on v2, and the parents of shim sockets and of CNI results.
+// sharedDirs are patterns of directories that containerd creates outside of its own: the
+// parent cgroups of pods, k8s.io and kubepods, on v2 and on every hierarchy of v1, and
+// the directories of shim sockets and of CNI results.
 var sharedDirs = []string{
 	"/sys/fs/cgroup/k8s.io", "/sys/fs/cgroup/*/k8s.io", "/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/*/kubepods",
 	"/run/containerd", "/var/lib/cni",
 }
 
-// sharedNow returns which of sharedDirs exist.
+// sharedNow returns the existing directories that match sharedDirs.
 func sharedNow() map[string]bool {
 	found := map[string]bool{}
 	for _, pattern := range sharedDirs {
 		dirs, err := filepath.Glob(pattern)
 		if err != nil {
-			continue // the patterns are constant and good
+			continue // the patterns are constant and valid
 		}
 		for _, d := range dirs {
 			found[d] = true
@@ -231,8 +232,8 @@ func sharedNow() map[string]bool {
 	return found
 }
 
-// removeShared removes shared directories that did not exist at the start, if they are empty. The
-// kernel does not remove one that is in use.
+// removeShared removes the directories of sharedDirs that did not exist at the start, unless they
+// are in use or not empty.
 func (c *Containerd) removeShared() error {
 	for dir := range sharedNow() {
 		if c.before == nil || c.before[dir] {
@@ -243,7 +244,7 @@ func (c *Containerd) removeShared() error {
 			if err == nil && d.IsDir() {
 				all = append(all, p)
 			}
-			return nil // error: it has been removed
+			return nil // an error means that another process has removed the directory
 		})
 		if err != nil {
 			return err

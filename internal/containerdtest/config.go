@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// writeConfig writes containerd's and the CNI configuration under o.Dir.
+// writeConfig writes the configurations of containerd and of CNI below o.Dir.
 func writeConfig(o Options) error {
 	for _, d := range []string{"net.d", "opt", "cni", "cdi", "tmp", "runc"} {
 		if err := os.MkdirAll(filepath.Join(o.Dir, d), 0o711); err != nil {
@@ -47,11 +47,11 @@ func writeConfig(o Options) error {
 	return os.WriteFile(filepath.Join(o.Dir, "net.d", "10-nodewright.conflist"), []byte(network), 0o600)
 }
 
-// containerdConfig is a format for: directory, sandbox image,
-// restrict_oom_score_adj, runc, CNI plugins. Network namespaces and runc's state
-// are below the directory too. The handler "bare" is runc without host devices in
-// privileged containers. "test-handler" is runc under the name that e2e/conformance
-// requires.
+// containerdConfig is a format string for containerd's configuration. Its arguments are
+// the directory, the sandbox image, restrict_oom_score_adj, the path of runc and the
+// directory of CNI plugins. Network namespaces and runc's state are also below the
+// directory. The handler "bare" runs privileged containers without host devices. The
+// handler "test-handler" is runc under the name that e2e/conformance requires.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -99,7 +99,8 @@ imports = []
   disable = true
 `
 
-// networkConfig is a format for: bridge, directory, subnet, more plugins.
+// networkConfig is a format string for the CNI configuration. Its arguments are the
+// bridge's name, the directory, the subnet and more plugins.
 const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
  {"type":"bridge","bridge":"%[1]s","isGateway":true,"ipMasq":false,"ipam":
   {"type":"host-local","dataDir":"%[2]s/cni","ranges":[[{"subnet":"%[3]s"}]],"routes":[{"dst":"0.0.0.0/0"}]}}%[4]s]}
@@ -108,15 +109,15 @@ const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
 // portmap is the plugin for host ports.
 const portmap = `,{"type":"portmap","capabilities":{"portMappings":true}}`
 
-// NoHostPorts returns an error if pods cannot have host ports on this machine: the
-// CNI plugin for them needs iptables or nft, and a kernel with NAT.
+// NoHostPorts returns an error if pods cannot have host ports on this machine, and nil
+// if they can. The CNI plugin portmap needs iptables or nft, and a kernel with NAT.
 func NoHostPorts() error {
 	err := errors.New("neither iptables nor nft is installed")
 	for _, list := range [][]string{{"iptables", "-w", "-t", "nat", "-S"}, {"nft", "list", "tables"}} {
 		if _, missing := exec.LookPath(list[0]); missing != nil {
 			continue
 		}
-		// The plugin takes the first that is installed, working or not.
+		// The plugin uses the first installed program, even if it does not work.
 		out, err := exec.Command(list[0], list[1:]...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(list, " "), err, bytes.TrimSpace(out))

@@ -27,8 +27,8 @@ import (
 // called from one goroutine at a time.
 type Containerd struct {
 	Socket  string // path of the CRI socket
-	Dir     string // holds config.toml, log, root and state
-	Subnet  string // of the pods
+	Dir     string // contains config.toml, log, root and state
+	Subnet  string // subnet of the pods' addresses
 	Bridge  string // name of the pods' bridge
 	RuncDir string // runc's --root; the containers are in its directory k8s.io
 
@@ -41,8 +41,8 @@ type Containerd struct {
 // process is one run of the containerd program.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // after done
+	done chan struct{} // closed when the program has exited
+	err  error         // of exec.Cmd.Wait; read it only after done is closed
 }
 
 // New starts a containerd that runs until the end of the test. If containerd cannot run here, New
@@ -59,7 +59,7 @@ func New(t testing.TB, o Options) *Containerd {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("containerd said last:\n%s", c.LogTail(30))
+			t.Logf("last lines of containerd's log:\n%s", c.LogTail(30))
 		}
 		if err := c.Stop(); err != nil {
 			t.Errorf("stop containerd: %v", err)
@@ -68,8 +68,8 @@ func New(t testing.TB, o Options) *Containerd {
 	return c
 }
 
-// Required skips the test if a private containerd cannot run here, and fails
-// it instead when CI=true.
+// Required skips the test if the runtime of [Name] cannot run here. If CI=true is
+// set, it fails the test instead.
 func Required(t testing.TB) {
 	t.Helper()
 	root, err := repository()
@@ -85,8 +85,8 @@ func Required(t testing.TB) {
 	}
 }
 
-// Start starts a containerd and imports its images. First it removes the leftovers
-// of an earlier run in the same directory.
+// Start starts a containerd and imports o.Archives. First it removes the pods and files
+// of an earlier containerd in the same directory.
 func Start(ctx context.Context, o Options) (*Containerd, error) {
 	c, err := prepare(o)
 	if err != nil {
@@ -144,7 +144,8 @@ func (c *Containerd) begin(ctx context.Context) error {
 	return nil
 }
 
-// clearLeftovers removes the leftovers of a killed run in c.Dir.
+// clearLeftovers ends a containerd that a killed process has left in c.Dir, and removes its
+// pods and files.
 func (c *Containerd) clearLeftovers() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, "before")); err != nil {
 		return nil
@@ -163,14 +164,13 @@ func (c *Containerd) clearLeftovers() error {
 		}
 	}
 	if err := c.Resume(); err != nil {
-		c.opts.Logf("containerd does not start over its old state: %v", err)
+		c.opts.Logf("cannot start containerd with its old state: %v", err)
 	}
 	return c.clear()
 }
 
 // endForeign ends a containerd that another process started with the configuration in c.Dir. pid
-// is its recorded process ID. If the ID belongs to another program by now, that program is not
-// ended.
+// is the recorded process ID. If another program has that ID by now, endForeign does nothing.
 func (c *Containerd) endForeign(pid string) error {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 1 {
@@ -189,7 +189,7 @@ func (c *Containerd) endForeign(pid string) error {
 			time.Sleep(20 * time.Millisecond)
 		}
 		if sig == syscall.SIGKILL {
-			return fmt.Errorf("containerd %d does not end", n)
+			return fmt.Errorf("containerd (process %d) does not exit after SIGKILL", n)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (c *Containerd) endForeign(pid string) error {
 // Running containers stay.
 func (c *Containerd) Resume() error {
 	if c.proc != nil {
-		return errors.New("containerd runs already")
+		return errors.New("containerd is already running")
 	}
 	program, args, err := c.program()
 	if err != nil {
@@ -211,9 +211,9 @@ func (c *Containerd) Resume() error {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "PATH="+c.opts.BinDir+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C is for us alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C reaches only this process
 	err = cmd.Start()
-	_ = log.Close() // containerd has its own
+	_ = log.Close() // containerd has a descriptor of its own
 	if err != nil {
 		return err
 	}
@@ -251,9 +251,9 @@ func (c *Containerd) await(p *process) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("containerd ended (%v); its last output:\n%s", p.err, c.LogTail(5))
+			return fmt.Errorf("containerd exited (%v); last lines of its log:\n%s", p.err, c.LogTail(5))
 		case <-ctx.Done():
-			return fmt.Errorf("containerd is not ready: %w; its last output:\n%s", err, c.LogTail(5))
+			return fmt.Errorf("containerd is not ready: %w; last lines of its log:\n%s", err, c.LogTail(5))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -271,10 +271,10 @@ func notReady(s *runtimeapi.StatusResponse) error {
 // Kill ends containerd with SIGKILL. Containers keep running.
 func (c *Containerd) Kill() error { return c.end(syscall.SIGKILL) }
 
-// Halt ends containerd in order. Containers keep running.
+// Halt ends containerd with SIGTERM. Containers keep running.
 func (c *Containerd) Halt() error { return c.end(syscall.SIGTERM) }
 
-// Restart is Halt and Resume.
+// Restart calls Halt and then Resume.
 func (c *Containerd) Restart() error {
 	if err := c.Halt(); err != nil {
 		return err
@@ -290,12 +290,12 @@ func (c *Containerd) Thaw() error { return c.signal(syscall.SIGCONT) }
 
 func (c *Containerd) signal(s syscall.Signal) error {
 	if c.proc == nil {
-		return errors.New("containerd does not run")
+		return errors.New("containerd is not running")
 	}
 	return c.proc.cmd.Process.Signal(s)
 }
 
-// end sends the signal s to containerd. If containerd does not end in time, it sends
+// end sends the signal s to containerd and waits for its exit. After 15 s it sends
 // SIGKILL.
 func (c *Containerd) end(s syscall.Signal) error {
 	p := c.proc
@@ -303,7 +303,7 @@ func (c *Containerd) end(s syscall.Signal) error {
 		return nil
 	}
 	c.proc = nil
-	_ = p.cmd.Process.Signal(s) // it may have ended on its own
+	_ = p.cmd.Process.Signal(s) // fails if containerd has exited
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	select {
 	case <-p.done:
@@ -339,7 +339,7 @@ func (c *Containerd) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// each calls f for all items, with a few calls at the same time, and joins the errors.
+// each calls f for all items, at most 8 at the same time, and joins the errors.
 func each[T any](items []T, f func(T) error) error {
 	var (
 		wg    sync.WaitGroup

@@ -3,9 +3,9 @@
 //
 // The containerd of a [Containerd] has its own root, state, socket, runc root, CNI
 // configuration, bridge and subnet, so that several can run at once.
-// [Containerd.Stop] removes everything that it made: sandboxes, shims, mounts,
-// network namespaces, bridge, cgroups, directories. Other files of the machine are
-// left alone.
+// [Containerd.Stop] removes everything that the containerd created: sandboxes, shims,
+// mounts, network namespaces, bridge, cgroups, directories. It changes nothing else on
+// the machine.
 //
 //	func TestPod(t *testing.T) {
 //		c := containerdtest.New(t, containerdtest.Options{}) // skips where it cannot run
@@ -20,7 +20,7 @@
 // If the environment has RUNTIME=localcri, internal/cmd/localcri is used in place of
 // containerd.
 //
-// It needs root, Linux, and the programs of tools/go.mod in build/bin (see "make
-// tools") or in PATH. If one is missing, [New] skips the test; with CI=true in the
-// environment it fails.
+// A containerd needs root, Linux, and the programs of tools/go.mod in build/bin (see "make
+// tools") or in PATH. If one is missing, [New] skips the test. With CI=true in the
+// environment [New] fails the test instead.
 package containerdtest

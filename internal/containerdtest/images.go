@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Import imports an image archive and waits until CRI lists its images:
-// containerd's CRI plugin receives them a moment later, by an event.
+// Import imports an image archive and waits until CRI lists all images: containerd
+// tells its CRI plugin about an import by an event, which may arrive later.
 func (c *Containerd) Import(ctx context.Context, archive string) error {
 	if c.local() {
 		return c.importLocal(ctx, archive)
@@ -34,7 +34,7 @@ func (c *Containerd) Import(ctx context.Context, archive string) error {
 	defer cancel()
 	for name := range strings.FieldsSeq(names) {
 		if strings.HasPrefix(name, "sha256:") {
-			continue // CRI's own entry, by digest
+			continue // the CRI plugin's additional entry with the image ID
 		}
 		for {
 			s, err := service.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
@@ -54,7 +54,7 @@ func (c *Containerd) Import(ctx context.Context, archive string) error {
 	return nil
 }
 
-// ctr runs containerd's own client.
+// ctr runs containerd's client ctr and returns its standard output.
 func (c *Containerd) ctr(ctx context.Context, args ...string) (string, error) {
 	program, err := findProgram(c.opts.BinDir, "ctr")
 	if err != nil {

@@ -22,8 +22,7 @@ const (
 	LocalCRI       = "localcri" // internal/cmd/localcri, in place of containerd
 )
 
-// Name returns the runtime in the environment variable RUNTIME; ContainerdName if
-// it is not set.
+// Name returns the environment variable RUNTIME, or ContainerdName if RUNTIME is not set.
 func Name() string {
 	if name := os.Getenv("RUNTIME"); name != "" {
 		return name
@@ -31,7 +30,7 @@ func Name() string {
 	return ContainerdName
 }
 
-// sockets are the CRI sockets' names by runtime.
+// sockets maps a runtime to the path of its CRI socket below Dir.
 var sockets = map[string]string{ContainerdName: "containerd.sock", LocalCRI: "root/cri.sock"}
 
 // localPrograms are the programs that LocalCRI needs, in addition to the go
@@ -43,7 +42,7 @@ func Local() bool { return Name() == LocalCRI }
 
 func (c *Containerd) local() bool { return c.opts.Runtime == LocalCRI }
 
-// marker is a path that every process of the runtime has on its command line.
+// marker returns a path that is in the runtime's command line and in that of no other program.
 func (c *Containerd) marker() string {
 	if c.local() {
 		return filepath.Join(c.Dir, "root")
@@ -51,7 +50,8 @@ func (c *Containerd) marker() string {
 	return filepath.Join(c.Dir, "config.toml")
 }
 
-// configure writes the configuration of the runtime.
+// configure writes the configuration of containerd. For LocalCRI it compiles the program and
+// creates its directories.
 func (c *Containerd) configure(ctx context.Context) error {
 	if !c.local() {
 		return writeConfig(c.opts)
@@ -83,7 +83,7 @@ func localProgram(repository string) string {
 	return filepath.Join(repository, "build", "localcri", "localcri")
 }
 
-// importLocal posts an archive.
+// importLocal sends an image archive to the import socket of LocalCRI.
 func (c *Containerd) importLocal(ctx context.Context, archive string) error {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Containerd) importLocal(ctx context.Context, archive string) error {
 	return nil
 }
 
-// resetLocal calls the runtime's own reset, which removes all that the runtime has
+// resetLocal runs LocalCRI with -reset, which removes everything that LocalCRI has
 // created.
 func (c *Containerd) resetLocal() error {
 	program, args, err := c.program()
@@ -121,7 +121,7 @@ func (c *Containerd) resetLocal() error {
 		return err
 	}
 	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
-		return nil // it has never run
+		return nil // not compiled, so it has never run
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -131,5 +131,5 @@ func (c *Containerd) resetLocal() error {
 	return nil
 }
 
-// tail returns the end of a program's output.
+// tail returns the last 4096 bytes of b.
 func tail(b []byte) []byte { return bytes.TrimSpace(b[max(0, len(b)-4096):]) }

@@ -19,15 +19,15 @@ import (
 // Options configure a private containerd. The zero value is valid.
 type Options struct {
 	Runtime    string            // ContainerdName or LocalCRI; the default is the environment's RUNTIME or, without that, ContainerdName
-	Dir        string            // where all its files go; the default is a new directory below the system's temporary one
-	BinDir     string            // where containerd, shim, ctr, runc and CNI plugins are; the default is the repository's build/bin
-	Repository string            // root of this module; looked for upwards from the working directory
-	Archives   []string          // image archives to import; those of sampleimage.Build
-	Mirrors    map[string]string // where images of a registry are pulled from instead: a URL by the registry's name
-	Subnet     string            // of the pods, in CIDR notation; the default is a free /22 of 10.90.0.0/16
+	Dir        string            // directory of all files; the default is a new one below the system's temporary directory
+	BinDir     string            // directory of containerd, its shim, ctr, runc and CNI plugins; the default is the repository's build/bin
+	Repository string            // root of this module; the default is found upwards from the working directory
+	Archives   []string          // image archives to import; the default is those of sampleimage.Build
+	Mirrors    map[string]string // URLs of mirrors to pull images from, by the registry's name
+	Subnet     string            // subnet of the pods in CIDR notation; the default is a free /22 of 10.90.0.0/16
 	Logf       func(format string, args ...any)
 
-	lease *os.File // holds the subnet
+	lease *os.File // its lock reserves Subnet
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -54,7 +54,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Dir == "" {
 		if o.Dir, err = os.MkdirTemp("", "nwcd"); err == nil {
-			err = os.Chmod(o.Dir, 0o711) // containers with users of their own pass through
+			err = os.Chmod(o.Dir, 0o711) // other users, such as those of containers, need to reach files in it
 		}
 	} else if o.Dir, err = filepath.Abs(o.Dir); err == nil {
 		err = os.MkdirAll(o.Dir, 0o711)
@@ -71,7 +71,7 @@ func (o Options) withDefaults() (Options, error) {
 // bridge returns the name of the pods' bridge, which is derived from o.Dir.
 func (o Options) bridge() string {
 	sum := sha256.Sum256([]byte(o.Dir))
-	return "nw" + hex.EncodeToString(sum[:5]) // interface names have 15 bytes at most
+	return "nw" + hex.EncodeToString(sum[:5]) // an interface name has at most 15 bytes
 }
 
 func repository() (string, error) {
@@ -93,7 +93,8 @@ func repository() (string, error) {
 // programs are the programs of a private containerd.
 var programs = []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"}
 
-// Missing returns the reason why a private containerd cannot run here. It returns nil if it can.
+// Missing returns an error if a private containerd cannot run here: the system is not Linux, the
+// user is not root, or a program is missing.
 func Missing(binDir string) error { return missing(ContainerdName, binDir) }
 
 func missing(runtimeName, binDir string) error {
@@ -115,7 +116,8 @@ func missing(runtimeName, binDir string) error {
 	return nil
 }
 
-// findProgram searches dir, PATH, and Debian's directory of CNI plugins.
+// findProgram returns the path of an executable file. It searches dir, the usual directories of
+// CNI plugins, and PATH.
 func findProgram(dir, name string) (string, error) {
 	for _, d := range []string{dir, "/usr/lib/cni", "/opt/cni/bin"} {
 		p := filepath.Join(d, name)
@@ -126,8 +128,9 @@ func findProgram(dir, name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// freeSubnet returns a subnet in which no interface of this machine has an address, and
-// which no other process has leased. The lease ends when the returned file is closed.
+// freeSubnet returns a subnet without addresses of this machine's interfaces, and a file
+// whose lock reserves the subnet among processes until the file is closed. It fails if
+// no subnet is free.
 func freeSubnet() (string, *os.File, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -12,35 +12,35 @@ import (
 
 // The settings of client-go's correlator.
 const (
-	spamBurst       = 25                // events of one object at once
-	spamEvery       = 300 * time.Second // for each further event
-	maxSimilar      = 10                // similar events before they are combined
+	spamBurst       = 25                // events that an object may have at once
+	spamEvery       = 300 * time.Second // then one more event in each period of this length
+	maxSimilar      = 10                // different messages from which on events are combined
 	similarInterval = 600 * time.Second
 	combined        = "(combined from similar events): "
 )
 
-// MaxMessage is the API server's limit for a message, in bytes.
+// MaxMessage is the maximum length of an event's message in bytes, a limit of the API server.
 const MaxMessage = 1024
 
-// Series identifies the events that become one Event.
+// Series identifies events that are counted in one Event object.
 type Series struct {
-	Object       v1.ObjectReference // without its version
+	Object       v1.ObjectReference // ResourceVersion is ""
 	Type, Reason string
-	Message      string // "" for combined ones
+	Message      string // "" for combined events
 }
 
-// Event is the result for an event.
+// Event is the result of Correlator.Note.
 type Event struct {
 	Series Series
 	// Message is the newest message of the series, cut to MaxMessage.
 	Message string
-	// Combined reports that the event is combined with others that differ in the message.
+	// Combined is true if the series combines events that differ in their messages.
 	Combined bool
 	// Allowed is false if the object has had too many events.
 	Allowed bool
 }
 
-// Correlator stores recent events. It is not safe for concurrent use.
+// Correlator counts recent events by object and series. It is not safe for concurrent use.
 type Correlator struct {
 	spam    *recent[types.UID, *rate.Limiter] // by object
 	similar *recent[similarKey, *similar]
@@ -54,21 +54,21 @@ type similarKey struct {
 	kind, reason string
 }
 
-// similar has the recent messages, as hashes.
+// similar has hashes of the different recent messages.
 type similar struct {
 	messages [maxSimilar]uint64
 	count    int // number of messages
 	last     time.Time
 }
 
-// New returns a Correlator that stores at least about size objects and series of events, and at
-// most twice as many.
+// New returns a Correlator. It stores about size objects, and as many keys of similar events, in
+// each case at most twice as many. It forgets the least recently used first.
 func New(size int) *Correlator {
 	return &Correlator{spam: newRecent[types.UID, *rate.Limiter](size), similar: newRecent[similarKey, *similar](size), seed: maphash.MakeSeed()}
 }
 
-// Note records an event of an object, and returns the Event that has to be written for
-// it.
+// Note records an event of an object and returns the Event to write. The caller must not
+// write an Event that is not Allowed.
 func (c *Correlator) Note(object v1.ObjectReference, eventType, reason, message string, now time.Time) Event {
 	c.sweep(now)
 	object.ResourceVersion = ""
@@ -81,7 +81,8 @@ func (c *Correlator) Note(object v1.ObjectReference, eventType, reason, message 
 	return e
 }
 
-// isSimilar reports whether an event is one of many that differ only in their messages.
+// isSimilar records a message, and reports whether the events of k have had at least maxSimilar
+// different messages, without a pause longer than similarInterval.
 func (c *Correlator) isSimilar(k similarKey, message string, now time.Time) bool {
 	s, ok := c.similar.get(k)
 	if !ok || now.Sub(s.last) > similarInterval {
@@ -96,7 +97,7 @@ func (c *Correlator) isSimilar(k similarKey, message string, now time.Time) bool
 	return s.count >= maxSimilar
 }
 
-// allowed reports whether an object may have one more event.
+// allowed reports whether an object may have one more event, and counts the event if so.
 func (c *Correlator) allowed(uid types.UID, now time.Time) bool {
 	l, ok := c.spam.get(uid)
 	if !ok {
@@ -106,7 +107,7 @@ func (c *Correlator) allowed(uid types.UID, now time.Time) bool {
 	return l.AllowN(now, 1)
 }
 
-// sweep removes, from time to time, entries that no longer have an effect.
+// sweep removes entries without an effect. It does so at most once in similarInterval.
 func (c *Correlator) sweep(now time.Time) {
 	if now.Sub(c.swept) < similarInterval {
 		return
@@ -116,7 +117,7 @@ func (c *Correlator) sweep(now time.Time) {
 	c.similar.drop(func(s *similar) bool { return now.Sub(s.last) > similarInterval })
 }
 
-// Cut shortens a message to MaxMessage, at a character boundary.
+// Cut shortens a message to at most MaxMessage bytes. It does not cut within a character.
 func Cut(s string) string {
 	if len(s) <= MaxMessage {
 		return s

@@ -1,10 +1,10 @@
 package correlate
 
-// recent stores the values of the most recently used keys: nearly as many as its
-// limit, and at most twice as many.
+// recent stores the values of the most recently used keys: at least most of them, if
+// there have been as many, and at most twice as many.
 type recent[K comparable, V any] struct {
 	most       int
-	young, old map[K]V
+	young, old map[K]V // when young is full, it replaces old
 }
 
 func newRecent[K comparable, V any](most int) *recent[K, V] {

@@ -1,5 +1,4 @@
-// Package criserver serves a runtime of this process over gRPC, as runtimes of other processes are
-// served (CRI).
+// Package criserver serves a container runtime of this process as CRI services over gRPC.
 package criserver
 
 import (
@@ -16,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Register adds the services of a runtime and of its images to a server, which does not serve yet.
-// When closing is closed, the streams of container events end with UNAVAILABLE; it may be nil.
+// Register adds the CRI services of a runtime and of its images to srv. Call it before srv serves.
+// When closing is closed, streams of container events end with UNAVAILABLE. closing may be nil.
 func Register(srv *grpc.Server, r criapi.RuntimeService, i criapi.ImageManagerService, closing <-chan struct{}) {
 	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r, closing: closing})
 	runtimeapi.RegisterImageServiceServer(srv, &imageServer{i: i})
@@ -132,8 +131,8 @@ func (s *runtimeServer) RestorePod(ctx context.Context, q *runtimeapi.RestorePod
 	return s.r.RestorePod(ctx, q)
 }
 
-// ExecSync returns a command's exit status in the answer, while the runtime in this process
-// returns it as an error.
+// ExecSync returns a command's exit status in the response. The Go interface of the runtime
+// returns the exit status as an error.
 func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	const longest = int64(1<<63-1) / int64(time.Second)
 	timeout := time.Duration(min(q.GetTimeout(), longest)) * time.Second
@@ -145,7 +144,8 @@ func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequ
 	return out, err
 }
 
-// exitCode returns the exit status in an error of localcri, cri or os/exec.
+// exitCode returns the exit status that an error of localcri, cri or os/exec contains. It returns
+// false for other errors.
 func exitCode(err error) (int32, bool) {
 	var byStatus interface{ ExitStatus() int }
 	if errors.As(err, &byStatus) {
@@ -209,8 +209,9 @@ func (s *runtimeServer) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMe
 	})
 }
 
-// GetContainerEvents sends events until either side ends. The client gets the response header as
-// soon as events are collected, so that it can list afterwards.
+// GetContainerEvents sends events until the client, the runtime or the server ends the stream. It
+// sends the response header when the runtime has begun to collect events. A client that lists
+// containers after the header misses no event.
 func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ctx, cancel := context.WithCancel(to.Context())
 	defer cancel()
@@ -237,7 +238,7 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to gr
 			}
 		case e, ok := <-events:
 			if !ok {
-				events = nil // done returns the reason
+				events = nil // done delivers the reason
 				continue
 			}
 			if err := to.Send(e); err != nil {
@@ -251,7 +252,7 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to gr
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.closing:
-			return status.Error(codes.Unavailable, "the server ends")
+			return status.Error(codes.Unavailable, "the server is stopping")
 		}
 	}
 }

@@ -1,9 +1,9 @@
-// Package csimigration translates volumes of the former in-tree drivers into volumes of their CSI
-// drivers: GCE persistent disks, AWS EBS, OpenStack Cinder, Azure disks and files, vSphere and
-// Portworx. It is pure.
+// Package csimigration translates volumes of former in-tree drivers into volumes of the CSI drivers
+// that replace them: GCE persistent disks, AWS EBS, OpenStack Cinder, Azure disks and files, vSphere
+// and Portworx. All functions except [InNamespace] are pure.
 //
-// Handles and attributes are the same as in Kubernetes' own translation, so that a driver also
-// finds volumes provisioned by the in-tree driver.
+// Volume handles and attributes are the same as in Kubernetes' translation, so that a driver also
+// finds volumes that the in-tree driver provisioned.
 package csimigration
 
 import (
@@ -38,20 +38,21 @@ func Plugins() []string {
 	}
 }
 
-// Supports reports whether a volume's source is translated.
+// Supports reports whether this package translates the source of a pod's volume.
 func Supports(s *v1.VolumeSource) bool {
 	return s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil || s.AzureDisk != nil || s.AzureFile != nil ||
 		s.VsphereVolume != nil || s.PortworxVolume != nil
 }
 
-// SupportsPersistent reports whether the source of a PersistentVolume is
-// translated.
+// SupportsPersistent reports whether this package translates the source of a
+// PersistentVolume.
 func SupportsPersistent(s *v1.PersistentVolumeSource) bool {
 	return s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil || s.AzureDisk != nil || s.AzureFile != nil ||
 		s.VsphereVolume != nil || s.PortworxVolume != nil
 }
 
-// ReadOnly reports whether the source of a PersistentVolume is read-only.
+// ReadOnly reports whether the source of a PersistentVolume is read-only. It returns false for
+// sources that this package does not translate.
 func ReadOnly(pv *v1.PersistentVolume) bool {
 	s := &pv.Spec.PersistentVolumeSource
 	switch {
@@ -71,8 +72,9 @@ func ReadOnly(pv *v1.PersistentVolume) bool {
 	return false
 }
 
-// PersistentVolume returns a copy of pv with a CSI source in place of its own. If
-// the source is not translated, it returns pv.
+// PersistentVolume returns a copy of pv with a CSI source in place of its in-tree source.
+// It returns pv itself if this package does not translate the source. It fails if the
+// source does not identify a volume.
 func PersistentVolume(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	s := &pv.Spec.PersistentVolumeSource
 	if !SupportsPersistent(s) {
@@ -113,7 +115,7 @@ func PersistentVolume(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 		}
 	}
 	if err == nil && c.VolumeHandle == "" {
-		err = errors.New("the volume source names no volume")
+		err = errors.New("the volume source does not identify a volume")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("persistent volume %s: %w", pv.Name, err)
@@ -121,8 +123,9 @@ func PersistentVolume(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	return out, nil
 }
 
-// Inline returns a PersistentVolume for an inline volume of a pod, and whether it
-// is read-only. If the source is not translated, pv is nil.
+// Inline returns a PersistentVolume with a CSI source for an inline volume of a pod, and
+// whether the volume is read-only. If this package does not translate the source, pv is
+// nil.
 func Inline(vol *v1.Volume) (pv *v1.PersistentVolume, readOnly bool, err error) {
 	s := &vol.VolumeSource
 	if !Supports(s) {
@@ -148,7 +151,8 @@ func Inline(vol *v1.Volume) (pv *v1.PersistentVolume, readOnly bool, err error) 
 	return out, readOnly, nil
 }
 
-// InNamespace sets the namespace of the secret of an inline Azure file volume.
+// InNamespace sets the namespace of the secret of an inline Azure file volume: the pod's. It
+// changes pv, and does nothing for other volumes.
 func InNamespace(pv *v1.PersistentVolume, namespace string) {
 	if c := pv.Spec.CSI; c != nil && c.Driver == AzureFile && c.NodeStageSecretRef != nil {
 		c.NodeStageSecretRef.Namespace = namespace
@@ -156,8 +160,8 @@ func InNamespace(pv *v1.PersistentVolume, namespace string) {
 	}
 }
 
-// onceInsteadOfMany replaces access mode ReadWriteMany by ReadWriteOnce, for disks that never
-// supported it.
+// onceInsteadOfMany returns access modes with ReadWriteOnce in place of ReadWriteMany, which GCE
+// persistent disks do not support.
 func onceInsteadOfMany(modes []v1.PersistentVolumeAccessMode) []v1.PersistentVolumeAccessMode {
 	var out []v1.PersistentVolumeAccessMode
 	for _, m := range modes {
@@ -192,7 +196,7 @@ func gce(c *v1.CSIPersistentVolumeSource, s *v1.GCEPersistentDiskVolumeSource, l
 		place = "zones/" + zone
 	case region != "":
 		place = "regions/" + region
-	default: // a region is the name of its zones without the letter
+	default: // a region's name is the name of any of its zones without "-" and the letter
 		i := strings.LastIndex(zones[0], "-")
 		if i <= 0 {
 			return fmt.Errorf("label %s is %.100q; want names of zones such as europe-west1-b", v1.LabelTopologyZone, zone)
@@ -211,8 +215,7 @@ func partition(c *v1.CSIPersistentVolumeSource, n int32) {
 	}
 }
 
-// ebsVolume is the ID of a volume at the end of the old forms aws://zone/ID and
-// aws:///ID.
+// ebsVolume matches a volume ID, alone or in the old forms aws://ZONE/ID and aws:///ID.
 var ebsVolume = regexp.MustCompile(`^(aws://[^/]*/)?(vol-[^/]*)$`)
 
 func ebs(c *v1.CSIPersistentVolumeSource, s *v1.AWSElasticBlockStoreVolumeSource) error {
@@ -240,10 +243,10 @@ func azureDisk(c *v1.CSIPersistentVolumeSource, s *v1.AzureDiskVolumeSource) {
 	c.ReadOnly = s.ReadOnly != nil && *s.ReadOnly
 }
 
-// azureGroup is the annotation with the resource group of a share's account.
+// azureGroup is the annotation with the resource group of a file share's storage account.
 const azureGroup = "kubernetes.io/azure-file-resource-group"
 
-// azureAccount matches the name of a secret that contains the name of a storage account.
+// azureAccount matches a secret's name that contains the name of a storage account.
 var azureAccount = regexp.MustCompile(`^azure-storage-account-(.+)-secret$`)
 
 func azureFile(c *v1.CSIPersistentVolumeSource, share, secret, namespace, group, volume string) {
@@ -267,7 +270,7 @@ func vsphere(c *v1.CSIPersistentVolumeSource, s *v1.VsphereVirtualDiskVolumeSour
 	}
 }
 
-// portworxSecret returns the secret that annotations of a volume name.
+// portworxSecret returns the secret that the annotations of a volume refer to, or nil.
 func portworxSecret(annotations map[string]string) *v1.SecretReference {
 	name, namespace := annotations["openstorage.io/auth-secret-name"], annotations["openstorage.io/auth-secret-namespace"]
 	if name == "" || namespace == "" {

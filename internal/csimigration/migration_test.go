@@ -94,10 +94,10 @@ func TestWhatIsNoOldSourceStaysAsItIs(t *testing.T) {
 
 func TestBadOldSourcesAreNamed(t *testing.T) {
 	for want, pv := range map[string]*v1.PersistentVolume{
-		"volumeID":       persistent(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://x/y/vol-1"}}, nil, nil),
-		"pdName":         persistent(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}, nil, nil),
-		"names of zones": persistent(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, map[string]string{v1.LabelTopologyZone: "a__b"}, nil),
-		"no volume":      persistent(v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}, nil, nil),
+		"volumeID":              persistent(v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://x/y/vol-1"}}, nil, nil),
+		"pdName":                persistent(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{}}, nil, nil),
+		"names of zones":        persistent(v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, map[string]string{v1.LabelTopologyZone: "a__b"}, nil),
+		"not identify a volume": persistent(v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}, nil, nil),
 	} {
 		if _, err := csimigration.PersistentVolume(pv); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

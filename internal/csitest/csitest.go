@@ -1,9 +1,9 @@
-// Package csitest has a CSI driver for tests of callers: a gRPC server in this
-// process, on a unix socket, that stages and publishes volumes on a mount table in
-// memory. A test can make any call fail, hang, return success without effect, or
-// stop the driver.
+// Package csitest has a CSI driver for tests of programs that call one. The driver is a
+// gRPC server of this process on a unix socket. It stages and publishes volumes with the
+// Mounter of its Config. A test can make any call fail, hang or return success without
+// effect, and can stop the driver.
 //
-// It records calls that the CSI specification forbids: see [Driver.Violations].
+// The driver records calls that the CSI specification forbids: see [Driver.Violations].
 package csitest
 
 import (
@@ -37,10 +37,10 @@ const (
 	MountGroup  = spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
 )
 
-// Fault is the fault of a call.
+// Fault changes one call. Its zero value changes nothing.
 type Fault struct {
-	// Err is the result of the call. If After is false, the call has no effect. Code returns a
-	// Fault with a status code.
+	// Err is the error that the call returns. If After is true, the driver first carries the call
+	// out. Otherwise the call has no effect.
 	Err   error
 	After bool
 	// Lie makes the call return success without an effect.
@@ -50,7 +50,7 @@ type Fault struct {
 	Hang <-chan struct{}
 }
 
-// Code returns a Fault with a status code.
+// Code returns a Fault that makes a call without effect fail with a status code.
 func Code(code codes.Code) Fault { return Fault{Err: status.Error(code, "injected fault")} }
 
 // Config configures a Driver. Socket is required. Every other field has a default for its zero
@@ -60,21 +60,21 @@ type Config struct {
 	NodeID       string // "node-1"
 	Capabilities []spec.NodeServiceCapability_RPC_Type
 	Topology     map[string]string // if nil, the driver has no topology
-	Limit        int64
-	// Attaches reports whether volumes are attached by the controller.
+	Limit        int64             // maximum number of volumes on the node; see SetLimit
+	// Attaches is true if the controller attaches volumes to nodes before NodeStageVolume.
 	Attaches bool
-	// Mounter mounts the volumes, which are directories.
+	// Mounter mounts the volumes. If it is nil, nothing is mounted.
 	Mounter mount.Mounter
 	// Disks are the devices of the volumes. If it is nil, mounts are tmpfs, and block devices are
 	// empty files.
 	Disks Disks
-	// Fault is called before each call, and returns the call's fault. Calls of Fault do not
-	// overlap. If it is nil, there are no faults.
+	// Fault is called before each call and returns the call's fault. Calls of Fault do not
+	// overlap. If Fault is nil, there are no faults.
 	Fault func(method string, req proto.Message) Fault
 	// Latency is the minimum duration of each call. The default is 0.
 	Latency time.Duration
-	// Listen returns the listener of the server, and is called at each start. If it is nil, the
-	// server listens on a unix socket at Socket.
+	// Listen returns the listener of the server. It is called by Start and Restart. If it is nil,
+	// the server listens on a unix socket at Socket.
 	Listen func() (net.Listener, error)
 }
 
@@ -88,12 +88,12 @@ type Driver struct {
 	server *grpc.Server
 	served sync.WaitGroup
 
-	asking sync.Mutex // held over calls of Config.Fault
+	asking sync.Mutex // held during calls of Config.Fault
 
 	mu         sync.Mutex
-	staged     map[string]string            // path by volume
-	published  map[string]map[string]string // volumes by path, of a volume
-	busy       map[string]string            // method by volume
+	staged     map[string]string            // staging path by volume
+	published  map[string]map[string]string // by volume and target path: the request as text
+	busy       map[string]string            // by volume: the method of the running call
 	boot       int                          // number of Reboots
 	calls      []Call
 	violations []string
@@ -177,7 +177,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	}
 	switch {
 	case d.rebooted(boot):
-		return nil, status.Error(codes.Unavailable, "the driver has gone with its machine")
+		return nil, status.Error(codes.Unavailable, "the machine was rebooted")
 	case f.Lie:
 		return lie(method), nil
 	case f.Err != nil && !f.After:
@@ -190,7 +190,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return resp, err
 }
 
-// lie returns an empty answer.
+// lie returns an empty response of a method.
 func lie(method string) proto.Message {
 	switch method {
 	case "NodeStageVolume":
@@ -211,13 +211,13 @@ func lie(method string) proto.Message {
 	return &spec.NodeGetCapabilitiesResponse{}
 }
 
-// alone records the start of a call for a volume, and a violation if another call
-// is running for it.
+// alone records the start of a call for a volume, and a violation if another call for
+// the volume is running. The caller calls done at the end of the call.
 func (d *Driver) alone(volume, method string) (done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if other := d.busy[volume]; other != "" {
-		d.violate("%s of %s while %s of it is under way", method, volume, other)
+		d.violate("%s of volume %s is called while its %s is running", method, volume, other)
 		return func() {}
 	}
 	d.busy[volume] = method
@@ -231,8 +231,8 @@ func (d *Driver) alone(volume, method string) (done func()) {
 	}
 }
 
-// rebooted reports whether Reboot was called after the boot whose number is since. A
-// call that began before a reboot must have no effect.
+// rebooted reports whether Reboot was called since d.boot had the value since. A call
+// that began before a reboot must have no effect.
 func (d *Driver) rebooted(since int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -243,9 +243,11 @@ func (d *Driver) violate(format string, args ...any) {
 	d.violations = append(d.violations, fmt.Sprintf(format, args...))
 }
 
-// Violations returns the violations of callers, in four kinds:
+// Violations returns the violations of the CSI specification by callers. The driver
+// detects these:
 //
 //   - calls for one volume at the same time
+//   - a second stage of a volume at another path
 //   - a publication of a volume that is not staged
 //   - an unstage of a volume that is published
 //   - two publications of a volume at one path with different requests
@@ -297,8 +299,8 @@ func (d *Driver) Published() map[string][]string {
 	return out
 }
 
-// Reboot forgets the staged and published volumes, like a reboot of the machine.
-// The caller has to unmount first.
+// Reboot simulates a reboot of the machine: no volume is staged or published afterwards,
+// and running calls have no effect. The caller has to unmount the volumes first.
 func (d *Driver) Reboot() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

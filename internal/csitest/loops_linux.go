@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 )
 
-// diskSize is the size of a disk in bytes. It is large enough for an ext4 without a
-// journal.
+// diskSize is the size of a new disk in bytes. It is large enough for an ext4 file
+// system without a journal.
 const diskSize = 4 << 20
 
 // Loops implements Disks with the kernel's loop devices and files in a directory.
@@ -26,12 +26,12 @@ type Loops struct {
 	dir string
 
 	mu  sync.Mutex
-	new []byte // image of a new ext4, made once
+	new []byte // content of a disk with a new ext4; nil before the first use
 }
 
-// NewLoops returns disks in a directory of the test, and frees their loop devices
-// at its end. If loop devices are not available, it skips the test; with CI=true it
-// fails.
+// NewLoops returns disks in a directory of the test, and frees their loop devices at the
+// end of the test. If loop devices or mkfs.ext4 are not available, it skips the test.
+// With CI=true it fails the test instead.
 func NewLoops(t testing.TB) *Loops {
 	t.Helper()
 	l := &Loops{dir: t.TempDir()}
@@ -47,7 +47,7 @@ func NewLoops(t testing.TB) *Loops {
 	_, err := l.Attach(t.Context(), "try", "ext4")
 	if err = errors.Join(err, l.Detach("try")); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("needs loop devices and mkfs.ext4, and CI=true wants all tests: ", err)
+			t.Fatal("needs loop devices and mkfs.ext4, which CI=true requires: ", err)
 		}
 		t.Skip("needs loop devices and mkfs.ext4: ", err)
 	}
@@ -81,7 +81,7 @@ func (l *Loops) Attach(ctx context.Context, volume, fsType string) (string, erro
 	return loopdev.Attach(image, false)
 }
 
-// formatted is the content of a new file system.
+// formatted returns the content of a disk with a new ext4 file system.
 func (l *Loops) formatted(ctx context.Context) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *Loops) Grow(ctx context.Context, volume string, size int64) error {
 	}
 	head, err := os.ReadFile(l.Image(volume)) //nolint:forbidigo // the test's own
 	if err != nil || !bytes.Equal(head[1080:1082], []byte{0x53, 0xef}) {
-		return err // it holds no ext4
+		return err // no ext4 on the disk
 	}
 	return program(ctx, "resize2fs", have[0])
 }

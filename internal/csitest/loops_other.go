@@ -20,7 +20,7 @@ func NewLoops(t testing.TB) *Loops {
 // Image returns "".
 func (*Loops) Image(string) string { return "" }
 
-// Attach implements Disks, as the methods below do.
+// Attach is not supported here.
 func (*Loops) Attach(context.Context, string, string) (string, error) {
 	return "", errors.ErrUnsupported
 }

@@ -10,9 +10,10 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Announce serves the registration of the driver at a socket in the directory that an agent
-// watches. told is called with the result of each registration. The result is nil if the agent
-// has accepted the driver. told must not block. stop ends the service and removes the socket.
+// Announce serves the plugin registration API for the driver at socket, which is in the directory
+// that an agent watches. told is called with the result of each registration: nil if the agent has
+// accepted the driver. told must not block, and may be nil. stop ends the service and removes the
+// socket.
 func (d *Driver) Announce(socket, name string, versions []string, told func(error)) (stop func(), err error) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {

@@ -35,7 +35,7 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *spec.ControllerGetC
 	return resp, nil
 }
 
-// NodeGetCapabilities implements the Node service, as the methods below do.
+// NodeGetCapabilities returns the capabilities of the Config.
 func (d *Driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	resp := &spec.NodeGetCapabilitiesResponse{}
 	for _, c := range d.cfg.Capabilities {
@@ -46,7 +46,7 @@ func (d *Driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return resp, nil
 }
 
-// NodeGetInfo returns the node of the Config.
+// NodeGetInfo returns the node ID and topology of the Config, and the volume limit.
 func (d *Driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,20 +61,20 @@ func (d *Driver) can(c spec.NodeServiceCapability_RPC_Type) bool {
 	return slices.Contains(d.cfg.Capabilities, c)
 }
 
-// NodeStageVolume mounts a volume for the node.
+// NodeStageVolume mounts a volume at its staging path. For a block volume it attaches the device.
 func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.can(Stage) {
-		return nil, status.Error(codes.Unimplemented, "no stages")
+		return nil, status.Error(codes.Unimplemented, "the driver does not stage volumes")
 	}
 	if at := d.staged[r.GetVolumeId()]; at == r.GetStagingTargetPath() {
 		return &spec.NodeStageVolumeResponse{}, nil
 	} else if at != "" {
-		d.violate("volume %s is staged at %s and is to be at %s", r.GetVolumeId(), at, r.GetStagingTargetPath())
+		d.violate("volume %s is staged at %s and then at %s", r.GetVolumeId(), at, r.GetStagingTargetPath())
 	}
 	if info, err := os.Lstat(r.GetStagingTargetPath()); err != nil || !info.IsDir() {
-		return nil, status.Errorf(codes.Internal, "the staging path is no directory: %v", err)
+		return nil, status.Errorf(codes.Internal, "the staging path is not a directory: %v", err)
 	}
 	var err error
 	switch block := r.GetVolumeCapability().GetBlock() != nil; {
@@ -90,7 +90,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReq
 	return &spec.NodeStageVolumeResponse{}, nil
 }
 
-// mount mounts the file system of a volume.
+// mount mounts the file system of a volume: ext4 on a disk, or tmpfs without Config.Disks.
 func (d *Driver) mount(ctx context.Context, volume, target string) error {
 	fs := mount.FileSystem{Type: "tmpfs", Source: volume, Target: target}
 	if d.cfg.Disks != nil {
@@ -136,14 +136,14 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolum
 	defer d.mu.Unlock()
 	id, target := r.GetVolumeId(), r.GetTargetPath()
 	if d.can(Stage) && r.GetStagingTargetPath() != "" && d.staged[id] != r.GetStagingTargetPath() {
-		d.violate("volume %s is published and not staged at %s", id, r.GetStagingTargetPath())
+		d.violate("volume %s is published without being staged at %s", id, r.GetStagingTargetPath())
 		return nil, status.Error(codes.FailedPrecondition, "the volume is not staged")
 	}
 	how := proto.Clone(r).(*spec.NodePublishVolumeRequest)
-	how.VolumeContext, how.Secrets = nil, nil // they may be renewed
+	how.VolumeContext, how.Secrets = nil, nil // a later request may have new ones
 	if was, ok := d.published[id][target]; ok {
 		if was != how.String() {
-			d.violate("volume %s is published at %s as %s and is to be as %s", id, target, was, how)
+			d.violate("volume %s is published at %s as %s and then as %s", id, target, was, how)
 		}
 		return &spec.NodePublishVolumeResponse{}, nil
 	}
@@ -219,10 +219,10 @@ func (d *Driver) NodeGetVolumeHealth(context.Context, *spec.NodeGetVolumeHealthR
 	return &spec.NodeGetVolumeHealthResponse{VolumeHealth: d.health}, nil
 }
 
-// NodeExpandVolume grows a disk.
+// NodeExpandVolume increases the disk of a volume to the required size.
 func (d *Driver) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	if !d.can(Expand) {
-		return nil, status.Error(codes.Unimplemented, "no expansion")
+		return nil, status.Error(codes.Unimplemented, "the driver does not expand volumes")
 	}
 	if d.cfg.Disks != nil {
 		if err := d.cfg.Disks.Grow(ctx, r.GetVolumeId(), r.GetCapacityRange().GetRequiredBytes()); err != nil {

@@ -1,7 +1,7 @@
-// Package detached makes calls that may never return, such as those into a file
-// system whose server is dead. The caller continues when its context ends. While a
-// call hangs, further calls with its key share it: each key holds at most one
-// goroutine and thread.
+// Package detached makes calls that may never return, such as calls into a file system
+// whose server is dead. The caller continues when its context ends. While a call hangs,
+// further calls with the same key wait for the hanging call: each key occupies at most
+// one goroutine and thread.
 package detached
 
 import (
@@ -11,18 +11,19 @@ import (
 	"sync"
 )
 
-// ErrBusy is returned while Limit calls have not returned.
+// ErrBusy means that Limit other calls have not returned.
 var ErrBusy = errors.New("too many calls have not returned")
 
-// ErrPanicked is returned if the function panicked.
+// ErrPanicked means that the called function panicked.
 var ErrPanicked = errors.New("call panicked")
 
 // Group is a set of calls. Its zero value is ready; it must not be copied.
 type Group[T any] struct {
 	// Limit is the maximum number of calls in flight. The default is 64.
 	Limit int
-	// Wait makes further calls wait for a free place, until their contexts end,
-	// instead of ErrBusy. It is for many simultaneous calls of which few hang.
+	// Wait makes a call above Limit wait for a free place until its context ends. If Wait
+	// is false, such a call fails with ErrBusy at once. Set it for many simultaneous calls
+	// of which few hang.
 	Wait bool
 
 	mu    sync.Mutex
@@ -76,9 +77,8 @@ func (g *Group[T]) limit() int {
 	return g.Limit
 }
 
-// join returns the call of a key, and starts one if there is none. If there is no free place, c
-// is nil. The channel freed is then closed when a place may be free; it is nil if g.Wait is
-// false.
+// join returns the call of a key, and starts the call if none is in flight. If there is no free
+// place, c is nil, and freed is closed when a place may be free. If g.Wait is false, freed is nil.
 func (g *Group[T]) join(key string, f func() (T, error)) (c *call[T], freed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -3,8 +3,8 @@ package detached
 import "sync"
 
 // Handover releases a resource after its last use. If no Use runs when the owner calls
-// Release, the resource is released at once. Otherwise it is released when the running
-// Use ends. Its zero value is ready for use.
+// Release, Release releases the resource at once. Otherwise the running Use releases it
+// at its end. The zero value is ready for use.
 type Handover struct {
 	mu      sync.Mutex
 	inUse   bool
@@ -34,8 +34,8 @@ func (h *Handover) Use(f func()) bool {
 	return true
 }
 
-// Release calls release once. If a Use is running, release is called when that Use ends. If that
-// Use never ends, release is not called. Further calls of Release do nothing.
+// Release calls release, now or at the end of a running Use. If that Use never ends, release is not
+// called. Further calls of Release do nothing.
 func (h *Handover) Release(release func()) {
 	h.mu.Lock()
 	if h.release != nil {

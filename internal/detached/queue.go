@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Queue makes calls with the same key one after the other; a [Group] would share
-// the result of the running one. Its zero value is ready; it must not be copied.
+// Queue makes calls with the same key one after the other. A [Group], in contrast, makes
+// no call while one with the same key is running, but returns the result of the running
+// call. The zero value is ready; a Queue must not be copied.
 type Queue struct {
 	// Limit is the maximum number of calls in flight. The default is 64.
 	Limit int
@@ -26,8 +27,8 @@ type turn struct {
 
 // Next waits until the previous call with the same key has ended, calls f and returns
 // its result. If ctx ends first, Next returns context.Cause of ctx; then f is not
-// called, or it is running and continues. For this reason f must not share data with
-// the caller that either of them changes. While Limit calls of other keys are in
+// called, or it is running and continues. Since f may run longer than Next, f and the
+// caller must not share data that one of them changes. While Limit calls of other keys are in
 // flight, Next returns an [ErrBusy] at once. If q.Wait is set, it waits for a free
 // place instead, and returns an [ErrBusy] when ctx ends.
 func Next[T any](ctx context.Context, q *Queue, key string, f func() (T, error)) (T, error) {

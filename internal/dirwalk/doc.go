@@ -1,16 +1,16 @@
 // Package dirwalk walks directory trees that other processes own and may change.
 // The trees may have any depth and width. A walk uses at most [Descriptors]
-// descriptors and less than 4 MiB.
+// descriptors and less than 4 MiB of memory.
 //
 //	w, err := dirwalk.Open(dir)
 //	...
 //	defer w.Close()
 //	for {
 //		switch event, err := w.Next(); event {
-//		case dirwalk.Entry: // w.Name() in w.Fd(); w.Enter() goes into it
-//		case dirwalk.End:   // w.Fd() has no more entries; err: it was not read to the end
-//		case dirwalk.Back:  // w.Fd() is its parent
-//		case dirwalk.Lost:  // w.Fd() is an ancestor of it
+//		case dirwalk.Entry: // w.Fd() has the entry w.Name(); w.Enter() enters a directory
+//		case dirwalk.End:   // w.Fd() has no more entries; with err, the rest cannot be read
+//		case dirwalk.Back:  // w.Fd() is the parent of the directory that ended
+//		case dirwalk.Lost:  // w.Fd() is a higher ancestor of the directory that ended
 //		case dirwalk.Done:
 //			return
 //		}
@@ -28,21 +28,21 @@
 // not.
 package dirwalk
 
-// The cost of a walk.
+// Limits of a walk.
 const (
 	// Descriptors is the maximum number of open descriptors.
 	Descriptors = Held + 2
 	// Held is the number of levels of directories that stay open.
 	Held = 24
-	// Remembered is the number of deeper levels from which a walk finds its way
-	// back.
+	// Remembered is the number of closed levels below these for which the walk
+	// stores how to return.
 	Remembered = 1 << 16
 )
 
 // Event is the result of a step of a walk.
 type Event int
 
-// The events.
+// The events of a walk.
 const (
 	// Entry is a name in the current directory.
 	Entry Event = iota

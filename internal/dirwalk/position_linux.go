@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Position is the position of a walk, without descriptors. Its zero value is the
-// beginning. It takes 40 bytes for each level.
+// Position stores how far a walk has come, without open descriptors. The zero value is the
+// beginning. A Position takes 32 bytes per level of depth.
 type Position struct {
 	levels []level // from the first directory down
 }
 
-// Position returns the position after the last entry. If the walk is more than [Remembered]
-// levels deep, whole is false, and the walk continues from the position as after [Lost].
+// Position returns the position after the last entry. whole is false if the walk is so deep that it
+// has dropped levels (see [Remembered]). A walk that resumes there continues as after [Lost].
 func (w *Walk) Position() (p Position, whole bool) {
 	for _, f := range w.frames[:min(len(w.frames), Held)] {
 		p.levels = append(p.levels, f.mark)
@@ -29,7 +29,8 @@ func (w *Walk) Position() (p Position, whole bool) {
 }
 
 // Resume opens dir as [Open] does and continues at a position. whole is false if
-// directories were moved or removed; the walk then continues after their entries.
+// directories on the path to the position were moved or removed. The walk then continues
+// after the entry of the first of them.
 func Resume(dir string, p Position) (w *Walk, whole bool, err error) {
 	w, err = Open(dir)
 	if err != nil || len(p.levels) == 0 {
@@ -48,7 +49,8 @@ func Resume(dir string, p Position) (w *Walk, whole bool, err error) {
 	return w, true, nil
 }
 
-// resume enters the last entry that was read, if it is a directory with the inode ino.
+// resume enters the last entry at the position at, and returns true, if the entry is a directory with
+// the inode ino. Otherwise the current directory stays the same.
 func (w *Walk) resume(at level, ino uint64) bool {
 	w.seek(at.before)
 	if event, err := w.read(); event != Entry || err != nil {
@@ -65,10 +67,11 @@ func (w *Walk) resume(at level, ino uint64) bool {
 	if w.Ino() == ino {
 		return true
 	}
-	w.leave() // it was moved between the two
+	w.leave() // the directory was replaced between open and Enter
 	return false
 }
 
+// restore sets the position in the current directory to l, but keeps the directory's inode.
 func (w *Walk) restore(l level) {
 	ino := w.Ino()
 	w.seek(l.after)

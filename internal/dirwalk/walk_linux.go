@@ -14,27 +14,27 @@ import (
 const (
 	// bufferSize is the size of one read of a directory, in bytes.
 	bufferSize = 8 << 10
-	// maxIdle limits how often a directory is read again without a new entry.
+	// maxIdle limits the successive reads of a directory that return no entry.
 	maxIdle = 100
 	// maxShown limits the bytes of a path in an error.
 	maxShown = 4096
 )
 
-// frame is an open directory, and how far it was read.
+// frame is an open directory, and the walk's position in it.
 type frame struct {
 	fd   int
 	name string // in its parent
 	mark level
-	buf  []byte // of bufferSize
-	pos  int    // in buf
-	end  int    // of the data that was read
-	last int    // start of the last entry
+	buf  []byte // bufferSize bytes
+	pos  int    // start of the next entry in buf
+	end  int    // end of the data in buf
+	last int    // start of the last entry in buf
 }
 
-// level is the record of a directory on the way.
+// level stores the walk's position in one directory on the path to the current directory.
 type level struct {
 	ino           uint64
-	before, after int64 // offsets in it: before and after the last entry
+	before, after int64 // offsets in the directory before and after the last entry
 	marked        bool
 }
 
@@ -44,16 +44,16 @@ type Walk struct {
 	root   string
 	dev    uint64
 	depth  int
-	frames []*frame // of the levels that stay open; then that of the current one, if it is deeper
-	deep   []level  // the levels in between, except those that were dropped
+	frames []*frame // the first Held levels, which stay open; then the current level, if it is deeper
+	deep   []level  // the closed levels between these, without the dropped ones
 
 	name string
 	kind byte
 	step Event
-	bare bool // without openat2
+	bare bool // the kernel has no openat2
 }
 
-// Open starts a walk at the directory dir, which must not be a link.
+// Open starts a walk at the directory dir. It fails if dir is a symbolic link.
 func Open(dir string) (*Walk, error) {
 	w := &Walk{root: dir}
 	fd, err := retry(func() (int, error) {
@@ -69,8 +69,8 @@ func Open(dir string) (*Walk, error) {
 }
 
 // OpenAt starts a walk at the directory name in the directory of the descriptor at.
-// It returns the kernel's error unchanged: EXDEV for a mount point, ENOTDIR or
-// ELOOP if it is not a directory. Path begins with shown.
+// It returns the kernel's error unchanged: EXDEV for a mount point, ENOTDIR or ELOOP if
+// name is not a directory. The results of Path begin with shown.
 func OpenAt(at int, name, shown string) (*Walk, error) {
 	w := &Walk{root: shown}
 	var st unix.Stat_t
@@ -97,10 +97,10 @@ func (w *Walk) begin(fd int) error {
 	return nil
 }
 
-// push makes a frame of a directory below the current one.
+// push makes the open directory fd the current one. It appends a frame, or reuses a popped one.
 func (w *Walk) push(fd int, ino uint64, name string) {
 	f := &frame{buf: make([]byte, bufferSize)}
-	if n := len(w.frames); n < cap(w.frames) { // one that was popped
+	if n := len(w.frames); n < cap(w.frames) {
 		if old := w.frames[:n+1][n]; old != nil {
 			f = old
 		}
@@ -109,7 +109,7 @@ func (w *Walk) push(fd int, ino uint64, name string) {
 	w.frames = append(w.frames, f)
 }
 
-// Close ends the walk.
+// Close ends the walk and closes its descriptors.
 func (w *Walk) Close() {
 	for _, f := range w.frames {
 		_ = unix.Close(f.fd)
@@ -119,15 +119,15 @@ func (w *Walk) Close() {
 
 func (w *Walk) top() *frame { return w.frames[len(w.frames)-1] }
 
-// Fd returns the descriptor of the current directory. It belongs to the walk, and
-// is valid until the next step.
+// Fd returns the descriptor of the current directory. The walk owns the descriptor and may
+// close it in the next call of Next or Enter.
 func (w *Walk) Fd() int { return w.top().fd }
 
-// Name returns the name of the entry.
+// Name returns the name of the last entry.
 func (w *Walk) Name() string { return w.name }
 
-// Type returns the entry's type as in getdents(2): DT_UNKNOWN if the file system
-// does not report it.
+// Type returns the type of the last entry as in getdents(2). It is DT_UNKNOWN if the
+// file system does not report types.
 func (w *Walk) Type() byte { return w.kind }
 
 // Depth returns the number of levels from the first directory to the current one.
@@ -139,14 +139,15 @@ func (w *Walk) Dev() uint64 { return w.dev }
 // Ino returns the inode of the current directory.
 func (w *Walk) Ino() uint64 { return w.top().mark.ino }
 
-// Mark marks the current directory and all its parents up to the first directory.
+// Mark marks the current directory. When the walk leaves a marked directory, it also marks the
+// parent.
 func (w *Walk) Mark() { w.top().mark.marked = true }
 
 // Marked reports whether the current directory is marked.
 func (w *Walk) Marked() bool { return w.top().mark.marked }
 
-// Next makes a step. Only End comes with an error: the directory could not be read
-// to its end.
+// Next makes a step. An error comes only with End: the rest of the directory cannot be
+// read.
 func (w *Walk) Next() (Event, error) {
 	var err error
 	switch w.step {
@@ -159,7 +160,7 @@ func (w *Walk) Next() (Event, error) {
 	return w.step, err
 }
 
-// read finds the next entry.
+// read returns Entry for the next entry of the current directory, and End if there is none.
 func (w *Walk) read() (Event, error) {
 	f := w.top()
 	for range maxIdle {
@@ -177,7 +178,7 @@ func (w *Walk) read() (Event, error) {
 			}
 		}
 		n, err := retry(func() (int, error) { return unix.ReadDirent(f.fd, f.buf) })
-		if err != nil && !errors.Is(err, unix.ENOENT) { // it was removed
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: the directory was removed
 			return End, err
 		}
 		if n <= 0 {
@@ -188,7 +189,8 @@ func (w *Walk) read() (Event, error) {
 	return End, unix.EIO
 }
 
-// parse takes an entry out of the buffer: struct linux_dirent64 of getdents(2).
+// parse returns the next entry in the buffer, a struct linux_dirent64 (getdents(2)). ok is false if
+// the entry is malformed.
 func (f *frame) parse() (name string, kind byte, ok bool) {
 	const header = 19
 	b := f.buf[f.pos:f.end]
@@ -212,8 +214,8 @@ func (f *frame) parse() (name string, kind byte, ok bool) {
 	return string(text), b[18], true
 }
 
-// Enter makes the directory at the entry the current one. If it fails, the walk stays where it
-// was, and the error is the kernel's, see [OpenAt].
+// Enter makes the last entry the current directory. If Enter fails, the current directory stays the
+// same, and the error is the kernel's, see [OpenAt].
 func (w *Walk) Enter() error {
 	fd, ino, err := w.open(w.Fd(), w.name)
 	if err != nil {
@@ -225,7 +227,7 @@ func (w *Walk) Enter() error {
 	}
 	name := w.name
 	if w.depth+1 >= Held {
-		name = "" // it would not be right for long
+		name = "" // a frame below Held is made anew by leave, which does not know the name
 	}
 	w.push(fd, ino, name)
 	w.depth++
@@ -233,6 +235,7 @@ func (w *Walk) Enter() error {
 	return nil
 }
 
+// remember appends a level to w.deep. If w.deep is full, it drops the upper half.
 func (w *Walk) remember(l level) {
 	if len(w.deep) == Remembered {
 		w.deep = w.deep[:copy(w.deep, w.deep[Remembered/2:])]
@@ -246,7 +249,8 @@ func (w *Walk) drop() {
 	w.frames = w.frames[:len(w.frames)-1]
 }
 
-// open opens a directory. It refuses symbolic links and mount points.
+// open opens the directory name in the directory at, and returns its inode. It fails for symbolic
+// links and mount points.
 func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if !w.bare {
@@ -274,7 +278,9 @@ func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
 	return fd, st.Ino, nil
 }
 
-// leave goes to the parent directory.
+// leave makes the parent the current directory and returns Back. If the parent cannot be found, it
+// returns Lost, and the current directory is the deepest ancestor that is open. In the first
+// directory it returns Done.
 func (w *Walk) leave() Event {
 	if w.depth == 0 {
 		return Done
@@ -306,7 +312,8 @@ func (w *Walk) leave() Event {
 	return Lost
 }
 
-// parent opens the parent of the current directory, if its inode is ino.
+// parent opens the parent of the current directory. It returns false if the parent's inode is not
+// ino.
 func (w *Walk) parent(ino uint64) (int, bool) {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(w.Fd(), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -335,7 +342,7 @@ func (w *Walk) Again() {
 	w.step = Entry
 }
 
-// Rewind starts the current directory again.
+// Rewind makes the next step return the first entry of the current directory.
 func (w *Walk) Rewind() {
 	w.seek(0)
 	w.step = Entry
@@ -347,8 +354,8 @@ func (w *Walk) seek(to int64) {
 	_, _ = unix.Seek(f.fd, to, unix.SEEK_SET)
 }
 
-// Path returns the path of a name in the current directory, for messages. For a
-// deep walk it omits the middle.
+// Path returns the path of a name in the current directory, for messages. In a deep
+// directory it leaves out the middle of the path.
 func (w *Walk) Path(name string) string {
 	var b strings.Builder
 	b.WriteString(w.root)
@@ -378,8 +385,10 @@ func (w *Walk) Fail(op, name string, err error) error {
 	return &os.PathError{Op: op, Path: w.Path(name), Err: err}
 }
 
+// retry repeats a system call that fails with EINTR or EAGAIN. openat2 returns EAGAIN if a file was
+// renamed at the same time.
 func retry(call func() (int, error)) (int, error) {
-	for range 1000 { // EAGAIN: something was renamed meanwhile
+	for range 1000 {
 		n, err := call()
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			return n, err

@@ -17,11 +17,11 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// patience limits one call of Watch: a file system may not answer.
+// patience limits the duration of one call of Watch, because a file system may hang.
 const patience = 10 * time.Second
 
-// Watcher watches directories with inotify. A call of Watch that hangs costs one goroutine, however
-// often Watch is called.
+// Watcher watches directories with inotify. While a file system hangs, calls of Watch together
+// occupy only one goroutine.
 type Watcher struct {
 	failed  func(dir string, err error)
 	removed func(path string)
@@ -31,20 +31,24 @@ type Watcher struct {
 	mu   sync.Mutex
 	dirs []string // of the last call of Watch
 
-	hand detached.Handover // of fs
+	hand detached.Handover // closes fs after its last use
 	// Only a running call of arm uses the fields below.
 	fs   *fsnotify.Watcher
-	on   map[string]os.FileInfo // watched paths, as they were when their watch began
-	said map[string]bool        // paths that cannot be watched and were reported
+	on   map[string]os.FileInfo // by watched path: the directory when its watch began
+	said map[string]bool        // paths whose failed watches were reported
 }
 
 // New returns a Watcher that watches nothing yet. The caller has to close it.
 //
-// failed is called if a directory cannot be watched. It is not called again for the directory
-// until the directory could be watched. dir is "" if all directories are concerned, as after an
-// overflow of the kernel's event queue. removed is called with each directory, and each entry of
-// a directory, that was removed, even if it exists again. It is called before Changed gets a
-// value, and not for renamed files. Both may be nil, and must not block.
+// failed is called if a directory cannot be watched. It is called again for the same directory only
+// after the directory was watched in between. dir is "" for a failure that concerns all directories,
+// such as an overflow of the kernel's event queue.
+//
+// removed is called with the path of each removed directory, and of each removed entry of a
+// directory, even if it exists again. It is not called for renamed files. It is called before
+// Changed gets a value.
+//
+// Both functions may be nil, and must not block.
 func New(failed func(dir string, err error), removed func(path string)) *Watcher {
 	if failed == nil {
 		failed = func(string, error) {}
@@ -55,7 +59,7 @@ func New(failed func(dir string, err error), removed func(path string)) *Watcher
 	return &Watcher{failed: failed, removed: removed, changed: make(chan struct{}, 1), on: map[string]os.FileInfo{}, said: map[string]bool{}}
 }
 
-// Close ends the watches. If a call hangs, they end when it returns.
+// Close ends the watches. If a call of Watch hangs, the watches end when that call returns.
 func (w *Watcher) Close() {
 	w.hand.Release(func() {
 		if w.fs != nil {
@@ -64,13 +68,14 @@ func (w *Watcher) Close() {
 	})
 }
 
-// Changed gets a value after changes of the directories, of their entries, and of the directories
-// above them. It holds at most one: whoever receives it reads the directories.
+// Changed returns a channel that gets a value after changes of the directories, of their entries,
+// and of the directories above them. The channel holds at most one value, which stands for all
+// changes since the last: the receiver has to read all directories.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Watch sets which directories are watched, by absolute clean paths. It has to be called before
-// each read of the directories, so that no change after the read is missed. A missing directory
-// is watched by its nearest existing parent, and a directory behind a link also by the link.
+// Watch sets the directories to watch. Their paths must be absolute and clean. Call Watch before
+// each read of the directories, so that no change after the read is missed. For a missing directory
+// it watches the nearest existing parent; for a link, also the directory that contains the link.
 // Watch returns true if all are watched. Otherwise the caller has to read the directories again
 // from time to time. Watch blocks for at most 10 s.
 func (w *Watcher) Watch(ctx context.Context, dirs ...string) bool {
@@ -86,6 +91,8 @@ func (w *Watcher) Watch(ctx context.Context, dirs ...string) bool {
 	return err == nil && all
 }
 
+// arm creates the fsnotify watcher if necessary, and watches the directories. It reports whether all
+// are watched.
 func (w *Watcher) arm(dirs []string) bool {
 	if w.fs == nil {
 		f, err := fsnotify.NewBufferedWatcher(64)
@@ -109,7 +116,7 @@ func (w *Watcher) arm(dirs []string) bool {
 	return all
 }
 
-// fail reports a path that cannot be watched, once.
+// fail calls w.failed for a path, unless the path's failure was reported before.
 func (w *Watcher) fail(path string, err error) {
 	if !w.said[path] {
 		w.failed(path, err)
@@ -117,12 +124,12 @@ func (w *Watcher) fail(path string, err error) {
 	w.said[path] = true
 }
 
-// wanted returns the paths to watch for directories: the directories themselves, the parents of
-// links that lead to them, and for a missing one its nearest existing parent.
+// wanted returns the paths to watch for directories: each existing directory, the nearest existing
+// parent of each missing one, and the directory that contains each link.
 func wanted(dirs []string) map[string]bool {
 	want := map[string]bool{}
 	for _, dir := range dirs {
-		// A link is replaced by a rename, of which only the directory around it gets an event.
+		// If a rename replaces a link, only the directory that contains the link gets an event.
 		if info, err := os.Lstat(dir); err == nil && info.Mode()&os.ModeSymlink != 0 {
 			want[filepath.Dir(dir)] = true
 		}
@@ -140,14 +147,15 @@ func wanted(dirs []string) map[string]bool {
 	return want
 }
 
-// watch changes the watches to those of wanted. It reports whether all of these exist.
+// watch adds and removes watches, so that exactly the paths of wanted are watched. It returns false
+// if a path cannot be watched.
 func (w *Watcher) watch(wanted map[string]bool) bool {
-	live := w.fs.WatchList() // the watch of a directory ends with the directory
+	live := w.fs.WatchList() // the kernel ends the watch of a removed directory
 	for path, was := range w.on {
 		now, err := os.Stat(path)
 		// A new directory may have the inode of the former one.
 		if !wanted[path] || err != nil || !os.SameFile(was, now) || !slices.Contains(live, path) {
-			_ = w.fs.Remove(path) // it may have ended with its directory
+			_ = w.fs.Remove(path) // fails if the watch has ended with its directory
 			delete(w.on, path)
 		}
 	}
@@ -156,8 +164,8 @@ func (w *Watcher) watch(wanted map[string]bool) bool {
 		if w.on[path] != nil {
 			continue
 		}
-		// The state is read before the watch begins: if the directory is replaced in between, the
-		// next call finds a difference.
+		// Stat comes before Add: if the directory is replaced in between, the next call of watch
+		// finds that info differs.
 		info, err := os.Stat(path)
 		if err == nil {
 			err = w.fs.Add(path)
@@ -174,7 +182,7 @@ func (w *Watcher) watch(wanted map[string]bool) bool {
 	return all
 }
 
-// listen turns events into values of Changed.
+// listen sends values to Changed for events and errors of f, until f is closed.
 func (w *Watcher) listen(f *fsnotify.Watcher) {
 	for {
 		select {
@@ -198,7 +206,8 @@ func (w *Watcher) listen(f *fsnotify.Watcher) {
 	}
 }
 
-// take returns false for an event of a sibling of the directories or of their parents.
+// take reports whether an event concerns a watched directory, one of its entries or one of its
+// parents. For a removed directory or entry it calls w.removed.
 func (w *Watcher) take(e fsnotify.Event) bool {
 	w.mu.Lock()
 	dirs := w.dirs

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Held finds the files that processes hold open or mapped. It counts each file once, for all
-// processes. Use [NewHeld]; the zero value does not work.
+// Held finds the deleted files that processes hold open or mapped. It returns each file once, even
+// if several processes hold it. Use [NewHeld]; the zero value does not work.
 type Held struct {
 	proc string
 	left int
@@ -24,8 +24,8 @@ type Held struct {
 
 type heldID struct{ dev, ino uint64 }
 
-// NewHeld returns a Held that reads at most most descriptors and mappings. proc is the directory
-// of processes; "" means /proc.
+// NewHeld returns a Held that reads at most most descriptors and mappings in all. proc is the mount
+// point of procfs; "" means /proc.
 func NewHeld(proc string, most int) *Held {
 	if proc == "" {
 		proc = "/proc"
@@ -36,20 +36,20 @@ func NewHeld(proc string, most int) *Held {
 // deleted is the suffix of links to deleted files in /proc/PID/fd and map_files.
 const deleted = " (deleted)"
 
-// maxMounts is the limit for reading a mount table, in bytes.
+// maxMounts is the number of bytes of a mount table that are read at most.
 const maxMounts = 1 << 20
 
-// Of returns the files that the processes hold and that no earlier call has returned. It begins
-// with a random process, so that with the limit every file is found in one of several calls. It
-// contacts the server of a network file system only for a file that was deleted there; such a
-// call may block.
+// Of returns the deleted files that the processes hold, except files that an earlier call has
+// returned. The order of the processes is random, so that repeated measurements find every file in
+// spite of the limit of NewHeld. Of may contact the server of a network file system for a file that
+// was deleted there, and may then block.
 func (h *Held) Of(pids []string) []HeldFile {
 	var out []HeldFile
 	for _, i := range rand.Perm(len(pids)) {
 		dir := filepath.Join(h.proc, pids[i])
-		var mounts map[uint64]HeldFile // read when needed
+		var mounts map[uint64]HeldFile // nil until needed
 		for _, sub := range []string{"fd", "map_files"} {
-			names, _ := safefile.Names(filepath.Join(dir, sub), max(h.left, 0)) // a process that has ended has none
+			names, _ := safefile.Names(filepath.Join(dir, sub), max(h.left, 0)) // none if the process has exited
 			h.left -= len(names)
 			for _, n := range names {
 				path := filepath.Join(dir, sub, n)
@@ -65,7 +65,7 @@ func (h *Held) Of(pids []string) []HeldFile {
 				if mounts == nil {
 					mounts = h.mounts(dir)
 				}
-				// The table does not have the kernel's own mounts, such as shared memory.
+				// The kernel's internal mounts, such as that of shared memory, are not in the table.
 				if f, ok := mounts[st.Mnt_id]; ok {
 					h.seen[id] = true
 					f.Bytes = int64(st.Blocks) * 512
@@ -85,11 +85,11 @@ func statHeld(path string) (unix.Statx_t, error) {
 	return st, err
 }
 
-// mounts reads the mount table of a process into a map by mount ID. The format is in
-// proc_pid_mountinfo(5).
+// mounts reads the mount table of a process (proc_pid_mountinfo(5)). It returns, by mount ID, a
+// HeldFile with the fields that depend only on the mount.
 func (h *Held) mounts(dir string) map[uint64]HeldFile {
-	raw, _ := kernelfile.Read(filepath.Join(dir, "mountinfo"), 8<<10, maxMounts) // also an incomplete table
-	h.left -= len(raw) / 100                                                     // a line costs about as much as a descriptor
+	raw, _ := kernelfile.Read(filepath.Join(dir, "mountinfo"), 8<<10, maxMounts) // on error, the part that was read
+	h.left -= len(raw) / 100                                                     // counts 100 bytes, about a line, like one descriptor
 	out := map[uint64]HeldFile{}
 	for line := range bytes.Lines(raw) {
 		m, err := kernel.ParseMount(string(line))

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Limits of the cost of walks. A result is used for at most kept (the kubelet's
-// volumeStatsAggPeriod). The pause before the next walk is a multiple of the duration
-// of the last walk. With the multiple seldom, walks take at most a five-hundredth of a
-// CPU. With the multiple often, which is used while the directory may have exceeded its
-// level, they take at most a twentieth.
+// These constants limit the cost of walks. After kept, the default of the kubelet's
+// volumeStatsAggPeriod, a walk is always due. Before that, the next walk waits for a
+// multiple of the duration of the last walk. With the multiple seldom, walks use at most
+// 1/500 of a CPU. With the multiple often, they use at most 1/20; it applies while the
+// directory may have exceeded its level, or while a survey is unfinished.
 const (
 	kept   = time.Minute
 	often  = 20
@@ -35,15 +35,15 @@ type walked struct {
 	err   error
 	fs    Usage         // usage of the file system before the walk
 	began time.Time     // zero before the first walk
-	took  time.Duration // by it
-	more  bool          // it did not get to the end
+	took  time.Duration // duration of the walk
+	more  bool          // the walk did not reach the end
 }
 
 // Measure returns the usage of dir. level is a threshold in bytes, such as the size
 // limit of the volume. Walks are more frequent while the growth of the file system
-// since the last walk is large enough that the directory may have exceeded level. The
-// result may be that of an earlier walk; Usage.At is the time of that walk. After an
-// error, the result is that of the last successful walk, if there was one.
+// since the last walk is large enough that the directory may have exceeded level.
+// Measure may return the result of an earlier walk; Usage.At is the time of that walk.
+// With an error it returns the result of the last successful walk, if there was one.
 func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Limits) (Usage, error) {
 	fs, err := Statfs(dir)
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Lim
 	}
 	u, err := m.survey.Walk(ctx, dir, limits)
 	if err != nil {
-		u = m.last.usage // and it is not tried again at once: it took its time
+		u = m.last.usage
 	}
 	m.last = walked{usage: u, err: err, fs: fs, began: began, took: time.Since(began), more: m.survey.Unfinished()}
 	return u, err

@@ -19,15 +19,15 @@ type fsxattr struct {
 
 // dqblk is the kernel's struct if_dqblk (linux/quota.h).
 type dqblk struct {
-	hardLimit, softLimit, space            uint64 // limits in KiB, space in bytes
+	hardLimit, softLimit, space            uint64 // limits in KiB, used space in bytes
 	inodeHardLimit, inodeSoftLimit, inodes uint64
 	blockTime, inodeTime                   uint64
 	valid                                  uint32
 	_                                      uint32
 }
 
-// Constants of linux/fs.h, linux/quota.h; the system call takes a descriptor
-// since Linux 5.14.
+// Constants of linux/fs.h and linux/quota.h. The system call quotactl_fd exists since
+// Linux 5.14.
 const (
 	fsGetXattr  = 0x801c581f // FS_IOC_FSGETXATTR
 	fsSetXattr  = 0x401c5820 // FS_IOC_FSSETXATTR
@@ -36,9 +36,9 @@ const (
 	prjQuota    = 2          // PRJQUOTA
 )
 
-// Assign uses one of the project IDs from firstProject on, of which the kernel counts no files.
-// The kubelet's IDs begin at 1048577. XFS keeps a record of each ID that was ever used, so the
-// range is small.
+// Assign chooses a random project ID from firstProject to firstProject+projects-1 of which the
+// kernel counts no files; it tries at most tries IDs. The kubelet's IDs begin at 1048577. XFS keeps
+// a record of each ID that was ever used, so the range is small.
 const (
 	firstProject = 1 << 30
 	projects     = 1 << 16
@@ -70,14 +70,15 @@ func Quota(dir string) (Usage, error) {
 	return u, nil
 }
 
-// Assign gives directories, which must be empty and on one file system, a project of their own.
-// Everything that is created below them later belongs to it. The project has no limit: the kernel
-// counts its usage for Quota. It ends with its last file, so nothing has to be stored or removed.
-// A directory that has a project keeps it. The error is ErrNoQuota if the kernel does not count
-// projects on the file system. Call Quota with the last directory: it has a project only if all
-// have it.
+// Assign gives directories a common new project. The directories must be empty and on one file
+// system. All files that are created below them later belong to the project. The project has no
+// limits: the kernel only counts its usage for Quota. A project without files does not exist, so
+// nothing has to be stored or removed. If a directory has a project already, Assign returns nil and
+// changes nothing. It returns ErrNoQuota if the kernel does not count projects on the file system,
+// or if a directory is not empty. To measure the project, call Quota with the last directory: it
+// has the project only if all directories have it.
 //
-// A process that is not in a user namespace may change the project of its own files.
+// NB: A process outside of a user namespace may change the project of its own files.
 func Assign(dirs ...string) error {
 	files := make([]*os.File, 0, len(dirs))
 	for _, dir := range dirs {
@@ -90,7 +91,7 @@ func Assign(dirs ...string) error {
 			return err
 		}
 		if names, _ := f.Readdirnames(1); len(names) > 0 {
-			return fmt.Errorf("%s: %w: has files that do not belong to it", dir, ErrNoQuota)
+			return fmt.Errorf("%s: %w: the directory is not empty", dir, ErrNoQuota)
 		}
 		files = append(files, f)
 	}
@@ -103,7 +104,7 @@ func Assign(dirs ...string) error {
 		}
 		err := setProject(files, id)
 		if err == nil {
-			// Another process may have chosen the same ID since.
+			// Another process may have chosen the same ID in the meantime.
 			var q dqblk
 			if q, err = quotaOf(files[0], id); err == nil && q.inodes == uint64(len(files)) {
 				return nil
@@ -135,7 +136,8 @@ func attributes(f *os.File) (fsxattr, error) {
 	return attr, nil
 }
 
-// setProject sets the project of directories and of what is created in them; 0 is none.
+// setProject sets the project of directories, and of files that are created in them later. The ID 0
+// means no project.
 func setProject(dirs []*os.File, id uint32) error {
 	for _, f := range dirs {
 		attr, err := attributes(f)
@@ -153,12 +155,13 @@ func setProject(dirs []*os.File, id uint32) error {
 	return nil
 }
 
-// quotaOf returns what the kernel counts of a project on the file system of a file.
+// quotaOf returns the kernel's counters for a project on the file system of f. For a project
+// without files they are 0.
 func quotaOf(f *os.File, project uint32) (dqblk, error) {
 	var q dqblk
 	cmd := uintptr(getQuota<<8 | prjQuota)
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), cmd, uintptr(project), uintptr(unsafe.Pointer(&q)), 0, 0)
-	if errno != 0 && errno != unix.ENOENT { // on XFS: a project without files
+	if errno != 0 && errno != unix.ENOENT { // XFS returns ENOENT for a project without files
 		return q, fmt.Errorf("%w: %w", ErrNoQuota, errno)
 	}
 	return q, nil

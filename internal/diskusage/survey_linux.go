@@ -12,24 +12,24 @@ import (
 
 const (
 	// batch is the number of files between two pauses, and few the number of files between two
-	// readings of the clock.
+	// checks of the context.
 	batch = 1000
 	few   = 50
-	// maxLinked is the maximum number of inodes with several links that are stored. Of any
-	// further inode with N links, each name counts as one N-th of the inode.
+	// maxLinked is the maximum number of stored inodes with several links. For further inodes
+	// with N links, each name counts as 1/N of the inode.
 	maxLinked = 1 << 15
 	// resumable is the longest pause after which a survey still continues where it stopped.
 	resumable = 10 * time.Minute
-	// share is the unit in which shares of inodes are counted: one whole inode.
+	// share is the value of round.shares that stands for one inode.
 	share = 1 << 20
 )
 
 // Survey walks a directory that is too large for one call: each call continues
-// where the last one stopped. Its zero value is ready. It must not be called
-// concurrently, and is always for the same directory.
+// where the last one stopped. The zero value is ready. Calls must not overlap, and all
+// calls must be for the same directory.
 type Survey struct {
-	known round // the last complete one
-	now   round
+	known round // the last complete round
+	now   round // the current round
 	at    dirwalk.Position
 	since time.Time // start of the pause between calls; zero if no round is unfinished
 }
@@ -37,9 +37,9 @@ type Survey struct {
 // round is the result of one complete walk, or of its part so far.
 type round struct {
 	bytes, files int64
-	shares       int64 // of inodes, in units of share
-	linked       map[uint64]struct{}
-	partial      bool // something could not be read
+	shares       int64               // parts of inodes that are not in linked
+	linked       map[uint64]struct{} // counted inodes with several links
+	partial      bool                // an entry or a directory could not be read
 }
 
 func (r *round) inodes() int64 { return r.files + r.shares/share }
@@ -47,9 +47,9 @@ func (r *round) inodes() int64 { return r.files + r.shares/share }
 // Unfinished reports whether the last call did not reach the end.
 func (s *Survey) Unfinished() bool { return !s.since.IsZero() }
 
-// Walk continues the walk of dir; see the function Walk. A round is one complete walk.
-// For entries that the current round has not reached, Walk adds their usage of the last
-// complete round.
+// Walk continues the walk of dir; see the function Walk. A round is one complete walk. If
+// the current round is not complete at the end of the call, Walk returns the larger of
+// the sum so far and the sum of the last complete round.
 func (s *Survey) Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
 	limits = limits.withDefaults()
 	ctx, stop := context.WithTimeout(ctx, limits.Time)
@@ -93,18 +93,18 @@ func (s *Survey) Walk(ctx context.Context, dir string, limits Limits) (Usage, er
 	return u, nil
 }
 
-// survey is one call of Walk.
+// survey is the state of one call of Survey.Walk.
 type survey struct {
 	*round
 	tree   *dirwalk.Walk
 	ctx    context.Context
 	limits Limits
 	dev    uint64
-	looked int
+	looked int // number of visited entries
 }
 
-// walk continues the walk within the limits, and reports whether the round is complete. Only a
-// directory that cannot be opened is an error.
+// walk continues the walk within the limits, and reports whether the round is complete. It fails
+// only if no entry of the first directory can be read.
 func (w *survey) walk() (done bool, err error) {
 	for {
 		if w.spent() {
@@ -137,7 +137,7 @@ func (w *survey) spent() bool {
 	return w.looked >= w.limits.Files || w.looked%few == 0 && w.ctx.Err() != nil
 }
 
-// rest pauses, so that other processes can use the disk.
+// rest waits for limits.Pause, so that other processes can use the disk.
 func (w *survey) rest() {
 	t := time.NewTimer(w.limits.Pause)
 	defer t.Stop()
@@ -169,7 +169,7 @@ func (w *survey) entry() {
 	}
 }
 
-// count adds a file to the round.
+// count adds a file to the round, unless it is one of several links to a counted inode.
 func (r *round) count(st *unix.Stat_t) {
 	bytes := st.Blocks * 512 // stat(2)
 	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {

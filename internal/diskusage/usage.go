@@ -1,15 +1,16 @@
 // Package diskusage measures the disk usage of a directory.
 //
-//	u, err := diskusage.Statfs("/mnt/share")              // what the file system says
-//	u, err := diskusage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
+//	u, err := diskusage.Statfs("/mnt/share")              // of the file system
+//	u, err := diskusage.Quota("/var/lib/agent/pods/x/y")  // of the directory's project
 //	u, err := diskusage.Walk(ctx, "/var/lib/agent/pods/x/y", diskusage.Limits{})
 //
 // The three functions are listed by their cost, the cheapest first. Statfs returns the
-// usage of a whole file system; it is right for a directory that is a mount point.
-// Quota returns the usage of the project that [Assign] gave to a directory, which the
-// kernel counts (ext4, XFS and f2fs with project quotas, Linux 5.14). Walk visits every file. When it reaches a limit it
-// stops, and its result is a lower bound. A [Survey] continues at the next call where
-// the last call stopped. A [Meter] walks again only when the content may have changed.
+// usage of a whole file system; use it for a directory that is a mount point. Quota
+// returns the usage of the project that [Assign] gave to a directory. The kernel counts
+// projects on ext4, XFS and f2fs with project quotas; Quota needs Linux 5.14. Walk visits
+// every file. When Walk reaches a limit it stops, and its result is a lower bound. A
+// [Survey] continues at the next call where the last call stopped. A [Meter] walks again
+// only when the content may have changed.
 package diskusage
 
 import (
@@ -29,27 +30,27 @@ type Usage struct {
 	AtLeast bool
 }
 
-// Unknown returns a Usage with only the time.
+// Unknown returns a Usage in which only At is known: the current time.
 func Unknown() Usage {
 	return Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodesFree: -1, At: time.Now()}
 }
 
-// HeldFile is a file without a name that takes space for as long as a process has it
-// open or mapped.
+// HeldFile is a deleted file that occupies space until the last process closes and unmaps
+// it.
 type HeldFile struct {
-	// Overlay means that the file is on an overlayfs, such as a container's root. For
-	// other files Root is the path within its file system that is mounted where the
-	// process opened the file.
+	// Overlay is true if the file is on an overlayfs, such as a container's root.
 	Overlay bool
-	Root    string
-	// Work is the overlay's workdir, as it was mounted.
+	// Root is the path, within the file system, of the mount through which the process
+	// opened the file. It is of use if Overlay is false.
+	Root string
+	// Work is the mount option workdir of the overlayfs.
 	Work   string
 	Device uint64 // of the file system
 	Bytes  int64  // allocated
 }
 
-// ErrNoQuota means that the directory has no project of [Assign], or that the kernel does not
-// count projects.
+// ErrNoQuota means that [Assign] gave the directory no project, or that the kernel does not count
+// projects on the file system.
 var ErrNoQuota = errors.New("no project quota")
 
 // Limits are the limits of a walk. The zero value of each field means the default
@@ -57,7 +58,7 @@ var ErrNoQuota = errors.New("no project quota")
 type Limits struct {
 	Files int           // 1,000,000
 	Time  time.Duration // 10s
-	// Pause is the pause after every thousand files, in which other processes can
+	// Pause is the pause after every thousand files, so that other processes can
 	// use the disk; 1ms.
 	Pause time.Duration
 }
@@ -77,9 +78,9 @@ func (l Limits) withDefaults() Limits {
 
 // Walk adds up the usage of dir and everything below it: allocated blocks, not sizes. A
 // file with several links counts once. Other file systems and mounts below dir do not
-// count; neither do files that are removed during the walk. Capacity and Available are
-// those of the file system. If it reaches a limit, or if ctx ends, it returns the sum
-// so far with AtLeast set. Trees may have any depth and width.
+// count, nor do files that are removed during the walk. Capacity and Available are those
+// of the file system. If Walk reaches a limit, or if ctx ends, it returns the sum so far
+// with AtLeast set. Trees may have any depth and width.
 func Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
 	var s Survey
 	return s.Walk(ctx, dir, limits)

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Statfs returns the usage of the file system of path.
+// Statfs returns the usage of the file system that contains path. It may block if the
+// server of a network file system does not answer.
 func Statfs(path string) (Usage, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -25,8 +26,8 @@ func Statfs(path string) (Usage, error) {
 	return u, nil
 }
 
-// IsMount reports whether path is a mount point, with statx(2) of Linux 5.8. On
-// older kernels the result is always false.
+// IsMount reports whether path is a mount point. It needs statx(2) of Linux 5.8; on older
+// kernels it always returns false.
 func IsMount(path string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)

@@ -7,25 +7,25 @@ import (
 	"errors"
 )
 
-// Statfs returns the usage of the file system of path.
+// Statfs is not supported here.
 func Statfs(string) (Usage, error) { return Usage{}, errors.ErrUnsupported }
 
-// IsMount reports whether path is a mount point.
+// IsMount always returns false here.
 func IsMount(string) bool { return false }
 
-// Quota returns the usage of dir's project.
+// Quota always returns ErrNoQuota here.
 func Quota(string) (Usage, error) { return Usage{}, ErrNoQuota }
 
-// Assign gives directories a project of their own.
+// Assign always returns ErrNoQuota here.
 func Assign(...string) error { return ErrNoQuota }
 
 // Survey walks a directory in several calls.
 type Survey struct{}
 
-// Unfinished reports whether the last call did not reach the end.
+// Unfinished always returns false here.
 func (*Survey) Unfinished() bool { return false }
 
-// Walk adds up the usage of dir.
+// Walk is not supported here.
 func (*Survey) Walk(context.Context, string, Limits) (Usage, error) {
 	return Usage{}, errors.ErrUnsupported
 }

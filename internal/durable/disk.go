@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Disk has the file operations of a Dir. Each method is one step; a crash may happen
-// between two steps. [OS] is the Disk of the operating system. Tests have
+// Disk has the file operations that a Dir uses. Each method is one step; a crash may
+// happen between two steps. [OS] is the Disk of the operating system. Tests use
 // implementations that simulate power failures.
 type Disk interface {
 	// MakeDir creates a directory and its missing parents. An existing directory is
@@ -37,7 +37,7 @@ type OS struct {
 
 const defaultLimit = 64 << 20
 
-// MakeDir creates a directory and its missing parents, and syncs their names.
+// MakeDir creates a directory and its missing parents, and syncs each parent directory.
 func (o OS) MakeDir(path string) error { return safefile.MakeDirs(path, o.DirMode) }
 
 // Write writes a file, and with sync syncs it.
@@ -62,7 +62,7 @@ func (o OS) Write(path string, data []byte, sync bool) (err error) {
 	return nil
 }
 
-// Rename is os.Rename.
+// Rename calls os.Rename.
 func (OS) Rename(from, to string) error {
 	if err := ask(Change{Op: OpRename, Path: from, To: to}); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (OS) Rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// Remove is os.Remove.
+// Remove calls os.Remove.
 func (OS) Remove(path string) error {
 	if err := ask(Change{Op: OpRemove, Path: path}); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (OS) Remove(path string) error {
 	return os.Remove(path)
 }
 
-// SyncDir syncs the names in a directory.
+// SyncDir syncs a directory, so that its entries survive a power failure.
 func (OS) SyncDir(path string) error {
 	if err := ask(Change{Op: OpSyncDir, Path: path}); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (OS) SyncDir(path string) error {
 	return safefile.SyncDir(path)
 }
 
-// Read reads a file with safefile.ReadFile. A file larger than Limit is a
-// safefile.ErrTooLarge; anything but a regular file is a safefile.ErrNotRegular.
+// Read reads a file with safefile.ReadFile. It returns safefile.ErrTooLarge for a file
+// larger than Limit, and safefile.ErrNotRegular if path is not a regular file.
 func (o OS) Read(path string) ([]byte, error) {
 	return safefile.ReadFile(path, cmp.Or(o.Limit, defaultLimit))
 }

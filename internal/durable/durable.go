@@ -1,10 +1,11 @@
 // Package durable replaces small files atomically: after a crash at any time a file
 // has the old content or the new one.
 //
-// It writes a temporary file beside the old one and renames it. If [Dir.Sync] is set,
-// it syncs the file and its directory, so that the content survives a power failure.
-// Otherwise the content survives only a crash of the process. The content of files is
-// not checked: a caller that reads a damaged file can rename it with [Dir.SetAside].
+// [Dir.Replace] writes a temporary file in the same directory and renames it to the final
+// name. If [Dir.Sync] is set, it syncs the file and the directory, so that the content
+// survives a power failure. Otherwise the content survives only a crash of the process.
+// The package does not check the content of files: a caller that finds a file damaged can
+// rename it with [Dir.SetAside].
 package durable
 
 import (
@@ -16,22 +17,21 @@ import (
 	"strings"
 )
 
-// Suffixes of further files in a Dir.
+// Suffixes of the additional files in a Dir.
 const (
 	TempSuffix  = ".tmp"      // temporary file
 	AsideSuffix = ".corrupt-" // damaged file; a number follows
 )
 
-// Dir is a directory of files. All fields but Sync are required. It allows one
-// writer at a time.
+// Dir is a directory of files. All fields except Sync are required. Methods that change
+// files must not be called concurrently.
 type Dir struct {
 	Path string
 	Disk Disk
 	Sync bool // each change survives a power failure
 }
 
-// Prepare creates the directory and deletes temporary files, which a crash has
-// left.
+// Prepare creates the directory, and deletes temporary files that remain after a crash.
 func (d Dir) Prepare() error {
 	if err := d.Disk.MakeDir(d.Path); err != nil {
 		return err
@@ -42,14 +42,14 @@ func (d Dir) Prepare() error {
 	}
 	for _, n := range names {
 		if strings.HasSuffix(n, TempSuffix) {
-			_ = d.Disk.Remove(d.path(n)) // it would be written over anyway
+			_ = d.Disk.Remove(d.path(n)) // Replace overwrites a remaining file
 		}
 	}
 	return nil
 }
 
-// Replace replaces the content of a file. After an error the file has the old
-// content or the new one.
+// Replace replaces the content of a file, or creates the file. After an error the file has
+// either the old or the new content.
 func (d Dir) Replace(name string, data []byte) error {
 	path := d.path(name)
 	temp := path + TempSuffix
@@ -64,8 +64,7 @@ func (d Dir) Replace(name string, data []byte) error {
 	return d.sync()
 }
 
-// Read returns the content of a file. For a missing file the error is
-// fs.ErrNotExist.
+// Read returns the content of a file. It returns fs.ErrNotExist if the file is missing.
 func (d Dir) Read(name string) ([]byte, error) { return d.Disk.Read(d.path(name)) }
 
 // Remove deletes a file, and the temporary file of a failed Replace. A missing file
@@ -83,12 +82,12 @@ func (d Dir) Remove(name string) error {
 	return err
 }
 
-// maxAside limits the renamed damaged files of one name, so that a bad disk is not filled with
-// them.
+// maxAside is the maximum number of renamed damaged files per name, so that they do not fill the
+// disk.
 const maxAside = 16
 
-// SetAside renames a file to the first free name.corrupt-N, from 1, and returns its new path. If
-// there are 16 such files, it replaces the last. It returns "" if the file cannot be renamed.
+// SetAside renames a file to name.corrupt-N with the first free N from 1 to 16, and returns the new
+// path. If none is free, it replaces number 16. It returns "" if the file cannot be renamed.
 func (d Dir) SetAside(name string) string {
 	names, _ := d.List()
 	aside := name + AsideSuffix + "1"
@@ -101,8 +100,7 @@ func (d Dir) SetAside(name string) string {
 	return d.path(aside)
 }
 
-// List returns the sorted names of the files, including those with the suffixes
-// above.
+// List returns the sorted names of all files, including temporary and damaged ones.
 func (d Dir) List() ([]string, error) { return d.Disk.List(d.Path) }
 
 func (d Dir) sync() error {

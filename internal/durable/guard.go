@@ -9,7 +9,7 @@ import (
 // Op is the kind of a change that an [OS] makes on the disk.
 type Op int
 
-// The operations on which the content of the disk after a crash depends.
+// The operations that change what is on the disk after a crash.
 const (
 	OpWrite Op = iota
 	OpRename
@@ -17,17 +17,17 @@ const (
 	OpSyncDir
 )
 
-// Change is an operation that is about to be made.
+// Change is an operation that an [OS] is about to make.
 type Change struct {
 	Op   Op
 	Path string
-	To   string // of OpRename
-	Data []byte // of OpWrite; read-only
-	Sync bool   // of OpWrite
+	To   string // OpRename: the new path
+	Data []byte // OpWrite: the content; must not be changed
+	Sync bool   // OpWrite: the file is synced
 }
 
-// guards are the active guards of [Guard]. Without guards, as outside of tests,
-// each step costs one atomic load.
+// guards are the active guards of [Guard]. Without guards, as outside of tests, the check
+// before each operation is one atomic load.
 var (
 	guardsMu sync.Mutex
 	guards   atomic.Pointer[[]guard]
@@ -38,10 +38,11 @@ type guard struct {
 	ask    *func(Change) error
 }
 
-// Guard makes every [OS] of this process call ask before each step in or below a directory. If
-// ask returns an error, the step is not made, and its method returns this error. ask may block,
-// as a disk may, and is called from any goroutine. Guard is for simulations of a complete agent,
-// whose components open their directories themselves, so that a test cannot pass a Disk to them.
+// Guard makes every [OS] of this process call ask before each Change in or below a directory, until
+// release is called. If ask returns an error, the method of OS makes no change and returns this
+// error. ask is called from any goroutine and may block, as a disk may. Guard is for simulations of
+// a complete agent: its components open their directories themselves, so a test cannot pass a Disk
+// to them.
 func Guard(dir string, ask func(Change) error) (release func()) {
 	g := guard{prefix: strings.TrimSuffix(dir, "/") + "/", ask: &ask}
 	change(func(all []guard) []guard { return append(all, g) })

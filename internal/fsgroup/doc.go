@@ -6,19 +6,20 @@
 //		Progress: func(files int64, first bool) { ... },
 //	})
 //
-// Every file and directory gets the group. The group may read and write files, and
-// also enter directories; new files in a directory inherit its group (the setgid
-// bit). In a read-only volume the group may not write. Symbolic links get the group
-// and are not followed. Files with the right group and mode are not changed, so
-// that their change times stay.
+// [Apply] gives the group to every file and directory. The group may read and write files
+// and enter directories. New files in a directory inherit its group (the setgid bit). In a
+// read-only volume the group may not write. Symbolic links get the group and are not
+// followed. Files that have the right group and mode are not changed, so that they keep
+// their change times.
 //
 // # Faults
 //
-// Children are changed before their directory, and the root last. If a walk is
-// interrupted by an error, by ctx or by a crash, the root does not have the group yet,
-// so that the next walk starts over even with OnRootMismatch. After errors of single
-// files the walk continues, but does not change the root. It returns the first few
-// errors and their number. The walk uses descriptors: no link in the volume can lead it
-// out. It does not enter mounts below the root. Volumes may have any width and 65,536
-// levels; a walk uses less than 30 descriptors and 4 MiB.
+// Apply changes children before their directory, and the root last. If an error, ctx or a
+// crash interrupts a walk, the root does not have the group yet, so that the next walk
+// starts over even with OnRootMismatch. After errors of single files the walk continues,
+// but leaves the root and the directories above these files unchanged. Apply then returns
+// the first five errors and the number of the others. The walk uses descriptors: it cannot
+// follow a link out of the volume. It does not enter mounts below the root. A volume may
+// have any width and 65,536 levels; a walk uses less than 30 descriptors and 4 MiB of
+// memory.
 package fsgroup

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Permission bits that the group gets, as in the kubelet: to read and write, only to
-// read, and to enter directories.
+// Permission bits that files get, as in the kubelet: for files the group may write, for
+// files the group may only read, and in addition for directories.
 const (
 	rwMask   = fs.FileMode(0o660)
 	roMask   = fs.FileMode(0o440)
@@ -19,7 +19,7 @@ const (
 // maxErrors is the maximum number of errors of single files in the result.
 const maxErrors = 5
 
-// The times of progress reports, as in the kubelet.
+// The kubelet's times until the first progress report and between further reports.
 const (
 	firstProgress = 30 * time.Second
 	nextProgress  = time.Minute
@@ -27,22 +27,21 @@ const (
 
 // Request describes a change of the group of a volume's files.
 type Request struct {
-	// Root is the volume's directory; it must not be a link.
+	// Root is the volume's directory. It must not be a symbolic link.
 	Root string
 	// GID is the group, 0 to 2^32-2.
 	GID int64
-	// ReadOnly denies the group to write.
+	// ReadOnly gives the group read permission only.
 	ReadOnly bool
 	// OnRootMismatch skips the walk if the root already matches
 	// (fsGroupChangePolicy); otherwise every file is checked.
 	OnRootMismatch bool
-	// Progress is called with the number of files so far, unless it is nil. The first call comes
-	// after 30 s, with first set to true. Further calls come each minute. Progress must not
-	// block, since the walk waits for it.
+	// Progress, unless nil, is called with the number of files that the walk has visited: after
+	// 30 s with first set to true, then every minute. The walk waits for Progress to return.
 	Progress func(files int64, first bool)
 }
 
-// mask returns the mode bits that files need.
+// mask returns the permission bits that every file needs.
 func (r Request) mask() fs.FileMode {
 	if r.ReadOnly {
 		return roMask
@@ -50,8 +49,8 @@ func (r Request) mask() fs.FileMode {
 	return rwMask
 }
 
-// Mode returns the mode that a file or directory with the mode current needs. For a link it
-// returns current, since links have no permissions.
+// Mode returns the mode that a file or directory with the mode current needs. For a symbolic link
+// it returns current, since links have no permissions.
 func (r Request) Mode(current fs.FileMode) fs.FileMode {
 	switch {
 	case current&fs.ModeSymlink != 0:
@@ -68,10 +67,10 @@ func (r Request) Matches(mode fs.FileMode, gid int64) bool {
 	return mode.IsDir() && gid == r.GID && r.Mode(mode) == mode
 }
 
-// failures collects the errors of files.
+// failures collects the errors of single files.
 type failures struct {
-	errs []error
-	n    int
+	errs []error // the first maxErrors
+	n    int     // number of all errors
 }
 
 func (f *failures) add(err error) {
@@ -90,17 +89,18 @@ func (f *failures) err() error {
 	return errors.Join(f.errs...)
 }
 
-// walker counts the changed files.
+// walker counts the visited files and reports the progress.
 type walker struct {
 	Request
 	ctx    context.Context
 	failed failures
-	done   int64
-	next   time.Time
-	told   bool
+	done   int64     // number of visited files
+	next   time.Time // of the next progress report
+	told   bool      // the first report was made
 }
 
-// step is called for each file; its error ends the walk.
+// step counts a file and reports the progress if a report is due. It returns the error of ctx,
+// which ends the walk.
 func (w *walker) step() error {
 	w.done++
 	if w.Progress != nil && !time.Now().Before(w.next) {

@@ -14,7 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/dirwalk"
 )
 
-// Apply changes the group of the files below r.Root, and then of the root.
+// Apply changes the group and the mode of the files below r.Root, and then of r.Root. With
+// OnRootMismatch it does nothing if r.Root already matches.
 func Apply(ctx context.Context, r Request) error {
 	if r.GID < 0 || r.GID >= math.MaxUint32 {
 		return fmt.Errorf("fsGroup %d, want 0 to %d", r.GID, uint32(math.MaxUint32-1))
@@ -37,7 +38,7 @@ func Apply(ctx context.Context, r Request) error {
 		return errors.Join(err, w.failed.err())
 	}
 	if w.failed.n > 0 {
-		// The root keeps its wrong group, so that the next walk is not skipped.
+		// The root keeps its wrong group, so that OnRootMismatch does not skip the next walk.
 		return w.failed.err()
 	}
 	return w.own(tree.Fd(), "", st)
@@ -59,7 +60,7 @@ func (w *applying) stat(fd int, name string) (unix.Stat_t, error) {
 }
 
 // errMoved is the error of a walk that has lost its position.
-var errMoved = fmt.Errorf("directories were moved meanwhile, or are more than %d levels deep", dirwalk.Remembered)
+var errMoved = fmt.Errorf("directories were moved during the walk, or are more than %d levels deep", dirwalk.Remembered)
 
 // walk walks the tree below the root. An error ends the walk.
 func (w *applying) walk() error {
@@ -88,8 +89,8 @@ func (w *applying) walk() error {
 	}
 }
 
-// fail records an error for a file in the current directory, or for the directory
-// itself. Directories that contain such a file are not changed.
+// fail records an error for a file in the current directory, or for the directory itself.
+// It marks the directory, so that walk does not change it or its parents.
 func (w *applying) fail(err error) {
 	if err != nil {
 		w.tree.Mark()
@@ -97,7 +98,8 @@ func (w *applying) fail(err error) {
 	}
 }
 
-// entry changes an entry, or enters a directory. A removed entry is not an error.
+// entry changes an entry that is no directory, and enters a directory. A removed entry is
+// not an error.
 func (w *applying) entry() error {
 	name := w.tree.Name()
 	fd, err := unix.Openat(w.tree.Fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -113,7 +115,7 @@ func (w *applying) entry() error {
 		return err
 	}
 	if uint64(st.Dev) != w.dev { //nolint:unconvert // 32 bits on some machines
-		return nil // another file system is mounted here: another volume
+		return nil // a mount point: the mounted file system does not belong to the volume
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return w.own(fd, name, st)
@@ -125,7 +127,7 @@ func (w *applying) entry() error {
 	return w.tree.Fail("open", name, err)
 }
 
-// directory changes the current directory, after all its entries.
+// directory changes the current directory. walk calls it after all entries.
 func (w *applying) directory() error {
 	st, err := w.stat(w.tree.Fd(), "")
 	if err != nil {
@@ -134,8 +136,8 @@ func (w *applying) directory() error {
 	return w.own(w.tree.Fd(), "", st)
 }
 
-// own changes the group and the mode of one file. The group is changed first, since
-// that clears bits of the mode.
+// own changes the group and the mode of one file. st are the attributes of the file. The
+// group comes first, since chown(2) clears bits of the mode.
 func (w *applying) own(fd int, name string, st unix.Stat_t) error {
 	const flags = unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW
 	is := modeOf(st.Mode)
@@ -155,16 +157,16 @@ func (w *applying) own(fd int, name string, st unix.Stat_t) error {
 	if is == want {
 		return nil
 	}
-	// An O_PATH descriptor has no fchmod(2); its name in /proc is the file
-	// itself and no link that could be turned elsewhere.
+	// fchmod(2) does not work with an O_PATH descriptor. The descriptor's name in /proc
+	// leads to the open file itself, even if its path was replaced.
 	if err := os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), want); err != nil {
 		return w.tree.Fail("chmod", name, errors.Unwrap(err))
 	}
 	return nil
 }
 
-// modeOf converts a mode of stat(2) to package fs: only the bits that this package
-// uses.
+// modeOf converts a mode of stat(2) to a fs.FileMode. All types except directories and
+// symbolic links become regular or irregular files.
 func modeOf(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	switch m & unix.S_IFMT {

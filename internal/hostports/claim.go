@@ -19,18 +19,18 @@ var (
 const (
 	TCP  = 6
 	UDP  = 17
-	SCTP = 132 // needs a module of the kernel
+	SCTP = 132 // needs a kernel module
 )
 
-// Claim is a port of the node, of one address family.
+// Claim is a port of the node in one address family.
 type Claim struct {
 	V6    bool
-	Addr  netip.Addr // zero: all of the node's
+	Addr  netip.Addr // the zero value means all addresses of the node
 	Proto uint8
 	Port  uint16
 }
 
-// String formats the claim for messages.
+// String returns the protocol, the port and the address for messages.
 func (c Claim) String() string {
 	addr := "every address of the node"
 	if c.Addr.IsValid() {
@@ -39,8 +39,7 @@ func (c Claim) String() string {
 	return fmt.Sprintf("%s %d on %s", protoName(c.Proto), c.Port, addr)
 }
 
-// Proto returns the number of a protocol by its name in the CRI, in lower case. ok is
-// false for other names.
+// Proto returns the number of the protocol tcp, udp or sctp. ok is false for other names.
 func Proto(name string) (proto uint8, ok bool) {
 	switch name {
 	case "tcp":
@@ -62,8 +61,8 @@ func protoName(proto uint8) string {
 	return fmt.Sprint(proto)
 }
 
-// Claims returns the claims of a host port: of one address, or of all addresses of both
-// families.
+// Claims returns the claims for a host port. An invalid addr means all addresses of both
+// families, an unspecified one (0.0.0.0 or ::) all addresses of its family.
 func Claims(proto uint8, addr netip.Addr, port uint16) []Claim {
 	addr = addr.Unmap().WithZone("")
 	switch {

@@ -8,27 +8,28 @@ import (
 // Held reserves ports for their owners. Its zero value is ready. Methods may be called
 // concurrently.
 //
-// A port is reserved with a socket that is bound to it. A port in use by a process is therefore
-// refused, no process can bind a reserved port later, and the kernel does not use it for outgoing
-// connections of the node. The sockets receive no packets, since rules of the kernel translate
-// the packets for the port to the pod. The reservations end with this process.
+// Held binds a socket to each port that it reserves. Therefore it refuses a port that a process
+// uses, no process can bind a reserved port later, and the kernel does not choose the port for
+// outgoing connections of the node. The sockets receive no packets, since NAT rules send the port's
+// packets to the pod. The reservations end with this process.
 type Held struct {
-	// Reserved are TCP ports that are always refused. It must not be changed after the first
-	// call.
+	// Reserved are TCP ports of the agent itself. Take always refuses them. Reserved must not be
+	// changed after the first call of a method.
 	Reserved []uint16
 
 	mu  sync.Mutex
 	all map[Claim]held
 }
 
-// held is a claim's owner and socket.
+// held is the owner and the socket of a reserved port.
 type held struct {
 	owner string
 	socket
 }
 
-// Take reserves ports for an owner, all or none, in the network namespace of the calling thread.
-// Ports that the owner already has stay reserved.
+// Take reserves ports for an owner in the network namespace of the calling thread. If one of them
+// cannot be reserved, Take reserves none and returns an error, which wraps ErrTaken or ErrLimit
+// where these apply. Ports that the owner already has stay reserved.
 func (h *Held) Take(owner string, claims ...Claim) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

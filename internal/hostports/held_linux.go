@@ -15,18 +15,18 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// share is the part of the open files limit that host ports may use: a quarter.
+// share limits the sockets for host ports to 1/share of the limit of open files.
 const share = 4
 
-// room returns an error if wanted more sockets would exceed the limit. open is the number of
-// sockets that are open already.
+// room returns an ErrLimit if wanted more sockets would exceed the limit. open is the number of
+// open sockets.
 func room(open, wanted int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}
 	if most := limit.Cur / share; uint64(open+wanted) > most {
-		return refuse(ErrLimit, "%d host ports are in use, and %d more are asked for; the limit of open files allows %d", open, wanted, most)
+		return refuse(ErrLimit, "%d host ports are in use and %d more are requested; the limit of open files allows %d", open, wanted, most)
 	}
 	return nil
 }
@@ -39,10 +39,13 @@ type socket struct {
 
 func (s socket) close() { _ = unix.Close(s.fd) }
 
-// excuse returns nil if a port that cannot be bound can be used nevertheless. That is so if this
-// kernel has no sockets of the protocol, since then no process has the port. It is also so if
-// the bind failed only because of an outgoing connection of the node, or because of a socket of
-// an owner in h with another address.
+// excuse returns nil if pods can use a host port although bind failed with err:
+//
+//   - The kernel has no sockets of the protocol, so no process has the port.
+//   - Only an outgoing connection of the node uses the port.
+//   - Only sockets of h use the port, with another address.
+//
+// Otherwise it returns the error for Take.
 func (h *Held) excuse(c Claim, err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
@@ -97,13 +100,14 @@ func bind(c Claim) (s socket, err error) {
 			_ = unix.Close(fd)
 		}
 	}()
-	// The node may get the address later.
+	// With freebind, bind succeeds for an address that the node does not have yet.
 	options := [][3]int{{level, freebind, 1}}
 	if c.V6 {
 		options = append(options, [3]int{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1})
 	}
 	if c.Proto == TCP {
-		// Otherwise connections that a former listener closed would block the port for a minute.
+		// Without SO_REUSEADDR, closed connections of a former listener would block the port for
+		// a minute.
 		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
 	} else {
 		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_RCVBUF, 1})
@@ -116,7 +120,7 @@ func bind(c Claim) (s socket, err error) {
 	if err := unix.Bind(fd, at); err != nil {
 		return socket{}, err
 	}
-	// With this option, others could listen on the port.
+	// While SO_REUSEADDR is set, other processes could listen on the port.
 	if c.Proto == TCP {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
 			return socket{}, err
@@ -129,16 +133,16 @@ func bind(c Claim) (s socket, err error) {
 	return socket{fd, uint32(st.Ino)}, nil
 }
 
-// maxProcesses limits the search for a socket's process.
+// maxProcesses limits the processes, and the descriptors of each, that ownerOf reads.
 const maxProcesses = 1 << 16
 
-// Limits for reading data about a process, in bytes.
+// Limits of files in /proc/PID, in bytes: comm and cgroup.
 const (
 	maxName    = 64
 	maxCgroups = 16 << 10
 )
 
-// process returns the process with a socket, as text for messages.
+// process returns a text for messages with the ID and name of the process that has a socket.
 func process(inode uint32) string {
 	pid, name := ownerOf(inode)
 	switch pid {
@@ -150,8 +154,8 @@ func process(inode uint32) string {
 	return fmt.Sprintf("process %d (%s)", pid, name)
 }
 
-// ownerOf returns the process that has a socket. It returns 0 if this process cannot see that
-// process.
+// ownerOf returns the ID and name of the process that has a socket. It returns 0 if it finds no such
+// process, for example because of missing permissions.
 func ownerOf(inode uint32) (pid int, name string) {
 	want := "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]"
 	all, err := safefile.Entries("/proc", maxProcesses)
@@ -176,10 +180,11 @@ func ownerOf(inode uint32) (pid int, name string) {
 	return 0, ""
 }
 
-// Listener returns the process that would lose its packets if the port were claimed, in the network
-// namespace of the calling thread: the UID of its pod, "" without a pod, and the process as text.
-// Without an address all addresses of the node count. Both are "" if there is no such process, or
-// the kernel does not answer.
+// Listener returns the process that listens on a port and would lose its packets to a host port, in
+// the network namespace of the calling thread. podUID is the UID of the process's pod, or "" if the
+// process is in no pod. who is a text with the process ID and name. An invalid addr means all
+// addresses of the node. Both results are "" if there is no such process, or if the sockets cannot
+// be listed.
 func Listener(proto uint8, addr netip.Addr, port uint16) (podUID, who string) {
 	for _, c := range Claims(proto, addr, port) {
 		l, found, err := listenerOf(c, nil)
@@ -194,7 +199,7 @@ func Listener(proto uint8, addr netip.Addr, port uint16) (podUID, who string) {
 	return "", ""
 }
 
-// podOf returns the UID of the pod in whose cgroup a process is, or "".
+// podOf returns the UID of the pod whose cgroup contains a process, or "".
 func podOf(pid int) string {
 	text, _ := safefile.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"), maxCgroups)
 	for line := range strings.Lines(string(text)) {

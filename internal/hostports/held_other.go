@@ -4,7 +4,7 @@ package hostports
 
 import "net/netip"
 
-// socket is empty, since only Linux translates addresses for pods.
+// socket is empty: host ports exist only on Linux.
 type socket struct{}
 
 func (socket) close() {}
@@ -15,5 +15,5 @@ func bind(Claim) (socket, error) { return socket{}, nil }
 
 func (h *Held) excuse(_ Claim, err error) error { return err }
 
-// Listener is not known on this system.
+// Listener always returns "" here.
 func Listener(uint8, netip.Addr, uint16) (podUID, who string) { return "", "" }

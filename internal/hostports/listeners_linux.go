@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of sockets (tcp_states.h): listening ones. A UDP socket that is not
-// connected is in state closed.
+// States of listening sockets (tcp_states.h): TCP and SCTP sockets are in stateListen, UDP
+// sockets without a peer in stateClosed.
 const (
 	stateClosed = 7
 	stateListen = 10
@@ -21,19 +21,18 @@ const (
 // Sizes of the messages (linux/inet_diag.h).
 const (
 	diagRequest  = 56 // bytes of struct inet_diag_req_v2
-	diagReply    = 72 // of struct inet_diag_msg, all of its constant part
+	diagReply    = 72 // bytes of struct inet_diag_msg
 	diagDeadline = 2 * time.Second
 )
 
-// listener is a socket on which a process of the node receives.
+// listener is a socket on which a process of the node receives packets or connections.
 type listener struct {
 	addr  netip.Addr
 	inode uint32
 }
 
-// listenerOf returns a socket, in the network namespace of the calling thread, that
-// would not receive its packets any more if the claim were granted. Sockets whose inode
-// is in skip are ignored.
+// listenerOf finds a socket, in the network namespace of the calling thread, that would
+// lose its packets if the claim were granted. It ignores sockets with an inode in skip.
 func listenerOf(c Claim, skip map[uint32]bool) (l listener, found bool, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -43,11 +42,10 @@ func listenerOf(c Claim, skip map[uint32]bool) (l listener, found bool, err erro
 	if err := conn.SetDeadline(time.Now().Add(diagDeadline)); err != nil {
 		return l, false, err
 	}
-	families := []uint8{unix.AF_INET6} // a socket of [::] takes both
+	families := []uint8{unix.AF_INET6} // a socket on [::] receives packets of both families
 	if !c.V6 {
 		families = []uint8{unix.AF_INET, unix.AF_INET6}
 	}
-	// A server's UDP socket is in state closed, as it has no peer.
 	states := uint32(1 << stateListen)
 	if c.Proto == UDP {
 		states = 1 << stateClosed
@@ -77,7 +75,8 @@ func listenerOf(c Claim, skip map[uint32]bool) (l listener, found bool, err erro
 	return l, false, nil
 }
 
-// takesFrom reports whether the claim would take packets from a socket with an address.
+// takesFrom reports whether the host port of the claim would get packets that a socket with this
+// address receives now.
 func (c Claim) takesFrom(socket netip.Addr) bool {
 	// Sockets on [::1] keep their packets, since there is no NAT of that address. A
 	// socket on [::] receives IPv4 packets as well, unless it disabled that, which
@@ -85,13 +84,13 @@ func (c Claim) takesFrom(socket netip.Addr) bool {
 	if socket.IsLoopback() && socket.Is6() || socket.Is4() && c.V6 || socket.Is6() && !socket.IsUnspecified() && !c.V6 {
 		return false
 	}
-	// A claim of all addresses takes from every socket; a socket of all addresses
-	// loses to every claim.
+	// A claim of all addresses takes packets from every socket. A socket on all addresses
+	// loses packets to every claim.
 	return !c.Addr.IsValid() || socket.IsUnspecified() || c.Addr == socket
 }
 
-// parseDiag returns the address, the port and the inode of a socket. ok is false if the
-// answer is truncated.
+// parseDiag returns the address, the port and the inode of a socket in a reply of the
+// kernel. ok is false if the reply is truncated or of an unknown address family.
 func parseDiag(b []byte) (addr netip.Addr, port uint16, inode uint32, ok bool) {
 	if len(b) < diagReply {
 		return addr, 0, 0, false

@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// ErrNoRoom means that the bodies that are being read have too many bytes together.
+// ErrNoRoom means that the bodies that are being read at this time have too many bytes in all.
 var ErrNoRoom = errors.New("too many bytes of request bodies at a time")
 
-// Body reads the whole body of a request. It calls take with the size of each part before it reads
-// the part. The sum of these sizes is at most one more than the size of the body. The error is
-// ErrNoRoom if take returned false, a *http.MaxBytesError if the body has more than limit bytes,
-// and os.ErrDeadlineExceeded if the connection's deadline has passed.
+// Body reads the whole body of a request. Before it allocates memory for a part of the body, it
+// calls take with the part's size. The sum of these sizes is at most limit+1. The error is ErrNoRoom
+// if take returned false, a *http.MaxBytesError if the body has more than limit bytes, and
+// os.ErrDeadlineExceeded if the connection's deadline has passed.
 func Body(w http.ResponseWriter, r *http.Request, limit int, take func(bytes int) bool) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

@@ -12,13 +12,13 @@ import (
 type conns struct {
 	net.Listener
 
-	limit, of, newcomers int // in all, of one host, and without a request so far
+	limit, of, newcomers int // limits: in all, of one host, and without a request yet
 
 	mu    sync.Mutex
-	n     int
-	from  map[string]int
-	fresh list.List // of *conn that had no request yet, the oldest first
-	idle  list.List // of *conn that had one and have none, the longest first
+	n     int            // number of connections
+	from  map[string]int // number of connections by host
+	fresh list.List      // *conn without a request yet, the oldest first
+	idle  list.List      // *conn without a running request, the longest idle first
 }
 
 // conn is a connection. conns.mu guards its fields.
@@ -27,14 +27,15 @@ type conn struct {
 
 	of      *conns
 	host    string
-	at      *list.Element // in fresh or idle; nil while it is in neither
-	in      *list.List
-	working int // requests
+	at      *list.Element // in the list in; nil if the conn is in no list
+	in      *list.List    // fresh or idle
+	working int           // number of running requests
 	closed  bool
 }
 
-// Accept returns the next connection within the limits. It waits until there is one or
-// the listener is closed.
+// Accept returns the next connection that the limits allow. It closes other connections,
+// and connections that the new one replaces. It returns an error when the listener is
+// closed.
 func (l *conns) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -49,14 +50,14 @@ func (l *conns) Accept() (net.Conn, error) {
 		if ok {
 			return c, nil
 		}
-		// Without a word: an answer would cost more than the connection.
+		// No response: it would cost more than the connection.
 		_ = raw.Close()
 	}
 }
 
-// admit counts a new connection, and reports whether the limits allow it. If they allow
-// it only in place of another connection, it returns that one, which the caller has to
-// close.
+// admit reports whether the limits allow a new connection, and counts it if so. If the
+// limits allow it only in place of another connection, admit returns the other one, which
+// the caller has to close.
 func (l *conns) admit(c *conn) (ok bool, instead *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +98,7 @@ func (l *conns) enter(c *conn) {
 	c.put(&l.fresh)
 }
 
-// leave removes a connection from the counts; a second call does nothing. The count of
-// a host without connections is deleted.
+// leave removes a connection from the counts and lists. A second call does nothing.
 func (l *conns) leave(c *conn) {
 	if c.closed {
 		return
@@ -111,8 +111,8 @@ func (l *conns) leave(c *conn) {
 	}
 }
 
-// put moves a connection to the end of a list. If to is nil, the connection is then in
-// no list.
+// put moves a connection to the end of the list to. If to is nil, it only removes the
+// connection from its list.
 func (c *conn) put(to *list.List) {
 	if c.at != nil {
 		c.in.Remove(c.at)
@@ -138,7 +138,7 @@ func (c *conn) end() {
 	}
 }
 
-// Close closes the connection and frees its place.
+// Close closes the connection, which then does not count any more.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
 	c.of.leave(c)
@@ -146,7 +146,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// hostOf returns the host of a connection. Connections without an address share one host.
+// hostOf returns the client's host (see source.Of), or "" for a connection without an address.
 func hostOf(c net.Conn) string {
 	if c.RemoteAddr() == nil {
 		return ""

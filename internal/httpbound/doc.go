@@ -1,12 +1,12 @@
 // Package httpbound limits the resources of this module's HTTP servers: connections,
-// request heads, concurrent requests of HTTP/2, and units that clients share.
+// request heads, concurrent requests of HTTP/2, and resources that clients share.
 //
-// A [Server] is an http.Server whose heads, handshakes and connections are bounded. At
-// the limit, a connection without a running request is closed to admit a new one;
-// connections that never had a request are closed first. A connection with a running
-// request is never closed for another one.
+// A [Server] is an http.Server with limits for request heads, TLS handshakes and
+// connections. At the limit of connections, it closes a connection without a running
+// request to admit a new one, first those that never had a request. It never closes a
+// connection with a running request for another one.
 //
-// A [Pool] has a number of units that clients share, such as places of requests or
-// bytes of answers. Nobody waits for a unit. No user gets more than a share, and
-// reserves keep some units for administrators and for root of the machine.
+// A [Pool] has a number of units that clients share, such as concurrent requests or bytes
+// of responses. A client gets a unit at once or not at all. One user gets at most a share
+// of the units, and some units are reserved for administrators and for root of the machine.
 package httpbound

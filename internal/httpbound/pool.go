@@ -12,7 +12,7 @@ const (
 	// Admin is a client with all permissions. Admins and users together have at most seven
 	// eighths of the Pool.
 	Admin
-	// Machine is root of this machine, and may use the whole Pool.
+	// Machine is the root user of this machine. It may use the whole Pool.
 	Machine
 )
 
@@ -29,7 +29,7 @@ type Pool struct {
 
 	mu   sync.Mutex
 	used int64
-	by   map[Client]int64 // of clients with units
+	by   map[Client]int64 // units by client; no entries with 0
 }
 
 // NewPool returns a Pool of size units. share is the maximum for one User.
@@ -37,8 +37,9 @@ func NewPool(size, share int) *Pool {
 	return &Pool{size: int64(size), share: max(int64(share), 1), by: map[Client]int64{}}
 }
 
-// Take gives n units to a client, and reports whether it may have them. Each call that returns
-// true needs a call of Give.
+// Take gives n units to a client and returns true, if the limits of the Pool and of the client's
+// Rank allow it. Otherwise it gives none and returns false. After true, the caller has to return
+// the units with Give.
 func (p *Pool) Take(c Client, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,15 +12,17 @@ import (
 
 // Limits of all servers.
 const (
-	// HeadTime is the time limit of a handshake, and of a request's head.
+	// HeadTime limits the time of a TLS handshake, and the time to receive a request's head.
 	HeadTime = 10 * time.Second
-	// idleTime is how long a connection may be idle, as in the kubelet.
+	// idleTime is the time after which an idle connection is closed, as in the kubelet.
 	idleTime = 90 * time.Second
-	// writeTime is how long an HTTP/2 client may read nothing.
+	// writeTime is the time after which the connection of an HTTP/2 client that reads nothing
+	// is closed.
 	writeTime = 30 * time.Second
 	// maxStreams limits the concurrent requests of an HTTP/2 connection.
 	maxStreams = 100
-	// Limits of HTTP/2, in bytes: unread bodies of a connection and of a request, and a frame.
+	// Limits of HTTP/2 in bytes: buffered request bodies of a connection and of one request,
+	// and the size of a frame.
 	maxUnread, maxUnreadOfOne, maxFrame = 128 << 10, 64 << 10, 16 << 10
 )
 
@@ -33,16 +35,18 @@ type Config struct {
 	HTTP2 bool
 	// MaxHead limits the bytes of a request's head. The default is 1 MiB.
 	MaxHead int
-	// Connections limits the connections. A quarter of them may have had no request yet.
+	// Connections is the maximum number of connections. At most a quarter of it may be connections
+	// that have had no request yet.
 	Connections int
-	// OfHost limits the connections of one host. If it is 0, there is no limit. Clients whose
-	// addresses are not known, for example on unix sockets, share one host.
+	// OfHost is the maximum number of connections of one client address. If it is 0, there is no
+	// such limit. Clients without an address, for example on unix sockets, count as one.
 	OfHost int
 
 	Log *zap.Logger // if nil, nothing is logged
 }
 
-// Server is an http.Server with limits. Its own Serve and ServeTLS do not limit connections.
+// Server is an http.Server with limits. Serve limits the connections; Serve and ServeTLS of the
+// embedded http.Server do not.
 type Server struct {
 	*http.Server
 
@@ -63,12 +67,12 @@ func New(cfg Config) *Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(cfg.HTTP2 && cfg.TLS != nil)
-	// Failed handshakes and broken connections can be caused by any client. The ignored
-	// error is for an unknown level.
+	// Any client can cause failed handshakes and broken connections, so they have the level
+	// debug. NewStdLogAt fails only for an unknown level.
 	errorLog, _ := zap.NewStdLogAt(cfg.Log, zap.DebugLevel)
 	s := &Server{cfg: cfg, Server: &http.Server{
 		Handler: working(cfg.Handler), Protocols: protocols,
-		DisableGeneralOptionsHandler: true, // "OPTIONS *" has to be authenticated, too
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" needs authentication, too
 		ReadHeaderTimeout:            HeadTime,
 		IdleTimeout:                  idleTime,
 		MaxHeaderBytes:               cfg.MaxHead,
@@ -85,8 +89,9 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve serves clients of a listener, which it closes, until the Server is shut down or
-// closed. The error is never nil.
+// Serve serves the clients of a listener until the Server is shut down or closed. It
+// closes the listener. The error is never nil; after Shutdown or Close it is
+// http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
 	l = &conns{Listener: l, limit: s.cfg.Connections, of: s.cfg.OfHost, newcomers: max(s.cfg.Connections/4, 1), from: map[string]int{}}
 	if s.TLSConfig != nil {
@@ -95,7 +100,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.Server.Serve(l)
 }
 
-// working counts the running requests of each connection.
+// working returns a handler that calls h and counts the running requests of each connection.
 func working(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {

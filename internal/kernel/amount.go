@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Amount is a number that may be absent or without limit. Its zero value is absent.
+// Amount is a number, "no limit", or absent. Its zero value is absent.
 type Amount struct {
 	n    uint64
 	kind byte
@@ -26,11 +26,11 @@ func (a Amount) Number() (uint64, bool) { return a.n, a.kind == isNumber }
 // Known reports whether the Amount is a number or unlimited.
 func (a Amount) Known() bool { return a.kind != 0 }
 
-// Unlimited reports whether the Amount is that of no limit.
+// Unlimited reports whether the Amount means "no limit".
 func (a Amount) Unlimited() bool { return a.kind == isUnlimited }
 
-// Pointer returns the number. If there is no limit, it returns the parameter unlimited. If the
-// Amount is absent, it returns nil.
+// Pointer returns a pointer to the number, or to the parameter unlimited if there is no limit. It
+// returns nil if the Amount is absent.
 func (a Amount) Pointer(unlimited uint64) *uint64 {
 	switch a.kind {
 	case isNumber:
@@ -41,8 +41,8 @@ func (a Amount) Pointer(unlimited uint64) *uint64 {
 	return nil
 }
 
-// Less returns a minus b. It returns 0 if b is larger, which may happen because the files are
-// read one after the other. If one of the two is not a number, it returns a.
+// Less returns a minus b, or 0 if b is larger: a and b come from files that are read at different
+// times. If one of the two is not a number, Less returns a.
 func (a Amount) Less(b Amount) Amount {
 	if a.kind == isNumber && b.kind == isNumber {
 		a.n -= min(a.n, b.n)
@@ -57,11 +57,12 @@ func (a Amount) times(unit uint64) Amount {
 	return a
 }
 
-// unlimited is the least limit that counts as none, as in the kubelet. cgroup v1 shows the largest
-// multiple of a page, which depends on its size.
+// unlimited is the smallest limit that means "no limit", as in the kubelet. cgroup v1 shows no limit
+// as the largest multiple of the page size below 2^63, which differs between machines.
 const unlimited = 1 << 62
 
-// parseAmount parses a file of one number or limit. "max" of v2 and "-1" of v1 are no limit.
+// parseAmount parses the content b of a file with one number or limit. "max" of v2 and "-1" of v1
+// mean no limit. The error is a *FormatError.
 func parseAmount(file string, b []byte) (Amount, error) {
 	s := string(bytes.TrimSpace(b))
 	if s == "max" || s == "-1" {
@@ -77,11 +78,12 @@ func parseAmount(file string, b []byte) (Amount, error) {
 	return Number(n), nil
 }
 
-// Table has the lines "name number" of a file such as memory.stat.
+// Table maps names to numbers. It has the content of a file with lines "name number", such as
+// memory.stat.
 type Table map[string]uint64
 
-// ParseTable parses the lines of such a file. A line without a number is skipped. Of several
-// lines with one name, the last is used.
+// ParseTable parses lines "name number". It skips lines without a number. Of several lines with the
+// same name, the last one counts.
 func ParseTable(b []byte) Table {
 	out := Table{}
 	for line := range bytes.Lines(b) {
@@ -96,7 +98,7 @@ func ParseTable(b []byte) Table {
 	return out
 }
 
-// amount returns the number of the first of names that the table has.
+// amount returns the number of the first of names that is in the table, or an absent Amount.
 func (t Table) amount(names ...string) Amount {
 	for _, name := range names {
 		if n, ok := t[name]; ok {

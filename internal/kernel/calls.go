@@ -9,28 +9,30 @@ import (
 	"time"
 )
 
-// Calls limits the time of calls that may hang: a write to memory.max reclaims
-// memory first, and D-Bus has no deadline of its own. A hung call cannot be ended;
-// its goroutine is abandoned and counted.
+// Calls limits the time that callers wait for a call that may hang: a write to memory.max
+// reclaims memory first, and D-Bus has no deadline of its own. A hung call cannot be
+// ended. Calls abandons its goroutine and counts it.
 type Calls struct {
 	timeout time.Duration
 	changed func(by int)
 
 	// mu guards stuck. A call's goroutine holds it while it hands over its result.
 	mu sync.Mutex
-	// stuck has the start times of calls that were given up and have not returned, by file or
-	// unit.
+	// stuck has the start times of the abandoned calls that have not returned, by target: a file
+	// or a systemd unit.
 	stuck map[string]time.Time
 }
 
-// NewCalls returns Calls with this timeout for each call. changed is called with 1 when a call is
-// abandoned, and with -1 when that call returns. changed must not call methods of the Calls.
+// NewCalls returns Calls with this timeout for each call. Calls calls changed with 1 when it
+// abandons a call, and with -1 when an abandoned call returns. changed must not call methods of the
+// Calls.
 func NewCalls(timeout time.Duration, changed func(by int)) *Calls {
 	return &Calls{timeout: timeout, changed: changed, stuck: map[string]time.Time{}}
 }
 
-// mark notes that a call for target was abandoned. Two calls that began at the same time may both
-// hang: the older mark is kept. The caller holds c.mu.
+// mark records that a call for target is abandoned. If another call for the same target is marked
+// already, because both began before one of them was abandoned, mark does nothing. The caller holds
+// c.mu.
 func (c *Calls) mark(target string, start time.Time) {
 	if _, other := c.stuck[target]; !other {
 		c.stuck[target] = start
@@ -38,8 +40,8 @@ func (c *Calls) mark(target string, start time.Time) {
 	}
 }
 
-// unmark removes the mark of a call that has returned, unless it is that of another call for the
-// same target. The caller holds c.mu.
+// unmark removes the mark of a call that has returned. start identifies the call: the mark of another
+// call for the same target stays. The caller holds c.mu.
 func (c *Calls) unmark(target string, start time.Time) {
 	if c.stuck[target].Equal(start) {
 		delete(c.stuck, target)
@@ -47,10 +49,10 @@ func (c *Calls) unmark(target string, start time.Time) {
 	}
 }
 
-// Do calls f and waits for it until the timeout or the end of ctx. It returns
-// ErrNoAnswer for a call that it abandons. While an abandoned call for the same target
-// has not returned, it returns ErrNoAnswer at once, so that at most one call hangs for
-// each target. An abandoned call may still take effect.
+// Do calls f and returns its error. After the timeout or at the end of ctx, Do abandons
+// the call and returns ErrNoAnswer. While an abandoned call for the same target has not
+// returned, Do returns ErrNoAnswer at once, so that hung calls do not accumulate. An
+// abandoned call may still take effect.
 func (c *Calls) Do(ctx context.Context, what, target string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s %s: %w", what, target, err)
@@ -62,7 +64,7 @@ func (c *Calls) Do(ctx context.Context, what, target string, f func() error) err
 		return refused(what, target, since)
 	}
 	start := time.Now()
-	// The buffer lets the goroutine end without a receiver.
+	// With the buffer, the goroutine of an abandoned call can end.
 	done := make(chan error, 1)
 	go func() {
 		err := f()
@@ -88,7 +90,7 @@ func (c *Calls) Do(ctx context.Context, what, target string, f func() error) err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case err := <-done: // it returned just in time
+	case err := <-done: // f returned before the lock was taken
 		return wrap(what, target, err)
 	default:
 	}
@@ -96,7 +98,8 @@ func (c *Calls) Do(ctx context.Context, what, target string, f func() error) err
 	return fmt.Errorf("%s %s: %w", what, target, why)
 }
 
-// wrap adds action and target, unless err is a PathError, which has both.
+// wrap adds the action and the target to an error, unless the error wraps a PathError, which has
+// both.
 func wrap(what, target string, err error) error {
 	var named *fs.PathError
 	if err == nil || errors.As(err, &named) {
@@ -105,22 +108,22 @@ func wrap(what, target string, err error) error {
 	return fmt.Errorf("%s %s: %w", what, target, err)
 }
 
-// Batch makes calls one after the other on one goroutine. Each call has the whole
-// timeout, and is marked as stuck if it does not return. All of them share one
-// goroutine and one timer: a pod's cgroup takes twenty calls on v1.
+// Batch makes calls one after the other on one goroutine. Each call has the whole timeout,
+// and is marked as stuck if it does not return in time. In contrast to Calls.Do, the calls
+// share one goroutine and one timer, since a pod's cgroup on v1 needs twenty calls.
 type Batch struct {
 	*Calls
 
-	// Guarded by Calls.mu: the current or last call, and whether the batch was
-	// abandoned. An abandoned batch makes no further call.
+	// Guarded by Calls.mu: the current or last call, its start or, after its end, the time of
+	// its end, and whether the batch was abandoned. An abandoned batch makes no further call.
 	what, target string
 	start        time.Time
 	gone         bool
 }
 
-// Together runs f, which makes its file system calls through the batch. It returns when f
-// returns, when a call times out (ErrNoAnswer), or when ctx ends. After ErrNoAnswer f may still
-// run, so the caller must not read variables that f writes.
+// Together runs f, which makes its file system calls with Batch.Do. Together returns when f returns,
+// when a call times out, or when ctx ends. In the last two cases the error is ErrNoAnswer, and f may
+// still run, so the caller must not read variables that f writes.
 func (c *Calls) Together(ctx context.Context, f func(*Batch) error) error {
 	b := &Batch{Calls: c, start: time.Now()}
 	done := make(chan error, 1)
@@ -145,8 +148,8 @@ func (c *Calls) Together(ctx context.Context, f func(*Batch) error) error {
 	}
 }
 
-// abandon gives the batch up together with its current call. If that call has time left, abandon
-// does nothing and returns this time.
+// abandon marks the batch and its current call as abandoned, and returns the error for the caller of
+// Together. If the current call has time left, abandon does nothing and returns this time.
 func (b *Batch) abandon(ctx context.Context, why error) (left time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +164,7 @@ func (b *Batch) abandon(ctx context.Context, why error) (left time.Duration, err
 	return 0, fmt.Errorf("%s %s: %w", b.what, b.target, why)
 }
 
-// Do makes one call of the batch, with the results of Calls.Do.
+// Do makes one call of the batch. It returns the same errors as Calls.Do, but waits until f returns.
 func (b *Batch) Do(ctx context.Context, what, target string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s %s: %w", what, target, err)
@@ -181,7 +184,8 @@ func (b *Batch) Do(ctx context.Context, what, target string, f func() error) err
 	return wrap(what, target, err)
 }
 
-// begin records the start of a call.
+// begin records the start of a call. It returns ErrNoAnswer if the batch was abandoned, or if an
+// abandoned call for the same target has not returned.
 func (b *Batch) begin(what, target string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

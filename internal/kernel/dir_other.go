@@ -4,7 +4,7 @@ package kernel
 
 import "os"
 
-// Dir returns the file system of the kernel that is mounted at a directory.
+// Dir returns the files below the directory root.
 func Dir(root string) DirFS { return DirFS{ioFiles{os.DirFS(root)}} }
 
 // DirFS implements fs.FS and Files.

@@ -9,12 +9,13 @@ import (
 	"syscall"
 )
 
-// Files are the files of one file system of the kernel. Names are as in io/fs. Errors are ErrAbsent
-// for a missing file, ErrGone for one of a process or cgroup that ends meanwhile, ErrTooLong, or
-// those of the system calls.
+// Files are the files of one kernel file system, such as /proc. Names are as in io/fs. Methods return
+// ErrAbsent for a missing file, ErrGone if the file's process or cgroup ends during the call,
+// ErrTooLong above the limit, or the error of a system call.
 type Files interface {
+	// Read returns the content of a file of at most limit bytes.
 	Read(name string, limit int) ([]byte, error)
-	// Dirs returns the names of the directories in a directory.
+	// Dirs returns the names of the directories in a directory of at most limit entries.
 	Dirs(name string, limit int) ([]string, error)
 }
 
@@ -45,8 +46,8 @@ func (f ioFiles) Read(name string, limit int) ([]byte, error) {
 	return bounded(name, b, limit)
 }
 
-// Reads makes a [Files.Read] of a function that reads a whole file with the errors of the system
-// calls.
+// Reads returns a function with the limit and the errors of [Files.Read]. whole reads a whole file
+// and returns the errors of system calls.
 func Reads(whole func(name string) ([]byte, error)) func(name string, limit int) ([]byte, error) {
 	return func(name string, limit int) ([]byte, error) {
 		b, err := whole(name)
@@ -103,7 +104,8 @@ func (b below) Dirs(name string, limit int) ([]string, error) {
 	return b.Files.Dirs(path.Join(b.dir, name), limit)
 }
 
-// readError is an error of a system call with its meaning. Its text is that of the call.
+// readError wraps both a meaning, such as ErrAbsent, and the error of a system call. Its text is the
+// text of the system call's error.
 type readError struct{ meaning, err error }
 
 func (e *readError) Error() string   { return e.err.Error() }
@@ -114,7 +116,7 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EOPNOTSUPP): // the latter of PSI that is switched off
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EOPNOTSUPP): // the latter if PSI is disabled
 		return &readError{ErrAbsent, err}
 	case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ESRCH):
 		return &readError{ErrGone, err}

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Group is a cgroup while it is read, of v1 or v2. A method reads the files that it needs; a value
-// that the kernel does not have, or not any more, is absent. Sums include the cgroups below, except
-// where a method says otherwise.
+// Group reads the files of one cgroup of v1 or v2. Each method reads the files that it needs. A value
+// is absent if the kernel does not have it, or if the cgroup does not exist any more. Values include
+// the cgroups below, except where a method says otherwise. A Group is valid during [ReadGroup].
 type Group struct {
-	file  func(name string, limit int) ([]byte, error) // Files.Read
+	file  func(name string, limit int) ([]byte, error) // see Files.Read
 	batch *Batch
-	ctx   context.Context //nolint:containedctx // that of ReadGroup, for its calls
+	ctx   context.Context //nolint:containedctx // of ReadGroup
 	dir   string
 	v2    bool
 	errs  []error
-	hangs error // the first file that does not answer
+	hangs error // ErrNoAnswer of the first file that hangs; further calls return it
 }
 
 // ReadGroup calls read with a cgroup, and returns the result of read. dir is the path of the
-// cgroup from the root of the hierarchy; the path of the root is "/". While a file of the cgroup
-// hangs, the error is ErrNoAnswer, and read may still run.
+// cgroup from the root of the hierarchy; the path of the root is "/". If a file of the cgroup
+// hangs, ReadGroup returns ErrNoAnswer, and read may still run.
 func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Group) (T, error)) (T, error) {
 	var late, zero T
 	err := r.calls.Together(ctx, func(b *Batch) (err error) {
@@ -39,20 +39,20 @@ func ReadGroup[T any](ctx context.Context, r *Reader, dir string, read func(*Gro
 		return cmp.Or(g.hangs, err)
 	})
 	if errors.Is(err, ErrNoAnswer) {
-		return zero, err // read may still write its value
+		return zero, err // read may still write to late
 	}
 	return late, err
 }
 
-// GroupIn returns the cgroup dir of v2 or v1, whose files are read in a batch by the function read,
-// which has the errors of [Files]. The names of files are those below /sys/fs/cgroup: on v1 they
-// begin with a controller, or with cpu,cpuacct.
+// GroupIn returns a Group for the cgroup dir of v2 or v1. It reads files with the function read, as
+// calls of the batch b. read gets names relative to /sys/fs/cgroup, which on v1 begin with a
+// controller or with cpu,cpuacct, and returns the errors of [Files.Read].
 func GroupIn(ctx context.Context, b *Batch, read func(name string, limit int) ([]byte, error), dir string, v2 bool) *Group {
 	return &Group{file: read, batch: b, ctx: ctx, dir: strings.Trim(path.Clean("/"+dir), "/"), v2: v2}
 }
 
-// isV2 reports whether the controllers are those of v2. If the root has no cgroup.controllers, the
-// machine uses v1, or both versions with the controllers of v1.
+// isV2 reports whether the controllers are on cgroup v2. If the root has no file cgroup.controllers,
+// the machine has only v1, or both versions with the controllers on v1.
 func (g *Group) isV2() (bool, error) {
 	_, err := g.call("cgroup.controllers", func(name string) ([]byte, error) { return g.file(name, maxValue) })
 	if errors.Is(err, ErrAbsent) {
@@ -61,8 +61,8 @@ func (g *Group) isV2() (bool, error) {
 	return err == nil, err
 }
 
-// V2 reports whether the controllers are those of cgroup v2. If the file does not
-// answer in time, it returns an error.
+// V2 reports whether the controllers are on cgroup v2. It returns ErrNoAnswer if the file
+// system hangs.
 func (r *Reader) V2(ctx context.Context) (bool, error) {
 	return ReadGroup(ctx, r, "/", func(g *Group) (bool, error) { return g.v2, nil })
 }
@@ -84,8 +84,8 @@ func (g *Group) call(name string, f func(string) ([]byte, error)) (out []byte, e
 // Err returns the errors of all reads so far, except ErrAbsent and ErrGone.
 func (g *Group) Err() error { return errors.Join(g.errs...) }
 
-// at returns the possible directories of the cgroup with a controller's files. On v1 there are
-// several, since some controllers are mounted alone or together with another one.
+// at returns the directories that may have the cgroup's files of a controller. On v1 there may be
+// two, since cpu and cpuacct are mounted separately or together.
 func (g *Group) at(controller string) []string {
 	if g.v2 {
 		return []string{g.dir}
@@ -97,7 +97,8 @@ func (g *Group) at(controller string) []string {
 	return dirs
 }
 
-// read returns the content of a file of the cgroup. It returns false if the file does not exist.
+// read returns the content of a file of the cgroup. It returns false if the file does not exist or
+// cannot be read. In the second case it adds the error to g.errs.
 func (g *Group) read(controller, name string, limit int) ([]byte, bool) {
 	for _, dir := range g.at(controller) {
 		b, err := g.call(path.Join(dir, name), func(name string) ([]byte, error) { return g.file(name, limit) })
@@ -131,12 +132,16 @@ func (g *Group) table(controller, name string) Table {
 
 // CPU is the CPU time of a cgroup in nanoseconds, and the use of its quota.
 type CPU struct {
-	Total, User, System              Amount
-	Periods, Throttled, ThrottledFor Amount // periods of the quota, those in which it was used up, nanoseconds
-	Bursts, BurstFor                 Amount // periods with more than the quota, nanoseconds
+	Total, User, System Amount
+	// Periods is the number of quota periods, Throttled the number of periods in which the quota
+	// was used up. ThrottledFor is the time of throttling in nanoseconds.
+	Periods, Throttled, ThrottledFor Amount
+	// Bursts is the number of periods with a usage above the quota. BurstFor is the CPU time above
+	// the quota in nanoseconds.
+	Bursts, BurstFor Amount
 }
 
-// CPU reads the use of CPUs.
+// CPU reads the CPU time and the use of the quota.
 func (g *Group) CPU() CPU {
 	s := g.table("cpu", "cpu.stat")
 	out := CPU{Periods: s.amount("nr_periods"), Throttled: s.amount("nr_throttled"), Bursts: s.amount("nr_bursts")}
@@ -157,20 +162,22 @@ func (g *Group) CPU() CPU {
 	return out
 }
 
-// UserHZ is how many ticks a second has in /proc and cgroup v1, on every architecture of Go.
+// UserHZ is the number of clock ticks per second in /proc and cgroup v1, on every architecture that
+// Go supports.
 const UserHZ = 100
 
-// CPULimits are the weight of a cgroup as v1's shares, and its quota for each period in microseconds.
+// CPULimits are the CPU limits of a cgroup. Shares is its weight in v1's unit. Quota is the CPU time
+// per Period; both are in microseconds.
 type CPULimits struct{ Shares, Quota, Period Amount }
 
-// CPULimits reads the limits.
+// CPULimits reads the CPU limits.
 func (g *Group) CPULimits() CPULimits {
 	if !g.v2 {
 		return CPULimits{g.amount("cpu", "cpu.shares"), g.amount("cpu", "cpu.cfs_quota_us"), g.amount("cpu", "cpu.cfs_period_us")}
 	}
 	var out CPULimits
 	if weight, ok := g.amount("cpu", "cpu.weight").Number(); ok {
-		// The inverse of how runtimes make the weight of the shares (KEP-2254).
+		// The inverse of the runtimes' conversion from shares to a weight (KEP-2254).
 		out.Shares = Number(2 + (min(max(weight, 1), 10000)-1)*262142/9999)
 	}
 	if b, ok := g.read("cpu", "cpu.max", maxValue); ok {
@@ -185,12 +192,12 @@ func (g *Group) CPULimits() CPULimits {
 	return out
 }
 
-// MemoryUsage returns the bytes that are charged to the cgroup, with the page cache.
+// MemoryUsage reads the bytes that are charged to the cgroup, including the page cache.
 func (g *Group) MemoryUsage() Amount {
 	return g.amount("memory", g.either("memory.current", "memory.usage_in_bytes"))
 }
 
-// either returns v2 if the cgroup is one of cgroup v2, and v1 otherwise.
+// either returns the name v2 on cgroup v2, and the name v1 on cgroup v1.
 func (g *Group) either(v2, v1 string) string {
 	if g.v2 {
 		return v2
@@ -198,7 +205,7 @@ func (g *Group) either(v2, v1 string) string {
 	return v1
 }
 
-// MemoryLimit reads the limit in bytes.
+// MemoryLimit reads the memory limit in bytes.
 func (g *Group) MemoryLimit() Amount {
 	return g.amount("memory", g.either("memory.max", "memory.limit_in_bytes"))
 }
@@ -208,22 +215,25 @@ func (g *Group) MemoryReservation() Amount {
 	return g.amount("memory", g.either("memory.min", "memory.soft_limit_in_bytes"))
 }
 
-// MaxMemoryUsage reads the highest usage in bytes.
+// MaxMemoryUsage reads the highest memory usage since the cgroup was created, in bytes.
 func (g *Group) MaxMemoryUsage() Amount {
 	return g.amount("memory", g.either("memory.peak", "memory.max_usage_in_bytes"))
 }
 
-// Memory are the parts of the memory in bytes, and counts of pages.
+// Memory has values of memory.stat: sizes in bytes, and numbers of page faults and of pages.
 type Memory struct {
+	// Bytes. Kernel is only known on v2.
 	Anon, Cache, Mapped, ActiveFile, InactiveFile, Dirty, Writeback Amount
 	Kernel                                                          Amount
-	Faults, MajorFaults                                             Amount // on v1 of the cgroup alone, as the kubelet's
-	AllFaults, AllMajorFaults                                       Amount
-	Scanned, Reclaimed, RefaultedFile, RefaultedAnon                Amount // the first two of v2 only
-	Swap                                                            Amount // of v1 only
+	// On v1 without the cgroups below, as in the kubelet.
+	Faults, MajorFaults       Amount
+	AllFaults, AllMajorFaults Amount
+	// Pages. Scanned and Reclaimed are only known on v2.
+	Scanned, Reclaimed, RefaultedFile, RefaultedAnon Amount
+	Swap                                             Amount // bytes; only known on v1
 }
 
-// Memory reads the parts of the memory.
+// Memory reads memory.stat.
 func (g *Group) Memory() Memory {
 	s := g.table("memory", "memory.stat")
 	if g.v2 {
@@ -238,7 +248,7 @@ func (g *Group) Memory() Memory {
 	}
 	return Memory{
 		Anon: s.amount("total_rss"), Cache: s.amount("total_cache"), Mapped: s.amount("total_mapped_file"),
-		ActiveFile: s.amount("total_active_file"), InactiveFile: s.amount("total_inactive_file", "inactive_file"), // the latter without hierarchy
+		ActiveFile: s.amount("total_active_file"), InactiveFile: s.amount("total_inactive_file", "inactive_file"), // the latter if use_hierarchy is off
 		Dirty: s.amount("total_dirty"), Writeback: s.amount("total_writeback"),
 		Faults: s.amount("pgfault"), MajorFaults: s.amount("pgmajfault"),
 		AllFaults: s.amount("total_pgfault"), AllMajorFaults: s.amount("total_pgmajfault"), Swap: s.amount("total_swap"),
@@ -246,12 +256,12 @@ func (g *Group) Memory() Memory {
 	}
 }
 
-// KernelMemoryV1 reads the kernel's memory in bytes, on v1. On v2 it is in the result
-// of Memory.
+// KernelMemoryV1 reads the kernel memory of the cgroup in bytes, on v1. On v2 the result
+// of Memory has it.
 func (g *Group) KernelMemoryV1() Amount { return g.amount("memory", "memory.kmem.usage_in_bytes") }
 
-// SwapUsage reads the swap in use, in bytes. memory is the Memory of the cgroup. The Amount is
-// absent if the kernel does not count swap.
+// SwapUsage returns the swap in use, in bytes. memory is the result of Memory. The Amount is absent
+// if the kernel does not count swap.
 func (g *Group) SwapUsage(memory Memory) Amount {
 	if g.v2 {
 		return g.amount("memory", "memory.swap.current")
@@ -259,21 +269,25 @@ func (g *Group) SwapUsage(memory Memory) Amount {
 	return memory.Swap
 }
 
-// SwapLimit reads the limit of swap on v2, and the limit of the sum of memory and swap
-// on v1, in bytes.
+// SwapLimit reads a limit in bytes: on v2 the limit of swap, on v1 the limit of memory and
+// swap together.
 func (g *Group) SwapLimit() Amount {
 	return g.amount("memory", g.either("memory.swap.max", "memory.memsw.limit_in_bytes"))
 }
 
-// V2 reports whether the cgroup is one of v2.
+// V2 reports whether the cgroup is on cgroup v2.
 func (g *Group) V2() bool { return g.v2 }
 
-// MemoryEvents counts how often the cgroup was reclaimed below memory.low, was throttled at
-// memory.high, reached its limit, and had no memory left at its limit, and how many of its processes
-// the OOM killer killed. On v1 only Max and OOMKills are known.
-type MemoryEvents struct{ Low, High, Max, OOM, OOMKills Amount }
+// MemoryEvents has the counters of memory.events. On v1 only Max and OOMKills are known.
+type MemoryEvents struct {
+	Low      Amount // reclaims although the usage was below memory.low
+	High     Amount // throttled processes because the usage was above memory.high
+	Max      Amount // times when the usage was about to exceed the limit
+	OOM      Amount // times when an allocation was about to fail at the limit
+	OOMKills Amount // processes that the OOM killer has killed
+}
 
-// MemoryEvents reads the events.
+// MemoryEvents reads the counters.
 func (g *Group) MemoryEvents() MemoryEvents {
 	if g.v2 {
 		s := g.table("memory", "memory.events")
@@ -282,7 +296,7 @@ func (g *Group) MemoryEvents() MemoryEvents {
 	return MemoryEvents{Max: g.amount("memory", "memory.failcnt"), OOMKills: g.table("memory", "memory.oom_control").amount("oom_kill")}
 }
 
-// HugePages reads the huge pages in use of one size, such as 2MB, in bytes.
+// HugePages reads the bytes of huge pages in use. size is the size of a page, such as 2MB.
 func (g *Group) HugePages(size string) Amount {
 	return g.amount("hugetlb", "hugetlb."+size+g.either(".current", ".usage_in_bytes"))
 }
@@ -293,8 +307,8 @@ func (g *Group) Threads() Amount { return g.amount("pids", "pids.current") }
 // MaxThreads reads the limit of the number of threads.
 func (g *Group) MaxThreads() Amount { return g.amount("pids", "pids.max") }
 
-// Pressure reads the pressure of cpu, io or memory. It returns nil on cgroup v1, and on kernels
-// without PSI.
+// Pressure reads the pressure stall information (PSI) of cpu, io or memory. It returns nil on cgroup
+// v1, on kernels without PSI, and on an error, which Err returns.
 func (g *Group) Pressure(resource string) *Pressure {
 	if !g.v2 {
 		return nil
@@ -313,14 +327,14 @@ func (g *Group) Pressure(resource string) *Pressure {
 	return &p
 }
 
-// DiskIO is the number of bytes and operations that a cgroup has read from and written
-// to a block device.
+// DiskIO has the numbers of bytes and operations with which a cgroup has read from and
+// written to a block device.
 type DiskIO struct {
 	Device                               string // major:minor
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// IO reads the devices that the cgroup has used, in the kernel's order.
+// IO reads the I/O of the block devices that the cgroup has used, in the kernel's order.
 func (g *Group) IO() []DiskIO {
 	if g.v2 {
 		b, _ := g.read("io", "io.stat", maxTable)
@@ -361,7 +375,8 @@ func parseIO(b []byte) (out []DiskIO) {
 
 type disks []DiskIO
 
-// blkio adds the lines "8:0 Read 1" of a file of v1, of bytes or of operations.
+// blkio adds the lines "8:0 Read 1" of a file of v1. bytes tells whether their numbers are bytes or
+// operations.
 func (d *disks) blkio(b []byte, bytes bool) {
 	at := map[string]int{}
 	for i, disk := range *d {
@@ -400,15 +415,16 @@ func isDevice(s string) bool {
 	return ok && major != "" && minor != "" && strings.Trim(major+minor, "0123456789") == ""
 }
 
-// Processes reads the processes of the cgroup itself. It returns false if the cgroup does not
-// exist. It leaves out processes of other PID namespaces, which the file shows as 0.
+// Processes reads the IDs of the processes in the cgroup, without the cgroups below. It leaves out
+// processes of other PID namespaces, which the file shows as 0. It returns false if the cgroup does
+// not exist.
 func (g *Group) Processes() (pids []int, ok bool) {
 	b, ok := g.read("memory", "cgroup.procs", maxProcs)
 	return ParsePIDs(b), ok
 }
 
-// ParsePIDs parses the lines of cgroup.procs, which are in no order and may be there twice
-// (cgroup-v2.rst). Lines that are no process ID are skipped.
+// ParsePIDs parses the lines of cgroup.procs. It skips lines that are not process IDs. The result has
+// no order and may contain an ID twice (cgroup-v2.rst).
 func ParsePIDs(b []byte) (out []int) {
 	for line := range strings.Lines(string(b)) {
 		if pid, err := strconv.ParseInt(strings.TrimSpace(line), 10, 32); err == nil && pid > 0 {
@@ -418,8 +434,8 @@ func ParsePIDs(b []byte) (out []int) {
 	return out
 }
 
-// Children lists the cgroups below a cgroup. On cgroup v1, it lists those of the memory
-// controller.
+// Children returns the names of the child cgroups of the cgroup dir. On cgroup v1, it uses
+// the hierarchy of the memory controller.
 func (r *Reader) Children(ctx context.Context, dir string) ([]string, error) {
 	return ReadGroup(ctx, r, dir, func(g *Group) (out []string, err error) {
 		name := g.at("memory")[0]

@@ -1,5 +1,6 @@
-// Package kernel reads the files of Linux in /proc, /sys and cgroups. The size of each file and
-// the time of each call are limited. Equal contents are always parsed in the same way.
+// Package kernel reads and parses files of Linux in /proc, /sys and /sys/fs/cgroup. It limits the
+// size of each file and the time of each call. All packages of this module use it, so that they
+// parse these files in the same way.
 package kernel
 
 import (
@@ -12,15 +13,15 @@ import (
 	"time"
 )
 
-// Errors of all functions. Other errors are those of system calls. errors.Is and errors.As find
-// the error of the system call that each of these wraps.
+// Errors of all functions. Other errors are errors of system calls. Where one of these stands for an
+// error of a system call, errors.Is and errors.As also find that error.
 var (
 	// ErrAbsent means that this kernel has no such file or line.
 	ErrAbsent = errors.New("the kernel has no such value")
 	// ErrGone means that the process or cgroup does not exist any more.
 	ErrGone = errors.New("the process or cgroup does not exist any more")
-	// ErrNoAnswer means that a call did not return in time. It continues; until it returns, calls
-	// for the same file fail at once.
+	// ErrNoAnswer means that a call did not return in time. The call continues. Until it returns,
+	// further calls for the same file fail at once.
 	ErrNoAnswer = errors.New("no answer")
 	// ErrTooLong means that a file or list is longer than its limit.
 	ErrTooLong = errors.New("longer than its limit")
@@ -29,7 +30,7 @@ var (
 // FormatError means that a known value in a file cannot be parsed. Unknown lines and keys are
 // skipped, since newer kernels add them.
 type FormatError struct {
-	File string // its name, such as memory.max
+	File string // the file's name, such as memory.max
 	Got  string
 	Want string
 }
@@ -42,22 +43,22 @@ const (
 	maxValue = 4 << 10  // one value, PSI, /proc/loadavg
 	maxTable = 1 << 20  // memory.stat, io.stat, /proc/stat, /proc/net/dev, /proc/PID/cgroup
 	maxSmall = 64 << 10 // /proc/meminfo, /proc/swaps, /proc/PID/status
-	maxProcs = 64 << 20 // cgroup.procs: 4,194,304 processes, the most that Linux may have
+	maxProcs = 64 << 20 // cgroup.procs: 4,194,304 process IDs, the maximum of Linux
 	maxNames = 1 << 16  // cgroups in a cgroup, sizes of huge pages
 )
 
 // Options configures a Reader.
 type Options struct {
-	Proc, Sys, Cgroups Files         // /proc, /sys and /sys/fs/cgroup of this machine
-	Timeout            time.Duration // of each call; the default is 5 s
+	Proc, Sys, Cgroups Files         // default: /proc, /sys and /sys/fs/cgroup of this machine
+	Timeout            time.Duration // of each call; default: 5 s
 }
 
-// Reader reads one machine. Its methods may be called from any goroutine. A call that hangs is
-// abandoned: see [Calls].
+// Reader reads the kernel's files of one machine. Its methods may be called from any goroutine. They
+// abandon a call that hangs: see [Calls].
 type Reader struct {
 	proc, sys, cgroups Files
 	calls              *Calls
-	v2                 atomic.Bool // the controllers are of v2: not asked again
+	v2                 atomic.Bool // the controllers are on v2; false if not known
 }
 
 // New returns a Reader.
@@ -77,8 +78,8 @@ func New(o Options) *Reader {
 	}
 }
 
-// At returns a Reader of the machine whose root is given, such as os.DirFS("/host"). If root is
-// nil, it reads this machine.
+// At returns a Reader of the machine with the root directory root, such as os.DirFS("/host"). If
+// root is nil, it reads this machine.
 func At(root fs.FS) *Reader {
 	if root == nil {
 		return New(Options{})
@@ -88,8 +89,8 @@ func At(root fs.FS) *Reader {
 
 var hanging atomic.Int64
 
-// Hanging returns how many calls of all Readers of this process did not return in time and still
-// run.
+// Hanging returns the number of abandoned calls that have not returned, of all Readers of this
+// process.
 func Hanging() int64 { return hanging.Load() }
 
 // This is the Reader of this machine.
@@ -100,7 +101,7 @@ func (r *Reader) read(ctx context.Context, files Files, name string, limit int) 
 	return do(ctx, r.calls, name, func() ([]byte, error) { return files.Read(name, limit) })
 }
 
-// do makes a call that returns a value.
+// do makes a read call that returns a value.
 func do[T any](ctx context.Context, c *Calls, name string, f func() (T, error)) (T, error) {
 	var late, zero T
 	err := c.Do(ctx, "read", name, func() (err error) {
@@ -108,21 +109,22 @@ func do[T any](ctx context.Context, c *Calls, name string, f func() (T, error)) 
 		return err
 	})
 	if err != nil {
-		return zero, err // a call that comes late still writes its value
+		return zero, err // an abandoned call may still write to late
 	}
 	return late, nil
 }
 
-// Process is a process at one time.
+// Process is the state of a process at one time.
 type Process struct {
 	State  byte   // R, S, D, Z and others
 	Parent int    // process ID of its parent
 	Group  int    // ID of its process group
-	Start  uint64 // ticks since the boot: with the ID it names one process
-	Exit   int32  // wait status of a zombie; 0 if the reader may not see it
+	Start  uint64 // clock ticks from the boot to the start; unique together with the ID
+	Exit   int32  // wait status of a zombie; 0 without the permission to read it
 }
 
-// Ended reports whether the process has ended and only waits for its parent.
+// Ended reports whether the process is a zombie: it has exited, and its parent has not waited for
+// it yet.
 func (p Process) Ended() bool { return p.State == 'Z' || p.State == 'X' }
 
 // Process reads /proc/PID/stat. If there is no such process, the error is ErrGone.

@@ -14,7 +14,8 @@ import (
 // MemInfo is the memory of the machine in bytes (proc_meminfo(5)).
 type MemInfo struct{ Total, Free, InactiveFile, Anon, SwapTotal, SwapFree Amount }
 
-// MemInfo reads /proc/meminfo. A container's view (lxcfs) has fewer lines.
+// MemInfo reads /proc/meminfo. Values without a line are absent: in a container, lxcfs shows fewer
+// lines.
 func (r *Reader) MemInfo(ctx context.Context) (MemInfo, error) {
 	b, err := r.read(ctx, r.proc, "meminfo", maxSmall)
 	if err != nil {
@@ -23,7 +24,7 @@ func (r *Reader) MemInfo(ctx context.Context) (MemInfo, error) {
 	return parseMemInfo("meminfo", b)
 }
 
-// NodeMemory reads the memory of a NUMA node in bytes.
+// NodeMemory reads the total memory of a NUMA node in bytes.
 func (r *Reader) NodeMemory(ctx context.Context, node int) (Amount, error) {
 	file := nodeDir(node) + "/meminfo"
 	b, err := r.read(ctx, r.sys, file, maxSmall)
@@ -36,8 +37,8 @@ func (r *Reader) NodeMemory(ctx context.Context, node int) (Amount, error) {
 
 func nodeDir(node int) string { return "devices/system/node/node" + strconv.Itoa(node) }
 
-// parseMemInfo parses /proc/meminfo, whose kB are 1024 bytes, or the file of a NUMA node, whose lines
-// begin with "Node" and its number.
+// parseMemInfo parses /proc/meminfo or the meminfo of a NUMA node. In both, a kB is 1024 bytes. The
+// lines of a NUMA node begin with "Node" and its number.
 func parseMemInfo(file string, b []byte) (MemInfo, error) {
 	var out MemInfo
 	to := map[string]*Amount{
@@ -63,10 +64,10 @@ func parseMemInfo(file string, b []byte) (MemInfo, error) {
 
 // Stat has counts of the machine since its boot.
 type Stat struct {
-	// Busy is the number of ticks in which CPUs worked, including virtual machines, and All the
-	// number of ticks in all states.
+	// Busy is the number of clock ticks in which CPUs were busy, including the time of virtual
+	// machines. All is the number of ticks in all states.
 	Busy, All uint64
-	Boot      int64 // when the machine was booted, in seconds since 1970; changes with the clock
+	Boot      int64 // time of the boot in seconds since 1970; changes if the clock is set
 }
 
 // Stat reads /proc/stat (proc_stat(5)).
@@ -78,14 +79,14 @@ func (r *Reader) Stat(ctx context.Context) (Stat, error) {
 	return parseStat(b)
 }
 
-// parseStat parses /proc/stat. A value whose line is missing is 0.
+// parseStat parses /proc/stat. A value without a line is 0.
 func parseStat(b []byte) (Stat, error) {
 	var out Stat
 	for line := range bytes.Lines(b) {
 		f := strings.Fields(string(line))
 		switch {
 		case len(f) >= 9 && f[0] == "cpu":
-			// user, nice, system, idle, iowait, irq, softirq, steal; the guests' are part of the first two.
+			// user, nice, system, idle, iowait, irq, softirq, steal. user and nice include the time of guests.
 			for i, text := range f[1:9] {
 				n, err := strconv.ParseUint(text, 10, 60)
 				if err != nil {
@@ -116,7 +117,7 @@ func (r *Reader) Threads(ctx context.Context) (int64, error) {
 	return parseThreads(b)
 }
 
-// parseThreads parses "0.52 0.58 0.59 2/1234 5678": runnable ones/all.
+// parseThreads parses "0.52 0.58 0.59 2/1234 5678", where 2 threads of 1234 are runnable.
 func parseThreads(b []byte) (int64, error) {
 	f := strings.Fields(string(b))
 	if len(f) < 4 {
@@ -130,7 +131,8 @@ func parseThreads(b []byte) (int64, error) {
 	return n, nil
 }
 
-// Sysctl reads a number of /proc/sys, such as "kernel/pid_max". It is positive.
+// Sysctl reads a number from /proc/sys, such as "kernel/pid_max". It fails if the number is not
+// positive.
 func (r *Reader) Sysctl(ctx context.Context, name string) (int64, error) {
 	b, err := r.read(ctx, r.proc, "sys/"+name, maxValue)
 	if err != nil {
@@ -145,7 +147,7 @@ func (r *Reader) Sysctl(ctx context.Context, name string) (int64, error) {
 }
 
 // MaxThreads reads the maximum number of threads of all processes: the smaller of pid_max and
-// threads-max. One of them is enough.
+// threads-max. It fails only if neither can be read.
 func (r *Reader) MaxThreads(ctx context.Context) (int64, error) {
 	ids, err1 := r.Sysctl(ctx, "kernel/pid_max")
 	threads, err2 := r.Sysctl(ctx, "kernel/threads-max")
@@ -172,7 +174,8 @@ func (r *Reader) HostInterfaces(ctx context.Context) ([]Interface, error) {
 	return ParseInterfaces(b), err
 }
 
-// OpenFilesLimit reads the soft limit of a process. The Amount is absent if there is no limit.
+// OpenFilesLimit reads the soft limit of open files of a process. The Amount is absent if there is no
+// limit.
 func (r *Reader) OpenFilesLimit(ctx context.Context, pid int) (Amount, error) {
 	b, err := r.read(ctx, r.proc, strconv.Itoa(pid)+"/limits", maxValue)
 	for line := range strings.Lines(string(b)) { // Max open files  soft  hard  files
@@ -186,7 +189,8 @@ func (r *Reader) OpenFilesLimit(ctx context.Context, pid int) (Amount, error) {
 	return Amount{}, err
 }
 
-// BlockDevices reads the names of whole disks and partitions by major:minor, such as "8:0" and "sda".
+// BlockDevices reads the names of disks and partitions, such as "sda". The keys of the result are
+// major:minor, such as "8:0".
 func (r *Reader) BlockDevices(ctx context.Context) (map[string]string, error) {
 	b, err := r.read(ctx, r.proc, "partitions", maxTable)
 	out := map[string]string{}
@@ -207,7 +211,7 @@ type Disk struct {
 	WriteFor, InFlight, BusyFor, WeightedBusy uint64
 }
 
-// Disks reads the devices with any I/O, in the kernel's order.
+// Disks reads the block devices that have had I/O, in the kernel's order.
 func (r *Reader) Disks(ctx context.Context) ([]Disk, error) {
 	b, err := r.read(ctx, r.proc, "diskstats", maxTable)
 	return parseDisks(b), err
@@ -221,10 +225,10 @@ func parseDisks(b []byte) (out []Disk) {
 		}
 		var n [11]uint64
 		for i := range n {
-			// What is no number counts as 0: newer kernels only add fields at the end.
+			// A field that is not a number counts as 0. Newer kernels only add fields at the end.
 			n[i], _ = strconv.ParseUint(f[3+i], 10, 64)
 		}
-		if n != [11]uint64{} { // an unused loop device
+		if n != [11]uint64{} { // skips unused devices, such as loop devices
 			out = append(out, Disk{f[2], n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]})
 		}
 	}
@@ -247,10 +251,10 @@ func (r *Reader) OnlineCPUs(ctx context.Context) (string, error) {
 	return r.Sys(ctx, "devices/system/cpu/online")
 }
 
-// HugePages are the huge pages of one size, used or not, of all NUMA nodes.
+// HugePages is the number of huge pages of one size, free and in use.
 type HugePages struct{ Size, Pages int64 } // size in bytes
 
-// HugePages reads the sizes of huge pages in ascending order
+// HugePages reads the huge pages of all NUMA nodes, in ascending order of their sizes
 // (Documentation/admin-guide/mm/hugetlbpage). The result is empty if the kernel has no huge pages.
 func (r *Reader) HugePages(ctx context.Context) ([]HugePages, error) {
 	return r.hugePages(ctx, "kernel/mm/hugepages")
@@ -290,7 +294,8 @@ func (r *Reader) hugePages(ctx context.Context, dir string) ([]HugePages, error)
 	return out, nil
 }
 
-// HugePageSize returns the size in a name such as hugepages-2048kB, in bytes; 0 for other names.
+// HugePageSize returns the size in bytes that a name such as hugepages-2048kB contains. It returns 0
+// for other names.
 func HugePageSize(name string) int64 {
 	digits, ok := strings.CutPrefix(name, "hugepages-")
 	digits, ok2 := strings.CutSuffix(digits, "kB")
@@ -305,8 +310,7 @@ func HugePageSize(name string) int64 {
 // written as \040.
 type Swap struct{ Name, Kind string }
 
-// Swaps reads /proc/swaps. The result is empty if the kernel has no swap and so no such
-// file.
+// Swaps reads /proc/swaps. The result is empty if the kernel does not support swap.
 func (r *Reader) Swaps(ctx context.Context) ([]Swap, error) {
 	b, err := r.read(ctx, r.proc, "swaps", maxSmall)
 	if errors.Is(err, ErrAbsent) {
@@ -332,8 +336,9 @@ func parseSwaps(b []byte) (out []Swap) {
 	return out
 }
 
-// LimitsSwap reports whether cgroups limit swap. It examines the cgroup of this process and cgroups
-// below the root, since the root cgroup of v2 has no limits.
+// LimitsSwap reports whether the kernel can limit the swap of cgroups. On v2 it looks for the limit
+// in the cgroup of this process and in the children of the root, since the root itself has no
+// limits.
 func (r *Reader) LimitsSwap(ctx context.Context) (bool, error) {
 	limited := func(dir string) (bool, error) {
 		return ReadGroup(ctx, r, dir, func(g *Group) (bool, error) { return g.SwapLimit().Known(), g.Err() })
@@ -363,11 +368,11 @@ func (r *Reader) LimitsSwap(ctx context.Context) (bool, error) {
 	return false, errors.Join(errs...)
 }
 
-// maxLooks limits the cgroups that LimitsSwap examines. It need not examine all, since the files
-// of one cgroup show whether the kernel limits swap.
+// maxLooks limits the cgroups that LimitsSwap examines. One cgroup with a limit of swap is enough.
 const maxLooks = 256
 
-// CgroupsOf reads the cgroups of a process, a number or "self": see [ParseCgroups].
+// CgroupsOf reads the cgroups of a process; see [ParseCgroups]. pid is a number or "self". If there
+// is no such process, the error is ErrGone.
 func (r *Reader) CgroupsOf(ctx context.Context, pid string) (map[string]string, error) {
 	b, err := r.read(ctx, r.proc, pid+"/cgroup", maxTable)
 	if errors.Is(err, ErrAbsent) {
@@ -379,9 +384,9 @@ func (r *Reader) CgroupsOf(ctx context.Context, pid string) (map[string]string, 
 	return ParseCgroups(b)
 }
 
-// ParseCgroups parses /proc/PID/cgroup and returns the process's cgroup by controller (cgroups(7)).
-// The key of cgroup v2 is "", that of a named hierarchy name=NAME. The kernel's mark " (deleted)" of
-// a removed cgroup is cut off. A malformed line is an error.
+// ParseCgroups parses /proc/PID/cgroup (cgroups(7)) and returns the paths of the process's cgroups by
+// controller. The key of cgroup v2 is "", the key of a named hierarchy is name=NAME. The suffix
+// " (deleted)" of a removed cgroup is cut off. A malformed line is an error.
 func ParseCgroups(b []byte) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(string(b)) {

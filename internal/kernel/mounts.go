@@ -11,11 +11,11 @@ type Mount struct {
 	ID, Parent int
 	// Major and Minor are the device number.
 	Major, Minor uint32
-	// Root is the mounted path within the file system, and Target the mount point.
+	// Root is the path of the mounted directory within its file system. Target is the mount point.
 	Root, Target string
 	// Options are the options of the mount, and Tags its propagation tags, such as "shared:1".
 	Options, Tags []string
-	// Type, Source and SuperOptions belong to the file system.
+	// Type, Source and SuperOptions are the file system's type, device and options.
 	Type, Source string
 	SuperOptions []string
 }
@@ -24,7 +24,7 @@ type Mount struct {
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// with any number of tags before the dash. An error names the field that is wrong.
+// with any number of tags before the dash. An error contains the wrong field.
 func ParseMount(line string) (Mount, error) {
 	line = strings.TrimSuffix(line, "\n")
 	fields := strings.Split(line, " ")
@@ -37,7 +37,7 @@ func ParseMount(line string) (Mount, error) {
 	}
 	// Three fields follow the dash; the second, the source, may be empty.
 	if dash < 0 || len(fields) != dash+4 {
-		return Mount{}, fmt.Errorf("%q lacks fields of a mount", clip(line))
+		return Mount{}, fmt.Errorf("%q has too few fields for a mount", clip(line))
 	}
 	var m Mount
 	var err error
@@ -75,8 +75,8 @@ func list(field string) []string {
 	return out
 }
 
-// unescape decodes the kernel's escapes of space, tab, newline, backslash and #: a backslash and
-// three octal digits. Other escapes are kept.
+// unescape decodes escapes of a backslash and three octal digits, which the kernel writes for space,
+// tab, newline, backslash and #. It keeps other backslashes.
 func unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
@@ -95,7 +95,7 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// clip shortens a text for an error.
+// clip shortens a text to 80 bytes and "...", for an error.
 func clip(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "..."

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Interface has the counts of a network interface since it was made.
+// Interface has the counters of a network interface since its creation.
 type Interface struct {
 	Name                                    string
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
-// ParseInterfaces parses /proc/PID/net/dev (proc_pid_net(5)), without the loopback. Lines of another
-// form, such as the heading, are skipped.
+// ParseInterfaces parses /proc/PID/net/dev (proc_pid_net(5)). It leaves out the loopback interface,
+// and skips lines of another form, such as the heading.
 func ParseInterfaces(b []byte) (out []Interface) {
 	for line := range strings.Lines(string(b)) {
 		name, rest, ok := strings.Cut(line, ":")

@@ -8,8 +8,8 @@ import (
 
 // parseProcess parses the content of /proc/PID/stat (proc_pid_stat(5)).
 func parseProcess(b []byte) (Process, error) {
-	i := bytes.LastIndexByte(b, ')') // the name before it may contain anything
-	// Fields are counted from 1, and the third is the first after the name.
+	i := bytes.LastIndexByte(b, ')') // the end of the name, which may itself contain ')'
+	// proc_pid_stat(5) numbers fields from 1; the first field after the name has number 3.
 	f := append(make([][]byte, 3), bytes.Fields(b[i+1:])...)
 	if i < 0 || len(f) <= 22 || len(f[3]) != 1 {
 		return Process{}, &FormatError{"stat", string(b), "22 fields, of which the second is a name in parentheses"}

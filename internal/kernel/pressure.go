@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Pressure has the times for which tasks waited for a resource (Documentation/accounting/psi.rst):
-// Some counts the time in which at least one task waited, and Full the time in which all tasks
-// that were not idle waited. For the CPU, Full is zero before Linux 5.13.
+// Pressure is the pressure stall information (PSI) of a resource (Documentation/accounting/psi.rst).
+// Some is the time in which at least one task waited for the resource. Full is the time in which all
+// tasks that were not idle waited. For the CPU, Full is zero before Linux 5.13.
 type Pressure struct{ Some, Full Stall }
 
-// Stall has shares of time over the last 10, 60 and 300 seconds in percent, and the total in
-// microseconds.
+// Stall is a time of waiting: its share of the last 10, 60 and 300 seconds in percent, and its total
+// since the boot in microseconds.
 type Stall struct {
 	Avg10, Avg60, Avg300 float64
 	Total                uint64
 }
 
-// Duration returns the total. If the total is too long for a Duration, it returns the longest
-// Duration.
+// Duration returns the total, or the longest Duration if the total is longer.
 func (s Stall) Duration() time.Duration {
 	return time.Duration(min(s.Total, math.MaxInt64/1000)) * time.Microsecond
 }
@@ -37,8 +36,8 @@ func (r *Reader) Pressure(ctx context.Context, resource string) (Pressure, error
 	return ParsePressure(b)
 }
 
-// ParsePressure parses a file such as memory.pressure. If the line "some" is missing, which every
-// such file has, the error is ErrAbsent.
+// ParsePressure parses a file such as memory.pressure. If the line "some" is missing, the error is
+// ErrAbsent.
 func ParsePressure(b []byte) (Pressure, error) {
 	var out Pressure
 	some := false
@@ -81,7 +80,7 @@ func (s *Stall) set(field []byte) error {
 		s.Total = n
 	case ok:
 		v, err := strconv.ParseFloat(string(value), 64)
-		// NaN fails this comparison too: it could not be encoded as JSON.
+		// The negated comparison also refuses NaN, which JSON cannot encode.
 		if err != nil || !(v >= 0 && v <= 1e9) {
 			return &FormatError{"pressure", string(field), "a share in percent"}
 		}

@@ -14,13 +14,14 @@ import (
 	"time"
 )
 
-// Record writes the files of /proc, /sys and cgroups that this module reads of a machine, as a zip
-// archive, so that programs can be tested as on that machine: see package kerneltest. root is the
-// root directory of the machine. The archive has the names of disks and network interfaces, but no
-// names of users, hosts or programs, no addresses and no serial numbers: the names of swap files,
-// the boot ID and the process's cgroups are replaced, and of cgroups only those of the node itself
-// are recorded. A file that does not exist, cannot be read in 5 seconds, or is longer than 1 MiB is
-// left out.
+// Record writes a zip archive with the files of /proc, /sys and /sys/fs/cgroup that this module
+// reads. Package kerneltest runs tests with such an archive, as on the recorded machine. root is the
+// root directory of the machine.
+//
+// The archive contains names of disks and network interfaces. It contains no names of users, hosts or
+// programs, no addresses and no serial numbers: Record replaces the names of swap files, the boot ID
+// and the process's cgroups, and records only cgroups with well-known names, such as kubepods. It
+// leaves out a file that does not exist, cannot be read in 5 seconds, or is longer than 1 MiB.
 func Record(ctx context.Context, root fs.FS, w io.Writer) error {
 	r := recorder{ctx: ctx, files: Of(root), calls: NewCalls(5*time.Second, func(int) {}), zip: zip.NewWriter(w)}
 	for _, name := range recorded {
@@ -37,7 +38,7 @@ func Record(ctx context.Context, root fs.FS, w io.Writer) error {
 	return errors.Join(r.err, r.zip.Close())
 }
 
-// recorded are the files outside of cgroups. A * stands for any directory, not for any file.
+// recorded are the recorded files outside of cgroups. A * matches any directory, but no file.
 var recorded = []string{
 	"proc/meminfo", "proc/stat", "proc/loadavg", "proc/swaps", "proc/partitions", "proc/diskstats", "proc/net/dev",
 	"proc/self/cgroup", "proc/self/limits", "proc/pressure/cpu", "proc/pressure/io", "proc/pressure/memory",
@@ -49,7 +50,7 @@ var recorded = []string{
 	"sys/devices/system/node/*/distance", "sys/devices/system/node/*/hugepages/*/nr_hugepages", "sys/kernel/mm/hugepages/*/nr_hugepages",
 }
 
-// cgroupFiles are the files of a cgroup, of v1 and v2.
+// cgroupFiles are the recorded files of a cgroup of v1 or v2.
 var cgroupFiles = []string{
 	"cgroup.controllers", "cgroup.subtree_control", "cpu.stat", "cpu.max", "cpu.weight", "cpu.pressure", "io.pressure", "io.stat",
 	"memory.current", "memory.events", "memory.low", "memory.max", "memory.min", "memory.peak", "memory.pressure", "memory.stat",
@@ -60,25 +61,26 @@ var cgroupFiles = []string{
 	"blkio.throttle.io_serviced_recursive", "blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced",
 }
 
-// ofTheNode are cgroups below the root that are not named after a user, a pod or a program.
+// ofTheNode are the recorded children of the root cgroup. Their names contain no user, pod or
+// program.
 var ofTheNode = []string{"kubepods", "kubepods.slice", "system.slice", "user.slice", "machine.slice", "init.scope"}
 
 const (
 	maxRecordedFile  = 1 << 20
-	maxRecordedFiles = 50_000 // a machine of 1,024 CPUs has 20,000
+	maxRecordedFiles = 50_000 // a machine with 1,024 CPUs has 20,000
 )
 
 // recorder writes files of a machine to an archive.
 type recorder struct {
-	ctx   context.Context //nolint:containedctx // that of RecordMachine
+	ctx   context.Context //nolint:containedctx // of Record
 	files Files
 	calls *Calls
 	zip   *zip.Writer
 	n     int
-	err   error // of the archive
+	err   error // the first error of writing the archive
 }
 
-// record adds the files of a pattern.
+// record adds the files that match a pattern of recorded.
 func (r *recorder) record(pattern string) {
 	before, after, many := strings.Cut(pattern, "*")
 	if !many {
@@ -107,7 +109,7 @@ func (r *recorder) file(name string) {
 	r.err = err
 }
 
-// dirs returns the directories in a directory; none if they cannot be listed.
+// dirs returns the names of the directories in a directory, or nil if it cannot be listed.
 func (r *recorder) dirs(name string) []string {
 	names, _ := do(r.ctx, r.calls, name, func() ([]string, error) { return r.files.Dirs(name, maxNames) })
 	return names
@@ -118,7 +120,7 @@ func (r *recorder) cgroups() []string {
 	const mount = "sys/fs/cgroup"
 	roots := []string{mount}
 	if _, err := do(r.ctx, r.calls, mount, func() ([]byte, error) { return r.files.Read(mount+"/cgroup.controllers", maxRecordedFile) }); err != nil {
-		roots = nil // v1 has a directory for each controller
+		roots = nil // v1: one hierarchy per controller
 		for _, controller := range r.dirs(mount) {
 			roots = append(roots, path.Join(mount, controller))
 		}
@@ -134,7 +136,8 @@ func (r *recorder) cgroups() []string {
 	return out
 }
 
-// impersonal returns the content of a file without what belongs to this machine alone.
+// impersonal returns the content b of a file with the names of swap files and cgroups, and the boot
+// ID, replaced.
 func impersonal(name string, b []byte) []byte {
 	switch name {
 	case "proc/sys/kernel/random/boot_id":

@@ -1,10 +1,10 @@
-// Package kubeletsum computes the checksums in a kubelet's checkpoint files:
-// FNV-1a, 32 bits, of a dump of the kubelet's values in memory.
+// Package kubeletsum computes the checksums in a kubelet's checkpoint files: the 32-bit
+// FNV-1a hash of a text dump of Go values of the kubelet.
 //
-// The dump is the one of go-spew in k8s.io/kubernetes/pkg/util/hash: types and
-// fields by their names, keys of maps in ascending order, and "<nil>" for a nil map
-// or list, which differs from an empty one. The callers write the dump themselves,
-// since the types are the kubelet's.
+// The kubelet makes the dump with go-spew (k8s.io/kubernetes/pkg/util/hash). It contains
+// the names of types and fields, the keys of maps in ascending order, and "<nil>" for a
+// nil map or list, which differs from an empty one. Since the types are internal to the
+// kubelet, callers of this package write the dump themselves.
 package kubeletsum
 
 import (
@@ -16,31 +16,31 @@ import (
 	"slices"
 )
 
-// null is the dump of a map, a list or a pointer that is nil.
+// null is the dump of a nil map, list or pointer.
 const null = "<nil>"
 
-// Dump is an unfinished dump. Its zero value is empty; it is for one goroutine.
+// Dump builds a dump. Its zero value is an empty dump. It is not safe for concurrent use.
 type Dump struct{ b bytes.Buffer }
 
-// Add appends to the dump; format and args are those of fmt.Sprintf.
+// Add appends a text, formatted as by fmt.Sprintf.
 func (d *Dump) Add(format string, args ...any) { fmt.Fprintf(&d.b, format, args...) }
 
-// Null appends the dump of a pointer that is nil.
+// Null appends the dump of a nil pointer.
 func (d *Dump) Null() { d.b.WriteString(null) }
 
 // Sum returns the checksum of the dump so far.
 func (d *Dump) Sum() uint64 { return sum(d.b.Bytes()) }
 
-// OfText returns the checksum of a text, which the kubelet does not dump by type.
+// OfText returns the checksum of a string. The kubelet dumps it as "(string)" and the text.
 func OfText(text string) uint64 { return sum([]byte("(string)" + text)) }
 
 func sum(b []byte) uint64 {
 	h := fnv.New32a()
-	_, _ = h.Write(b) // a hash takes everything
+	_, _ = h.Write(b) // never fails
 	return uint64(h.Sum32())
 }
 
-// Map appends a map; value appends one of its values.
+// Map appends a map. It calls value to append each of the map's values.
 func Map[K cmp.Ordered, V any](d *Dump, m map[K]V, value func(V)) {
 	if m == nil {
 		d.Null()
@@ -57,7 +57,7 @@ func Map[K cmp.Ordered, V any](d *Dump, m map[K]V, value func(V)) {
 	d.b.WriteByte(']')
 }
 
-// List appends a list; value appends one of its values.
+// List appends a list. It calls value to append each of the list's items.
 func List[T any](d *Dump, list []T, value func(T)) {
 	if list == nil {
 		d.Null()

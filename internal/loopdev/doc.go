@@ -7,7 +7,7 @@
 //	...
 //	err = loopdev.Free(device)
 //
-// Of finds a device by the inode of its file, which is the same in every mount
-// namespace. Named finds it by the path that its file had at the time of Attach. Use
-// Named for files that have been removed, and for files with several paths.
+// Of finds a loop device by the inode of its file, which is the same in every mount
+// namespace. Named finds the device by the path that was given to Attach. Use Named for
+// files that have been removed, and for files with several paths.
 package loopdev

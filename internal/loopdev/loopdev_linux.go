@@ -16,13 +16,13 @@ import (
 const (
 	control    = "/dev/loop-control"
 	sysBlock   = "/sys/block"
-	tries      = 8    // other processes take free devices too
-	maxBacking = 8192 // bytes of a path in sysfs: at most a page
+	tries      = 8    // attempts: another process may use the free device first
+	maxBacking = 8192 // maximum length of a path in sysfs in bytes
 )
 
-// Attach attaches a free loop device to a file, or to a block device, and returns
-// the path of the loop device. If the file is not writable, the device is
-// read-only. If the system has no loop devices, the error is errors.ErrUnsupported.
+// Attach attaches a free loop device to a file or a block device, and returns the path of
+// the loop device. The loop device is read-only if readOnly is true or if the file is not
+// writable. If the system has no loop devices, the error is errors.ErrUnsupported.
 func Attach(file string, readOnly bool) (device string, err error) {
 	backing, flags, err := openBacking(file, readOnly)
 	if err != nil {
@@ -54,7 +54,8 @@ func Attach(file string, readOnly bool) (device string, err error) {
 	return "", fmt.Errorf("other processes took every free loop device: %w", unix.EBUSY)
 }
 
-// openBacking opens the file of a loop device; read-only if it is not writable.
+// openBacking opens the file for a loop device, and returns the flags of the device. It opens a
+// file that is not writable read-only.
 func openBacking(file string, readOnly bool) (*os.File, uint32, error) {
 	if !readOnly {
 		f, err := os.OpenFile(file, os.O_RDWR|unix.O_NONBLOCK, 0)
@@ -69,7 +70,7 @@ func openBacking(file string, readOnly bool) (*os.File, uint32, error) {
 	return f, unix.LO_FLAGS_READ_ONLY, err
 }
 
-// configure attaches the loop device to the file backing.
+// configure attaches the loop device to the open file backing, whose path is file.
 func configure(device string, backing *os.File, file string, flags uint32) error {
 	mode := os.O_RDWR
 	if flags&unix.LO_FLAGS_READ_ONLY != 0 {
@@ -86,15 +87,15 @@ func configure(device string, backing *os.File, file string, flags uint32) error
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTTY) {
 		return os.NewSyscallError("LOOP_CONFIGURE", err)
 	}
-	// Before Linux 5.8 it takes two steps.
+	// Before Linux 5.8 there is no LOOP_CONFIGURE.
 	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_FD, int(backing.Fd())); err != nil {
 		return os.NewSyscallError("LOOP_SET_FD", err)
 	}
 	return os.NewSyscallError("LOOP_SET_STATUS64", unix.IoctlLoopSetStatus64(int(dev.Fd()), &c.Info))
 }
 
-// Of returns the loop devices of a file, by its inode. A missing file has none. A
-// freed device that is still open is not included.
+// Of returns the loop devices that are attached to the inode of a file. It returns nil if
+// the file does not exist. It leaves out a freed device that a process still has open.
 func Of(file string) ([]string, error) {
 	var want unix.Stat_t
 	if err := unix.Stat(file, &want); errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +113,7 @@ func Of(file string) ([]string, error) {
 		}
 		defer func() { _ = dev.Close() }()
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-		if errors.Is(err, unix.ENXIO) { // it was just freed
+		if errors.Is(err, unix.ENXIO) { // the device is free by now
 			return false, nil
 		}
 		if err != nil {
@@ -122,15 +123,15 @@ func Of(file string) ([]string, error) {
 	})
 }
 
-// Named returns the loop devices of a file, by its path at the time of Attach.
+// Named returns the loop devices that were attached to a file by this path.
 func Named(file string) ([]string, error) {
 	return find(func(_, backing string) (bool, error) { return backing == file, nil })
 }
 
-// find returns the loop devices in use for which match returns true. match gets the name of a
+// find returns the loop devices in use for which match returns true. match gets the path of a
 // device and the path of its file (backing). find reads both from /sys/block
-// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that is still open
-// does not count as in use: the kernel detaches it when its last user closes it.
+// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that a process still
+// has open does not count as in use: the kernel detaches it at the last close.
 func find(match func(device, backing string) (bool, error)) ([]string, error) {
 	entries, err := os.ReadDir(sysBlock)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,14 +147,14 @@ func find(match func(device, backing string) (bool, error)) ([]string, error) {
 		}
 		backing, err := os.ReadFile(filepath.Join(sysBlock, e.Name(), "loop", "backing_file"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) {
-			continue // it is free, or is becoming so
+			continue // not in use
 		}
 		if err != nil {
 			return nil, err
 		}
 		goes, err := os.ReadFile(filepath.Join(sysBlock, e.Name(), "loop", "autoclear"))
 		if err != nil || strings.TrimSpace(string(goes)) == "1" {
-			continue // error: the device is gone
+			continue // freed; an error means that the device is detached
 		}
 		device := "/dev/" + e.Name()
 		ok, err := match(device, strings.TrimSuffix(string(backing[:min(len(backing), maxBacking)]), "\n"))
@@ -172,8 +173,8 @@ func Grow(device string) error {
 	return with(device, "LOOP_SET_CAPACITY", unix.LOOP_SET_CAPACITY)
 }
 
-// Free detaches a loop device from its file: at once, or when its last user closes
-// it. A free device is not an error.
+// Free detaches a loop device from its file. If a process has the device open, the kernel
+// detaches it at the last close. A device that is free already is not an error.
 func Free(device string) error {
 	err := with(device, "LOOP_CLR_FD", unix.LOOP_CLR_FD)
 	if errors.Is(err, unix.ENXIO) {
@@ -182,6 +183,7 @@ func Free(device string) error {
 	return err
 }
 
+// with makes the ioctl request, called name, with a device.
 func with(device, name string, request uint) error {
 	dev, err := os.OpenFile(device, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

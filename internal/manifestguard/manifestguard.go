@@ -1,7 +1,7 @@
 // Package manifestguard rejects YAML and JSON whose decoding would need much more
 // memory or time than the size of the text suggests: aliases that expand to gigabytes,
-// lists of a million empty objects, unlimited nesting, and quantities whose parsing
-// never ends. It also converts YAML to JSON, and reports duplicate keys.
+// lists of a million empty objects, unlimited nesting, and quantities whose parsing takes
+// forever. It also converts YAML to JSON, and reports duplicate keys.
 package manifestguard
 
 import (
@@ -14,17 +14,17 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 )
 
-// maxTwice is the maximum number of duplicate keys in the result of JSON; maxPath is
-// the maximum length of each in bytes.
+// maxTwice is the maximum number of duplicate keys in the result of JSON, and maxPath the
+// maximum length of a key's path in bytes.
 const (
 	maxTwice = 20
 	maxPath  = 200
 )
 
 // JSON converts the first document of a YAML text to JSON, as the kubelet does with
-// manifests. A key after a merge ("<<") overrides the merged key. twice are the paths
-// of keys that one mapping has more than once; the last value is used. The caller has
-// to check the text with [Aliases] first.
+// manifests. If a mapping has a key more than once, JSON uses the last value, and twice
+// contains the key's path. A key that overrides a merged key ("<<") is not a duplicate.
+// The caller has to check the text with [Aliases] first.
 func JSON(text []byte) (raw []byte, twice []string, err error) {
 	strict, err := kyaml.YAMLToJSONStrict(text)
 	if err == nil {
@@ -33,7 +33,7 @@ func JSON(text []byte) (raw []byte, twice []string, err error) {
 	if raw, err = kyaml.YAMLToJSON(text); err != nil {
 		return nil, nil, err
 	}
-	var doc yaml.MapSlice // keys as they are written, without merged ones
+	var doc yaml.MapSlice // all keys in the text, without merged keys
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return raw, nil, nil // not an object
 	}
@@ -46,7 +46,7 @@ func repeated(twice, path []string, v any) []string {
 	case yaml.MapSlice:
 		seen := make(map[string]bool, len(v))
 		for _, item := range v {
-			key := fmt.Sprint(item.Key) // as JSON has it
+			key := fmt.Sprint(item.Key) // JSON's form of a key
 			at := append(path, "."+key)
 			if seen[key] && len(twice) < maxTwice {
 				twice = append(twice, fmt.Sprintf("%.*s", maxPath, strings.Join(at, "")[1:]))
@@ -62,11 +62,11 @@ func repeated(twice, path []string, v any) []string {
 	return twice
 }
 
-// Aliases returns an error for YAML that is larger than limit bytes when its
-// aliases are expanded (the "billion laughs"). The YAML decoder limits the number
-// of values, but shares a long text among thousands of aliases; JSON would repeat
-// the text. Invalid YAML is not an error: its decoder returns a better one. Only
-// the first document is checked.
+// Aliases returns an error for YAML that is larger than limit bytes when its aliases are
+// expanded (the "billion laughs"). The YAML decoder itself limits only the number of
+// values: thousands of aliases may share one long text, which JSON would repeat. For
+// invalid YAML, Aliases returns nil, because the decoder returns a better error. It checks
+// only the first document.
 func Aliases(text []byte, limit int) error {
 	if !bytes.ContainsRune(text, '&') || !bytes.ContainsRune(text, '*') {
 		return nil
@@ -103,10 +103,10 @@ func expanded(v any, left int) int {
 	return left
 }
 
-// Values returns the number of values and field names in YAML or JSON: The number is
-// exact for JSON. For YAML it is an estimate, which is at least half of the number
-// minus two, and which also counts punctuation within texts. The YAML parser needs some
-// hundred bytes for each value.
+// Values returns the number of values and field names in YAML or JSON. The YAML parser
+// needs some hundred bytes for each. For JSON the number is exact. For YAML it is an
+// estimate: at least half of the number, minus two. The estimate may be too high, since it
+// counts punctuation within texts.
 func Values(text []byte) int {
 	if json.Valid(text) {
 		return ShapeOf(text).Values
@@ -127,8 +127,8 @@ func Values(text []byte) int {
 
 // Shape is the nesting and the size of a JSON text.
 type Shape struct {
-	Depth  int // of nested arrays and objects
-	Values int // at most: field names count too
+	Depth  int // depth of nested arrays and objects
+	Values int // number of values and field names
 }
 
 // ShapeOf returns the shape of a JSON text, valid or not. It makes one pass without

@@ -16,15 +16,15 @@ import (
 // Field is a field of a document with a quantity that is too costly to parse.
 type Field struct {
 	Path  string // such as spec.containers[0].resources.limits[cpu]
-	Value string // its first 64 bytes
+	Value string // the first 64 bytes of the quantity
 }
 
-// maxFields limits the fields that are named.
+// maxFields is the maximum number of Fields that Inspect returns.
 const maxFields = 20
 
-// Inspect returns the approximate size in memory of a JSON object that is decoded into
-// the type of into. costly are the fields with quantities that must not be parsed, in
-// order, at most 20. Field names are case-sensitive, as in Kubernetes. For invalid JSON
+// Inspect returns the approximate number of bytes in memory that a JSON object needs when
+// it is decoded into the type of into. costly are the first 20 fields with quantities that
+// must not be parsed. Field names are case-sensitive, as in Kubernetes. For invalid JSON
 // both results are zero.
 func Inspect(text []byte, into any) (size int, costly []Field) {
 	if !json.Valid(text) {
@@ -36,17 +36,17 @@ func Inspect(text []byte, into any) (size int, costly []Field) {
 	return w.size, w.found
 }
 
-// Decodable returns an error for JSON that must not be decoded into the type of into.
-// If a quantity is too costly to parse, the error is a [quantity.ErrTooCostly]. It also
-// returns an error if the decoded object would need more than limit bytes of memory.
-// Invalid JSON is not an error here, since the decoder returns a better one.
+// Decodable returns an error for JSON that must not be decoded into the type of into: a
+// [quantity.ErrTooCostly] if a quantity is too costly to parse, or another error if the
+// decoded object would need more than limit bytes of memory. For invalid JSON, Decodable
+// returns nil, because the decoder returns a better error.
 func Decodable(text []byte, into any, limit int) error {
 	size, costly := Inspect(text, into)
 	if len(costly) > 0 {
 		return fmt.Errorf("%s: %q: %w", costly[0].Path, costly[0].Value, quantity.ErrTooCostly)
 	}
 	if size > limit {
-		return fmt.Errorf("comes to %d bytes in memory; want at most %d", size, limit)
+		return fmt.Errorf("needs %d bytes of memory; want at most %d", size, limit)
 	}
 	return nil
 }
@@ -59,11 +59,12 @@ type walk struct {
 	found []Field
 }
 
-// place is the path of a value in an object. Its text is built only when it is needed.
+// place is the path of a value in an object. The walk has a place for each value, and
+// builds the text of a path only for a costly quantity.
 type place struct {
 	in   *place
-	name string // of a field or, with brackets, a key
-	at   int    // in an array, without a name
+	name string // a field, or a map's key in brackets; "" for an item of an array
+	at   int    // index of an item
 }
 
 func (p *place) String() string {
@@ -84,9 +85,9 @@ var (
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// value reads a value. It counts the value's own size only if the value is behind a
-// pointer, because the size of the parent includes all other values. t is nil if the
-// type is unknown.
+// value reads a value of the type t, or of an unknown type if t is nil. It adds the
+// value's own size only if the value is behind a pointer, because otherwise the size of
+// the parent includes the value.
 func (w *walk) value(at *place, t reflect.Type) {
 	token, _ := w.dec.Token()
 	if t == nil {
@@ -165,7 +166,7 @@ func (w *walk) quantity(at *place, token json.Token) {
 	case json.Number:
 		text = v.String()
 	}
-	// The decoder cuts off blanks.
+	// The decoder of quantities trims blanks, too.
 	if len(w.found) < maxFields && !quantity.Cheap(strings.TrimSpace(text)) {
 		w.found = append(w.found, Field{Path: at.String(), Value: fmt.Sprintf("%.64s", text)})
 	}
@@ -174,7 +175,8 @@ func (w *walk) quantity(at *place, token json.Token) {
 // types caches the results of fieldsOf.
 var types sync.Map // of reflect.Type to map[string]reflect.Type
 
-// fieldsOf returns the types of a struct's fields by their JSON names.
+// fieldsOf returns the types of a struct's fields, including those of embedded structs, by their
+// JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	if known, ok := types.Load(t); ok {
 		return known.(map[string]reflect.Type)

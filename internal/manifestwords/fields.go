@@ -15,8 +15,9 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Meant returns the field that was probably meant by the unknown field at path, from the
-// fields of the object's type. It returns "" if no name is similar.
+// Meant returns the field name that the author of a manifest probably meant by the unknown
+// field at path. object is the type of the manifest. It returns "" if no field has a similar
+// name.
 func Meant(object reflect.Type, path string) string {
 	at := object
 	all := steps(path)
@@ -78,10 +79,10 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// Nearest returns the candidate that a person most likely meant by a word, or "". It ignores
-// capitals. It returns the most similar candidate, in which at most a third of the letters and
-// at most three differ. If there is none, it returns the shortest candidate that begins with
-// the word.
+// Nearest returns the candidate that a person most likely meant by a word, or "" if none is
+// similar. It ignores the case of letters. It prefers the candidate with the fewest different
+// letters: at most three, and at most a third of the word. If there is none, it returns the
+// shortest candidate that begins with the word.
 func Nearest(word string, candidates []string) string {
 	slices.Sort(candidates)
 	lower := strings.ToLower(word)
@@ -102,8 +103,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// distance returns how many letters have to be inserted, removed, replaced or swapped with the
-// next letter to turn one word into the other (optimal string alignment).
+// distance returns the number of edits that turn one word into the other (optimal string
+// alignment). An edit inserts, removes or replaces a letter, or swaps two neighbouring letters.
 func distance(a, b string) int {
 	const most = 64
 	if len(a) > most || len(b) > most {
@@ -130,8 +131,9 @@ func distance(a, b string) int {
 	return rows[(len(a)+1)%3][len(b)]
 }
 
-// Decoding returns the path of the field at which the JSON decoder failed, and what to write
-// there. ok is false if err does not have this information.
+// Decoding returns the path of the field at which the JSON decoder failed, and words that describe
+// the error and a correct value. err is the decoder's error for raw. ok is false if err is of another
+// kind.
 func Decoding(raw []byte, err error) (path, words string, ok bool) {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
@@ -147,32 +149,32 @@ func Decoding(raw []byte, err error) (path, words string, ok bool) {
 	return "", "", false
 }
 
-// wrongType says what to write instead of a JSON value.
+// wrongType describes a JSON value of the wrong type, and a correct value of the type want.
 func wrongType(value string, want reflect.Type) string {
 	shown := callerror.Cut(value, 80)
 	text := strings.Trim(value, `"`)
 	isText := strings.HasPrefix(value, `"`)
 	switch kind := elem(want).Kind(); {
 	case kind == reflect.String && !strings.HasPrefix(value, "{") && !strings.HasPrefix(value, "["):
-		return fmt.Sprintf("%s is no text; write %q, in quotes", shown, text)
+		return fmt.Sprintf("%s is not a string; write %q, in quotes", shown, text)
 	case kind >= reflect.Int && kind <= reflect.Uint64:
 		if _, err := strconv.ParseInt(text, 10, 64); err == nil && isText {
-			return fmt.Sprintf("%s is a text; write %s, without quotes", shown, text)
+			return fmt.Sprintf("%s is a string; write %s, without quotes", shown, text)
 		}
-		return shown + " is no number; want a whole number"
+		return shown + " is not a number; want an integer"
 	case kind == reflect.Bool:
 		if isText && (text == "true" || text == "false") {
-			return fmt.Sprintf("%s is a text; write %s, without quotes", shown, text)
+			return fmt.Sprintf("%s is a string; write %s, without quotes", shown, text)
 		}
 		return shown + " is neither true nor false"
 	case kind == reflect.Slice:
-		return shown + ` is no list; begin each entry with "- "`
+		return shown + ` is not a list; begin each entry with "- "`
 	default:
-		return shown + " is no object; want keys with values"
+		return shown + " is not an object; want keys with values"
 	}
 }
 
-// valueAt returns the path and the text of the JSON value that ends at an offset or contains it.
+// valueAt returns the path and the text of the first JSON value that ends at or after an offset.
 func valueAt(raw []byte, offset int64) (path, value string) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -180,7 +182,8 @@ func valueAt(raw []byte, offset int64) (path, value string) {
 	return strings.TrimPrefix(path, "."), value
 }
 
-// find reads one value, and reports whether it has found the offset.
+// find reads one value, whose path is at. It returns true when it has reached the offset, and then
+// has set path and value. It also returns true after an error of the decoder.
 func find(dec *json.Decoder, at string, offset int64, path, value *string) bool {
 	token, err := dec.Token()
 	if err != nil {
@@ -226,8 +229,8 @@ var (
 	comma   = regexp.MustCompile(`^([0-9]+),([0-9]+)$`)
 )
 
-// wrongQuantity returns the path of the first field that has to be a quantity and is not valid, and
-// what is wrong with its value, in words.
+// wrongQuantity returns the path of the first field with an invalid quantity, and words that describe
+// the error and a correct value.
 func wrongQuantity(raw []byte) (path, words string, ok bool) {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -237,7 +240,7 @@ func wrongQuantity(raw []byte) (path, words string, ok bool) {
 	if !ok {
 		return "", "", false
 	}
-	words = fmt.Sprintf("%.80q is no amount; want a number such as 500m, 1.5, 128M or 128Mi", text)
+	words = fmt.Sprintf("%.80q is not a quantity; want a number such as 500m, 1.5, 128M or 128Mi", text)
 	if m := comma.FindStringSubmatch(text); m != nil {
 		words = fmt.Sprintf("%q: write %s.%s", text, m[1], m[2])
 		if n, err := strconv.ParseFloat(m[1]+"."+m[2], 64); err == nil {
@@ -251,11 +254,12 @@ func wrongQuantity(raw []byte) (path, words string, ok bool) {
 	return strings.TrimPrefix(path, "."), words, true
 }
 
-// amounts lists the objects whose values are quantities, and the fields that are quantities.
+// amounts lists, first, five objects whose values are quantities and, then, fields that are
+// quantities themselves.
 var amounts = []string{"requests", "limits", "capacity", "overhead", "allocatedResources", "sizeLimit", "divisor"}
 
-// badAmount returns the first text that is not a valid quantity, in a field of amounts
-// or below one.
+// badAmount returns the path and the text of the first invalid quantity in v. path is the
+// path of v. field is the name of v, or the name in amounts that makes v a quantity.
 func badAmount(path, field string, v any) (at, text string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -9,9 +9,9 @@ const (
 	fromOutside = podItself + ", with hostPort or hostNetwork"
 )
 
-// instead says what to use instead of kinds that need a cluster's controllers.
+// instead maps kinds that need a cluster's controllers to advice for a single node.
 var instead = map[string]string{
-	"DaemonSet":             podsThere + "; on one node it is all that a DaemonSet makes",
+	"DaemonSet":             podsThere + "; on one node a DaemonSet creates only one pod",
 	"Deployment":            eachCopy + "; restartPolicy Always keeps it running",
 	"ReplicaSet":            eachCopy,
 	"StatefulSet":           podsThere + ", and PersistentVolumes for its claims",
@@ -23,7 +23,7 @@ var instead = map[string]string{
 	"Ingress":               fromOutside + ", or a proxy as a pod",
 }
 
-// Instead returns what to use on a single node instead of a kind that needs a cluster's
+// Instead returns advice: what to use on a single node in place of a kind that needs a cluster's
 // controllers. It returns "" for other kinds.
 func Instead(kind string) string {
 	if words := instead[kind]; words != "" {
@@ -32,7 +32,7 @@ func Instead(kind string) string {
 	return ""
 }
 
-// Kind returns an error text for an unsupported kind. known are the supported ones.
+// Kind returns an error text for an unsupported kind. known are the supported kinds, at least two.
 func Kind(kind string, known []string) string {
 	if words := Instead(kind); words != "" {
 		return words
@@ -43,8 +43,9 @@ func Kind(kind string, known []string) string {
 	return "want " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
 }
 
-// Foreign guesses from its keys the format of a document without apiVersion and kind. It returns
-// "" if the document resembles no known format.
+// Foreign returns an error text for a document without apiVersion and kind. From the document's
+// keys it recognizes a docker compose file. It returns "" if the document resembles a Kubernetes
+// object.
 func Foreign(keys []string) string {
 	has := map[string]bool{}
 	for _, k := range keys {
@@ -52,10 +53,10 @@ func Foreign(keys []string) string {
 	}
 	switch {
 	case has["services"]:
-		return "is no manifest of Kubernetes (no apiVersion, no kind); it looks like one of docker compose: want a Pod for each service"
+		return "is not a Kubernetes manifest (no apiVersion, no kind); it looks like a docker compose file: want a Pod for each service"
 	case has["spec"] || has["metadata"] || has["containers"]:
 		return ""
 	default:
-		return "is no manifest of Kubernetes (no apiVersion, no kind)"
+		return "is not a Kubernetes manifest (no apiVersion, no kind)"
 	}
 }

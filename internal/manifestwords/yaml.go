@@ -11,7 +11,7 @@ import (
 
 var atLine = regexp.MustCompile(`line (\d+): `)
 
-// plain maps texts in the parser's errors to plain words.
+// plain maps texts in the YAML parser's errors to words that describe the mistake.
 var plain = []struct{ has, words string }{
 	{"mapping values are not allowed", `a second ": " stands in this line: put the value in quotes, or begin a new line`},
 	{"could not find expected ':'", `want "key: value"; a ":" is missing here or in the line before`},
@@ -23,8 +23,8 @@ var plain = []struct{ has, words string }{
 	{"unknown anchor", "an alias (*) has no anchor (&) before it"},
 }
 
-// YAML returns the line of a document, from 1, in which its parser found a mistake, and the
-// mistake in plain words. The line is 0 if it is not known.
+// YAML describes the error err of the YAML parser for doc. line is the line of the mistake,
+// counted from 1, or 0 if it is not known. words describes the mistake.
 func YAML(doc []byte, err error) (line int, words string) {
 	words = strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := atLine.FindStringSubmatch(words); m != nil {
@@ -37,7 +37,7 @@ func YAML(doc []byte, err error) (line int, words string) {
 			return i + 1, "begins with a tab; YAML wants spaces"
 		}
 	}
-	// If a block ends too soon, the parser names the line before the one that it could not parse.
+	// If a block ends too soon, the parser reports the line before the line that it cannot parse.
 	if strings.Contains(words, "did not find expected key") || strings.Contains(words, "did not find expected '-' indicator") {
 		if at, text := indentation(lines, line); text != "" {
 			return at, text
@@ -51,8 +51,9 @@ func YAML(doc []byte, err error) (line int, words string) {
 	return line, words
 }
 
-// indentation looks for a line whose indentation equals that of no key before it, near the line
-// about. It returns the number of that line, and words for the mistake.
+// indentation finds the first wrongly indented line from about-1 on: a line that ends a block, but
+// has not the indentation of an outer block. It returns the line's number, and words that describe
+// the mistake. words is "" if there is no such line.
 func indentation(lines []string, about int) (line int, words string) {
 	type block struct {
 		column int
@@ -70,7 +71,7 @@ func indentation(lines []string, about int) (line int, words string) {
 			was, open = open[len(open)-1], open[:len(open)-1]
 		}
 		if was.key != "" && (len(open) == 0 || open[len(open)-1].column != column) && i+1 >= about-1 {
-			return i + 1, fmt.Sprintf("%q is %s left of %q: keys of one object stand below each other", keyOf(text), columns(was.column-column), was.key)
+			return i + 1, fmt.Sprintf("%q is %s left of %q: keys of one object need the same indentation", keyOf(text), columns(was.column-column), was.key)
 		}
 		add := func(column int, key string) {
 			if len(open) == 0 || open[len(open)-1].column != column {
@@ -79,7 +80,7 @@ func indentation(lines []string, about int) (line int, words string) {
 				open[len(open)-1].key = key
 			}
 		}
-		for strings.HasPrefix(text, "- ") { // an entry of a list, and the value after the dash
+		for strings.HasPrefix(text, "- ") { // an item of a list; the text after the dash is indented, too
 			add(column, "-")
 			rest := strings.TrimLeft(text[1:], " ")
 			column += len(text) - len(rest)
@@ -103,7 +104,7 @@ func keyOf(text string) string {
 	return strings.TrimSpace(key)
 }
 
-// Document is a document whose fields have lines. The zero value has no fields.
+// Document is a YAML document with the line numbers of its fields. The zero value has no fields.
 type Document struct{ root *yaml.Node }
 
 // Parse parses a YAML document. If doc is not valid YAML, the result has no fields.
@@ -115,8 +116,8 @@ func Parse(doc []byte) Document {
 	return Document{root.Content[0]}
 }
 
-// Line returns the line, from 1, of the field with a path such as spec.containers[0].image. If
-// the field is missing, it returns the line of its nearest existing parent, or 0 if there is
+// Line returns the line, counted from 1, of the field at a path such as spec.containers[0].image.
+// If the field is missing, it returns the line of the nearest existing parent, or 0 if there is
 // none.
 func (d Document) Line(path string) int {
 	if d.root == nil {
@@ -147,7 +148,7 @@ func (d Document) Line(path string) int {
 	return line
 }
 
-// Lines returns the lines of all fields by their paths, except fields within lists.
+// Lines returns the line numbers of all fields by path, except fields within lists.
 func (d Document) Lines() map[string]int {
 	out := map[string]int{}
 	if d.root != nil {
@@ -170,7 +171,7 @@ func linesOf(n *yaml.Node, path string, out map[string]int) {
 	}
 }
 
-// steps splits a path into names of fields and indices in brackets.
+// steps splits a path into field names and indices in brackets, such as "spec", "containers", "[0]".
 func steps(path string) []string {
 	return strings.FieldsFunc(strings.ReplaceAll(path, "[", ".["), func(r rune) bool { return r == '.' })
 }

@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childTimeout is the longest that a child may take to make namespaces, if the
-// context has no deadline.
+// childTimeout limits the time in which a child creates its namespaces, if the context has
+// no deadline.
 const childTimeout = 10 * time.Second
 
-// Child is a process in new namespaces. It runs only the system calls that make
-// them, and no other program.
+// Child is a process in new namespaces. It makes only the system calls that create the
+// namespaces, and executes no other program.
 type Child struct {
 	pid  int
-	sock *os.File // the child exits when it is closed, also by the death of this process
+	sock *os.File // the child exits when sock is closed, as at the exit of this process
 }
 
-// StartChild starts a child that enters the user namespace owner, if that is not
-// nil, and creates the namespaces of flags (CLONE_NEW constants) in it. A child is
-// necessary: only a process with one thread may enter or create a user namespace.
-// The caller has to call End.
+// StartChild starts a child that enters the user namespace owner, unless owner is nil, and
+// then creates the namespaces in flags (CLONE_NEW constants). It returns when the
+// namespaces exist. A child is necessary because only a process with a single thread may
+// enter or create a user namespace. The caller has to call End.
 func StartChild(ctx context.Context, owner *os.File, flags int) (*Child, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Child) Open(name string) (*os.File, error) {
 	return Open(fmt.Sprintf("/proc/%d/ns/%s", c.pid, name))
 }
 
-// End kills the child and waits for its end.
+// End kills the child and waits for its exit.
 func (c *Child) End() {
 	_ = c.sock.Close()
 	_ = unix.Kill(c.pid, unix.SIGKILL)
@@ -82,7 +82,8 @@ func (c *Child) End() {
 	}
 }
 
-// socketPair returns a file with deadlines, and a descriptor for the child.
+// socketPair returns the two ends of a socket pair: a file that supports deadlines, and a
+// descriptor for the child.
 func socketPair() (ours *os.File, theirs int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -95,8 +96,8 @@ func socketPair() (ours *os.File, theirs int, err error) {
 	return os.NewFile(uintptr(pair[0]), "child in namespaces"), pair[1], nil
 }
 
-// fork starts the child, without the signals that Go would handle in it. If
-// owner is sock, the child enters no user namespace.
+// fork starts the child with all signals blocked, since Go's signal handlers must not run
+// in the child. If owner equals sock, the child enters no user namespace.
 func fork(owner, sock, flags int) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -117,19 +118,18 @@ func fork(owner, sock, flags int) (int, error) {
 	return int(pid), nil
 }
 
-// child forks, and returns only in the parent. The child has a copy of the memory
-// and one thread, without Go's scheduler. It must not grow its stack, allocate,
-// take a lock or call the race detector: it makes only raw system calls. It closes
-// inherited descriptors, enters the user namespace, creates the other namespaces,
-// writes the result to sock, and waits until the other end of sock is closed, also
-// by the parent's death.
+// child forks, and returns only in the parent. The child has a copy of the memory and one
+// thread, without Go's scheduler. It must not grow its stack, allocate, take a lock or
+// call the race detector: it makes only raw system calls. It closes inherited descriptors,
+// enters the user namespace, creates the other namespaces and writes the result to sock.
+// It exits when the other end of sock is closed, as at the exit of the parent.
 //
 //go:norace
 //go:nosplit
 //go:noinline
 func child(owner, sock, low, high, flags uintptr) (uintptr, unix.Errno) {
 	var clone, stack uintptr = uintptr(unix.SIGCHLD), 0
-	if runtime.GOARCH == "s390x" { // its clone(2) has the arguments in another order
+	if runtime.GOARCH == "s390x" { // clone(2) has a different order of arguments there
 		clone, stack = stack, clone
 	}
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, clone, stack, 0, 0, 0, 0)

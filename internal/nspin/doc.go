@@ -1,3 +1,4 @@
-// Package nspin keeps namespaces without a process, with a mount of their file as
-// ip-netns(8) does. It also runs functions in a namespace, on threads of their own.
+// Package nspin pins namespaces: it bind-mounts a namespace's file, as ip-netns(8) does, so
+// that the namespace exists without a process. It also runs functions on separate threads,
+// which may enter a namespace.
 package nspin

@@ -12,18 +12,19 @@ import (
 // Kind is the kind of file at a path.
 type Kind uint8
 
-// The kinds of [At].
+// The kinds of files.
 const (
 	None    Kind = iota // no file
-	Empty               // an empty file, for the mount of a namespace
-	Pinned              // a namespace
+	Empty               // an empty file: a mount point for a namespace
+	Pinned              // a mounted namespace of the requested type
 	Foreign             // anything else, such as another mount
 )
 
 // At is the result of [Look].
 type At struct {
 	Kind Kind
-	// ID distinguishes namespaces that exist at the same time. It is 0 unless Kind is Pinned.
+	// ID identifies a namespace among those that exist at the same time. It is 0 unless Kind is
+	// Pinned.
 	ID uint64
 }
 
@@ -31,9 +32,9 @@ type At struct {
 // type.
 var ErrForeign = errors.New("not a namespace of that type")
 
-// Look returns the kind of file at path. A namespace of another type than the
-// CLONE_NEW constant space is Foreign. Look opens only namespaces: it examines an
-// O_PATH descriptor first.
+// Look returns the kind of the file at path. space is the requested type of namespace, a
+// CLONE_NEW constant; a namespace of another type is Foreign. Look opens no file that is
+// not a namespace: it examines an O_PATH descriptor first.
 func Look(path string, space int) (At, error) {
 	held, at, err := look(path, space)
 	if held != nil {
@@ -42,8 +43,9 @@ func Look(path string, space int) (At, error) {
 	return at, err
 }
 
-// OpenPinned opens the namespace of the type space at path. The caller has to close
-// it. If there is none, the error is fs.ErrNotExist.
+// OpenPinned opens the namespace of the type space that is mounted at path. The caller has
+// to close the file. It returns fs.ErrNotExist if there is no file or only an empty one,
+// and [ErrForeign] if there is another file.
 func OpenPinned(path string, space int) (*os.File, error) {
 	f, at, err := look(path, space)
 	switch {
@@ -57,7 +59,7 @@ func OpenPinned(path string, space int) (*os.File, error) {
 	return f, nil
 }
 
-// look returns the kind of file at path, and an open namespace if there is one.
+// look returns the kind of the file at path and, if the kind is Pinned, the open namespace.
 func look(path string, space int) (*os.File, At, error) {
 	held, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -84,7 +86,7 @@ func look(path string, space int) (*os.File, At, error) {
 		kind, err := Control(f, func(fd int) (int, error) { return unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE) })
 		if err != nil || kind != space {
 			_ = f.Close()
-			return nil, At{Kind: Foreign}, nil // any other file
+			return nil, At{Kind: Foreign}, nil
 		}
 		return f, At{Pinned, st.Ino}, nil
 	case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0 && st.Nlink == 1:
@@ -94,11 +96,12 @@ func look(path string, space int) (*os.File, At, error) {
 	}
 }
 
-// Remove unmounts the namespace of this type and ID, and deletes the empty file under it. If id
-// is 0, it removes any namespace of this type. Processes in the namespace stay in it. It is not
-// an error if there is no file. Any other file stays, and the error is [ErrForeign].
+// Remove unmounts the namespace at path if it has the type space and the ID id, and deletes the empty
+// file under the mount. If id is 0, it removes any namespace of the type. Processes in the namespace
+// stay in it. A missing file is not an error. Remove leaves any other file in place and returns
+// [ErrForeign].
 func Remove(path string, space int, id uint64) error {
-	for range 2 { // the namespace, the file below it
+	for range 2 { // first the mount, then the file under it
 		at, err := Look(path, space)
 		switch {
 		case err != nil:

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control calls f with a file's descriptor. It does not change whether the file blocks.
+// Control calls f with a file's descriptor and returns f's results. In contrast to os.File.Fd, it does
+// not set the file to blocking mode.
 func Control(file *os.File, f func(fd int) (int, error)) (n int, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -22,21 +23,22 @@ func Control(file *os.File, f func(fd int) (int, error)) (n int, err error) {
 	return n, err
 }
 
-var sharing sync.Mutex
+var sharing sync.Mutex // allows one ShareDir of this process to mount at a time
 
-// ShareDir makes a directory a shared mount, as ip-netns(8) does: mounts in it
-// appear in mount namespaces that were created from this one.
+// ShareDir creates a directory if necessary, and makes it a shared mount, as ip-netns(8)
+// does. Mounts in the directory then also appear in mount namespaces that were created
+// from this one.
 func ShareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	share := func() error { return unix.Mount("", dir, "none", unix.MS_SHARED|unix.MS_REC, "") }
 	err := share()
-	if !errors.Is(err, unix.EINVAL) { // it is a mount already
+	if !errors.Is(err, unix.EINVAL) { // EINVAL: dir is not a mount point
 		return pathError("share", dir, err)
 	}
-	// Since the mount is shared, mounting it once more doubles all mounts below it. Within this
-	// process only one goroutine does it at a time.
+	// A second mount of dir on itself would double all mounts below it, since the mount is shared.
+	// The mutex prevents this within this process, the file lock between processes.
 	sharing.Lock()
 	defer sharing.Unlock()
 	if err := share(); !errors.Is(err, unix.EINVAL) {
@@ -47,7 +49,8 @@ func ShareDir(dir string) error {
 		return pathError("open", dir, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// If another process holds the lock too long, go on without it: a second mount does no harm.
+	// If another process holds the lock for 100 ms, mount without the lock: doubled mounts do no
+	// harm.
 	for range 50 {
 		if !errors.Is(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
 			break
@@ -72,7 +75,8 @@ func MakePoint(path string) error {
 	return pathError("close", path, unix.Close(fd))
 }
 
-// Bind mounts a namespace at path, and returns its ID.
+// Bind mounts the namespace of an open file at path, and returns the namespace's ID. path must be
+// an existing file; see [MakePoint].
 func Bind(space *os.File, path string) (uint64, error) {
 	var st unix.Stat_t
 	_, err := Control(space, func(fd int) (int, error) {
@@ -84,8 +88,8 @@ func Bind(space *os.File, path string) (uint64, error) {
 	return st.Ino, pathError("mount", path, err)
 }
 
-// Open opens a file of nsfs. os.OpenFile would also register it with the poller,
-// which cannot poll it.
+// Open opens the file of a namespace. os.OpenFile would also register the file with Go's
+// poller, which cannot poll it.
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

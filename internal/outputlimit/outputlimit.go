@@ -1,14 +1,14 @@
-// Package outputlimit passes a limit for a command's output to a runtime in the same
-// process, in a context. The runtime then stores no more output than the caller uses. The
-// CRI has no field for such a limit.
+// Package outputlimit passes a limit for a command's output in a context to a container
+// runtime of the same process. The runtime then stores no more output than the caller
+// uses. The CRI has no field for such a limit.
 package outputlimit
 
 import "context"
 
 type key struct{}
 
-// With returns a context for a command. It tells the runtime that the caller uses at
-// most this number of bytes of each output stream.
+// With returns a context with a limit: the caller uses at most this number of bytes of
+// each output stream of a command.
 func With(ctx context.Context, bytes int) context.Context {
 	return context.WithValue(ctx, key{}, bytes)
 }

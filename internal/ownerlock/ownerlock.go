@@ -1,10 +1,10 @@
 // Package ownerlock locks a file for a process, and records the process that holds
 // the lock.
 //
-// The kernel releases a lock of flock(2) when the last descriptor of the file is
-// closed. A child that a process forked just before its death has copies of the
-// descriptors until it executes its own program. For this reason Take waits for the
-// lock of a dead process.
+// The kernel releases a lock of flock(2) when all copies of the file's descriptor are
+// closed. If a process dies just after a fork, its child has copies of the descriptors
+// until the child executes a program. Therefore Take waits for a lock whose owner is
+// dead.
 package ownerlock
 
 import (
@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// patience limits the wait for the lock of a dead process: its child holds the lock until it
-	// executes its own program, which takes milliseconds, and longer under load.
+	// patience limits the wait for the lock of a dead process. A child of that process holds the
+	// lock until it executes a program, which takes milliseconds, and longer under load.
 	patience = 10 * time.Second
 	pause    = 5 * time.Millisecond
 	// maxPID limits the bytes of a process ID and its newline.
@@ -29,14 +29,14 @@ const (
 
 // HeldError means that another process holds the lock.
 type HeldError struct {
-	PID string // as the process has written it
+	PID string // process ID; "" if the process has not written it yet
 }
 
 func (e *HeldError) Error() string { return "in use by process " + e.PID }
 
-// Take locks f for this process and writes the process ID to it. If a living
-// process holds the lock, the error is *HeldError. The lock lasts until Release or
-// the end of the process.
+// Take locks f for this process and writes the process ID to f. It returns a *HeldError if
+// a living process holds the lock, or if the lock of a dead process is not released within
+// 10 s. The lock lasts until Release or the end of the process.
 func Take(f *os.File) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -57,8 +57,8 @@ func Take(f *os.File) error {
 	return err
 }
 
-// Release releases the lock of f and closes f. Close alone is not enough: a child
-// that was just forked holds the lock until it executes its own program.
+// Release releases the lock of f and closes f. Close alone is not enough: a child that was
+// just forked would hold the lock until it executes a program.
 func Release(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
@@ -76,8 +76,8 @@ func Check(f *os.File) error {
 	return nil
 }
 
-// holder returns the holder of the lock, and whether it lives. A process that has
-// not written its ID yet counts as living.
+// holder returns the process ID in the file f, and whether that process lives. A process
+// that has not written its ID yet counts as living.
 func holder(f *os.File) (pid string, lives bool) {
 	b, _ := io.ReadAll(io.NewSectionReader(f, 0, maxPID))
 	pid = strings.TrimSpace(string(b))

@@ -1,15 +1,16 @@
 // Package peers runs the tests of other projects against this repository's programs, and
 // checks that every failure is known.
 //
-// A checkout of each peer is below the directory that PEERS names: cri-o and bats-core for
-// [CRI-O's tests], containerd for its integration tests. kubectl's tests are of the module of
-// Kubernetes that e2e builds with; Helm 4, stern and the JavaScript client are packages. A suite
-// whose files are missing is skipped, with the reason. `make peers` runs all of them.
+// The directory $PEERS contains checkouts: cri-o and bats-core for [CRI-O's tests], containerd
+// for its integration tests. kubectl's tests come from the Kubernetes module that e2e requires.
+// Helm 4, stern and the JavaScript client come from package registries. A suite whose files are
+// missing is skipped, with the reason. `make peers` runs all suites.
 //
-// Each test of a peer that is known to fail has a line in verdicts.txt, which names the cause.
-// The cause is "peer" if the test needs the peer's own files, options, texts or annotations,
-// and "environment" if this machine lacks something. A failure without a line counts as a bug
-// of this repository, and fails the Go test. A line whose test passes fails the Go test too.
+// Each test of a peer that is known to fail has a line in verdicts.txt with the cause. The cause
+// is "peer" if the test needs the peer's own files, options, texts or annotations, and
+// "environment" if this machine lacks something that the test needs. A failure without a line
+// counts as a bug of this repository and fails the Go test. If a test with a line passes, the Go
+// test fails, too.
 //
 // [CRI-O's tests]: https://github.com/cri-o/cri-o/tree/main/test
 package peers
@@ -37,24 +38,24 @@ const (
 	Skipped Outcome = "skipped"
 )
 
-// A Result is a test of a peer and how it ended.
+// A Result is the outcome of one test of a peer.
 type Result struct {
 	Test    string
 	Outcome Outcome
 }
 
-// A Verdict names the cause of a test's failure.
+// A Verdict is a line of verdicts.txt: the cause of a test's failure.
 type Verdict struct {
 	Suite, Test string
-	Whose       string // peer or environment
-	Why         string
+	Whose       string // the cause: peer or environment
+	Why         string // an explanation
 }
 
 // Verdicts returns the lines of verdicts.txt.
 func Verdicts() ([]Verdict, error) { return parseVerdicts(verdictsText) }
 
-// parseVerdicts parses lines of four fields between bars: SUITE | TEST | WHOSE | WHY. Empty lines
-// and those that begin with # are ignored.
+// parseVerdicts parses lines of the form SUITE | TEST | WHOSE | WHY. It ignores empty lines and
+// lines that begin with #.
 func parseVerdicts(text string) ([]Verdict, error) {
 	var all []Verdict
 	n := 0
@@ -70,15 +71,15 @@ func parseVerdicts(text string) ([]Verdict, error) {
 		}
 		v := Verdict{f[0], f[1], f[2], f[3]}
 		if slices.ContainsFunc(all, func(o Verdict) bool { return o.Suite == v.Suite && o.Test == v.Test }) {
-			return nil, fmt.Errorf("verdicts.txt:%d: %s %q is there twice", n, v.Suite, v.Test)
+			return nil, fmt.Errorf("verdicts.txt:%d: %s %q has two lines", n, v.Suite, v.Test)
 		}
 		all = append(all, v)
 	}
 	return all, nil
 }
 
-// Judge writes a table of a suite's results to w. It returns failures without a verdict, and
-// verdicts of tests that passed.
+// Judge writes a line with the numbers of a suite's results to w. It returns messages about failures
+// without a verdict, and about verdicts of tests that passed.
 func Judge(w io.Writer, suite string, results []Result, verdicts []Verdict) (wrong []string) {
 	count := map[string]int{}
 	for _, r := range results {
@@ -86,7 +87,7 @@ func Judge(w io.Writer, suite string, results []Result, verdicts []Verdict) (wro
 		switch {
 		case r.Outcome == Failed && i < 0:
 			count["ours"]++
-			wrong = append(wrong, fmt.Sprintf("%s: %s: fails, and verdicts.txt does not say whose matter that is", suite, r.Test))
+			wrong = append(wrong, fmt.Sprintf("%s: %s: fails without a line in verdicts.txt", suite, r.Test))
 		case r.Outcome == Failed:
 			count[verdicts[i].Whose]++
 		case r.Outcome == Passed && i >= 0:

@@ -1,5 +1,5 @@
-// Package podcgroup parses pods and containers from cgroup paths, with the names
-// that the kubelet and the runtimes use. With the cgroupfs driver:
+// Package podcgroup finds the pod's UID and the container's ID in a cgroup path, by the names
+// that the kubelet and container runtimes give to cgroups. With the cgroupfs driver:
 //
 //	/kubepods/burstable/pod<uid>/<container>
 //
@@ -7,13 +7,13 @@
 //
 //	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope
 //
-// Both may be below any root, on cgroup v1 and v2.
+// Both may be below any parent cgroup, on cgroup v1 and v2.
 package podcgroup
 
 import "strings"
 
-// Locate returns the pod's UID and the container's ID for a cgroup path. The path may be that of
-// a cgroup within a container. For a pod's own cgroup, container is "". For a path outside pods,
+// Locate returns the pod's UID and the container's ID for the path of a cgroup, which may also be a
+// cgroup within a container. For a pod's own cgroup, container is "". For a path outside of pods,
 // both are "".
 func Locate(path string) (pod, container string) {
 	inPods := false
@@ -31,8 +31,8 @@ func Locate(path string) (pod, container string) {
 	return pod, ""
 }
 
-// isPodsRoot reports whether a name is that of the root cgroup of all pods. With systemd the name
-// may include parents: a-b-kubepods.slice.
+// isPodsRoot reports whether name is the name of the parent cgroup of all pods. With systemd the
+// name may include the cgroup's own parents: a-b-kubepods.slice.
 func isPodsRoot(name string) bool {
 	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
 		return unit == "kubepods" || strings.HasSuffix(unit, "-kubepods")
@@ -40,11 +40,11 @@ func isPodsRoot(name string) bool {
 	return name == "kubepods"
 }
 
-// PodUID returns the UID in the name of a pod's cgroup, the last element of its path. It returns
-// "" for other cgroups.
+// PodUID returns the UID in the name of a pod's cgroup. name is the last element of the cgroup's
+// path. It returns "" for other cgroups.
 func PodUID(name string) string {
 	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
-		// A dash separates systemd's levels: dashes of the UID are underscores.
+		// In systemd's names a dash separates levels, so the UID has underscores instead of dashes.
 		uid, ok := strings.CutPrefix(unit[strings.LastIndexByte(unit, '-')+1:], "pod")
 		if !ok {
 			return ""
@@ -58,9 +58,9 @@ func PodUID(name string) string {
 	return uid
 }
 
-// ContainerID returns the ID in the name of a container's cgroup, the last element
-// of its path. It is the part after the last dash of a systemd scope; otherwise it
-// is the whole name.
+// ContainerID returns the ID in the name of a container's cgroup. name is the last element
+// of the cgroup's path. The ID is the part after the last dash of a systemd scope, and
+// otherwise the whole name.
 func ContainerID(name string) string {
 	if unit, ok := strings.CutSuffix(name, ".scope"); ok {
 		return unit[strings.LastIndexByte(unit, '-')+1:]

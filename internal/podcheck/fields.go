@@ -11,21 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// jsonName returns the name of a field in JSON. It returns "" for an inlined field.
+// jsonName returns the JSON name of a field. It returns "" for an inlined field.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// Fields of the pod that variables, and files of volumes, can show (the downward
-// API). Variables can show labels and annotations as files do.
+// Fields of the pod that files of volumes and environment variables can have as their
+// value (the downward API).
 var (
 	shownByFiles     = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
 	shownByVariables = append(slices.Clone(shownByFiles), "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
 )
 
-// fieldRef checks a reference to a field of the pod.
+// fieldRef checks a reference to a field of the pod. shown are the allowed fields, in addition to
+// single labels and annotations.
 func (v *checker) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, shown []string) {
 	if ref == nil || v.full() {
 		return
@@ -73,8 +74,8 @@ func (v *checker) resourceRef(p *field.Path, ref *v1.ResourceFieldSelector) {
 	}
 }
 
-// divisors lists the valid divisors: those of CPUs by the key true, and those of bytes (the API's
-// documentation of divisor).
+// divisors lists the valid divisors (the API's documentation of divisor): with the key true for
+// CPUs, with the key false for bytes.
 var divisors = map[bool][]string{
 	true:  {"1m", "1"},
 	false: {"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"},
@@ -125,8 +126,8 @@ func (v *checker) mount(m *v1.VolumeMount, p *field.Path) {
 	}
 }
 
-// maxAnnotations limits the keys and values of a pod's annotations, in bytes (the API's
-// documentation of annotations).
+// maxAnnotations is the maximum size of all keys and values of a pod's annotations in bytes (the
+// API's documentation of annotations).
 const maxAnnotations = 256 << 10
 
 func (v *checker) metadata() {

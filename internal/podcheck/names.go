@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxUID is the length of a UID in bytes. The API has no limit; its UIDs and
-// the hashes of static pods have less than 40.
+// maxUID is the maximum length of a UID in bytes. The API has no limit. The UIDs of API
+// servers and the hashes of static pods have less than 40 bytes.
 const maxUID = 128
 
 const wantUID = "must be 1 to 128 ASCII letters, digits, '.', '_' and '-', and neither '.' nor '..'"
 
-// UID returns an error if a UID is not valid as the name of a directory. A valid
-// UID has 1 to 128 bytes of A-Z, a-z, 0-9, ".", "_" and "-", and is neither "." nor
-// "..".
+// UID returns an error if a UID must not become the name of a directory. A valid UID has
+// 1 to 128 bytes of A-Z, a-z, 0-9, ".", "_" and "-", and is neither "." nor "..".
 func UID(uid types.UID) error {
 	good := len(uid) > 0 && len(uid) <= maxUID && uid != "." && uid != ".."
 	for i := 0; i < len(uid) && good; i++ {
@@ -30,8 +29,8 @@ func UID(uid types.UID) error {
 	return nil
 }
 
-// Names checks only the names that become parts of paths: those of the pod, its
-// namespace, containers and volumes, and its UID.
+// Names checks only the names that become parts of paths: the names of the pod, its
+// namespace, its containers and its volumes, and the UID. It returns at most 20 errors.
 func Names(p *v1.Pod) field.ErrorList {
 	v := &checker{pod: p}
 	v.names()
@@ -61,8 +60,8 @@ func (v *checker) names() {
 	}
 }
 
-// name checks the name of one container or volume. seen has the names before it, since
-// names must be unique.
+// name checks the name of one container or volume, and adds it to seen. It adds an error
+// if seen already has the name.
 func (v *checker) name(p *field.Path, name string, seen map[string]bool) {
 	msgs := short(name, validation.IsDNS1123Label)
 	v.says(p.Child("name"), name, msgs)
@@ -72,8 +71,8 @@ func (v *checker) name(p *field.Path, name string, seen map[string]bool) {
 	seen[name] = true
 }
 
-// short calls check with a name, unless the name is so long that the check would take
-// much time.
+// short returns the messages of check for a name. For a name that is too long, it returns
+// a message without calling check, which would take much time.
 func short(name string, check func(string) []string) []string {
 	if len(name) > validation.DNS1123SubdomainMaxLength {
 		return []string{validation.MaxLenError(validation.DNS1123SubdomainMaxLength)}

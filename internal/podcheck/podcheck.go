@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxErrors limits the returned errors, which go into a pod's status.
+// maxErrors limits the number of returned errors, since they become part of a pod's status.
 const maxErrors = 20
 
-// Pod returns at most 20 errors. It returns none if the pod is acceptable. Each error has the
-// field, its value, cut to 100 bytes, and the allowed values.
+// Pod checks a pod and returns at most 20 errors, or none if the pod is acceptable. Each error has
+// the field, its value, cut to 100 bytes, and the allowed values.
 func Pod(p *v1.Pod) field.ErrorList {
 	v := &checker{pod: p}
 	v.names()
@@ -43,14 +43,15 @@ func (v *checker) invalid(p *field.Path, value any, format string, args ...any) 
 	v.add(field.Invalid(p, value, fmt.Sprintf(format, args...)))
 }
 
-// says adds the first message of a function of package validation as an error.
+// says adds an error with the first of msgs, which a function of package validation has returned
+// for value. It does nothing if there are none.
 func (v *checker) says(p *field.Path, value string, msgs []string) {
 	if len(msgs) > 0 {
 		v.invalid(p, value, "%s", msgs[0])
 	}
 }
 
-// clip shortens a value for an error.
+// clip shortens a value to 100 bytes for an error, and adds the value's length.
 func clip(s string) string {
 	const limit = 100
 	if len(s) <= limit {

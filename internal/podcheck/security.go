@@ -61,8 +61,8 @@ func (v *checker) seccomp(s *v1.SeccompProfile, p *field.Path) {
 	}
 }
 
-// maxProfile limits the name of an AppArmor profile, in bytes (the API's documentation of
-// localhostProfile: PATH_MAX, without its zero byte).
+// maxProfile is the maximum length of the name of an AppArmor profile in bytes (the API's
+// documentation of localhostProfile): PATH_MAX without the zero byte.
 const maxProfile = 4095
 
 func (v *checker) appArmor(a *v1.AppArmorProfile, p *field.Path) {
@@ -77,15 +77,15 @@ func (v *checker) appArmor(a *v1.AppArmorProfile, p *field.Path) {
 	case name == nil || strings.TrimSpace(*name) == "":
 		v.add(field.Required(p, "with type Localhost"))
 	case strings.TrimSpace(*name) != *name:
-		v.invalid(p, *name, "must not have blanks at its ends")
+		v.invalid(p, *name, "must not begin or end with white space")
 	case len(*name) > maxProfile:
 		v.add(field.TooLong(p, "", maxProfile))
 	}
 }
 
-// appArmorAnnotations rejects the AppArmor annotations that preceded the fields
-// (KEP-24), unless they equal the fields. If an annotation were ignored, the container
-// would be less confined than the pod requests.
+// appArmorAnnotations rejects AppArmor annotations (KEP-24) that contradict the fields for
+// AppArmor, which replaced the annotations. If such an annotation were ignored, the
+// container would be less confined than the pod requests.
 func (v *checker) appArmorAnnotations(containers map[string]*v1.Container) {
 	const prefix = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	for _, key := range slices.Sorted(maps.Keys(v.pod.Annotations)) {
@@ -99,17 +99,17 @@ func (v *checker) appArmorAnnotations(containers map[string]*v1.Container) {
 		p := field.NewPath("metadata", "annotations").Key(clip(key))
 		c := containers[name]
 		if c == nil {
-			v.invalid(p, v.pod.Annotations[key], "names no container of the pod")
+			v.invalid(p, v.pod.Annotations[key], "does not name a container of the pod")
 			continue
 		}
 		if want := annotationOf(v.profileOf(c)); v.pod.Annotations[key] != want {
-			v.invalid(p, v.pod.Annotations[key], "must be left out, or say what securityContext.appArmorProfile does, which is the one that counts: %q", clip(want))
+			v.invalid(p, v.pod.Annotations[key], "must be absent or equal to securityContext.appArmorProfile, which takes precedence: %q", clip(want))
 		}
 	}
 }
 
-// profileOf returns the AppArmor profile of a container. If the container has none, it returns
-// that of the pod.
+// profileOf returns the AppArmor profile of a container, or the profile of the pod if the container
+// has none.
 func (v *checker) profileOf(c *v1.Container) *v1.AppArmorProfile {
 	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile
@@ -120,7 +120,7 @@ func (v *checker) profileOf(c *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// annotationOf returns the annotation for a profile. It returns "" if a is nil.
+// annotationOf returns the value of the annotation for a profile. It returns "" if a is nil.
 func annotationOf(a *v1.AppArmorProfile) string {
 	switch {
 	case a == nil:

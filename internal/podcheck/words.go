@@ -12,18 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// word is a type of the API whose values are some words.
+// word has the allowed values of an API type, such as v1.RestartPolicy.
 type word struct {
 	allowed []string
-	// unset reports whether a field without a pointer may be empty: the API has a
-	// default for it.
+	// unset is true if a field that is no pointer may be empty, because the API has a default
+	// for it.
 	unset bool
-	// pattern matches further allowed values. It is nil if there are none.
+	// pattern matches further allowed values. The last of allowed then describes these for
+	// errors, and is not a value itself. If pattern is nil, there are none.
 	pattern *regexp.Regexp
 }
 
-// words has the types of a pod's spec that allow only a few values. A test checks that none is
-// missing.
+// words has all types of a pod's spec that allow only certain values. A test checks that no such
+// type is missing.
 var words = map[reflect.Type]word{
 	of[v1.RestartPolicy]():            anyOf(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever).orUnset(),
 	of[v1.DNSPolicy]():                anyOf(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone).orUnset(),
@@ -96,8 +97,8 @@ func (w word) takes(s string) bool {
 	return slices.Contains(w.allowed, s) && (w.pattern == nil || s != w.allowed[len(w.allowed)-1]) || w.pattern != nil && w.pattern.MatchString(s)
 }
 
-// signals returns the signals of signal(7), with the real-time signals by their
-// distance from the first and the last (KEP-4960).
+// signals returns the names of the signals of signal(7). Real-time signals are named by
+// their distance from the first or the last (KEP-4960).
 func signals() word {
 	w := anyOf(
 		"SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCLD", "SIGCONT", "SIGFPE", "SIGHUP",
@@ -118,8 +119,9 @@ func signals() word {
 // words checks every field of the spec whose type is in the variable words.
 func (v *checker) words() { v.wordsOf(&v.pod.Spec, field.NewPath("spec")) }
 
-// Words checks the fields of a struct whose type is in the variable words, and returns at most 20
-// errors. spec is a pointer to the struct, and path is the struct's path in the errors.
+// Words checks the fields of a struct, and of the structs in it, that have types with certain allowed
+// values, such as v1.RestartPolicy. It returns at most 20 errors. spec is a pointer to the struct,
+// and path is the path of the struct in the errors.
 func Words(spec any, path *field.Path) field.ErrorList {
 	v := &checker{}
 	v.wordsOf(spec, path)
@@ -131,11 +133,12 @@ func (v *checker) wordsOf(spec any, at *field.Path) {
 	(&walk{v: v, root: at}).value(s, planOf(s.Type()))
 }
 
-// plan says which fields of a type contain values to check. A nil plan means that none do.
+// plan tells how to find the values to check in a value of a type. A nil plan means that there are
+// none.
 type plan struct {
-	word   *word
-	elem   *plan // of a pointer or a list
-	fields []fieldPlan
+	word   *word       // the type itself has allowed values
+	elem   *plan       // plan for the elements of a pointer or a list
+	fields []fieldPlan // fields of a struct with values to check
 }
 
 type fieldPlan struct {
@@ -144,8 +147,8 @@ type fieldPlan struct {
 	plan  *plan
 }
 
-// planOf makes the plan of a type once. The types of a pod's spec do not
-// contain themselves.
+// planOf returns the plan of a type. It computes each plan once. A type must not contain
+// itself; no type in a pod's spec does.
 var planOf = func() func(reflect.Type) *plan {
 	var mu sync.Mutex
 	made := map[reflect.Type]*plan{}
@@ -185,8 +188,8 @@ var planOf = func() func(reflect.Type) *plan {
 	}
 }()
 
-// walk is one pass over all strings of a pod with a limited set of values. It
-// records its position as names and indices, and makes paths only for errors.
+// walk is one pass over all values of a pod that have to be checked. It stores its position
+// as names and indices, and builds a path only for an error.
 type walk struct {
 	v    *checker
 	root *field.Path
@@ -195,7 +198,7 @@ type walk struct {
 
 type step struct {
 	name  string
-	index int // in a list; there is no name then
+	index int // in a list; name is "" then
 }
 
 func (w *walk) value(val reflect.Value, p *plan) {
@@ -229,8 +232,8 @@ func (w *walk) in(s step, val reflect.Value, p *plan) {
 	w.at = w.at[:len(w.at)-1]
 }
 
-// word checks that a value is one of the allowed ones. set reports that the field is set, even if
-// its value is empty.
+// word adds an error if a value is not allowed. set is true if the field is set even though its value
+// is empty.
 func (w *walk) word(val reflect.Value, allowed *word, set bool) {
 	s := val.String()
 	if allowed.takes(s) || s == "" && allowed.unset && !set {

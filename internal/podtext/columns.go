@@ -17,12 +17,12 @@ import (
 
 // Column is a column of a table of objects of one kind.
 type Column struct {
-	Name, Type string // the type is string or integer
-	Wide       bool   // only with -o wide
+	Name, Type string // Type is string or integer
+	Wide       bool   // shown only with -o wide
 	Cell       func(o metav1.Object, now time.Time) any
 }
 
-// Text returns a column of texts.
+// Text returns a column of type string.
 func Text(name string, cell func(o metav1.Object) any) Column {
 	return Column{Name: name, Type: "string", Cell: func(o metav1.Object, _ time.Time) any { return cell(o) }}
 }
@@ -38,13 +38,13 @@ func wide(c Column) Column {
 	return c
 }
 
-// The columns that most kinds have.
+// Columns of most kinds.
 var (
 	NameColumn = Column{Name: "Name", Type: "string", Cell: func(o metav1.Object, _ time.Time) any { return o.GetName() }}
 	AgeColumn  = Column{Name: "Age", Type: "string", Cell: func(o metav1.Object, now time.Time) any { return age(o.GetCreationTimestamp(), now) }}
 )
 
-// age returns the time since at, in kubectl's format.
+// age returns the time since at in kubectl's format, or <unknown> for the zero time.
 func age(at metav1.Time, now time.Time) string {
 	if at.IsZero() {
 		return unknown
@@ -52,14 +52,14 @@ func age(at metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(at.Time))
 }
 
-// ConfigMaps are the columns of ConfigMaps.
+// ConfigMaps are the columns of a table of ConfigMaps.
 var ConfigMaps = []Column{
 	NameColumn,
 	number("Data", func(o metav1.Object) any { c := o.(*v1.ConfigMap); return int64(len(c.Data) + len(c.BinaryData)) }),
 	AgeColumn,
 }
 
-// Secrets are the columns of Secrets.
+// Secrets are the columns of a table of Secrets.
 var Secrets = []Column{
 	NameColumn,
 	Text("Type", func(o metav1.Object) any { return string(o.(*v1.Secret).Type) }),
@@ -67,14 +67,14 @@ var Secrets = []Column{
 	AgeColumn,
 }
 
-// Namespaces are the columns of namespaces.
+// Namespaces are the columns of a table of namespaces.
 var Namespaces = []Column{
 	NameColumn,
 	Text("Status", func(o metav1.Object) any { return string(o.(*v1.Namespace).Status.Phase) }),
 	AgeColumn,
 }
 
-// Events are the columns of events.
+// Events are the columns of a table of events.
 var Events = []Column{
 	{Name: "Last Seen", Type: "string", Cell: func(o metav1.Object, now time.Time) any {
 		e := o.(*v1.Event)
@@ -113,7 +113,7 @@ var Events = []Column{
 	wide(NameColumn),
 }
 
-// firstSeen returns the time of the first occurrence of an event, in either API.
+// firstSeen returns the time of the first occurrence of an event. It supports both event APIs.
 func firstSeen(e *v1.Event) metav1.Time {
 	if e.FirstTimestamp.IsZero() {
 		return metav1.NewTime(e.EventTime.Time)
@@ -141,7 +141,7 @@ func storageOf(list v1.ResourceList) string {
 
 func unsetOr(s string) string { return cmp.Or(s, "<unset>") }
 
-// Claims are the columns of PersistentVolumeClaims.
+// Claims are the columns of a table of PersistentVolumeClaims.
 var Claims = []Column{
 	NameColumn,
 	Text("Status", func(o metav1.Object) any {
@@ -161,7 +161,7 @@ var Claims = []Column{
 	wide(Text("VolumeMode", func(o metav1.Object) any { return string(ptr.Deref(o.(*v1.PersistentVolumeClaim).Spec.VolumeMode, "")) })),
 }
 
-// Volumes are the columns of PersistentVolumes.
+// Volumes are the columns of a table of PersistentVolumes.
 var Volumes = []Column{
 	NameColumn,
 	Text("Capacity", func(o metav1.Object) any { return storageOf(o.(*v1.PersistentVolume).Spec.Capacity) }),
@@ -188,7 +188,7 @@ var Volumes = []Column{
 	wide(Text("VolumeMode", func(o metav1.Object) any { return string(ptr.Deref(o.(*v1.PersistentVolume).Spec.VolumeMode, "")) })),
 }
 
-// Nodes are the columns of nodes.
+// Nodes are the columns of a table of nodes.
 var Nodes = []Column{
 	NameColumn,
 	Text("Status", func(o metav1.Object) any { return NodeStatus(o.(*v1.Node)) }),
@@ -212,10 +212,10 @@ var Nodes = []Column{
 	})),
 }
 
-// unknown is printed for a value that should be there.
+// unknown is printed if a value is missing that every object should have.
 const unknown = "<unknown>"
 
-// NodeStatus returns the state of a node as kubectl prints it, such as Ready,SchedulingDisabled.
+// NodeStatus returns the status of a node as kubectl prints it, such as Ready,SchedulingDisabled.
 func NodeStatus(n *v1.Node) string {
 	status := "Unknown"
 	for _, c := range n.Status.Conditions {
@@ -242,16 +242,17 @@ func address(n *v1.Node, t v1.NodeAddressType) string {
 	return none
 }
 
-// Pods are the columns of pods, as kubectl has them.
+// Pods are kubectl's columns of a table of pods.
 var Pods = PodsWith(nil)
 
-// Extra is what the agent knows about a pod beside its object.
+// Extra has facts about a pod that are not in its object.
 type Extra struct {
-	Evictions Evictions // count as restarts
-	Pull      string    // how much has been received of the image that it waits for
+	Evictions Evictions // the column Restarts includes them
+	Pull      string    // progress of the pull for which the pod waits; "" if there is none
 }
 
-// PodsWith returns the columns of pods, with what extra returns for a pod. It may be nil.
+// PodsWith returns the columns of a table of pods. extra returns the Extra of the pod with a UID, and
+// may be nil.
 func PodsWith(extra func(types.UID) Extra) []Column {
 	of := func(p *v1.Pod) (e Extra) {
 		if extra != nil {

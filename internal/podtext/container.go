@@ -76,11 +76,11 @@ func writeContainer(w io.Writer, c *v1.Container, statuses []v1.ContainerStatus)
 	}
 }
 
-// Field is a field with its value, for people.
+// Field is the name of a field and its value, as shown to people.
 type Field struct{ Name, Value string }
 
-// ContainerSpec returns the fields of a container's spec, except its image, its variables and its
-// mounts.
+// ContainerSpec returns the set fields of a container's spec, except the image, the environment
+// variables and the mounts.
 func ContainerSpec(c *v1.Container) []Field {
 	var all []Field
 	add := func(name, value string) {
@@ -118,8 +118,8 @@ func stateLine(s v1.ContainerState) string {
 	}
 }
 
-// terminated formats the end of a container. Its times are missing if the runtime has no record of
-// the container.
+// terminated formats the state of a terminated container. It leaves out missing times: the runtime
+// may have no record of the container.
 func terminated(t *v1.ContainerStateTerminated) string {
 	s := fmt.Sprintf("Terminated %sexit code %d", inBrackets(t.Reason), t.ExitCode)
 	if t.Signal != 0 {
@@ -170,7 +170,7 @@ func resources(of v1.ResourceList) string {
 	return pairs(amounts)
 }
 
-// probe is a probe's check and its timing.
+// probe formats a probe's check and timing. It returns "" for nil.
 func probe(p *v1.Probe) string {
 	if p == nil {
 		return ""
@@ -190,7 +190,8 @@ func probe(p *v1.Probe) string {
 		p.InitialDelaySeconds, p.TimeoutSeconds, p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold)
 }
 
-// env formats the value or the source of a variable. It never reads Secrets.
+// env formats the value of an environment variable, or the source of its value. It does not read
+// the source.
 func env(e *v1.EnvVar) string {
 	f := e.ValueFrom
 	switch {
@@ -231,7 +232,7 @@ func optionally(o *bool) string {
 	return ""
 }
 
-// Mount is a mount's volume and options, in the words of mount(8).
+// Mount formats a mount's volume and options, such as "data (ro, path a/b)".
 func Mount(m *v1.VolumeMount) string {
 	options := "rw"
 	if m.ReadOnly {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Describe prints all details of one pod. why has the lines of the explanation of its state. The
-// ages of events are relative to now.
+// Describe prints all details of one pod. why are the lines that explain the pod's state. The ages of
+// events are relative to now.
 func Describe(out io.Writer, p *v1.Pod, why []string, events []v1.Event, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(key, value string) { fmt.Fprintf(w, "%s:\t%s\n", key, OneLine(value)) }
@@ -90,7 +90,7 @@ func Describe(out io.Writer, p *v1.Pod, why []string, events []v1.Event, now tim
 	return w.Flush()
 }
 
-// from returns the name of the container that an event is about, or "pod".
+// from returns the name of the container that an event refers to, or "pod" if there is none.
 func from(e *v1.Event) string {
 	path := e.InvolvedObject.FieldPath
 	if _, name, ok := strings.Cut(path, "{"); ok {

@@ -203,7 +203,7 @@ Volumes:
   tmp:   emptyDir, medium Memory, limit 1Gi
   data:  claim disk (read-only)
   all:   projected: token for the API server, configMap ca
-  odd:   of a kind that this node does not mount
+  odd:   type that this node does not mount
 Events:
   Normal  Started  c  60s ago (x1)  
 `

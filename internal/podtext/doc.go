@@ -1,9 +1,8 @@
-// Package podtext formats pods and events for people: the tables, descriptions and
-// changes in the output of the agent's commands.
+// Package podtext formats pods, events and other objects for people: the tables and
+// descriptions in the output of the agent's commands.
 //
-// Names, messages and values come from manifests, images and containers. All of
-// them pass [OneLine], so that none can break a line or send control characters to
-// the terminal.
+// Names, messages and values come from manifests, images and containers. All of them pass
+// [OneLine], so that they cannot break a line or send control characters to the terminal.
 package podtext
 
 import (
@@ -11,8 +10,8 @@ import (
 	"unicode"
 )
 
-// OneLine replaces line breaks and control characters of the terminal by a blank,
-// for a line of a table. (A container chooses the text of its messages.)
+// OneLine returns s as one line for a terminal: a single blank replaces each sequence of
+// white space and control characters.
 func OneLine(s string) string {
 	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
 	return strings.Join(strings.FieldsFunc(s, blank), " ")

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// sidecars returns the names of the pod's init containers that run as long as the pod
-// (restartPolicy Always).
+// sidecars returns the names of the pod's sidecars: init containers with restartPolicy
+// Always.
 func sidecars(p *v1.Pod) map[string]bool {
 	out := map[string]bool{}
 	for i := range p.Spec.InitContainers {
@@ -20,7 +20,7 @@ func sidecars(p *v1.Pod) map[string]bool {
 	return out
 }
 
-// readyOf counts the containers that should run, including sidecars, and the ready ones.
+// readyOf returns the number of containers and sidecars, and how many of them are ready.
 func readyOf(p *v1.Pod) (ready, all int) {
 	side := sidecars(p)
 	all = len(p.Spec.Containers) + len(side)
@@ -37,7 +37,8 @@ func readyOf(p *v1.Pod) (ready, all int) {
 	return ready, all
 }
 
-// State returns the column Status of a pod: its phase, or something more informative.
+// State returns the value of the column Status as kubectl prints it: the pod's phase, or the reason
+// for the state of the pod or of a container.
 func State(p *v1.Pod) string {
 	reason := orWord(p.Status.Reason, orWord(string(p.Status.Phase), string(v1.PodPending)))
 	for _, c := range p.Status.Conditions {
@@ -49,7 +50,7 @@ func State(p *v1.Pod) string {
 	switch {
 	case starting:
 		reason = initial
-	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "": // Evicted, not its effect on a container
+	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "": // such as Evicted; more informative than a container's state
 	default:
 		reason = runStatus(p, reason)
 	}
@@ -65,8 +66,8 @@ func State(p *v1.Pod) string {
 	return reason
 }
 
-// initStatus returns the state of the first init container that is not done. It returns false if
-// all are done.
+// initStatus returns the state of the first init container that has not completed, or the first
+// sidecar that has not started. It returns false if there is none.
 func initStatus(p *v1.Pod) (string, bool) {
 	side := sidecars(p)
 	for i, s := range p.Status.InitContainerStatuses {
@@ -84,7 +85,7 @@ func initStatus(p *v1.Pod) (string, bool) {
 	return "", false
 }
 
-// endOf returns how a container ended.
+// endOf returns the reason, the signal or the exit code of a terminated container.
 func endOf(t *v1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":
@@ -96,8 +97,9 @@ func endOf(t *v1.ContainerStateTerminated) string {
 	}
 }
 
-// runStatus returns the reason of the first container that is waiting or has ended. If that is
-// Completed and another container runs, it returns Running or NotReady instead.
+// runStatus returns the reason of the first container that is waiting or terminated. If that reason
+// is Completed and another container is running, it returns Running or NotReady. If there is no such
+// container, it returns the parameter reason.
 func runStatus(p *v1.Pod, reason string) string {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -122,9 +124,9 @@ func runStatus(p *v1.Pod, reason string) string {
 	return "NotReady"
 }
 
-// restarts returns the number of restarts and the time since the last one. It counts
-// the init containers while the pod is initializing, and afterwards the containers that
-// should run. The pod's evictions count as restarts.
+// restarts returns the number of restarts and the time since the last one. While the pod
+// is initializing, it counts the restarts of init containers; afterwards those of
+// containers and sidecars. The pod's evictions count as restarts.
 func restarts(p *v1.Pod, evicted Evictions, now time.Time) string {
 	count, last := int32(0), time.Time{}
 	add := func(s *v1.ContainerStatus) {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Row returns the cells of an object. If wide is true, it returns the cells of all columns.
+// Row returns the cells of an object's row. Unless wide is true, it leaves out the wide columns.
 func Row(columns []Column, o metav1.Object, wide bool, now time.Time) (cells []string) {
 	for _, c := range columns {
 		if wide || !c.Wide {
@@ -35,14 +35,14 @@ func Header(columns []Column, wide bool) (cells []string) {
 // columnGap is the number of blanks between columns.
 const columnGap = 3
 
-// Lines writes rows in columns. Columns never become narrower, so that later rows are aligned with
-// earlier ones.
+// Lines writes rows of a table with aligned columns to W. A column does not become narrower, so that
+// later rows are aligned with earlier ones.
 type Lines struct {
 	W      io.Writer
 	widths []int
 }
 
-// Write writes rows.
+// Write writes rows. It first widens the columns for their longest cells.
 func (l *Lines) Write(rows ...[]string) error {
 	for _, cells := range rows {
 		for i, c := range cells {
@@ -67,8 +67,8 @@ func (l *Lines) Write(rows ...[]string) error {
 	return nil
 }
 
-// Counts returns how many of the pod's lasting containers (regular ones and
-// sidecars) are ready, their total, and the restarts of all its containers.
+// Counts returns the number of the pod's ready containers and sidecars, the number of all
+// containers and sidecars, and the restarts of all containers, including init containers.
 func Counts(p *v1.Pod) (ready, total int, restarts int32) {
 	ready, total = readyOf(p)
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
@@ -79,14 +79,15 @@ func Counts(p *v1.Pod) (ready, total int, restarts int32) {
 	return ready, total, restarts
 }
 
-// Age returns the time since a pod's creation, as [Created] returns it.
+// Age returns the time since a pod's creation (see [Created]) in kubectl's format.
 func Age(p *v1.Pod, now time.Time) string { return age(Created(p), now) }
 
-// seenAnnotation is the kubelet's annotation with the time at which it first saw a pod.
+// seenAnnotation is an annotation of the kubelet: the time at which the kubelet first saw the pod.
 const seenAnnotation = "kubernetes.io/config.seen"
 
-// Created returns the time of a pod's creation. A pod of a manifest has none: for it Created returns
-// when the agent first saw the pod, or its start if that was earlier, as after a restart of the agent.
+// Created returns the creation time of a pod. A pod from a manifest has no creation time. For such a
+// pod, Created returns the time at which the agent first saw the pod, or the pod's start time if that
+// is earlier, as after a restart of the agent.
 func Created(p *v1.Pod) metav1.Time {
 	if !p.CreationTimestamp.IsZero() {
 		return p.CreationTimestamp
@@ -101,16 +102,16 @@ func Created(p *v1.Pod) metav1.Time {
 	return created
 }
 
-// evictedReason is the reason of events about evictions: the kubelet's.
+// evictedReason is the kubelet's reason for events about evictions.
 const evictedReason = "Evicted"
 
-// Evictions are the evictions of a pod.
+// Evictions has the number of a pod's evictions and the time of the last one.
 type Evictions struct {
 	Count int32
 	Last  time.Time
 }
 
-// EvictionsOf returns the evictions of pods, by UID, that events report.
+// EvictionsOf returns the evictions that events report, by the pod's UID.
 func EvictionsOf(events []v1.Event) map[types.UID]Evictions {
 	out := map[types.UID]Evictions{}
 	for i := range events {

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Volume is a volume's kind and source.
+// Volume formats a volume's type and source.
 func Volume(v *v1.Volume) string {
 	switch s := v.VolumeSource; {
 	case s.EmptyDir != nil:
@@ -28,7 +28,7 @@ func Volume(v *v1.Volume) string {
 	case s.PersistentVolumeClaim != nil:
 		return "claim " + s.PersistentVolumeClaim.ClaimName + readOnly(s.PersistentVolumeClaim.ReadOnly)
 	case s.Ephemeral != nil:
-		return "ephemeral claim, made with the pod"
+		return "ephemeral claim, created with the pod"
 	case s.NFS != nil:
 		return "nfs " + s.NFS.Server + ":" + s.NFS.Path + readOnly(s.NFS.ReadOnly)
 	case s.CSI != nil:
@@ -40,7 +40,7 @@ func Volume(v *v1.Volume) string {
 	case s.FC != nil:
 		return "fc" + readOnly(s.FC.ReadOnly)
 	}
-	return "of a kind that this node does not mount"
+	return "type that this node does not mount"
 }
 
 func emptyDir(e *v1.EmptyDirVolumeSource) string {

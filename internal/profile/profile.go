@@ -1,7 +1,7 @@
-// Package profile serves the runtime's profiles over HTTP for "go tool pprof", as
-// net/http/pprof does. Unlike that package it does not register with
-// http.DefaultServeMux when it is imported: a program that serves that mux does not
-// expose its profiles unintentionally.
+// Package profile serves the profiles of the Go runtime over HTTP for "go tool pprof", as
+// net/http/pprof does. Unlike net/http/pprof it does not register with
+// http.DefaultServeMux on import, so that a program that serves this mux does not expose
+// its profiles unintentionally.
 package profile
 
 import (
@@ -20,10 +20,11 @@ import (
 // Longest is the maximum duration of a profile or a trace.
 const Longest = 5 * time.Minute
 
-// Handler serves the index at base, and each profile below it by its name. Further
-// names are "profile" (the CPU profile), "trace" (an execution trace) and
-// "cmdline". The query parameter seconds is the duration of the CPU profile (30) or
-// the trace (1). debug=1 returns text. gc=1 collects garbage first.
+// Handler returns a handler that serves a list of the profiles at the path base, and each
+// profile below base by its name. Further names are "profile" (the CPU profile), "trace"
+// (an execution trace) and "cmdline". The query parameter seconds is the duration of the
+// CPU profile (default 30) or of the trace (default 1). With debug=1 a profile is text.
+// With gc=1 a garbage collection precedes the heap profile.
 func Handler(base string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -34,7 +35,7 @@ func Handler(base string) http.Handler {
 		case "cmdline":
 			fmt.Fprint(w, strings.Join(os.Args, "\x00"))
 		case "symbol":
-			fmt.Fprint(w, "num_symbols: 0\n") // Go's profiles bring their symbols
+			fmt.Fprint(w, "num_symbols: 0\n") // Go's profiles contain their symbols
 		case "profile":
 			timed(w, r, 30, func(ctx context.Context) error {
 				if err := pprof.StartCPUProfile(w); err != nil {
@@ -82,7 +83,7 @@ func lookup(w http.ResponseWriter, r *http.Request, name string) {
 	} else {
 		binary(w, name)
 	}
-	_ = p.WriteTo(w, debug) // error: the client is gone
+	_ = p.WriteTo(w, debug) // fails only if the client has disconnected
 }
 
 func binary(w http.ResponseWriter, name string) {
@@ -90,8 +91,8 @@ func binary(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
 }
 
-// timed calls take with a context that ends after the requested seconds, or when
-// the client disconnects.
+// timed calls take with a context that ends after the duration in the query parameter
+// seconds, or when the client disconnects. seconds is the default duration.
 func timed(w http.ResponseWriter, r *http.Request, seconds float64, take func(context.Context) error) {
 	if v := r.FormValue("seconds"); v != "" {
 		f, err := strconv.ParseFloat(v, 64)
@@ -104,7 +105,7 @@ func timed(w http.ResponseWriter, r *http.Request, seconds float64, take func(co
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds*float64(time.Second)))
 	defer cancel()
 	binary(w, "profile")
-	if err := take(ctx); err != nil { // another one is being taken
+	if err := take(ctx); err != nil { // another CPU profile or trace is running
 		w.Header().Del("Content-Disposition")
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}

@@ -1,6 +1,6 @@
-// Package promshare registers metrics of several values of one kind, such as two
-// clients of two runtimes, with one Prometheus registerer, and merges them. Without
-// it the second registration would fail: a registerer accepts each metric once.
+// Package promshare registers equal metrics of several values, such as two clients of two
+// runtimes, with one Prometheus registerer, and merges the metrics. Without this package
+// the second registration would fail, because a registerer accepts each metric once.
 package promshare
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register registers c with reg. If an earlier call has registered a collector with
-// the same metrics, it adds c to that one: see [Merged]. A metric with the same
-// name and other labels, or another help text, is an error. Collectors stay
-// registered as long as reg exists.
+// Register registers c with reg. If an earlier call has registered a collector with the
+// same metrics, Register merges both: see [Merged]. It fails if reg has a metric with the
+// same name but different labels or a different help text. Collectors cannot be
+// unregistered.
 func Register(reg prometheus.Registerer, c prometheus.Collector) error {
 	err := reg.Register(&Merged{members: []prometheus.Collector{c}})
 	var already prometheus.AlreadyRegisteredError
@@ -30,9 +30,9 @@ func Register(reg prometheus.Registerer, c prometheus.Collector) error {
 	return nil
 }
 
-// Merged is a collector of several collectors with the same metrics. It merges
-// equal series: it adds counters, gauges and histograms; for times, build
-// information and switches it takes the largest value.
+// Merged is a collector that merges several collectors with the same metrics. For equal
+// series it adds counters, gauges and histograms. For gauges that are times, versions,
+// build information or switches, it uses the largest value.
 type Merged struct {
 	mu      sync.Mutex
 	members []prometheus.Collector

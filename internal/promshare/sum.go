@@ -13,7 +13,7 @@ import (
 // sum adds up the series of several collectors.
 type sum struct {
 	series map[key]*total
-	order  []key // as they were first seen
+	order  []key // the keys of series, in the order of their first occurrence
 }
 
 // key identifies a series.
@@ -47,7 +47,7 @@ func (s *sum) add(c prometheus.Collector) {
 	for m := range ch {
 		value := &dto.Metric{}
 		if m.Write(value) != nil {
-			continue // as a series of a collector that cannot be read
+			continue // leaves out a series that cannot be read
 		}
 		k := key{m.Desc().String(), labels(value)}
 		if t, ok := s.series[k]; ok {
@@ -64,21 +64,20 @@ func (s *sum) add(c prometheus.Collector) {
 
 func labels(m *dto.Metric) string {
 	var b strings.Builder
-	for _, l := range m.Label { // client_golang sorts them
+	for _, l := range m.Label { // sorted by client_golang
 		b.WriteString(l.GetName() + "\xff" + l.GetValue() + "\xff")
 	}
 	return b.String()
 }
 
-// noAmounts end the names of gauges that cannot be added up: points in time, ages,
-// versions, labels of a program, and switches.
+// noAmounts are suffixes of the names of gauges that cannot be added: points in time, ages,
+// versions, information about a program, and switches.
 var noAmounts = []string{
 	"timestamp_seconds", "_time_seconds", "last_seen_seconds", "expiration_seconds", "_ttl_seconds", "_age_seconds",
 	"_version", "_info", "_node_name", "_metrics_provider", "feature_enabled", "_healthcheck", "_pressure",
 }
 
-// isOne reports whether desc is the description of a gauge that cannot be added up, by
-// noAmounts.
+// isOne reports whether desc describes a gauge that cannot be added; see noAmounts.
 func isOne(desc string) bool {
 	return slices.ContainsFunc(noAmounts, func(end string) bool { return strings.Contains(desc, end+`"`) })
 }
@@ -98,7 +97,7 @@ func merge(into, from *dto.Metric, largest bool) {
 	}
 }
 
-// mergeHistograms adds bucket by bucket: values of one kind have the same buckets.
+// mergeHistograms adds the buckets of from to those of into with the same upper bound.
 func mergeHistograms(into, from *dto.Histogram) {
 	*into.SampleCount += from.GetSampleCount()
 	*into.SampleSum += from.GetSampleSum()

@@ -1,7 +1,7 @@
 // Package quantity parses Kubernetes quantities from untrusted texts: manifests,
-// annotations, flags and the names of huge pages. The parser of Kubernetes accepts
-// any exponent and any number of digits; for 1e-2000000000 it computes until the
-// machine is out of memory.
+// annotations, flags and the names of huge pages. The parser of Kubernetes accepts any
+// exponent and any number of digits: the parsing of 1e-2000000000 uses all memory of the
+// machine.
 package quantity
 
 import (
@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// MaxExponent is the largest accepted exponent, and -MaxExponent the smallest.
-	// The largest suffix, Ei, is less than 1e19.
+	// MaxExponent is the largest accepted exponent, and -MaxExponent the smallest. This is
+	// enough: the largest suffix, Ei, is less than 1e19.
 	MaxExponent = 99
-	// MaxLength is the maximum length of a text in bytes. The largest number of any
-	// resource has 20 digits.
+	// MaxLength is the maximum length of a text in bytes. This is enough: the largest
+	// number of any resource has 20 digits.
 	MaxLength = 128
 )
 
-// ErrTooCostly is returned for a text that Parse rejects without parsing.
+// ErrTooCostly means that Parse has rejected a text without parsing it.
 var ErrTooCostly = fmt.Errorf("want a quantity of at most %d bytes with an exponent from -%d to %d", MaxLength, MaxExponent, MaxExponent)
 
 // Parse parses a quantity. If the text is not [Cheap], the error is ErrTooCostly.
@@ -33,7 +33,7 @@ func Parse(s string) (resource.Quantity, error) {
 	return resource.ParseQuantity(s)
 }
 
-// Cheap reports whether Kubernetes' parser takes little time for s, valid or not.
+// Cheap reports whether the parser of Kubernetes parses s in little time. s may be invalid.
 func Cheap(s string) bool {
 	if len(s) > MaxLength {
 		return false

@@ -1,7 +1,7 @@
-// Package retry computes the time to wait before a retry: longer after each failure
-// in a row, up to a limit.
+// Package retry computes the time to wait before a retry (exponential backoff). The wait
+// becomes longer after each successive failure, up to a limit.
 //
-// A loop has a [Backoff] of its own:
+// Use one [Backoff] for each loop:
 //
 //	wait := retry.Backoff{First: time.Second, Max: time.Minute}
 //	for {
@@ -12,8 +12,8 @@
 //		}
 //	}
 //
-// For many independent operations, one Backoff has the limits, and each operation
-// has its last wait ([Backoff.Following]) or its number of failures
+// Many independent operations can share one Backoff, if the caller stores for each
+// operation its last wait ([Backoff.Following]) or its number of successive failures
 // ([Backoff.After]).
 package retry
 
@@ -23,20 +23,20 @@ import (
 	"time"
 )
 
-// Backoff has the waits after failures in a row, and the last wait. A copy is
-// independent. Next, Reset, Recovered and Wait must not be called concurrently; the
-// other methods do not change b.
+// Backoff has the limits of waits, and the last wait. A copy of a Backoff is independent.
+// Next, Reset, Recovered and Wait must not be called concurrently; the other methods do
+// not change b.
 type Backoff struct {
-	First  time.Duration // after the first failure; must be more than 0
-	Max    time.Duration // the longest wait, without Jitter; it limits First, too
-	Factor float64       // quotient of a wait and the one before it; the default is 2
-	Jitter float64       // maximum random addition, as a part of the wait; the default is 0
+	First  time.Duration // wait after the first failure; must be more than 0
+	Max    time.Duration // longest wait without Jitter; also limits First
+	Factor float64       // each wait is the previous wait times Factor; the default is 2
+	Jitter float64       // maximum random addition, as a fraction of the wait; the default is 0
 
 	last time.Duration // the last result of Next, without Jitter
 }
 
-// Following returns the wait that follows the wait last; First if last is 0. It has
-// no Jitter: callers store it.
+// Following returns the wait after the wait last, or First if last is 0. It adds no
+// Jitter, so that callers can pass the result to the next call.
 func (b Backoff) Following(last time.Duration) time.Duration {
 	factor := b.Factor
 	if factor == 0 {
@@ -50,8 +50,8 @@ func (b Backoff) Following(last time.Duration) time.Duration {
 	return min(max(time.Duration(next), b.First), b.Max)
 }
 
-// After returns the wait after this number of failures in a row, without Jitter.
-// The first failure is 1.
+// After returns the wait after this number of successive failures, without Jitter. For one
+// failure the wait is First.
 func (b Backoff) After(failures int) time.Duration {
 	wait := b.Following(0)
 	for i := 1; i < failures && wait < b.Max; i++ {
@@ -66,15 +66,14 @@ func (b *Backoff) Next() time.Duration {
 	return Jitter(b.last, b.Jitter)
 }
 
-// Reset forgets the failures: the next wait is First.
+// Reset makes the next wait First again. Call it after a success.
 func (b *Backoff) Reset() { b.last = 0 }
 
-// Failing reports whether there was a failure since the start or the last
-// Reset.
+// Failing reports whether Next has counted a failure since the start or the last Reset.
 func (b Backoff) Failing() bool { return b.last > 0 }
 
-// Recovered resets b if ran is longer than Max, and reports whether it did. It is
-// for services that run until they fail; ran is the time that the service has run.
+// Recovered resets b and returns true if ran is longer than Max. It is for a service that
+// runs until it fails: ran is the time between the last start and the failure.
 func (b *Backoff) Recovered(ran time.Duration) bool {
 	if ran <= b.Max {
 		return false

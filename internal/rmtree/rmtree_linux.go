@@ -11,22 +11,22 @@ import (
 	"github.com/nodewright/nodewright/internal/dirwalk"
 )
 
-// maxErrors is the maximum number of errors of one tree in the result.
+// maxErrors is the maximum number of errors in the result of one removal.
 const maxErrors = 8
 
-// maxAgain is the maximum number of retries in one tree for directories that the walk
-// has emptied but that cannot be removed, because another process fills or moves them.
+// maxAgain is the maximum number of retries in one removal. Retries are necessary if another
+// process adds files to a directory that the walk has emptied, or moves the directory.
 const maxAgain = 100
 
-// tree is one removal.
+// tree is the state of one removal.
 type tree struct {
 	dirsOnly bool
 	walk     *dirwalk.Walk
-	emptied  uint64 // inode of the directory that was left last
-	again    int
-	removed  int // since the walk was lost
-	errs     []error
-	dropped  int
+	emptied  uint64  // inode of the directory that the walk has left last
+	again    int     // number of retries
+	removed  int     // number of removed entries since the last dirwalk.Lost
+	errs     []error // the first maxErrors errors
+	dropped  int     // number of further errors
 }
 
 func remove(dir string, dirsOnly bool) error {
@@ -47,7 +47,8 @@ func remove(dir string, dirsOnly bool) error {
 	return errors.Join(t.errs...)
 }
 
-// remove removes name and everything below it. path is its path in errors.
+// remove removes the entry name of the directory parent, and everything below it. path is the
+// entry's path for errors.
 func (t *tree) remove(parent int, name, path string) {
 	w, err := dirwalk.OpenAt(parent, name, path)
 	switch {
@@ -74,7 +75,7 @@ func (t *tree) remove(parent int, name, path string) {
 			w.Rewind()
 			continue
 		}
-		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // otherwise errors of its content are the cause
+		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // ENOTEMPTY because of errors that t.errs has already
 			t.fail("remove", path, err)
 		}
 		return
@@ -103,7 +104,7 @@ func (t *tree) empty() bool {
 			switch {
 			case stays:
 			case w.Depth() >= dirwalk.Held && !w.Marked():
-				w.Rewind() // no entry precedes it
+				w.Rewind() // Again is not possible here
 			default:
 				w.Again()
 			}
@@ -123,7 +124,7 @@ func (t *tree) empty() bool {
 	}
 }
 
-// entry removes the file of an entry, or enters a directory.
+// entry removes a file or an empty directory, and enters any other directory.
 func (t *tree) entry() {
 	w := t.walk
 	if kind := w.Type(); kind != unix.DT_DIR && kind != unix.DT_UNKNOWN {
@@ -164,7 +165,7 @@ func (t *tree) entry() {
 	}
 }
 
-// done records the result of the removal of an entry.
+// done counts the removal of an entry, or records its error.
 func (t *tree) done(err error) {
 	if err != nil {
 		t.keep("remove", t.walk.Name(), err)
@@ -173,7 +174,7 @@ func (t *tree) done(err error) {
 	t.removed++
 }
 
-// unlink removes an entry that is not a directory.
+// unlink removes an entry that is not a directory. With dirsOnly it returns ErrNotEmpty instead.
 func (t *tree) unlink(at int, name string) error {
 	if t.dirsOnly {
 		return ErrNotEmpty
@@ -189,9 +190,9 @@ func tell(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil
-	case errors.Is(err, unix.EBUSY): // unlink(2), rmdir(2): it is a mount point
+	case errors.Is(err, unix.EBUSY): // a mount point (unlink(2), rmdir(2))
 		return ErrMountPoint
-	case errors.Is(err, unix.EEXIST): // as POSIX allows it
+	case errors.Is(err, unix.EEXIST): // POSIX allows EEXIST in place of ENOTEMPTY
 		return unix.ENOTEMPTY
 	}
 	return err
@@ -199,7 +200,8 @@ func tell(err error) error {
 
 func noDirectory(err error) bool { return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) }
 
-// keep marks the current directory, and records the error of an entry that could not be removed.
+// keep records the error of an entry that cannot be removed. It marks the current directory, which
+// then cannot be removed either.
 func (t *tree) keep(op, name string, err error) {
 	t.walk.Mark()
 	t.fail(op, t.walk.Path(name), err)

@@ -1,5 +1,5 @@
-// Package rpcerror makes errors that have a gRPC status and whose text is the message of that status.
-// The text of an error of package status begins with the code, which people do not need.
+// Package rpcerror creates errors with a gRPC status. Their text is only the message of the status.
+// The text of an error of package status, in contrast, begins with "rpc error: code =".
 package rpcerror
 
 import (
@@ -21,7 +21,7 @@ func Errorf(code codes.Code, format string, args ...any) error {
 	return &coded{status.New(code, err.Error()), errors.Unwrap(err)}
 }
 
-// Of returns the error of a status, whose code is not OK.
+// Of returns an error with the status st, whose code must not be OK.
 func Of(st *status.Status) error { return &coded{st: st} }
 
 type coded struct {
@@ -38,8 +38,8 @@ func (e *coded) GRPCStatus() *status.Status { return e.st }
 // Unwrap returns the cause, or nil.
 func (e *coded) Unwrap() error { return e.cause }
 
-// Is reports whether target is context.DeadlineExceeded and the code is the same: callers that do not
-// link gRPC recognize a timeout by it.
+// Is reports whether target is context.DeadlineExceeded and the status code is DeadlineExceeded, so
+// that callers that do not link gRPC can recognize a timeout.
 func (e *coded) Is(target error) bool {
 	return target == context.DeadlineExceeded && e.st.Code() == codes.DeadlineExceeded
 }

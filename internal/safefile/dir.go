@@ -12,25 +12,25 @@ import (
 	"syscall"
 )
 
-// Dir is an open directory. Its methods use the directory that was opened, even if
-// another file is at its path by now. Their parameters for names must have one element.
-// They follow no links.
+// Dir is an open directory. Its methods use the open directory, even if its path leads to
+// another file by now. They follow no links. Except for Exists, names must have a single
+// element.
 type Dir struct {
 	path string
 	root *os.Root
 	self *os.File
 }
 
-// OpenDir opens the directory at name below the directory dir. name is relative,
-// and may have several elements or be ".". Links in dir are followed. Links below
-// dir are not: the error is ENOTDIR, as for other files than directories.
+// OpenDir opens the directory name below the directory dir. name is relative, and may have
+// several elements or be ".". OpenDir follows links in the path dir, but not in name: for
+// a link, or another file that is not a directory, it returns ENOTDIR.
 func OpenDir(dir, name string) (*Dir, error) {
 	return reach(dir, name, func(*os.Root, string) error { return fs.ErrNotExist })
 }
 
-// MakeDir opens a directory like OpenDir, and creates missing directories below dir
-// with the permissions perm, whatever the umask. Permissions of existing
-// directories stay. dir itself must exist.
+// MakeDir opens a directory like OpenDir, and creates missing directories below dir. New
+// directories get the permissions perm, independent of the umask; existing ones keep
+// theirs. dir itself must exist.
 func MakeDir(dir, name string, perm fs.FileMode) (*Dir, error) {
 	return reach(dir, name, func(in *os.Root, element string) error {
 		if err := in.Mkdir(element, perm); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -40,6 +40,8 @@ func MakeDir(dir, name string, perm fs.FileMode) (*Dir, error) {
 	})
 }
 
+// reach opens the directory name below dir. It calls missing for each missing element, and fails
+// if missing returns an error.
 func reach(dir, name string, missing func(in *os.Root, element string) error) (*Dir, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -71,8 +73,8 @@ func reach(dir, name string, missing func(in *os.Root, element string) error) (*
 	return &Dir{path: path, root: at, self: self}, nil
 }
 
-// descend opens a directory in another one. It checks the open file again: another
-// process may have replaced it after the first check.
+// descend opens the directory element in the directory in. It returns EAGAIN if another
+// process replaces the directory between the check and the open.
 func descend(in *os.Root, element string, missing func(*os.Root, string) error) (*os.Root, error) {
 	before, err := in.Lstat(element)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,9 +103,9 @@ func descend(in *os.Root, element string, missing func(*os.Root, string) error) 
 // Close closes the directory.
 func (d *Dir) Close() error { return errors.Join(d.self.Close(), d.root.Close()) }
 
-// Entries returns the entries of the directory, unsorted. If there are more than
-// limit, it returns limit entries and an [ErrTooMany]. It must not be called
-// concurrently. Info of an entry calls [Dir.Lstat].
+// Entries returns the entries of the directory, unsorted. If there are more than limit, it
+// returns limit entries and an [ErrTooMany]. Calls must not overlap. The method Info of an
+// entry calls [Dir.Lstat].
 func (d *Dir) Entries(limit int) ([]fs.DirEntry, error) {
 	if _, err := d.self.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -117,8 +119,8 @@ func (d *Dir) Entries(limit int) ([]fs.DirEntry, error) {
 	return list, err
 }
 
-// entry is an entry of an open Dir. Its Info does not use the path of the Dir, which
-// may lead to another directory by now.
+// entry is an entry of an open Dir. Its method Info uses the open directory, since the path
+// of the Dir may lead to another directory by now.
 type entry struct {
 	fs.DirEntry
 	in *Dir
@@ -139,8 +141,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.root.Lstat(name)
 }
 
-// Exists reports whether name exists below the open directory, like the function
-// [Exists]. Only this method accepts names of several elements.
+// Exists reports whether name exists below the open directory; see the function [Exists].
+// name may have several elements.
 func (d *Dir) Exists(name string) (bool, error) {
 	if err := local(name); err != nil {
 		return false, err
@@ -152,7 +154,7 @@ func (d *Dir) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// Open opens a regular file for reading.
+// Open opens a regular file for reading. It returns [ErrNotRegular] for other files.
 func (d *Dir) Open(name string) (*os.File, error) {
 	if err := single(name); err != nil {
 		return nil, err
@@ -160,8 +162,8 @@ func (d *Dir) Open(name string) (*os.File, error) {
 	return d.openAs(name, os.O_RDONLY)
 }
 
-// Create creates a new file and opens it for writing. Its permissions are perm less
-// the umask.
+// Create creates a file and opens it for writing. It fails if name exists. The permissions
+// are perm without the bits of the umask.
 func (d *Dir) Create(name string, perm fs.FileMode) (*os.File, error) {
 	if err := single(name); err != nil {
 		return nil, err
@@ -177,8 +179,8 @@ func (d *Dir) Remove(name string) error {
 	return d.root.Remove(name)
 }
 
-// RemoveFiles removes the entries whose names match, except directories. It
-// examines at most limit entries: others may stay.
+// RemoveFiles removes the entries for whose names match returns true, except directories.
+// It examines at most limit entries, so more matching files may remain.
 func (d *Dir) RemoveFiles(limit int, match func(name string) bool) error {
 	entries, err := d.Entries(limit)
 	if errors.Is(err, ErrTooMany) {
@@ -196,7 +198,7 @@ func (d *Dir) RemoveFiles(limit int, match func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// Rename renames an entry within the directory. If newName exists, it is replaced.
+// Rename renames an entry within the directory. It replaces an existing newName.
 func (d *Dir) Rename(oldName, newName string) error {
 	if err := errors.Join(single(oldName), single(newName)); err != nil {
 		return err
@@ -204,12 +206,12 @@ func (d *Dir) Rename(oldName, newName string) error {
 	return d.root.Rename(oldName, newName)
 }
 
-// Write writes data to the file name, with the permissions perm, whatever the
-// umask. It reads at most len(data) bytes of an existing file, and does not change
-// a file with the same content. It writes into an existing regular file, so that
-// processes that have it open or mounted see the data. It replaces a file that has
-// several names, cannot be opened or is not regular; but not a directory. After a
-// crash the file may have a part of data.
+// Write writes data to the file name, with the permissions perm, independent of the umask.
+// It does not change a file that already has this content and these permissions; to find
+// out, it reads at most len(data) bytes. Write writes into an existing regular file, so
+// that processes that have it open or mounted see the data. After a crash such a file may
+// have a part of data. Write replaces a file that has several hard links, cannot be opened
+// or is not regular. It does not replace a directory.
 func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err
@@ -232,8 +234,8 @@ func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	return errors.Join(f.Truncate(0), fill(f, data, perm))
 }
 
-// has reports whether a file has this content and these permissions (same). exists is false only
-// if the file does not exist.
+// has reports whether a file has the content data and the permissions perm (same), and whether the
+// file exists. If it cannot be opened, same is false and exists is true.
 func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, exists bool) {
 	f, err := d.Open(name)
 	if err != nil {
@@ -247,9 +249,9 @@ func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, exists bool
 	return err == nil && bytes.Equal(have, data), true
 }
 
-// Replace replaces the file called name by a new file with data. After a crash of the process the
-// file has either all of the old data or all of the new data. Replace does not sync: after a power
-// failure the data may be lost. It does not replace a directory.
+// Replace replaces the file name by a new file with data and the permissions perm. After a crash of
+// the process the file has either the complete old data or the complete new data. Replace does not
+// sync: after a power failure the data may be lost. It does not replace a directory.
 func (d *Dir) Replace(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err
@@ -272,7 +274,7 @@ func (d *Dir) Replace(name string, data []byte, perm fs.FileMode) error {
 	return err
 }
 
-// fill writes a file and closes it.
+// fill writes data to a file, sets its permissions and closes it.
 func fill(f *os.File, data []byte, perm fs.FileMode) error {
 	_, err := f.Write(data)
 	if err == nil {
@@ -284,7 +286,7 @@ func fill(f *os.File, data []byte, perm fs.FileMode) error {
 // single returns an error unless name is a valid name of one entry.
 func single(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
-		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want the name of an entry, without a directory")}
+		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want the name of a directory entry, without a slash")}
 	}
 	return nil
 }

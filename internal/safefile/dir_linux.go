@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openAs opens a regular file in the directory that was opened, even if another
-// directory is at its path by now.
+// openAs opens a regular file in the open directory, even if the directory's path leads to
+// another one by now.
 func (d *Dir) openAs(name string, mode int) (*os.File, error) {
 	path := filepath.Join(d.path, name)
 	held, err := holdBelow(int(d.self.Fd()), name, noLinks)
@@ -20,7 +20,7 @@ func (d *Dir) openAs(name string, mode int) (*os.File, error) {
 	return openHeld(path, held, mode)
 }
 
-// exists opens an entry with O_PATH and closes it.
+// exists returns nil if name exists, or the error of opening it with O_PATH.
 func (d *Dir) exists(name string) error {
 	held, err := holdBelow(int(d.self.Fd()), name, noLinks)
 	if err != nil {
@@ -29,10 +29,10 @@ func (d *Dir) exists(name string) error {
 	return unix.Close(held)
 }
 
-// atOnce opens an existing directory at any depth below dir with one system call,
-// instead of several for each element. It returns nil in all other cases, such as a
-// link on the way, a kernel without openat2 or a system without proc; reach then
-// opens it step by step, and returns the error.
+// atOnce opens an existing directory at any depth below dir with one call of openat2,
+// instead of several calls for each element. If this is not possible, for example because
+// of a link on the path, a kernel without openat2 or a system without /proc, it returns
+// nil. reach then opens the directory step by step, and returns the error.
 func atOnce(dir, name string) *Dir {
 	base, err := ignoringEINTR(func() (int, error) {
 		return unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -57,9 +57,9 @@ func atOnce(dir, name string) *Dir {
 	return d
 }
 
-// heldBy opens the directory that root has open. A file from an [os.Root] calls
-// lstat(2) for every entry of a list, so that Info does not follow a path. Entries
-// of this package call it in Info: a list needs no call for each entry.
+// heldBy returns a file for the directory that root has open. A directory that an
+// [os.Root] opens calls lstat(2) for each entry that ReadDir returns. The file that heldBy
+// returns does not: [Dir.Entries] calls lstat(2) only in an entry's method Info.
 func heldBy(root *os.Root, path string) (*os.File, error) {
 	f, err := root.Open(".")
 	if err != nil {
@@ -73,7 +73,7 @@ func heldBy(root *os.Root, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// onlyName reports whether a file has only one hard link, so that a write to it changes
+// onlyName reports whether a file has only one hard link. A write to the file then changes
 // no file at another path.
 func onlyName(f *os.File) bool {
 	var st unix.Stat_t

@@ -7,17 +7,17 @@ import (
 	"path/filepath"
 )
 
-// MakeDirs creates a directory and its missing parents, like [os.MkdirAll], and
-// syncs the parent of each new directory. Without that, a synced file in a new
-// directory may be lost in a power failure (fsync(2)). mode is the mode of new
-// directories, less the umask.
+// MakeDirs creates a directory and its missing parents, like [os.MkdirAll], and syncs the
+// parent of each new directory. Without this sync, a power failure may delete a synced
+// file in a new directory (fsync(2)). New directories have the mode mode without the bits
+// of the umask.
 func MakeDirs(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil:
-		return os.MkdirAll(path, mode) // its error names the file in the way
+		return os.MkdirAll(path, mode) // returns the error for a file that is not a directory
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -27,14 +27,14 @@ func MakeDirs(path string, mode fs.FileMode) error {
 			return err
 		}
 	}
-	// MkdirAll, since another process may have made the directory meanwhile.
+	// Not Mkdir: another process may have created the directory in the meantime.
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
 	}
 	return SyncDir(parent)
 }
 
-// SyncDir syncs the names in a directory, so that they survive a power failure.
+// SyncDir syncs a directory, so that its entries survive a power failure.
 func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

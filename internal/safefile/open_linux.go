@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file with O_PATH, checks its type, and then opens it for reading.
+// open opens a regular file for reading. It first opens the file with O_PATH to check its type.
 func open(path, dir, name string, how follow) (*os.File, error) {
 	return openAs(path, dir, name, how, os.O_RDONLY)
 }
 
-// openAs is open for reading, writing or both.
+// openAs opens a regular file like open, for reading, writing or both.
 func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	held, err := hold(dir, name, how)
 	if err != nil {
@@ -24,9 +24,9 @@ func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	return openHeld(path, held, mode)
 }
 
-// OpenLinked opens the regular file at path for reading like [Open], but follows
-// links at its end too. It is for paths in trusted directories. A file that the
-// kernel generates, as in proc, is an [ErrNotRegular] too.
+// OpenLinked opens the regular file at path for reading like [Open], but also follows a
+// link at the end of the path. It is for paths in trusted directories. It also returns
+// [ErrNotRegular] for a file that the kernel generates, such as a file in /proc.
 func OpenLinked(path string) (*os.File, error) {
 	held, err := openLinked(path)
 	if err != nil {
@@ -35,7 +35,8 @@ func OpenLinked(path string) (*os.File, error) {
 	return openHeld(path, held, os.O_RDONLY)
 }
 
-// openHeld opens the file that the descriptor held refers to, and closes held.
+// openHeld opens the file of the O_PATH descriptor held, and closes held. It returns
+// ErrNotRegular if the file is not regular.
 func openHeld(path string, held, mode int) (*os.File, error) {
 	defer func() { _ = unix.Close(held) }()
 	var st unix.Stat_t
@@ -45,7 +46,7 @@ func openHeld(path string, held, mode int) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, notRegular(path, modeOf(st.Mode))
 	}
-	// O_NONBLOCK: open would wait for the lease of another process.
+	// Without O_NONBLOCK, open would wait while another process has a lease on the file.
 	fd, err := ignoringEINTR(func() (int, error) {
 		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", held), mode|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
@@ -55,10 +56,11 @@ func openHeld(path string, held, mode int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openat2 calls the kernel. Tests replace it.
+// openat2 is the system call. Tests replace it.
 var openat2 = unix.Openat2
 
-// hold returns an O_PATH descriptor of the file, which does not open the file itself.
+// hold returns an O_PATH descriptor of the file name below dir, or of dir if how is alone. The file
+// itself is not opened.
 func hold(dir, name string, how follow) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if how == alone {
@@ -74,7 +76,7 @@ func hold(dir, name string, how follow) (int, error) {
 	return holdBelow(root, name, how)
 }
 
-// holdBelow is hold below a directory that is open.
+// holdBelow returns an O_PATH descriptor of the file name below the open directory root.
 func holdBelow(root int, name string, how follow) (int, error) {
 	open := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	switch how {
@@ -84,11 +86,11 @@ func holdBelow(root int, name string, how follow) (int, error) {
 	case rooted:
 		open.Resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 	}
-	for range 100 { // EAGAIN: something was renamed meanwhile
+	for range 100 { // openat2 returns EAGAIN if a file is renamed at the same time
 		fd, err := ignoringEINTR(func() (int, error) { return openat2(root, name, &open) })
 		switch {
 		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			// Before Linux 5.6, or with a seccomp filter that lacks the call.
+			// Linux before 5.6, or a seccomp filter that does not allow openat2.
 			return step(root, name, how)
 		case !errors.Is(err, unix.EAGAIN):
 			return fd, err
@@ -97,7 +99,7 @@ func holdBelow(root int, name string, how follow) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// exists opens a file with O_PATH and closes it.
+// exists returns nil if name exists below dir, or the error of opening it with O_PATH.
 func exists(dir, name string) error {
 	held, err := hold(dir, name, noLinks)
 	if err != nil {
@@ -130,7 +132,7 @@ func ignoringEINTR(call func() (int, error)) (int, error) {
 	}
 }
 
-// modeOf converts the type of a file from stat(2) to package fs.
+// modeOf converts the file type in a mode of stat(2) to a fs.FileMode.
 func modeOf(mode uint32) fs.FileMode {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:

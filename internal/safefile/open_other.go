@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// open checks a file before and after it opens it.
+// open opens a regular file for reading. It checks the file before and after the open.
 func open(path, dir, name string, how follow) (*os.File, error) {
 	return openAs(path, dir, name, how, os.O_RDONLY)
 }
 
-// openAs is open for reading, writing or both.
+// openAs opens a regular file like open, for reading, writing or both.
 func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	if how == alone {
 		dir, name = filepath.Split(path)
@@ -52,7 +52,7 @@ func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	return f, nil
 }
 
-// exists checks a name in its directory.
+// exists returns nil if name exists below dir.
 func exists(dir, name string) error {
 	in, err := OpenDir(dir, filepath.Dir(name))
 	if err != nil {
@@ -80,8 +80,8 @@ func openDirectory(path string, linked bool) (*os.File, error) {
 	return os.Open(path)
 }
 
-// OpenLinked opens the regular file at path for reading like [Open], but follows
-// links at its end too. It is for paths in trusted directories.
+// OpenLinked opens the regular file at path for reading like [Open], but also follows a
+// link at the end of the path. It is for paths in trusted directories.
 func OpenLinked(path string) (*os.File, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

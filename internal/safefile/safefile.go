@@ -1,17 +1,17 @@
-// Package safefile reads files in places that are not trusted: those of a
-// container, an image, a plugin, or a mounted file system. It never opens anything
-// but a regular file: opening a pipe waits for its writer, and opening a device may
-// have effects. It reads at most as many bytes as the caller allows.
+// Package safefile reads files in places that are not trusted: the files of a container,
+// an image, a plugin, or a mounted file system. It opens only regular files and
+// directories: the open of a pipe waits for a writer, and the open of a device may have
+// effects. It reads at most as many bytes as the caller allows.
 //
-// The functions differ in the trusted part of a path:
+// The functions differ in the links that they follow:
 //
-//   - [OpenLinked] trusts the whole path
-//   - [Open] trusts the directory
-//   - [OpenIn] trusts a directory, and follows no link below it
-//   - [OpenWithin] follows links below the directory that stay in it
-//   - [OpenRooted] follows all links below the directory; none leads out of it
+//   - [OpenLinked] follows all links: the whole path is trusted
+//   - [Open] follows links in the directory part of the path, which is trusted
+//   - [OpenIn] follows no link below a trusted directory
+//   - [OpenWithin] follows links below a trusted directory that do not lead out of it
+//   - [OpenRooted] follows all links below a trusted directory as if it were the root
 //
-// Calls may hang as long as the file system does: see package detached.
+// Calls hang while the file system hangs: see package detached.
 package safefile
 
 import (
@@ -23,22 +23,22 @@ import (
 	"path/filepath"
 )
 
-// Errors for a file. They are wrapped with its path.
+// Errors of this package. Functions wrap them in a fs.PathError.
 var (
 	ErrNotRegular = errors.New("not a regular file")
 	ErrTooLarge   = errors.New("file too large")
 	ErrTooMany    = errors.New("too many directory entries")
 )
 
-// Open opens the regular file at path for reading. Links in its directory are
-// followed. A link at its end is an [ErrNotRegular].
+// Open opens the regular file at path for reading. It follows links in the directory part
+// of path. If the file itself is a link, or not regular, it returns [ErrNotRegular].
 func Open(path string) (*os.File, error) {
 	return open(path, path, "", alone)
 }
 
-// OpenIn opens the regular file at name below the directory dir. name is relative
-// and may have several elements. No link below dir is followed. An absolute name,
-// or a name that leads out of dir, is an error.
+// OpenIn opens the regular file name below the directory dir for reading. name is relative
+// and may have several elements. OpenIn follows no link below dir. It fails if name is
+// absolute or leads out of dir.
 func OpenIn(dir, name string) (*os.File, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -46,9 +46,9 @@ func OpenIn(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, noLinks)
 }
 
-// Exists reports whether name exists below the directory dir. name is relative and
-// may have several elements. A link at its end counts as existing, wherever it
-// leads. A link on the way below dir is an error.
+// Exists reports whether name exists below the directory dir. name is relative and may
+// have several elements. If the last element is a link, it exists, even if the link leads
+// nowhere. If another element is a link, Exists returns an error.
 func Exists(dir, name string) (bool, error) {
 	if err := local(name); err != nil {
 		return false, err
@@ -60,8 +60,8 @@ func Exists(dir, name string) (bool, error) {
 	return err == nil, err
 }
 
-// OpenWithin opens a file like OpenIn, but follows links that stay below dir, such
-// as those of a ConfigMap volume.
+// OpenWithin opens a file like OpenIn, but follows links that lead to files below dir,
+// such as the links of a ConfigMap volume.
 func OpenWithin(dir, name string) (*os.File, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -69,9 +69,10 @@ func OpenWithin(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, links)
 }
 
-// OpenRooted opens a file like OpenWithin. Absolute links start at dir and ".."
-// ends there, as for a process with the root dir. It is for root file systems of
-// images. On other systems than Linux, links that lead out are an error.
+// OpenRooted opens a file like OpenIn, but follows all links as for a process with the
+// root directory dir: absolute links start at dir, and ".." in dir is dir itself. It is
+// for root file systems of images. On systems other than Linux, a link that leads out of
+// dir is an error.
 func OpenRooted(dir, name string) (*os.File, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -79,19 +80,19 @@ func OpenRooted(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, rooted)
 }
 
-// follow describes which links are followed.
+// follow tells which links below the trusted directory are followed.
 type follow int
 
 const (
-	alone   follow = iota // not below a directory
-	noLinks               // links are errors
-	links                 // links that stay below the directory
+	alone   follow = iota // there is no such directory: only the file itself must not be a link
+	noLinks               // none: a link is an error
+	links                 // links that do not lead out of the directory
 	rooted                // all links, with the directory as the root
 )
 
 func local(name string) error {
 	if !filepath.IsLocal(name) {
-		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want a path that is relative and does not lead out of its directory")}
+		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want a relative path that does not lead out of the directory")}
 	}
 	return nil
 }
@@ -100,8 +101,8 @@ func notRegular(path string, mode fs.FileMode) error {
 	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w but of mode %v", ErrNotRegular, mode.Type())}
 }
 
-// ReadFile reads the file at path, with [Open]. If it has more than limit bytes,
-// the error is [ErrTooLarge], and no data is returned.
+// ReadFile opens the file at path with [Open] and returns its content. If the file has more
+// than limit bytes, it returns [ErrTooLarge] and no data.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -110,7 +111,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return readAndClose(f, limit)
 }
 
-// ReadLinked reads a file like [ReadFile], with [OpenLinked].
+// ReadLinked reads a file like [ReadFile], but opens it with [OpenLinked].
 func ReadLinked(path string, limit int64) ([]byte, error) {
 	f, err := OpenLinked(path)
 	if err != nil {
@@ -119,7 +120,7 @@ func ReadLinked(path string, limit int64) ([]byte, error) {
 	return readAndClose(f, limit)
 }
 
-// ReadIn reads a file like [ReadFile], with [OpenIn].
+// ReadIn reads a file like [ReadFile], but opens it with [OpenIn].
 func ReadIn(dir, name string, limit int64) ([]byte, error) {
 	f, err := OpenIn(dir, name)
 	if err != nil {
@@ -128,7 +129,7 @@ func ReadIn(dir, name string, limit int64) ([]byte, error) {
 	return readAndClose(f, limit)
 }
 
-// ReadWithin reads a file like [ReadFile], with [OpenWithin].
+// ReadWithin reads a file like [ReadFile], but opens it with [OpenWithin].
 func ReadWithin(dir, name string, limit int64) ([]byte, error) {
 	f, err := OpenWithin(dir, name)
 	if err != nil {
@@ -142,7 +143,8 @@ func readAndClose(f *os.File, limit int64) ([]byte, error) {
 	return Read(f, limit)
 }
 
-// Read reads the rest of f. If there are more than limit bytes, the error is [ErrTooLarge].
+// Read returns the rest of f. If there are more than limit bytes, it returns [ErrTooLarge] and no
+// data.
 func Read(f *os.File, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
@@ -165,8 +167,8 @@ func Tail(f *os.File, limit int64) (b []byte, whole bool, err error) {
 	return b, size <= limit, err
 }
 
-// Names returns the names of the entries of a directory, unsorted. dir must not be
-// a link. If there are more than limit, it returns limit names and an [ErrTooMany].
+// Names returns the names of the entries of a directory, unsorted. It fails if dir is a
+// link. If there are more than limit entries, it returns limit names and an [ErrTooMany].
 func Names(dir string, limit int) ([]string, error) {
 	d, err := openDirectory(dir, false)
 	if err != nil {
@@ -183,7 +185,7 @@ func Names(dir string, limit int) ([]string, error) {
 	return names, err
 }
 
-// Entries returns the entries of a directory, like Names.
+// Entries returns the entries of a directory. It has the same limits and errors as [Names].
 func Entries(dir string, limit int) ([]fs.DirEntry, error) {
 	d, err := openDirectory(dir, false)
 	if err != nil {
@@ -193,7 +195,8 @@ func Entries(dir string, limit int) ([]fs.DirEntry, error) {
 	return entriesOf(d, limit)
 }
 
-// LinkedEntries returns the entries like [Entries]; dir may be a link.
+// LinkedEntries returns the entries of a directory like [Entries], but dir may be a link to a
+// directory.
 func LinkedEntries(dir string, limit int) ([]fs.DirEntry, error) {
 	d, err := openDirectory(dir, true)
 	if err != nil {

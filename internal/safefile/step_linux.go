@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxFollowed limits the links that are followed for one name, as the kernel does (MAXSYMLINKS
-	// in include/linux/namei.h).
+	// maxFollowed is the maximum number of links that are followed for one name, as in the kernel
+	// (MAXSYMLINKS in include/linux/namei.h).
 	maxFollowed = 40
 	// maxHeld limits the depth of a name, since each directory on its path stays open
 	// during the walk.
@@ -18,12 +18,11 @@ const (
 	maxName = 4096
 )
 
-// step opens a file without openat2: it walks element by element with O_PATH, and
-// follows links itself. For ".." it uses the descriptor of the directory before, so
-// that the walk never leads out of root, even if directories are renamed at the same
-// time.
+// step opens a file without openat2. It opens element after element with O_PATH, and
+// follows links itself. For ".." it returns to the open descriptor of the parent, so that
+// it never leaves root, even if directories are renamed at the same time.
 func step(root int, name string, how follow) (_ int, err error) {
-	at := []int{} // the directories on the way, and the last element
+	at := []int{} // descriptors of the opened elements
 	defer func() {
 		for _, fd := range at {
 			_ = unix.Close(fd)
@@ -69,7 +68,7 @@ func step(root int, name string, how follow) (_ int, err error) {
 			return -1, err
 		}
 		target, isLink, err := linkOf(fd)
-		if err != nil || !isLink || how == noLinks && len(left) == 0 { // the caller handles a link at the end
+		if err != nil || !isLink || how == noLinks && len(left) == 0 { // with noLinks, the caller checks a link at the end
 			at = append(at, fd)
 			if err != nil {
 				return -1, err
@@ -104,7 +103,7 @@ func step(root int, name string, how follow) (_ int, err error) {
 	return last, nil
 }
 
-// linkOf reads the target of the link that fd refers to, if it is a link.
+// linkOf returns the target of the link that fd refers to. isLink is false for other files.
 func linkOf(fd int) (target string, isLink bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {

@@ -23,7 +23,7 @@ const (
 	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// Image is the input of [Write]: one layer, and the configuration of the process.
+// Image describes an image for [Write]: the files of its layer, and its configuration.
 type Image struct {
 	Name         string // full reference with registry and tag: localhost/nodewright/web:1
 	Architecture string // a GOARCH: amd64, arm64
@@ -31,17 +31,17 @@ type Image struct {
 	Entrypoint   []string
 	Cmd          []string
 	Env          []string // NAME=value
-	User         string   // name or uid[:gid]; empty is root
-	WorkingDir   string   // if "", the directory is /
-	StopSignal   string   // if "", the signal is SIGTERM
-	Ports        []string // 8080/tcp
+	User         string   // name or uid[:gid]; "" means root
+	WorkingDir   string   // "" means /
+	StopSignal   string   // "" means SIGTERM
+	Ports        []string // exposed ports, such as 8080/tcp
 }
 
 // File is a file of a layer: a directory if Path ends in a slash, a symbolic link
 // if Link is set, otherwise a regular file.
 type File struct {
-	Path string // absolute; parents are made with mode 0755
-	Mode int64  // permission bits, sticky and setuid included
+	Path string // absolute path; missing parents get mode 0755
+	Mode int64  // permission bits, including sticky, setuid and setgid
 	Data []byte
 	Link string // target of a symbolic link; Data is empty then
 }
@@ -84,8 +84,8 @@ type imageConfig struct {
 	} `json:"rootfs"`
 }
 
-// Write writes img to w as a tar of an OCI image layout. The archive has no times
-// and no owners: equal images give equal bytes.
+// Write writes img to w as a tar archive of an OCI image layout. The archive contains no
+// times and no owners, so that equal images give equal bytes.
 func Write(w io.Writer, img Image) error {
 	if img.Name == "" || img.Architecture == "" {
 		return errors.New("sampleimage: an image needs a name and an architecture")
@@ -131,7 +131,7 @@ func Write(w io.Writer, img Image) error {
 	return layout.write(w)
 }
 
-// layout is an OCI image layout in memory: content by path.
+// layout is an OCI image layout in memory: the content of files by path.
 type layout map[string][]byte
 
 func (l layout) add(mediaType string, content []byte) descriptor {
@@ -163,8 +163,8 @@ func layerOf(files []File) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// Tar writes files sorted by path, with each parent directory before its content.
-// All have the same time and no owner.
+// Tar writes a tar archive of files, sorted by path. It adds missing parent directories. All
+// entries have the modification time modified and no owner.
 func Tar(w io.Writer, files []File, modified time.Time) error {
 	files = withParents(files)
 	tw := tar.NewWriter(w)

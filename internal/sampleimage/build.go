@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
-// References of the images that [Build] makes.
+// References of the images that [Build] builds.
 const (
 	Pause   = "localhost/pause:1"
 	Web     = "localhost/nodewright/web:1"
@@ -24,7 +24,7 @@ const (
 	Testbox = "localhost/nodewright/testbox:1"
 )
 
-// samples lists the programs under examples/images with their images.
+// samples lists the programs in examples/images with their images.
 var samples = []struct {
 	dir string
 	img Image
@@ -36,9 +36,9 @@ var samples = []struct {
 	{"testbox", Image{Name: Testbox, Env: []string{"TESTBOX=1"}}},
 }
 
-// Build compiles every sample program of the repository into out and returns the
-// paths of the image archives there. It needs the go command. The programs use only
-// the standard library: it needs no network.
+// Build compiles the sample programs of the repository, writes an image archive for each
+// into the directory out, and returns the paths of the archives. It needs the go command,
+// but no network, since the programs use only the standard library.
 func Build(ctx context.Context, repository, out string) (archives []string, err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {
@@ -71,8 +71,8 @@ func Build(ctx context.Context, repository, out string) (archives []string, err 
 	return archives, nil
 }
 
-// pack writes an archive of img with program as its entry point, unless the
-// archive is newer than the program.
+// pack writes an image archive of img with program as its entry point. It does nothing if
+// the archive is newer than the program.
 func pack(archive, program string, img Image) error {
 	from, err := os.Stat(program)
 	if err != nil {

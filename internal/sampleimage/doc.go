@@ -2,9 +2,9 @@
 // Dockerfile: it packs a static Go program into an OCI image archive for "ctr images
 // import".
 //
-// [Write] is the archive writer: the same [Image] gives the same bytes on every
-// machine, so that an image's digest changes only with its content. [Build]
-// compiles the programs under examples/images and writes an archive for each.
+// [Write] writes an archive. The same [Image] gives the same bytes on every machine, so
+// that an image's digest changes only with its content. [Build] compiles the programs in
+// examples/images and writes an archive for each.
 //
 //	archives, err := sampleimage.Build(ctx, repository, "build/images")
 //	// ctr -n k8s.io images import --local build/images/web.tar

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoSwap reports whether tmpfs has the option noswap: since Linux 6.4, and only in
+// NoSwap reports whether tmpfs supports the mount option noswap. This needs Linux 6.4 and
 // the initial user namespace (tmpfs(5)).
 func NoSwap() bool {
 	var u unix.Utsname
@@ -19,8 +19,8 @@ func NoSwap() bool {
 	return err == nil && noSwap(unix.ByteSliceToString(u.Release[:]), string(ids))
 }
 
-// noSwap decides by the kernel's release and the map of user IDs, which covers all IDs
-// only in the initial user namespace.
+// noSwap returns the result of NoSwap for a kernel release and a map of user IDs, which
+// maps all IDs to themselves only in the initial user namespace.
 func noSwap(release, ids string) bool {
 	major, rest, _ := strings.Cut(release, ".")
 	minor := rest

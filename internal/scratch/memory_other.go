@@ -2,5 +2,5 @@
 
 package scratch
 
-// NoSwap returns false, since this system has no tmpfs.
+// NoSwap always returns false here.
 func NoSwap() bool { return false }

@@ -1,8 +1,8 @@
-// Package scratch creates and removes the directories of a pod's own volumes, on
-// the node's disk or in its memory.
+// Package scratch creates and removes the directories of volumes that exist only for their
+// pod, such as emptyDir, on the node's disk or in memory.
 //
-// Every function may be repeated after a failure or a crash. No function removes
-// files behind a mount point or a symbolic link.
+// Every function may be called again after a failure or a crash. No function removes files
+// behind a mount point or a symbolic link.
 package scratch
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Modes: of a volume's directory, which is open to all users of the pod, and of its
-// parents.
+// Mode is the mode of a volume's directory, which all users of the pod may write to.
+// parentMode is the mode of its parents.
 const (
 	Mode       = fs.FileMode(0o777)
 	parentMode = fs.FileMode(0o750)
 )
 
-// Dir creates the directory path with its parents. An existing directory is kept; a
-// link or another file is an error.
+// Dir creates the directory path and its missing parents. If path exists, it returns nil for
+// a directory, and an error for a link or another file.
 func Dir(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), parentMode); err != nil {
 		return err
@@ -43,7 +43,7 @@ func Dir(path string) error {
 	return nil
 }
 
-// Open changes the mode of the directory to Mode, whatever the umask.
+// Open sets the mode of a directory to Mode. Dir alone does not, because of the umask.
 func Open(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Perm() == Mode {
@@ -52,8 +52,9 @@ func Open(path string) error {
 	return os.Chmod(path, Mode)
 }
 
-// Mount mounts f at f.Target, an existing directory, unless f is already mounted there. same
-// returns an error for a mount that is not f; it may be nil. If Mount fails, nothing is mounted.
+// Mount mounts f at f.Target, an existing directory. If a file system is already mounted there,
+// Mount does nothing: it returns an error if that file system has another type, or the result of
+// same. same returns an error if the existing mount differs from f; it may be nil.
 func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(mount.Entry) error) error {
 	found, err := mount.Find(ctx, m, f.Target)
 	if err != nil {
@@ -73,7 +74,7 @@ func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(m
 }
 
 // Remove unmounts path and removes it with its content. It returns an error if there is a mount
-// below path. It is not an error if path does not exist.
+// below path, and nil if path does not exist.
 func Remove(ctx context.Context, m mount.Mounter, path string) error {
 	real, err := mount.Resolve(path)
 	if errors.Is(err, fs.ErrNotExist) {

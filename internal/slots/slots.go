@@ -1,15 +1,15 @@
-// Package slots limits the number of concurrent operations. An operation that hangs
-// does not block the others: after a time limit its slot goes to the next waiter,
-// while the operation continues. Each such operation delays others once, and at
-// most for the limit.
+// Package slots limits the number of concurrent operations. An operation that hangs does
+// not block other operations permanently: after a time limit its slot becomes free for the
+// next waiter, while the operation continues. So a hanging operation delays others at most
+// once, and at most for the time limit.
 //
-// A [Queue] belongs to a manager that decides under its lock about its next operation.
-// The queue never assigns a slot by itself. When a slot is free, it calls Config.Turn
-// for the first waiter. Turn may then request the slot.
+// A [Queue] belongs to a manager that chooses its next operation while it holds a lock.
+// The queue never assigns a slot by itself. When a slot is free, it calls Config.Turn for
+// the first waiter. Turn may then call Acquire.
 //
 //	slot := m.slots.Acquire(r)
 //	if slot == nil {
-//		return // m.turn(r) is called when there may be one
+//		return // the queue calls m.turn(r) when a slot may be free
 //	}
 //	go func() {
 //		work(r)
@@ -25,14 +25,14 @@ import (
 	"time"
 )
 
-// Config configures a Queue. All fields but Limit are required.
+// Config configures a Queue. All fields except Limit are required.
 type Config[W comparable] struct {
 	Slots int           // number of slots
-	Limit time.Duration // time after which a slot is freed for others; if 0, it never is
-	// Lock guards the Queue: callers of its methods hold it.
+	Limit time.Duration // time after which the slot of an operation becomes free; 0 means never
+	// Lock guards the Queue: callers of its methods must hold Lock.
 	Lock sync.Locker
-	// Turn is called with Lock held when there may be a slot for w, which has been
-	// removed from the line of waiters. Turn may call methods of the Queue.
+	// Turn is called with Lock held when a slot may be free for the waiter w. w is no longer
+	// in the line of waiters. Turn may call methods of the Queue.
 	Turn func(w W)
 }
 
@@ -40,19 +40,19 @@ type Config[W comparable] struct {
 type Queue[W comparable] struct {
 	cfg     Config[W]
 	free    int
-	waiting []W        // first come, first served
-	inLine  map[W]bool // the members of waiting
-	// given has the slots in the order of their time limits, including released ones. One timer
-	// serves all.
+	waiting []W        // the line of waiters, the first one first
+	inLine  map[W]bool // the elements of waiting
+	// given has the slots in the order of their time limits, including released ones. All share
+	// one timer.
 	given []*Slot
 	timer *time.Timer
 	armed bool
 }
 
-// Slot is the right to run one operation. Config.Lock guards it.
+// Slot is the permission to run one operation. Config.Lock guards it.
 type Slot struct {
 	held  bool
-	until time.Time
+	until time.Time // the time limit
 }
 
 // New returns a Queue with all slots free.
@@ -60,8 +60,8 @@ func New[W comparable](cfg Config[W]) *Queue[W] {
 	return &Queue[W]{cfg: cfg, free: cfg.Slots, inLine: map[W]bool{}}
 }
 
-// Acquire returns a slot for w. If no slot is free, or if w is already in the line of
-// waiters, it returns nil. w is then in the line, once.
+// Acquire returns a slot for w. If no slot is free, it adds w to the line of waiters and
+// returns nil. It also returns nil if w is already in the line.
 func (q *Queue[W]) Acquire(w W) *Slot {
 	switch {
 	case q.inLine[w]:
@@ -84,8 +84,8 @@ func (q *Queue[W]) Acquire(w W) *Slot {
 	return s
 }
 
-// arm starts the timer. A running timer is early enough: the limit is the same for
-// all slots.
+// arm starts the timer unless it is running. A running timer expires early enough, because
+// the limit is the same for all slots.
 func (q *Queue[W]) arm(d time.Duration) {
 	switch {
 	case q.armed:
@@ -124,7 +124,7 @@ func (q *Queue[W]) Release(s *Slot) {
 	}
 	s.held = false
 	q.free++
-	if q.free == q.cfg.Slots && q.armed { // no slot is left that could reach the limit
+	if q.free == q.cfg.Slots && q.armed { // no slot is in use
 		q.timer.Stop()
 		q.armed, q.given = false, q.given[:0]
 	}
@@ -138,14 +138,14 @@ func (q *Queue[W]) Release(s *Slot) {
 	}
 }
 
-// Held reports whether a slot was neither released nor freed after its time limit. It returns
-// false if s is nil.
+// Held reports whether a slot is in use: it was neither released nor freed at its time limit. It
+// returns false if s is nil.
 func (s *Slot) Held() bool { return s != nil && s.held }
 
 // Free returns the number of free slots.
 func (q *Queue[W]) Free() int { return q.free }
 
-// Load returns how many slots are in use, how many there are, and how many waiters are in the line.
+// Load returns the number of slots in use, the number of all slots, and the number of waiters.
 func (q *Queue[W]) Load() (running, limit, waiting int) {
 	return q.cfg.Slots - q.free, q.cfg.Slots, len(q.waiting)
 }

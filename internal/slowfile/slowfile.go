@@ -1,6 +1,6 @@
-// Package slowfile reads files of file systems that may hang, such as one whose
-// server is dead. Each call has a time limit. For each key one goroutine waits, for
-// any number of readers.
+// Package slowfile reads files of file systems that may hang, such as a network file
+// system whose server is dead. Each call has a time limit. For each key at most one
+// goroutine waits for a hanging call, for any number of readers.
 package slowfile
 
 import (
@@ -16,22 +16,23 @@ import (
 
 // System is one reader's access to a file system.
 type System struct {
-	Context context.Context //nolint:containedctx // the reader's; io.Reader has none
+	Context context.Context //nolint:containedctx // methods of io.Reader have no context
 	Calls   *detached.Queue // shared by all readers
 	Key     string          // a path; calls with the same key run one after the other
 	Answer  time.Duration   // time limit of each call
 }
 
 // Call calls f and returns its result. If f takes longer than s.Answer, or if s.Context
-// ends, it returns an error, and f may continue. For this reason f must not share data
-// with the caller that either of them changes.
+// ends, Call returns an error while f may continue. Therefore f and the caller must not
+// share data that one of them changes.
 func Call[T any](s *System, f func() (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(s.Context, s.Answer, fmt.Errorf("%s: its file system did not answer within %v", s.Key, s.Answer))
+	ctx, cancel := context.WithTimeoutCause(s.Context, s.Answer, fmt.Errorf("%s: the file system did not answer within %v", s.Key, s.Answer))
 	defer cancel()
 	return detached.Next(ctx, s.Calls, s.Key, f)
 }
 
-// Open calls open to open a file. If open returns after the time limit, the file is closed.
+// Open calls open and returns the opened file. If open returns only after the time limit, Open
+// returns an error, and the file is closed.
 func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	type opened struct {
 		f    *os.File
@@ -57,7 +58,7 @@ func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	return &File{system: s, f: o.f, info: o.info}, nil
 }
 
-// handover closes a file that is opened only after its reader has stopped waiting.
+// handover closes a file if open returns it only after the reader has stopped waiting.
 type handover struct {
 	mu   sync.Mutex
 	gone bool
@@ -105,8 +106,8 @@ func (f *File) ReadAt(p []byte, at int64) (int, error) {
 	return copy(p, b), err
 }
 
-// fetch reads into its own buffer: after a timeout the caller's buffer must not
-// change.
+// fetch calls read with a new buffer of n bytes, and returns the data. It does not use the
+// caller's buffer, which must not change after a timeout.
 func (f *File) fetch(n int, read func([]byte) (int, error)) ([]byte, error) {
 	type result struct {
 		b   []byte
@@ -128,7 +129,8 @@ func (f *File) Seek(offset int64, whence int) (int64, error) {
 	return Call(f.system, func() (int64, error) { return f.f.Seek(offset, whence) })
 }
 
-// Close closes the file without waiting: closing may call the file's server.
+// Close closes the file in the background and returns nil at once, since close may hang,
+// too.
 func (f *File) Close() error {
 	go func() { _ = f.f.Close() }()
 	return nil

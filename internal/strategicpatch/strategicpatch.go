@@ -1,10 +1,10 @@
-// Package strategicpatch computes strategic merge patches of two objects in their JSON form. A
-// server that applies such a patch knows which lists are merged, and by which key
+// Package strategicpatch computes the strategic merge patch between two objects in JSON form. A
+// server that applies the patch knows which lists are merged, and by which key
 // (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch).
 //
-// The package has no types of the API: its callers choose the lists with a key
-// ([ByKey]) and the replaced values ([Replace]). (The library that reads these from
-// struct tags adds eight modules.) Patches may share parts with their objects.
+// The package does not know the types of the API: its callers choose the lists with a key
+// ([ByKey]) and the values to replace ([Replace]). (The library that reads these from struct
+// tags would add eight modules.) Patches may share memory with the objects.
 package strategicpatch
 
 import (
@@ -12,10 +12,10 @@ import (
 	"reflect"
 )
 
-// directive is the field with the instruction for an object.
+// directive is the field of a patch that tells whether to delete or to replace an object.
 const directive = "$patch"
 
-// Object converts v to the JSON object that represents it.
+// Object converts v to a JSON object. It fails if v is not encoded as an object.
 func Object(v any) (map[string]any, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -28,8 +28,8 @@ func Object(v any) (map[string]any, error) {
 // List returns v if it is a list. Otherwise it returns nil.
 func List(v any) []any { l, _ := v.([]any); return l }
 
-// Changes compares two versions of an object field by field. For each field that differs, the
-// result has what change returns. For each removed field it has null.
+// Changes compares two versions of an object field by field. For each new or changed field, the
+// result contains the value that change returns. For each removed field it contains null.
 func Changes(previous, current map[string]any, change func(name string, before, now any) any) map[string]any {
 	out := map[string]any{}
 	for name, now := range current {
@@ -58,9 +58,9 @@ func Diff(previous, current map[string]any) map[string]any {
 	})
 }
 
-// Overwrite returns all fields of current, including unchanged ones, and null for fields of
-// previous that were removed. The patched object has the values of current even if the server's
-// object was changed after previous was read.
+// Overwrite returns a patch with all fields of current, including unchanged ones, and null for each
+// removed field of previous. So the patched object has the values of current, even if the object on
+// the server was changed after previous was read.
 func Overwrite(previous, current map[string]any) map[string]any {
 	out := make(map[string]any, len(previous))
 	for name := range previous {
@@ -72,9 +72,10 @@ func Overwrite(previous, current map[string]any) map[string]any {
 	return out
 }
 
-// ByKey returns a patch that turns the list previous into the list current. The lists have
-// objects that are merged by key. The patch has the result of change, with the key, for each
-// changed object, and a deletion for each removed object. Other items of the server's list stay.
+// ByKey returns a patch that turns the list previous into the list current. The items of both lists
+// are objects that the server merges by the field key. For each new or changed object, the patch
+// contains the result of change and the key; for each removed object, it contains a deletion. Other
+// items of the server's list stay.
 func ByKey(key string, previous, current []any, change func(previous, current map[string]any) map[string]any) []any {
 	before, after := byKey(key, previous), byKey(key, current)
 	var out []any
@@ -105,8 +106,9 @@ func byKey(key string, list []any) map[any]map[string]any {
 	return out
 }
 
-// Replace returns an object that replaces the server's object. As an item of a
-// list, Replace(nil) replaces the whole list; its index does not matter.
+// Replace returns a patch that replaces the server's object by object. Replace(nil) as an
+// item of a list makes the patch replace the whole list; the position of the item does not
+// matter.
 func Replace(object map[string]any) map[string]any {
 	out := map[string]any{directive: "replace"}
 	for name, v := range object {

@@ -1,12 +1,12 @@
 // Package subscription delivers values to subscribers, each on its own goroutine: a
 // slow subscriber delays neither the publisher nor other subscribers.
 //
-// A block keeps a [List] and offers its Add as Subscribe:
+// A package has a [List] and offers its method Add as Subscribe:
 //
 //	func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }
 //
-// It calls Publish after each change, also while it holds its lock. At its end it
-// calls [List.Close] or [List.Drop], and [List.Wait].
+// It calls Publish after each change; it may hold its lock. At its end it calls
+// [List.Close] or [List.Drop], and then [List.Wait].
 package subscription
 
 import (
@@ -19,23 +19,23 @@ import (
 // published values in order. Its methods may be called from any goroutine; only
 // Wait blocks.
 type List[T any] struct {
-	// Merge combines the undelivered value of a busy subscriber with the next value, so that
-	// values do not pile up. waiting is the zero value if there is no undelivered one. Merge is
-	// called with a lock held. It must not change its arguments, which other subscribers share.
-	// If Merge is nil, all values are delivered.
+	// Merge combines the undelivered value of a busy subscriber with the next value, so that at
+	// most one value is waiting. If there is no undelivered value, waiting is the zero value.
+	// Merge is called with a lock held. It must not change its arguments, which other
+	// subscribers share. If Merge is nil, each value is delivered.
 	Merge func(waiting, next T) T
 
 	mu     sync.Mutex
 	subs   map[*subscriber[T]]bool
 	closed bool
-	wg     sync.WaitGroup // one for each subscriber
+	wg     sync.WaitGroup // counts the goroutines of subscribers
 }
 
 // subscriber is guarded by List.mu.
 type subscriber[T any] struct {
 	waiting []T
 	ended   bool
-	signal  chan struct{} // has a value when the above may have changed
+	signal  chan struct{} // has a value if waiting or ended may have changed
 }
 
 func (s *subscriber[T]) wake() {
@@ -46,9 +46,9 @@ func (s *subscriber[T]) wake() {
 }
 
 // Add calls fn for each value that is published from now on, until cancel is called or
-// the list is closed. fn may call all methods of the list except Wait. A call may be
-// running when cancel returns; no further call follows. Add has no effect on a closed
-// list.
+// the list is closed. fn may call all methods of the list except Wait. A call of fn may
+// still be running when cancel returns, but no further call follows. Add has no effect on
+// a closed list.
 func (l *List[T]) Add(fn func(T)) (cancel func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,13 +72,13 @@ func (l *List[T]) Add(fn func(T)) (cancel func()) {
 	}
 }
 
-// next waits for the next value of a subscriber. It returns false after the last
-// one.
+// next waits for the next value of a subscriber. It returns false if the subscription has
+// ended and all values are delivered.
 func (l *List[T]) next(s *subscriber[T]) (v T, ok bool) {
 	for {
 		l.mu.Lock()
 		if len(s.waiting) > 0 {
-			v, s.waiting[0] = s.waiting[0], v // which lets go of it
+			v, s.waiting[0] = s.waiting[0], v // clears the entry for the garbage collector
 			s.waiting = s.waiting[1:]
 			l.mu.Unlock()
 			return v, true
@@ -93,7 +93,7 @@ func (l *List[T]) next(s *subscriber[T]) (v T, ok bool) {
 	}
 }
 
-// Publish delivers v to all subscribers.
+// Publish queues v for delivery to all subscribers. It does not wait for the delivery.
 func (l *List[T]) Publish(v T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +111,7 @@ func (l *List[T]) Publish(v T) {
 	}
 }
 
-// Close ends all subscriptions after the delivery of the published values.
+// Close ends all subscriptions when the published values are delivered. It does not wait.
 func (l *List[T]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,12 +138,12 @@ func (l *List[T]) drop(s *subscriber[T]) {
 	s.wake()
 }
 
-// Wait returns when no call of a subscriber is running and none will follow. It may
-// be called after Close or Drop.
+// Wait returns when all subscriptions have ended and no call of a subscriber is running.
+// Call it after Close or Drop.
 func (l *List[T]) Wait() { l.wg.Wait() }
 
-// Union returns the sorted elements of a and b, without duplicates. The result
-// shares no memory with them. It is a Merge for lists of sets of changes.
+// Union returns the sorted elements of a and b, without duplicates. The result shares no
+// memory with a and b. Use it as Merge of a List whose values are sets of changes.
 func Union[T cmp.Ordered](a, b []T) []T {
 	all := slices.Concat(a, b)
 	slices.Sort(all)

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// patience limits the wait of Next, with a margin for slow machines.
+// patience limits the time for which Next waits. It is long enough for slow machines.
 const patience = 5 * time.Minute
 
 // Listener is a notification socket (sd_notify(3)).
 type Listener struct {
-	// Path is the value for NOTIFY_SOCKET.
+	// Path is the socket's path, the value of NOTIFY_SOCKET for the tested program.
 	Path string
 
 	t    testing.TB
 	conn *net.UnixConn
 }
 
-// New returns a Listener, which is closed at the end of the test.
+// New returns a Listener. It is closed at the end of the test.
 func New(t testing.TB) *Listener {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nwsd") // t.TempDir is too long for a socket's path
+	dir, err := os.MkdirTemp("", "nwsd") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-var ports atomic.Int32 // that Port has tried
+var ports atomic.Int32 // number of ports that Port has tried
 
-// Port returns a TCP port for a program that a test starts. No process listens on it. It is below
-// the range from which the kernel chooses, so that no other test gets it by listening on port 0.
+// Port returns a free TCP port for a program that a test starts. The port is below the range from
+// which the kernel chooses, so that another test that listens on port 0 does not get it.
 func Port(t testing.TB) int {
 	t.Helper()
 	const first, number = 20000, 10000

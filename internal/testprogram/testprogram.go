@@ -1,6 +1,6 @@
-// Package testprogram builds the programs that tests start. All have one
-// configuration, a plain go build without cgo, so that their common packages are
-// compiled once. Without a go command, tests that need a program are skipped.
+// Package testprogram builds the programs that tests start. All are built in the same way,
+// with go build and without cgo, so that their common packages are compiled once. If the
+// machine has no go command, tests that need a program are skipped.
 package testprogram
 
 import (
@@ -23,10 +23,10 @@ import (
 // ErrNoGo means that the machine has no go command.
 var ErrNoGo = errors.New("needs the go command")
 
-// Compile builds main packages of repository, such as "./examples/agent", as the file
-// out, or into the directory out if that ends in a slash. It does not rebuild current
-// files, and replaces running ones by rename. If several processes build into the same
-// directory, they build one after the other.
+// Compile builds main packages of repository, such as "./examples/agent". It writes the
+// program to the file out or, if out ends in a slash, the programs into the directory out.
+// It does not rebuild files that are up to date. If several processes build into the same
+// directory, they do so one after the other.
 func Compile(ctx context.Context, repository, out string, packages ...string) error {
 	return compile(ctx, repository, out, "", packages)
 }
@@ -44,18 +44,19 @@ func compile(ctx context.Context, repository, out, tags string, packages []strin
 	if slash {
 		dir, out = out, out+"/"
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // containers pass through
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users of containers need access
 		return err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which releases it
+	defer func() { err = errors.Join(err, lock.Close()) }() // releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	// Neither a stamp of the commit nor debugging information changes how packages are compiled.
+	// These options do not change how packages are compiled: no commit in the program, no
+	// debugging information.
 	cmd := exec.CommandContext(ctx, program, append([]string{"build", "-buildvcs=false", "-ldflags=-w", "-tags=" + tags, "-o", out}, packages...)...)
 	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
@@ -64,12 +65,12 @@ func compile(ctx context.Context, repository, out, tags string, packages []strin
 	return nil
 }
 
-// programs has a func() error for each program of this process, by path.
+// programs maps the path of each program to a func() error that builds it once.
 var programs sync.Map
 
-// Build returns the path of a main package's program. It builds the program below
-// build/test, once for each test process. The package is a directory below the module
-// of the test, such as "./examples/agent". tag are build tags.
+// Build builds the program of a main package and returns its path, which is below
+// build/test. It builds each program once per test process. pkg is a directory of the
+// test's module, such as "./examples/agent". tag are build tags.
 func Build(t testing.TB, pkg string, tag ...string) string {
 	t.Helper()
 	root, err := Root()
@@ -87,7 +88,8 @@ func Build(t testing.TB, pkg string, tag ...string) string {
 	return out
 }
 
-// Go runs the go command in dir and returns its output.
+// Go runs the go command in dir and returns its standard output. It fails the test if the
+// command fails.
 func Go(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	program, err := exec.LookPath("go")
@@ -104,8 +106,8 @@ func Go(t testing.TB, dir string, args ...string) string {
 	return out.String()
 }
 
-// Fail ends a test whose program could not be built. If the machine has no go command, Fail skips
-// the test, unless CI=true is set. In all other cases it fails the test.
+// Fail ends a test whose program could not be built because of err. If err is ErrNoGo, Fail skips the
+// test, unless CI=true is set. In all other cases it fails the test.
 func Fail(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNoGo) {
@@ -114,8 +116,8 @@ func Fail(t testing.TB, err error) {
 	t.Fatal(err)
 }
 
-// Missing skips a test that lacks something that "make ci" has, with the reason;
-// with CI=true it fails.
+// Missing skips a test because this machine lacks something that "make ci" requires. With
+// CI=true it fails the test instead.
 func Missing(t testing.TB, reason ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -124,8 +126,9 @@ func Missing(t testing.TB, reason ...any) {
 	t.Skip(reason...)
 }
 
-// Busybox returns the machine's static busybox, for images of tests. It skips the
-// test if busybox needs a loader, which the images lack.
+// Busybox returns the content of the machine's busybox program, for images of tests. If
+// busybox is missing or not static, it calls [Missing], since the images have no dynamic
+// loader.
 func Busybox(t testing.TB) []byte {
 	t.Helper()
 	const missing = "needs a static busybox: apt-get install busybox-static"
@@ -147,7 +150,7 @@ func Busybox(t testing.TB) []byte {
 	return program
 }
 
-// Root returns the directory of the module that the test is in.
+// Root returns the root directory of the module that contains the working directory.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -159,7 +162,7 @@ func Root() (string, error) {
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("no go.mod in any directory above the test's")
+			return "", errors.New("no go.mod in the test's directory or above")
 		}
 		dir = up
 	}

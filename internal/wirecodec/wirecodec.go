@@ -1,5 +1,5 @@
-// Package wirecodec decodes messages of untrusted gRPC servers: it refuses a
-// message with too many fields before it decodes it.
+// Package wirecodec decodes messages of untrusted gRPC servers. It rejects a message with
+// too many fields without decoding it.
 package wirecodec
 
 import (
@@ -17,7 +17,7 @@ type Codec struct {
 	// Fields is the maximum number of fields of a message, including those of
 	// nested messages.
 	Fields int
-	// Shapes are the shapes of messages with nested messages, by their names.
+	// Shapes has the shape of each message type with nested messages, by the type's name.
 	// Entries of maps are nested messages with a key and a value.
 	Shapes map[protoreflect.Name]wirecount.Shape
 }
@@ -32,8 +32,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, err
 }
 
-// Unmarshal decodes a message. For too many fields the error is
-// wirecount.ErrTooMany.
+// Unmarshal decodes a message. It returns wirecount.ErrTooMany if the message has more than
+// c.Fields fields.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -46,5 +46,5 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(b, m)
 }
 
-// Name returns "", since requests have the default content type, without a subtype.
+// Name returns "": requests have gRPC's default content type, without a subtype.
 func (Codec) Name() string { return "" }

@@ -1,7 +1,7 @@
-// Package wirecount counts the fields of a protobuf message before it is decoded. A
-// megabyte can encode half a million empty messages, each of which takes a hundred
-// bytes or more after decoding: receivers of untrusted messages have to limit the
-// number of fields as well as the size.
+// Package wirecount counts the fields of an encoded protobuf message. A megabyte can encode
+// half a million empty messages, each of which needs a hundred bytes or more when decoded.
+// Therefore receivers of untrusted messages have to limit the number of fields as well as
+// the size.
 package wirecount
 
 import (
@@ -13,13 +13,13 @@ import (
 // ErrTooMany means that a message has more fields than allowed.
 var ErrTooMany = errors.New("message has too many fields")
 
-// Shape has the numbers of the fields that contain messages, with the shapes of
-// those messages. Other fields are counted as one.
+// Shape describes a message type: it maps the number of each field that contains a message
+// to the shape of that message. Other fields count as one.
 type Shape map[uint64]Shape
 
-// Check counts the fields of an encoded message, including those of nested
-// messages. If there are more than limit, the error is [ErrTooMany]. In a malformed
-// message it counts the fields before the error: the decoder stops there too.
+// Check returns [ErrTooMany] if an encoded message has more than limit fields, including
+// the fields of nested messages. In a malformed message it counts only the fields before
+// the malformed part, where the decoder stops, too.
 func Check(message []byte, s Shape, limit int) error {
 	n := 0
 	count(message, s, limit, &n)
@@ -29,8 +29,8 @@ func Check(message []byte, s Shape, limit int) error {
 	return nil
 }
 
-// The wire types of the protobuf encoding. Groups are not part of the language any
-// more; their starts and ends are counted like fields.
+// The wire types of the protobuf encoding. Start and end of a group, a deprecated feature,
+// count as one field each.
 const (
 	varint     = 0
 	fixed64    = 1
@@ -40,7 +40,7 @@ const (
 	fixed32    = 5
 )
 
-// count stops when there are more than limit.
+// count adds the number of fields in b to n. It stops when n exceeds limit.
 func count(b []byte, s Shape, limit int, n *int) {
 	for len(b) > 0 && *n <= limit {
 		tag, size := binary.Uvarint(b)

@@ -1,7 +1,7 @@
 // Command localcri runs the container runtime of package localcri as a process of
-// its own, on a unix socket; tests use it in place of containerd. Below -dir are
-// its files, the socket cri.sock, and the socket import.sock, which takes archives
-// of images over HTTP.
+// its own, on a unix socket; tests use it in place of containerd. The directory -dir
+// contains its files, the CRI socket cri.sock, and the socket import.sock, which accepts
+// image archives over HTTP.
 package main
 
 import (
@@ -34,17 +34,17 @@ type options struct {
 	runc    string
 	subnet  string
 	cdi     string
-	mirrors map[string]string // URLs by the names of registries
+	mirrors map[string]string // from a registry's name to the mirror's URL
 }
 
 func main() {
 	o := options{mirrors: map[string]string{}}
 	flag.StringVar(&o.dir, "dir", "", "absolute path of the `directory` of all its files")
-	flag.BoolVar(&o.reset, "reset", false, "end all containers and remove what an earlier process has made, and serve nothing")
+	flag.BoolVar(&o.reset, "reset", false, "stop all containers, remove everything that an earlier process created, and exit")
 	flag.StringVar(&o.runc, "runc", "", "absolute `path` of runc")
-	flag.StringVar(&o.subnet, "subnet", "", "pods' addresses in `CIDR` notation; a free one")
-	flag.StringVar(&o.cdi, "cdi", "", "absolute path of the `directory` of CDI devices; /etc/cdi and /var/run/cdi")
-	flag.Func("mirror", "`REGISTRY=URL` that images of a registry are pulled from; may be repeated", func(s string) error {
+	flag.StringVar(&o.subnet, "subnet", "", "subnet of the pods' addresses in `CIDR` notation; default: a free one")
+	flag.StringVar(&o.cdi, "cdi", "", "absolute path of the `directory` of CDI specifications; default: /etc/cdi and /var/run/cdi")
+	flag.Func("mirror", "`REGISTRY=URL`: pull the images of REGISTRY from URL; may be repeated", func(s string) error {
 		registry, url, ok := strings.Cut(s, "=")
 		if !ok {
 			return fmt.Errorf("-mirror %q: want REGISTRY=URL", s)
@@ -83,7 +83,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	imports, err := listenImports(filepath.Join(o.dir, "import.sock")) // before the runtime serves: clients that wait for cri.sock may import then
+	// A client that waits for cri.sock may use import.sock at once, so import.sock comes first.
+	imports, err := listenImports(filepath.Join(o.dir, "import.sock"))
 	if err != nil {
 		return err
 	}
@@ -94,8 +95,8 @@ func run(ctx context.Context, o options) error {
 	return g.Wait()
 }
 
-// config returns the configuration of the runtime. Its handlers are those of a
-// containerd from package containerdtest.
+// config returns the configuration of the runtime. With -runc, the runtime has the same
+// handlers as a containerd of package containerdtest.
 func (o options) config() (localcri.InProcessConfig, error) {
 	if !filepath.IsAbs(o.dir) {
 		return localcri.InProcessConfig{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
@@ -127,7 +128,7 @@ func (o options) config() (localcri.InProcessConfig, error) {
 	return cfg, nil
 }
 
-// listenImports replaces the socket of an earlier process.
+// listenImports listens on a unix socket. It replaces the socket of an earlier process.
 func listenImports(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -135,7 +136,7 @@ func listenImports(socket string) (net.Listener, error) {
 	return net.Listen("unix", socket)
 }
 
-// serveImports installs the images of archives that are posted.
+// serveImports imports the image archive in the body of each request, until ctx ends.
 func serveImports(ctx context.Context, l net.Listener, r *localcri.InProcess) error {
 	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if _, err := r.Import(req.Context(), req.Body, ""); err != nil {

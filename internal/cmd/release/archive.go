@@ -10,7 +10,8 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// tarball returns a tar.gz of files. All entries have the time modified, and no owners.
+// tarball returns a tar.gz of files. All entries have the modification time modified and
+// no owner.
 func tarball(files []sampleimage.File, modified time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	if err := sampleimage.Tar(&b, files, modified); err != nil {

@@ -74,7 +74,7 @@ func (p *packaging) bill() ([]byte, error) {
 			ID: id, Name: m.path, Version: m.version, Location: "NOASSERTION",
 			Refs: []spdxRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + m.path + "@" + m.version}},
 		}
-		if m.sum != "" { // of a directory, which SPDX has no checksum for
+		if m.sum != "" { // a hash of a directory; SPDX has no checksum type for it
 			pkg.Comment = "go.sum " + m.sum
 		}
 		d.Packages = append(d.Packages, pkg)

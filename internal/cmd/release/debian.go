@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"crypto/md5" //nolint:gosec // what dpkg compares files with
+	"crypto/md5" //nolint:gosec // dpkg compares files by MD5
 	"fmt"
 	"slices"
 	"strings"
@@ -31,8 +31,8 @@ func debianVersion(version string) string {
 	return strings.ReplaceAll(version, "-", ".")
 }
 
-// debian returns the package: the program, its unit, its configuration as a
-// conffile, an empty directory for manifests, manual pages and completions.
+// debian returns the Debian package: the program, its unit, its configuration as
+// conffiles, an empty directory for manifests, manual pages and completions.
 func (p *packaging) debian() ([]byte, error) {
 	const doc = "/usr/share/doc/" + program
 	changelog, err := compressed(p.changelog())
@@ -68,7 +68,7 @@ func (p *packaging) debian() ([]byte, error) {
 	size := 0
 	for _, f := range data {
 		if !strings.HasSuffix(f.Path, "/") {
-			fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.Data), strings.TrimPrefix(f.Path, "/")) //nolint:gosec // see above
+			fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.Data), strings.TrimPrefix(f.Path, "/")) //nolint:gosec // dpkg compares files by MD5
 			size += len(f.Data)
 		}
 	}
@@ -118,14 +118,14 @@ Description: node agent for containers, with a runtime of its own
 `, program, debianVersion(p.build.version), debianArchitecture(p.arch), (size+1023)/1024)
 }
 
-// changelog returns a changelog with one entry, as Debian requires. The package also
-// contains the program's own changelog.
+// changelog returns a changelog with one entry, as Debian requires. The program's own
+// changelog is in the package as NEWS.md.
 func (p *packaging) changelog() []byte {
 	return fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * Version %s: see NEWS.md.\n\n -- %s  %s\n",
 		program, debianVersion(p.build.version), p.build.version, maintainer, p.build.time.UTC().Format(time.RFC1123Z))
 }
 
-// sorted sorts lines.
+// sorted returns lines in the order of their bytes. The last line must end with a newline.
 func sorted(lines []byte) []byte {
 	l := bytes.SplitAfter(lines, []byte("\n"))
 	l = l[:len(l)-1]

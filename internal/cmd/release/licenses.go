@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// licenseFile is how files with licenses are named.
+// licenseFile matches the names of files with licenses and notices.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)`)
 
 // licenses returns the licenses and notices of all modules of a program, and of Go.

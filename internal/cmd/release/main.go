@@ -4,14 +4,14 @@
 //	release [--out DIR] [--arch amd64,arm64] [--commit HEAD]
 //
 // For each architecture it builds a static program in a tar.gz, a Debian package with a
-// systemd unit, an image as an OCI archive, and an SPDX list of the components. Each
-// has the licenses of all components. SHA256SUMS has the checksums of all files. The
-// result is reproducible: it depends only on the commit and the version of Go. The only
-// time in it is that of the commit. It contains no path, user or machine name of the
-// build.
+// systemd unit, an image as an OCI archive, and an SPDX list of the components. The
+// tar.gz, the package and the image contain the licenses of all components. SHA256SUMS
+// has the checksums of all files. The result is reproducible: it depends only on the
+// commit and the version of Go. Its only timestamp is the time of the commit. It
+// contains no path, user or machine name of the build.
 //
 // The release is built from a clone of the commit, so that uncommitted changes have
-// no effect. The version is the module's: the tag, or a pseudo-version.
+// no effect. The version is the module's version: the commit's tag or a pseudo-version.
 package main
 
 import (
@@ -25,13 +25,12 @@ import (
 	"syscall"
 )
 
-// architectures are the supported architectures.
 var architectures = []string{"amd64", "arm64"}
 
 func main() {
-	out := flag.String("out", filepath.Join("build", "release"), "the `directory` that is made anew with the release in it")
-	archs := flag.String("arch", strings.Join(architectures, ","), "the `architectures`, in Go's words")
-	commit := flag.String("commit", "HEAD", "the `commit` that is released")
+	out := flag.String("out", filepath.Join("build", "release"), "the `directory` for the release; an existing one is replaced")
+	archs := flag.String("arch", strings.Join(architectures, ","), "the `architectures`, as values of GOARCH")
+	commit := flag.String("commit", "HEAD", "the `commit` to release")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

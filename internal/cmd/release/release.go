@@ -27,7 +27,7 @@ type release struct {
 	manual     []sampleimage.File
 }
 
-// make builds the whole release. It first removes an earlier one from the directory.
+// make builds the whole release. It replaces the output directory of an earlier release.
 func (r *release) make(ctx context.Context, repository, commit string, archs []string) error {
 	if err := checkArchitectures(archs); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *release) make(ctx context.Context, repository, commit string, archs []s
 	return r.checksums()
 }
 
-// clone checks a commit out, with the tags that name it.
+// clone clones the repository, with its tags, into the directory to and checks out the commit.
 func clone(ctx context.Context, repository, commit, to string) error {
 	rev, err := output(ctx, repository, "git", "rev-parse", "--verify", commit+"^{commit}")
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *release) makeFor(ctx context.Context, arch, dir string) error {
 	return nil
 }
 
-// checksums writes SHA256SUMS, as sha256sum -c reads it.
+// checksums writes SHA256SUMS in the format of sha256sum -c, and prints it.
 func (r *release) checksums() error {
 	var sums bytes.Buffer
 	for _, name := range slices.Sorted(slices.Values(r.files)) {
@@ -175,13 +175,13 @@ func (r *release) checksums() error {
 
 // build is the build information of a program.
 type build struct {
-	version string    // of the module, without its v
+	version string    // of the main module, without the v
 	commit  string    // the revision of the sources
 	time    time.Time // of the commit
-	modules []module  // of the standard library as well, in order
+	modules []module  // the main module, the standard library, the dependencies
 }
 
-// A module is a part of the program.
+// A module is a Go module that the program contains. sum is its hash in go.sum; it may be "".
 type module struct{ path, version, sum string }
 
 // readBuild reads the build information of a Go program.
@@ -252,8 +252,8 @@ func (p *packaging) archive() ([]byte, error) {
 	return tarball(files, p.build.time)
 }
 
-// image returns the OCI archive of an image that contains only the program. A container
-// of it runs as root with directories of the machine: see docs/start/install.md.
+// image returns the OCI archive of an image that contains the program and the licenses.
+// Its container runs as root with directories of the machine: see docs/start/install.md.
 func (p *packaging) image() ([]byte, error) {
 	var b bytes.Buffer
 	err := sampleimage.Write(&b, sampleimage.Image{

@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nodeName is the name of the node, and the suffix of its static pods' names.
+// nodeName is the name of the node. The names of its static pods end with it.
 const nodeName = "nodewright"
 
-// agentConfig is the configuration of the agent. The agent may run beside a kubelet: it
-// opens no port, and uses none of the kubelet's cgroups for pods. It also runs on
-// machines with cgroup v1, and on machines with a nearly full disk, since eviction and
-// garbage collection are off.
+// agentConfig is the configuration of the agent. With it the agent may run beside a
+// kubelet: it opens no port, and uses none of the kubelet's cgroups for pods. It also
+// runs on machines with cgroup v1. A nearly full disk has no effect on the pods, because
+// eviction and image garbage collection are off.
 const agentConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %s
@@ -40,8 +40,8 @@ imageGCHighThresholdPercent: 100
 type agentProcess struct {
 	p    paths
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // after done
+	done chan struct{} // closed when the process has exited
+	err  error         // of exec.Cmd.Wait; read it only after done is closed
 }
 
 func startAgent(p paths, more []string) (*agentProcess, error) {
@@ -59,8 +59,8 @@ func startAgent(p paths, more []string) (*agentProcess, error) {
 	cmd.Args = append(cmd.Args, more...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true,            // Ctrl-C is for this command alone, which ends things in order
-		Pdeathsig: syscall.SIGTERM, // and if it is killed, the agent ends too
+		Setpgid:   true,            // Ctrl-C reaches only this command, which stops the agent itself
+		Pdeathsig: syscall.SIGTERM, // the agent also stops if this command is killed
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func startAgent(p paths, more []string) (*agentProcess, error) {
 }
 
 func (a *agentProcess) stop() {
-	say("ending the agent")
+	say("stopping the agent")
 	_ = a.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
 	case <-a.done:
@@ -84,17 +84,17 @@ func (a *agentProcess) stop() {
 	}
 }
 
-// ended is the error of an agent that ended on its own.
+// ended returns the error for an agent that exited on its own, with the last lines of its log.
 func (a *agentProcess) ended() error {
 	log, err := os.ReadFile(a.p.agentLog)
 	if err != nil {
 		return err
 	}
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	return fmt.Errorf("the agent ended (%v); it said last:\n%s", a.err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
+	return fmt.Errorf("the agent exited (%v); last lines of its log:\n%s", a.err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 }
 
-// ask runs a command of the agent's binary.
+// ask runs a subcommand of the agent's binary and returns its standard output.
 func (a *agentProcess) ask(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -108,14 +108,14 @@ func (a *agentProcess) ask(ctx context.Context, args ...string) (string, error) 
 	return string(out), nil
 }
 
-// awaitPods prints the pods whenever their states change, until all of them
-// run and are ready, or have succeeded.
+// awaitPods waits until every pod is ready or has succeeded. It prints the pods whenever
+// their states change. After timeout it prints why pods wait, and returns an error.
 func (a *agentProcess) awaitPods(ctx context.Context, timeout time.Duration) error {
 	want, err := countPods(a.p.manifests)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("pods do not run after "+timeout.String()))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("pods are not ready after "+timeout.String()))
 	defer cancel()
 	shown := ""
 	for {
@@ -138,7 +138,7 @@ func (a *agentProcess) awaitPods(ctx context.Context, timeout time.Duration) err
 			}
 			a.explain(pods, err)
 			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond): // short enough for a person
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (a *agentProcess) pods(ctx context.Context) ([]v1.Pod, error) {
 	return list.Items, nil
 }
 
-// explain prints, of every pod that does not run, the reason why it waits.
+// explain prints err, and for every pod that is not ready the reason why it waits.
 func (a *agentProcess) explain(pods []v1.Pod, err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -171,7 +171,7 @@ func (a *agentProcess) explain(pods []v1.Pod, err error) {
 	}
 }
 
-// summary returns the table of the pods without their ages.
+// summary returns a text that changes with the states of the pods, but not with their ages.
 func summary(pods []v1.Pod) string {
 	var b strings.Builder
 	for i := range pods {
@@ -209,7 +209,7 @@ func runs(p *v1.Pod) bool {
 	return false
 }
 
-// countPods counts the pods in a directory of manifests.
+// countPods returns the number of pods in a directory of manifests.
 func countPods(dir string) (int, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -234,8 +234,8 @@ func countPods(dir string) (int, error) {
 	return n, nil
 }
 
-// printCommands prints the commands that can be used now. endpoint is the runtime's endpoint, for
-// crictl, or "" if the runtime has none.
+// printCommands prints commands that show the running pods. endpoint is the runtime's endpoint,
+// for crictl, or "" if the runtime has none.
 func (a *agentProcess) printCommands(endpoint string) {
 	p := a.p
 	pods, err := a.pods(context.Background())
@@ -243,7 +243,7 @@ func (a *agentProcess) printCommands(endpoint string) {
 		return
 	}
 	pod := &pods[0]
-	for i := range pods { // one with something to curl, if there is one
+	for i := range pods { // prefers a pod with a port, for curl
 		if port(&pods[i]) != 0 {
 			pod = &pods[i]
 			break
@@ -266,7 +266,7 @@ func (a *agentProcess) printCommands(endpoint string) {
 		fmt.Printf("  %s --runtime-endpoint %s pods\n", p.rel(crictl), endpoint)
 	}
 	fmt.Printf("Edit, add or remove manifests in %s to see the agent follow.\n", p.rel(p.manifests))
-	fmt.Println("Ctrl-C ends everything and removes it.")
+	fmt.Println("Ctrl-C stops and removes everything.")
 }
 
 func port(p *v1.Pod) int32 {

@@ -22,12 +22,12 @@ const (
 
 // backend is a container runtime with the sample images.
 type backend struct {
-	endpoint string   // for crictl; "" for none
-	args     []string // of the agent
+	endpoint string   // for crictl; "" if the runtime has none
+	args     []string // more arguments of the agent
 	clear    func() error
 }
 
-// startContainerd starts a containerd of this run's own.
+// startContainerd starts a containerd that only this command uses.
 func startContainerd(ctx context.Context, p paths) (*backend, error) {
 	say("starting containerd in %s", p.rel(p.containerd))
 	c, err := containerdtest.Start(ctx, containerdtest.Options{Dir: p.containerd, BinDir: p.bin, Repository: p.repository, Logf: say})
@@ -41,8 +41,8 @@ func startContainerd(ctx context.Context, p paths) (*backend, error) {
 	}}, nil
 }
 
-// prepareLocal builds the images that the agent loads at its start. It removes what an
-// earlier run that was killed has left.
+// prepareLocal builds the images that the agent loads at its start. It removes the
+// containers and files of an earlier run that was killed.
 func prepareLocal(ctx context.Context, p paths) (*backend, error) {
 	archives, err := sampleimage.Build(ctx, p.repository, filepath.Join(p.repository, "build", "images"))
 	if err != nil {
@@ -69,8 +69,7 @@ func prepareLocal(ctx context.Context, p paths) (*backend, error) {
 	}}, nil
 }
 
-// reset ends all containers of the agent's own runtime, and removes all files of the
-// runtime.
+// reset stops all containers of the agent's own runtime, and removes the runtime's files.
 func reset(ctx context.Context, p paths) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -25,11 +25,11 @@ import (
 
 func main() {
 	runtime.LockOSThread() // the parent-death signal of the agent depends on this thread
-	manifests := flag.String("manifests", "", "a `directory` of manifests to run as it is; a copy of examples/manifests")
-	once := flag.Bool("exit-after-ready", os.Getenv("RUN_ONCE") != "", "end when all pods run; also by RUN_ONCE=1")
-	kind := flag.String("runtime", cmp.Or(os.Getenv("RUNTIME"), localcri), "the container `runtime`: localcri, the agent's own, or containerd; also by RUNTIME")
-	tools := flag.Bool("tools-only", false, "build what is to run, and end")
-	timeout := flag.Duration("timeout", 3*time.Minute, "how `long` pods may take to run")
+	manifests := flag.String("manifests", "", "a `directory` of manifests, used in place; default: a copy of examples/manifests")
+	once := flag.Bool("exit-after-ready", os.Getenv("RUN_ONCE") != "", "exit when all pods are ready; RUN_ONCE=1 has the same effect")
+	kind := flag.String("runtime", cmp.Or(os.Getenv("RUNTIME"), localcri), "the container `runtime`: localcri (the agent's own) or containerd; default: $RUNTIME or localcri")
+	tools := flag.Bool("tools-only", false, "build the tools and the agent, and exit")
+	timeout := flag.Duration("timeout", 3*time.Minute, "how `long` the pods may take to become ready")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -86,8 +86,8 @@ func run(ctx context.Context, s settings) (err error) {
 		err = errors.Join(err, p.remove(err != nil && ctx.Err() == nil))
 	}()
 
-	// Pods of an earlier killed run are gone by now. Their logs would count as
-	// restarts of the new pods, which have the same UIDs.
+	// The pods of an earlier run that was killed are removed by now. The new pods have the
+	// same UIDs, so old logs would count as their restarts.
 	if err := errors.Join(os.RemoveAll(p.agentRoot), os.RemoveAll(p.podLogs), p.copyManifests()); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func say(format string, args ...any) { fmt.Printf("run: "+format+"\n", args...) 
 // paths has the paths of the files that this command reads and writes.
 type paths struct {
 	repository, bin string
-	run             string // everything below is removed at the end
+	run             string // removed at the end, with all files below it
 	containerd      string
 	agentRoot       string
 	agentLog        string
@@ -142,9 +142,9 @@ func findPaths(manifests string) (paths, error) {
 		agentLog: filepath.Join(dir, "agent.log"), agentConfig: filepath.Join(dir, "agent.yaml"),
 		podLogs: filepath.Join(dir, "logs"), manifests: filepath.Join(dir, "manifests"),
 	}
-	// NB: a unix socket's path has room for 107 bytes (unix(7)).
+	// NB: a unix socket's path has at most 107 bytes (unix(7)).
 	if n := len(filepath.Join(p.containerd, "containerd.sock.ttrpc")); n > 107 {
-		return paths{}, fmt.Errorf("the path of this repository is too long for a unix socket under it: %d bytes of 107", n)
+		return paths{}, fmt.Errorf("the path of this repository is too long for a unix socket in it: the socket's path has %d bytes, want at most 107", n)
 	}
 	if manifests != "" {
 		p.ownManifests = true
@@ -163,7 +163,7 @@ func (p paths) rel(path string) string {
 	return path
 }
 
-// claim makes sure that one run at a time uses build/run.
+// claim locks build/run until release is called. It fails while another run holds the lock.
 func (p paths) claim() (release func(), err error) {
 	if err := os.MkdirAll(p.run, 0o755); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (p paths) copyManifests() error {
 	return os.CopyFS(p.manifests, os.DirFS(filepath.Join(p.repository, "examples", "manifests")))
 }
 
-// remove deletes build/run. If keepLogs is true, it keeps the logs.
+// remove deletes build/run. If keepLogs is true, it deletes only the agent's root directory.
 func (p paths) remove(keepLogs bool) error {
 	if err := containerdtest.UnmountBelow(p.agentRoot); err != nil {
 		return err

@@ -15,17 +15,16 @@ import (
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
-// provide builds the programs: the tools once, the agent each time. Pods on
-// containerd need some of the tools, tests need all, pods on the agent's own
-// runtime need none.
+// provide builds the agent, and the missing tools. Pods on containerd need some of the
+// tools, tests need all of them, pods on the agent's own runtime need only an OCI runtime.
 func provide(ctx context.Context, p paths, s settings) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("missing: Linux (this is %s)", runtime.GOOS)
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("missing: root, containers need it; try sudo make run")
+		return errors.New("missing: root, needed for containers; try sudo make run")
 	}
-	// The tools that were built for containerd also serve the agent's own runtime.
+	// The agent's own runtime finds a runc that was built for containerd.
 	err := os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+p.bin)
 	if err != nil {
 		return err
@@ -50,7 +49,7 @@ func provide(ctx context.Context, p paths, s settings) error {
 	return nil
 }
 
-// ociRuntime installs an OCI runtime.
+// ociRuntime installs runc if the machine has no OCI runtime.
 func ociRuntime(ctx context.Context) error {
 	programs := []string{"runc", "crun"}
 	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil {
@@ -61,9 +60,9 @@ func ociRuntime(ctx context.Context) error {
 			return nil
 		}
 	}
-	say("installing runc, which containers are run with")
+	say("installing runc, which starts containers")
 	if err := install(ctx, "runc"); err != nil {
-		return errors.New("missing: runc, containers are run with it; try apt-get install runc")
+		return errors.New("missing: runc, needed for containers; try apt-get install runc")
 	}
 	return nil
 }
@@ -82,12 +81,12 @@ func provideTools(ctx context.Context, p paths, tests bool) error {
 		return nil
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
-		return errors.New("missing: gcc, runc is built with it; try apt-get install gcc libc6-dev")
+		return errors.New("missing: gcc, needed to build runc; try apt-get install gcc libc6-dev")
 	}
 	if err := seccompHeaders(ctx); err != nil {
 		return err
 	}
-	say("building containerd, runc and CNI plugins into %s; this takes minutes, once", p.rel(p.bin))
+	say("building containerd, runc and CNI plugins into %s; this takes minutes, but only once", p.rel(p.bin))
 	if err := goDo(ctx, p, "-C", "tools", "install", "-tags", "seccomp", "tool"); err != nil {
 		return fmt.Errorf("build tools: %w", err)
 	}
@@ -110,43 +109,42 @@ func lacksTools(ctx context.Context, p paths) (bool, error) {
 	return false, nil
 }
 
-// seccompHeaders installs the headers that runc needs for seccomp. Every sandbox
-// has the default seccomp profile of the runtime, and fails with a runc that lacks
-// seccomp.
+// seccompHeaders installs the headers that runc's build needs for seccomp. Every sandbox
+// has the default seccomp profile of the runtime, and would not start with a runc
+// without seccomp.
 func seccompHeaders(ctx context.Context) error {
 	_, perr := exec.LookPath("pkg-config")
 	if perr == nil && exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
 		return nil
 	}
-	say("installing libseccomp-dev and pkg-config, which runc is built with")
+	say("installing libseccomp-dev and pkg-config, needed to build runc")
 	if install(ctx, "libseccomp-dev pkg-config") != nil {
-		return errors.New("missing: libseccomp-dev and pkg-config, runc is built with them; try apt-get install libseccomp-dev pkg-config")
+		return errors.New("missing: libseccomp-dev and pkg-config, needed to build runc; try apt-get install libseccomp-dev pkg-config")
 	}
 	return nil
 }
 
-// portPrograms installs the programs that the CNI plugin portmap uses. A failure is
-// not an error: pods without host ports run without them.
+// portPrograms installs iptables for the CNI plugin portmap, unless iptables or nft is
+// there. It only prints a failure, because pods without host ports do not need it.
 func portPrograms(ctx context.Context) {
 	for _, p := range []string{"iptables", "nft"} {
 		if _, err := exec.LookPath(p); err == nil {
 			return
 		}
 	}
-	say("installing iptables, which host ports are made with")
+	say("installing iptables, needed for host ports")
 	if err := install(ctx, "iptables"); err != nil {
-		say("iptables cannot be installed: host ports will have no effect")
+		say("cannot install iptables: host ports will have no effect")
 	}
 }
 
-// netPrograms installs the programs of network tests: those that inspect the
-// network, and those that CNI plugins use.
+// netPrograms installs the programs that network tests and CNI plugins use.
 func netPrograms(ctx context.Context) error {
 	for program, pkg := range map[string]string{"iptables": "iptables", "ip": "iproute2", "nft": "nftables"} {
 		if _, err := exec.LookPath(program); err == nil {
 			continue
 		}
-		say("installing %s, which tests of networks need", pkg)
+		say("installing %s, needed by network tests", pkg)
 		if err := install(ctx, pkg); err != nil {
 			return fmt.Errorf("missing: %s; try apt-get install %s", program, pkg)
 		}
@@ -154,7 +152,7 @@ func netPrograms(ctx context.Context) error {
 	return nil
 }
 
-// install has Debian's package manager install packages.
+// install installs Debian packages with apt-get. packages are names separated by blanks.
 func install(ctx context.Context, packages string) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", "apt-get install -qq -y --no-install-recommends "+packages+" >/dev/null 2>&1 || "+
 		"{ apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y --no-install-recommends "+packages+" >/dev/null; }")

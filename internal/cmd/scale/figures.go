@@ -16,7 +16,7 @@ type row struct {
 	node                                        string
 	pods                                        int
 	half, all, perPod, atRest, restart, removed time.Duration
-	memory, monitors                            float64 // MiB of all, and KiB of the monitors or shims of one pod
+	memory, monitors                            float64 // MiB of the whole node; KiB of one pod's monitors or shims
 }
 
 func (r row) String() string {
@@ -29,11 +29,12 @@ func quantile(times []time.Duration, q float64) time.Duration {
 	return times[min(len(times)-1, int(q*float64(len(times))))]
 }
 
-// tick is a clock tick of /proc (proc_pid_stat(5)): 100 a second on all architectures of Go.
+// tick is the unit of CPU times in /proc/PID/stat (proc_pid_stat(5)). It is 1/100 s on all
+// architectures that Go supports.
 const tick = 10 * time.Millisecond
 
 // cpu returns the CPU time of all processes of the node, except those in containers. It includes
-// the time of children that have ended and were waited for.
+// the time of exited children that their parent has waited for.
 func (n *node) cpu() (total time.Duration) {
 	n.processes(func(pid string, container bool) {
 		text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
@@ -51,7 +52,7 @@ func (n *node) cpu() (total time.Duration) {
 }
 
 // memory returns the proportional set size of all processes of the node, except those in
-// containers, in MiB. It also returns that of the monitors or shims of one pod, in KiB.
+// containers, in MiB. perPod is the average size of one pod's monitors or shims, in KiB.
 func (n *node) memory() (all, perPod float64) {
 	main := strconv.Itoa(n.cmd.Process.Pid)
 	pods := n.containers()
@@ -74,7 +75,7 @@ func (n *node) memory() (all, perPod float64) {
 	return all, perPod
 }
 
-// containers counts the running containers.
+// containers returns the number of running containers.
 func (n *node) containers() (count int) {
 	n.processes(func(_ string, container bool) {
 		if container {
@@ -84,7 +85,6 @@ func (n *node) containers() (count int) {
 	return count
 }
 
-// columns are the columns of the table.
 var columns = []struct {
 	name string
 	of   func(row) float64
@@ -143,8 +143,8 @@ func groups(rows []row) (out [][]row) {
 	return out
 }
 
-// plot returns an SVG image of the table. For each column it has bars of the medians; the longest
-// bar of each column has the full width.
+// plot returns an SVG bar chart of the table. Each bar is the median of a group of rows. Each
+// column of the table has its own scale: the largest value of any row has the full width.
 func plot(where string, rows []row) string {
 	const left, long, high, gap = 220, 420, 16, 34
 	var b strings.Builder

@@ -4,9 +4,9 @@
 //
 //	scale [--pods 100,500] [--nodes own,containerd,kubelet] [--rounds 2] [--cpus 0-1] [--network none] [--markdown FILE] [--svg FILE]
 //
-// Each container writes a file when it runs. The start times are the times of these files, so that
-// nothing has to be polled while the pods start. In each round every node is measured once. It
-// needs root, and the programs of "make tools build".
+// Each container writes a file when it runs. The start times are the modification times of these
+// files, so that polling does not disturb the node while the pods start. In each round every node
+// is measured once. The command needs root, and the programs of "make tools build".
 package main
 
 import (
@@ -28,11 +28,11 @@ import (
 func main() {
 	pods := flag.String("pods", "100,500", "the `numbers` of pods")
 	nodes := flag.String("nodes", "own,containerd,kubelet", "the `nodes`: own, containerd, kubelet")
-	rounds := flag.Int("rounds", 2, "the `number` of turns of each node")
-	cpus := flag.String("cpus", "", "the `list` of CPUs that the nodes may use, as taskset(1) takes it; all")
-	network := flag.String("network", "host", "the pods' `network`: host, or with the node own alone none or bridge")
-	markdown := flag.String("markdown", "", "the `file` that gets the table")
-	svg := flag.String("svg", "", "the `file` that gets the plot")
+	rounds := flag.Int("rounds", 2, "the `number` of measurements of each node")
+	cpus := flag.String("cpus", "", "the `list` of CPUs that the nodes may use, in the format of taskset(1); default: all")
+	network := flag.String("network", "host", "the pods' `network`: host; with --nodes=own also none or bridge")
+	markdown := flag.String("markdown", "", "the `file` to write the table to")
+	svg := flag.String("svg", "", "the `file` to write the plot to")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	told := context.AfterFunc(ctx, func() {
@@ -75,7 +75,7 @@ func run(ctx context.Context, pods, nodes string, rounds int, s settings, markdo
 		return fmt.Errorf("--network=%s: want host, unless --nodes=own", s.network)
 	}
 	if _, err := os.Stat(filepath.Join(s.bin, kubelet)); err != nil && slices.Contains(names, kubelet) {
-		fmt.Fprintln(os.Stderr, "scale: without the kubelet; make kubelet builds it")
+		fmt.Fprintln(os.Stderr, "scale: skipping the kubelet: build/bin has none; make kubelet builds it")
 		names = slices.DeleteFunc(names, func(n string) bool { return n == kubelet })
 	}
 	var rows []row

@@ -28,13 +28,13 @@ const (
 type settings struct{ cpus, network, repository, bin string }
 
 const (
-	limit = 20 * time.Minute // for all pods to run, or to be gone
-	calm  = 5 * time.Second  // wait after the last pod runs, for the remaining work of the burst
-	rest  = 10 * time.Second // that is measured
+	limit = 20 * time.Minute // for the start of all pods, and for their removal
+	calm  = 5 * time.Second  // wait after the last pod's start or removal, until the node is idle
+	rest  = 10 * time.Second // duration of the measurement of an idle node
 )
 
-// config is the configuration of a node that runs beside others: it opens no well-known port and
-// evicts nothing.
+// config is the configuration of a node that runs beside a kubelet of the machine: it opens no
+// well-known port and evicts nothing.
 const config = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 staticPodPath: %[1]s/manifests
@@ -61,7 +61,7 @@ makeIPTablesUtilChains: false
 registerNode: false
 `
 
-// node is one node that runs, with all its files in one directory.
+// node is a running node. All its files are in the directory dir.
 type node struct {
 	settings
 	dir, kind, endpoint string
@@ -98,11 +98,11 @@ func (n *node) start(ctx context.Context) error {
 	cmd, done := n.cmd, make(chan struct{})
 	n.done = done
 	go func() { defer close(done); _ = cmd.Wait() }()
-	return n.until(ctx, "it answers", 2*time.Minute, func() bool { return n.answers(ctx) })
+	return n.until(ctx, "the node answers", 2*time.Minute, func() bool { return n.answers(ctx) })
 }
 
-// answers reports whether the node answers. For the kubelet it only waits some time, because
-// requests to the kubelet need a client certificate.
+// answers reports whether the node answers a request. For the kubelet it only waits for 3 s and
+// returns true, because requests to the kubelet need a client certificate.
 func (n *node) answers(ctx context.Context) bool {
 	if n.kind == kubelet {
 		time.Sleep(3 * time.Second)
@@ -117,11 +117,11 @@ func (n *node) until(ctx context.Context, what string, limit time.Duration, is f
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-n.done:
-			return fmt.Errorf("the node ended; its log is %s", n.path("log"))
+			return fmt.Errorf("the node exited; its log is %s", n.path("log"))
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Since(begin) > limit {
-			return fmt.Errorf("not within %v: %s; the log is %s", limit, what, n.path("log"))
+			return fmt.Errorf("timeout after %v, waiting until %s; the log is %s", limit, what, n.path("log"))
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func (n *node) kill() {
 	<-n.done
 }
 
-// manifest is a pod whose container writes a file when it runs.
+// manifest returns pod i as JSON. Its container writes a file when it runs.
 func (n *node) manifest(i int) []byte {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p" + strconv.Itoa(i), "namespace": "default"},
@@ -151,15 +151,15 @@ func (n *node) manifest(i int) []byte {
 		},
 	})
 	if err != nil {
-		panic(err) // texts and numbers alone
+		panic(err) // strings, numbers and booleans can always be encoded
 	}
 	return text
 }
 
-// measure starts one node, starts pods on it, and at the end removes the node and the
-// pods.
+// measure starts one node, measures it with a number of pods, and removes the node and
+// the pods.
 func measure(ctx context.Context, s settings, kind string, pods int) (r row, err error) {
-	dir, err := os.MkdirTemp("", "nwscale") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "nwscale") // a short path: it is a part of socket paths
 	if err != nil {
 		return row{}, err
 	}
@@ -228,8 +228,8 @@ func (n *node) remove(files bool) error {
 	return os.RemoveAll(n.dir)
 }
 
-// burst measures: it starts the pods, lets them run idle for a while, kills and restarts
-// the agent, and removes the pods.
+// burst measures the steps of one round: it starts the pods, leaves the node idle for a
+// while, kills and restarts the node's program, and removes the pods.
 func (n *node) burst(ctx context.Context, pods int) (row, error) {
 	r := row{node: n.kind, pods: pods}
 	name := func(i int) string { return "p" + strconv.Itoa(i) + ".json" }
@@ -288,12 +288,13 @@ func (n *node) burst(ctx context.Context, pods int) (row, error) {
 	}
 	err := n.until(ctx, "all pods are gone", limit, func() bool { return n.containers() == 0 })
 	r.removed = time.Since(begin)
-	time.Sleep(calm) // until the work for the last pods is done
+	time.Sleep(calm)
 	return r, err
 }
 
-// processes calls f with each process of the node, which has the node's directory in its command
-// line. A process of a container has the file that it writes there.
+// processes calls f with the ID of each process of the node. The node's own processes have its
+// directory in their command lines. A container's process is found by the command "write /out/"
+// and by the mount of the node's directory out.
 func (n *node) processes(f func(pid string, container bool)) {
 	entries, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range entries {

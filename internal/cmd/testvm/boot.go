@@ -27,16 +27,16 @@ func boot(ctx context.Context, s settings, vm, resultFile, program string, args 
 		if err := pin(); err != nil {
 			return results{}, err
 		}
-		// Its own processes are in its process group.
+		// A user-mode Linux has several processes, all in one process group.
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is for this command alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C reaches only this command
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
 		return results{}, context.Cause(ctx)
 	case limited.Err() != nil:
-		say("the machine is stopped: it ran for %s", s.limit)
+		say("stopped the machine at its time limit of %s", s.limit)
 	case err != nil:
 		return results{}, fmt.Errorf("%s: %w", filepath.Base(program), err)
 	}

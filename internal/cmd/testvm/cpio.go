@@ -13,8 +13,8 @@ import (
 
 // cpioWriter writes an archive in the "newc" format of cpio, which the kernel
 // unpacks (Documentation/driver-api/early-userspace/buffer-format.rst). The owner
-// is root and all times are zero, so that equal contents give equal bytes. The
-// first error is returned by close.
+// is root and all times are zero, so that equal contents give equal bytes. Methods
+// keep the first error, and close returns it.
 type cpioWriter struct {
 	w    io.Writer
 	at   int64
@@ -53,7 +53,7 @@ func (c *cpioWriter) charDevice(name string, major, minor int) {
 }
 
 func (c *cpioWriter) close() error {
-	c.ino = -1 // the trailer's is 0
+	c.ino = -1 // entry increments it: the trailer has inode 0
 	c.entry("TRAILER!!!", 0, nil, 0, 0)
 	return c.err
 }
@@ -80,11 +80,11 @@ func (c *cpioWriter) write(b []byte) {
 	c.at, c.err = c.at+int64(n), err
 }
 
-// align fills up to a multiple of four, from the start of the archive.
+// align writes zero bytes until the length of the archive is a multiple of four.
 func (c *cpioWriter) align() { c.write(make([]byte, -c.at&3)) }
 
-// writeInitramfs writes the initramfs. It is not compressed: on the emulated
-// machine inflating takes longer than reading.
+// writeInitramfs writes the initramfs uncompressed: on the emulated machine,
+// decompression takes longer than reading.
 func writeInitramfs(file string, p plan, modules []module) (err error) {
 	self, err := os.Executable()
 	if err != nil {

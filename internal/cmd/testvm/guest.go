@@ -16,26 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How this program is called inside the machine.
+// Names (argv[0]) of this program inside the machine.
 const (
-	initName   = "/init"         // by the kernel
-	runnerName = "testvm-runner" // by /init
+	initName   = "/init"         // process 1, started by the kernel
+	runnerName = "testvm-runner" // the child that runs the tests, started by /init
 )
 
-// Where things are in the initramfs, without the leading slash.
+// Paths in the initramfs, without the leading slash.
 const (
 	planFile = "plan.json"
-	hostDir  = "host"  // the other system's root, read-only
+	hostDir  = "host"  // the host's root, read-only
 	upperDir = "upper" // a tmpfs for changes
-	rootDir  = "root"  // the overlay of the two
+	rootDir  = "root"  // the overlay of upperDir on hostDir
 )
 
 const (
 	tempDir    = "/run/tmp" // on tmpfs: an overlay cannot hold containerd's overlays
 	runnerPlan = "/run/testvm.json"
 	resultPort = "/dev/ttyS1"
-	outDir     = "/run/out" // in a user-mode Linux: a directory of the other system
-	resultName = "results"  // below outDir
+	outDir     = "/run/out" // in a user-mode Linux: a directory of the host
+	resultName = "results"  // a file in outDir
 )
 
 // margin is the part of the time limit that is reserved for the boot and the shutdown
@@ -43,22 +43,23 @@ const (
 const margin = 30 * time.Second
 
 // guestInit is process 1. It mounts file systems, runs the tests in a child, reaps orphans, and
-// ends the machine. If it fails, the machine ends without results, which counts as a failure on the
-// host.
+// powers the machine off. If a step fails, the machine powers off without results. The host
+// reports this as a failure.
 func guestInit() {
 	var p plan
 	if err := bringUp(&p); err != nil {
 		fmt.Fprintln(os.Stderr, "test-vm: bring up the machine:", err)
 	}
 	unix.Sync()
-	how := unix.LINUX_REBOOT_CMD_RESTART // qemu ends then
+	how := unix.LINUX_REBOOT_CMD_RESTART // qemu has -no-reboot: it exits
 	if p.Out != "" {
-		how = unix.LINUX_REBOOT_CMD_POWER_OFF // a user-mode Linux begins anew at a restart
+		how = unix.LINUX_REBOOT_CMD_POWER_OFF // a user-mode Linux would boot again at a restart
 	}
 	fmt.Fprintln(os.Stderr, "test-vm: end the machine:", unix.Reboot(how))
 }
 
-// bringUp runs the machine, whose plan it reads into p.
+// bringUp reads the plan into p, sets the machine up, and runs the tests until they end.
+// With p.Systemd it executes systemd, and returns only errors.
 func bringUp(p *plan) error {
 	b, err := os.ReadFile("/" + planFile)
 	if err != nil {
@@ -115,18 +116,19 @@ func load(file string) error {
 	if err := unix.InitModule(data, ""); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load %s: %w", filepath.Base(file), err)
 	}
-	return os.Remove(file) // memory is all the disk there is
+	return os.Remove(file) // the initramfs is in memory: a removed file frees some
 }
 
-// A mounting is one call of mount(2), its directory made first.
 const hostname = "testvm"
 
+// A mounting has the arguments of one call of mount(2).
 type mounting struct {
 	source, target, kind string
 	flags                uintptr
 	data                 string
 }
 
+// mountAll mounts file systems in order. It creates missing directories.
 func mountAll(all []mounting) error {
 	for _, m := range all {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
@@ -148,9 +150,9 @@ func appendTo(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// enterRoot makes an overlay of the host system's root and a tmpfs the root of this
-// system. It mounts over the old root: chroot alone is not enough, since runc's
-// pivot_root requires a root that is a mount point.
+// enterRoot mounts an overlay of the host's root and a tmpfs, and makes it the root of
+// this machine. It moves the overlay onto the old root: chroot alone is not enough, since
+// runc's pivot_root requires a root that is a mount point.
 func enterRoot(p plan) error {
 	const host, upper, root = "/" + hostDir, "/" + upperDir, "/" + rootDir
 	other := mounting{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}
@@ -181,14 +183,14 @@ func enterRoot(p plan) error {
 	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
 }
 
-// setUp prepares the machine as an init system does before services are started.
+// setUp prepares the machine as an init system does before it starts services.
 func setUp() error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := mountAll([]mounting{
 		{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // like systemd
 		{"proc", "/proc", "proc", safe, ""},
 		{"sysfs", "/sys", "sysfs", safe, ""},
-		{"securityfs", "/sys/kernel/security", "securityfs", safe, ""}, // AppArmor's profiles are loaded there
+		{"securityfs", "/sys/kernel/security", "securityfs", safe, ""}, // for AppArmor profiles
 		{"cgroup2", "/sys/fs/cgroup", "cgroup2", safe, "nsdelegate"},
 		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=755"},
 		{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=620,ptmxmode=666"},
@@ -222,7 +224,7 @@ func setUp() error {
 	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte(strings.Join(enable, " ")), 0); err != nil {
 		return err
 	}
-	if _, err := os.Stat("/etc/resolv.conf"); err != nil { // a link into the other system's /run
+	if _, err := os.Stat("/etc/resolv.conf"); err != nil { // may be a link into the host's /run
 		if err := errors.Join(os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", nil, 0o644)); err != nil {
 			return err
 		}
@@ -244,7 +246,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// guestRun runs every test binary and reports each.
+// guestRun runs the command or every test binary, and reports each result to the host.
 func guestRun() {
 	p, err := readPlan()
 	if err != nil {
@@ -265,7 +267,7 @@ func guestRun() {
 		end.Error = err.Error()
 	}
 	if err := errors.Join(tell(port, end), port.Close()); err != nil {
-		fmt.Fprintln(os.Stderr, "test-vm: tell the results:", err)
+		fmt.Fprintln(os.Stderr, "test-vm: report results:", err)
 	}
 }
 
@@ -293,7 +295,7 @@ func (p plan) runAll(port io.Writer) error {
 	return nil
 }
 
-// command runs the plan's command.
+// command runs the plan's shell command. At the deadline the command gets SIGTERM.
 func (p plan) command(deadline time.Time, out io.Writer) result {
 	r, start := result{Package: commandName}, time.Now()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
@@ -317,8 +319,8 @@ func tell(port io.Writer, r result) error {
 	return err
 }
 
-// test runs one binary. At the deadline the binary ends itself (-test.timeout) and
-// prints its goroutines.
+// test runs one test binary. At the deadline the binary prints its goroutines and exits
+// (-test.timeout).
 func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
 	r := result{Package: t.Package}
 	start := time.Now()
@@ -334,7 +336,7 @@ func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
 	cmd.Dir, cmd.Env = t.Dir, slices.Concat(p.Env, []string{"PWD=" + t.Dir})
 	cmd.Stdout = io.MultiWriter(out, &tally{res: &r})
 	cmd.Stderr = cmd.Stdout
-	cmd.WaitDelay = margin // for processes that a test left behind with its output open
+	cmd.WaitDelay = margin // a process that a test left behind may keep the output open
 	if err := cmd.Run(); err != nil {
 		r.Error = err.Error()
 	}

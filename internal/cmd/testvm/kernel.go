@@ -16,8 +16,8 @@ import (
 type kernel struct {
 	version string
 	image   string
-	tree    string   // of modules
-	boot    []string // modules that bring it to its root file system
+	tree    string   // directory of the modules
+	boot    []string // modules that the kernel needs to mount its root file system
 }
 
 // provide checks the required programs. It installs a missing qemu if it can.
@@ -26,7 +26,7 @@ func provide(ctx context.Context, s settings) error {
 		return fmt.Errorf("missing: Linux on amd64 (this is %s on %s)", runtime.GOOS, runtime.GOARCH)
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
-		return errors.New("missing: gcc, the race detector needs it; try apt-get install gcc libc6-dev")
+		return errors.New("missing: gcc, needed by the race detector; try apt-get install gcc libc6-dev")
 	}
 	if _, err := exec.LookPath(qemu); err == nil || s.uml {
 		return nil
@@ -43,9 +43,9 @@ func provide(ctx context.Context, s settings) error {
 	return errors.New("missing: " + qemu + "; try apt-get install qemu-system-x86")
 }
 
-// getKernel returns the kernel in the directory of the settings. Without that
-// directory it returns Debian's kernel in vm; it downloads and unpacks the kernel
-// once. "make clean" removes it.
+// getKernel returns the kernel in the directory s.kernel. If s.kernel is "", it returns
+// Debian's kernel from the directory vm, where it first unpacks the package if it is
+// missing. "make clean" removes that kernel.
 func getKernel(ctx context.Context, vm string, s settings) (kernel, error) {
 	find, fetch, dir := findKernel, fetchKernel, filepath.Join(vm, "kernel")
 	if s.uml {
@@ -80,7 +80,7 @@ func fetchKernel(ctx context.Context, vm, dir string) error {
 }
 
 func errNoApt(program string) error {
-	return fmt.Errorf("missing: %s, to get Debian's kernel; or unpack a kernel and name its directory with -kernel", program)
+	return fmt.Errorf("missing: %s, needed to download Debian's kernel; or unpack a kernel package and set -kernel to its directory", program)
 }
 
 // unpack downloads a Debian package and unpacks it into dir. After an error dir does not exist.
@@ -96,7 +96,7 @@ func unpack(ctx context.Context, pkg, dir string) error {
 	}
 	say("getting %s", pkg)
 	get := []string{"apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", pkg}
-	if _, err := output(ctx, part, get...); err != nil { // the lists may be old
+	if _, err := output(ctx, part, get...); err != nil { // the package lists may be old
 		_, _ = output(ctx, part, "apt-get", "-qq", "update")
 		if _, err := output(ctx, part, get...); err != nil {
 			return fmt.Errorf("missing: Debian's package %s: %w", pkg, err)
@@ -104,7 +104,7 @@ func unpack(ctx context.Context, pkg, dir string) error {
 	}
 	debs, err := filepath.Glob(filepath.Join(part, "*.deb"))
 	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("%d packages came of apt-get download, want 1", len(debs))
+		return fmt.Errorf("apt-get download created %d packages, want 1", len(debs))
 	}
 	if _, err := output(ctx, part, "dpkg-deb", "-x", debs[0], "."); err != nil {
 		return err
@@ -112,7 +112,7 @@ func unpack(ctx context.Context, pkg, dir string) error {
 	return errors.Join(os.Remove(debs[0]), os.Rename(part, dir))
 }
 
-// dependency returns the versioned package that an unversioned one depends on, from the output of
+// dependency returns the kernel package that linux-image-amd64 depends on. out is the output of
 // "apt-cache depends".
 func dependency(out string) (string, error) {
 	for line := range strings.Lines(out) {
@@ -144,8 +144,8 @@ func findKernel(dir string) (kernel, error) {
 	return kernel{}, fmt.Errorf("no modules of Linux %s in %s", k.version, dir)
 }
 
-// output runs a program and returns its standard output. The error has its standard
-// error.
+// output runs a program and returns its standard output. An error contains the program's
+// standard error.
 func output(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir

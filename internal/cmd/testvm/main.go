@@ -10,31 +10,31 @@
 // The steps, each in a file of its own:
 //
 //   - kernel.go fetches Debian's kernel package and unpacks it under build/vm;
-//     nothing is installed. modules.go picks those that containers need.
+//     nothing is installed. modules.go picks the kernel modules that containers need.
 //   - tests.go compiles the test binaries with the race detector.
 //   - cpio.go writes the initramfs: this program as /init, the modules, and
-//     the plan of what is to run.
+//     the plan, which lists the test binaries.
 //   - qemu.go boots it. The machine sees this system's root read-only over 9p.
-//   - guest.go is the /init: it puts a tmpfs over that root, so that tests may
-//     write anywhere and nothing of it stays, and runs the binaries with
-//     CI=true, so that no test skips itself where containerd is missing.
-//   - systemd.go has this system's systemd as process 1 in its place, with -systemd.
-//   - report.go has the protocol between the two, and the summary.
+//   - guest.go is the /init. It puts a tmpfs over that root, so that tests may
+//     write anywhere without an effect on this system. It runs the binaries with
+//     CI=true, so that a test fails instead of skipping if containerd is missing.
+//   - systemd.go runs this system's systemd as process 1 instead, with -systemd.
+//   - report.go has the protocol between the machine and the host, and the summary.
 //
 // With -uml the machine is a user-mode Linux (uml.go): a kernel that runs as a
 // process of this system. It computes at full speed and boots in two seconds. It
-// has one CPU, no NUMA and no race detector. With Debian's package a system call
-// takes 16 µs, and there are no cpusets; with a kernel from "make uml" it takes 9
-// µs. With -command the machine runs a shell command instead of tests; files that
-// the command writes below $OUT are in build/vm/out afterwards. With -disk it has
-// an empty disk, /dev/ubda.
+// has one CPU, no NUMA and no race detector. With Debian's kernel a system call
+// takes 16 µs, and there are no cpusets. With a kernel from "make uml" a system call
+// takes 9 µs. With -command the machine runs a shell command instead of tests. The
+// files that the command writes below $OUT are in build/vm/out afterwards. With -disk
+// the machine has an empty disk, /dev/ubda.
 //
 // The exit status is 0 only if every package reported success: a kernel panic, a
-// hang or an early end of qemu is a failure.
+// hang or an early exit of qemu is a failure.
 //
-// The default for PACKAGE is the packages whose tests start containerd or use
-// cgroups, the agent with its building blocks, and the volumes on disks, which
-// other kernels and sandboxes lack; see [pick].
+// The default for PACKAGE are the packages whose tests start containerd or use
+// cgroups, the agent with its building blocks, and the packages whose tests need
+// disks, which other kernels and sandboxes lack; see [pick].
 package main
 
 import (
@@ -56,7 +56,7 @@ import (
 )
 
 func main() {
-	switch os.Args[0] { // the kernel calls the one, and that the other
+	switch os.Args[0] {
 	case initName:
 		guestInit()
 		return
@@ -68,15 +68,15 @@ func main() {
 	s := settings{memory: 3 << 30}
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
 	flag.StringVar(&s.args, "args", "", "more `arguments` of the tests, separated by blanks")
-	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; also by SYSTEMD=1")
+	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; SYSTEMD=1 has the same effect")
 	flag.DurationVar(&s.limit, "timeout", 20*time.Minute, "how `long` the machine may run")
 	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
-	flag.Var(&s.memory, "memory", "the machine's memory, its disk included; a `size` such as 3G or 3072M")
+	flag.Var(&s.memory, "memory", "the machine's memory, which also holds all files that tests write; a `size` such as 3G or 3072M")
 	flag.StringVar(&s.accel, "accel", "tcg", "qemu's `accelerator`; kvm is faster where it works")
-	flag.StringVar(&s.kernel, "kernel", "", "`directory` of an unpacked kernel package; Debian's is fetched")
+	flag.StringVar(&s.kernel, "kernel", "", "`directory` of an unpacked kernel package; default: Debian's kernel, downloaded once")
 	flag.BoolVar(&s.uml, "uml", false, "run a user-mode Linux in place of qemu")
-	flag.StringVar(&s.command, "command", "", "with -uml: run this `command` of a shell in place of tests")
-	flag.Var(&s.disk, "disk", "with -uml: a `size` such as 24G, of an empty disk, in a sparse file")
+	flag.StringVar(&s.command, "command", "", "with -uml: run this shell `command` in place of tests")
+	flag.Var(&s.disk, "disk", "with -uml: add an empty disk of this `size`, such as 24G, as a sparse file")
 	flag.StringVar(&s.parameters, "append", "", "more `parameters` of the kernel, such as ipv6.disable=1")
 	flag.Parse()
 	if err := s.check(flag.Args()); err != nil {
@@ -111,13 +111,13 @@ type settings struct {
 func (s settings) check(packages []string) error {
 	switch {
 	case s.command != "" && !s.uml:
-		return errors.New("-command: want -uml with it, which has a directory for what the command writes")
+		return errors.New("-command requires -uml")
 	case s.command != "" && (len(packages) > 0 || s.run != "" || s.args != ""):
-		return errors.New("-command: runs in place of tests; want no packages, -run or -args with it")
+		return errors.New("-command runs in place of tests; want no packages, -run or -args with it")
 	case s.disk != 0 && !s.uml:
-		return errors.New("-disk: want -uml with it")
+		return errors.New("-disk requires -uml")
 	case s.uml && s.systemd:
-		return errors.New("-uml: want it without -systemd, which is for the kernel of qemu's machine")
+		return errors.New("-systemd requires qemu; want it without -uml")
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	return nil
 }
 
-// machine describes the machine.
+// machine returns the machine's CPUs, memory and accelerator as text.
 func (s settings) machine() string {
 	if s.uml {
 		return fmt.Sprintf("%s of memory, in user mode", &s.memory)
@@ -214,7 +214,7 @@ func (s settings) machine() string {
 
 func say(format string, args ...any) { fmt.Printf("test-vm: "+format+"\n", args...) }
 
-// claim prevents two runs in one directory.
+// claim locks the file lock until release is called. It fails while another run holds the lock.
 func claim(lock string) (release func(), err error) {
 	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

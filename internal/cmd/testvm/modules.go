@@ -18,8 +18,8 @@ import (
 var diskModules = []string{"loop", "ext4", "quota_v2", "crc32c_intel", "sd_mod", "iscsi_tcp"}
 
 // podModules are the modules for containers, pods' networks and host ports. The
-// machine has no modprobe, so all are loaded in advance. A module that the kernel
-// version lacks is skipped.
+// machine has no modprobe, so /init loads all modules at the start. A module that the
+// kernel version lacks is skipped.
 var podModules = []string{
 	"crc32c_generic", // libcrc32c requests it by an alias
 	"veth", "bridge", "br_netfilter", "dummy", "nf_conntrack", "nf_conntrack_netlink", "tcp_diag", "udp_diag", "af_packet", "nf_tables", "nft_compat", "nft_chain_nat", "nft_nat", "nft_masq",
@@ -35,8 +35,8 @@ type module struct {
 	data []byte
 }
 
-// modules returns the modules to load, in the order of their dependencies. A
-// built-in module may have no file.
+// modules returns the modules to load, each after its dependencies. It leaves out
+// modules that are built in. It fails if the kernel lacks a module of k.boot.
 func (k kernel) modules(ctx context.Context) ([]module, error) {
 	files, err := moduleFiles(k.tree)
 	if err != nil {
@@ -83,7 +83,7 @@ func (k kernel) modules(ctx context.Context) ([]module, error) {
 	return all, nil
 }
 
-// moduleFiles maps the modules below tree to their files.
+// moduleFiles returns the paths of the module files below tree, by module name.
 func moduleFiles(tree string) (map[string]string, error) {
 	files := map[string]string{}
 	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
@@ -102,8 +102,8 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// inOrder returns names and their dependencies. Each name is returned once, after its
-// own dependencies.
+// inOrder returns names and their dependencies, which needs returns. Each name is in the
+// result once, after its own dependencies.
 func inOrder(names []string, needs func(string) ([]string, error)) ([]string, error) {
 	var order []string
 	seen := map[string]bool{}
@@ -146,8 +146,8 @@ func readModule(ctx context.Context, file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// depends returns the names of the modules on which the module with the content ko
-// depends.
+// depends returns the names of a module's direct dependencies. ko is the content of the
+// module's file.
 func depends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {
@@ -164,8 +164,8 @@ func depends(ko []byte) ([]string, error) {
 	return parseModinfo(info), nil
 }
 
-// parseModinfo returns the dependencies of a module from its strings. These have the
-// form KEY=VALUE, and each ends with NUL bytes.
+// parseModinfo returns the names of a module's dependencies from its section .modinfo,
+// a list of strings KEY=VALUE that end with NUL.
 func parseModinfo(info []byte) []string {
 	var names []string
 	for s := range strings.SplitSeq(string(info), "\x00") {

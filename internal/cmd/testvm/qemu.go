@@ -8,12 +8,12 @@ import (
 
 const qemu = "qemu-system-x86_64"
 
-// hostTag names the share of this system's root.
+// hostTag is the mount tag of the 9p share of this system's root.
 const hostTag = "host"
 
-// qemuArgs describe the machine: two NUMA nodes, a console on stdio, a second serial
-// port for the results, this system's root read-only, no network card, no disk. After a
-// panic the kernel reboots, and -no-reboot makes qemu exit instead.
+// qemuArgs returns qemu's arguments for the machine: two NUMA nodes, a console on stdio, a
+// second serial port for the results, this system's root read-only, no network card, no
+// disk. After a panic the kernel reboots, and -no-reboot makes qemu exit instead.
 func qemuArgs(s settings, image, initramfs, resultFile string) []string {
 	return append([]string{
 		"-accel", s.accel, "-cpu", "max", "-smp", strconv.Itoa(s.cpus), "-m", s.memory.String(),
@@ -24,8 +24,8 @@ func qemuArgs(s settings, image, initramfs, resultFile string) []string {
 	}, numaArgs(s)...)
 }
 
-// numaArgs divide the machine's CPUs and memory between two NUMA nodes. The first node
-// gets the first half. With one CPU there is one node.
+// numaArgs returns qemu's arguments that divide the machine's CPUs and memory between two
+// NUMA nodes. The first node gets the first half. With one CPU it returns none.
 func numaArgs(s settings) []string {
 	if s.cpus < 2 {
 		return nil
@@ -41,8 +41,9 @@ func numaArgs(s settings) []string {
 	return args
 }
 
-// A memory is a flag for a size in bytes. Its text is a number of MiB, or a number with
-// the suffix M or G. The size is even, so that two nodes get equal parts.
+// A memory is a size in bytes, and the flag.Value for it. The flag's text is a number of
+// MiB, or a number with the suffix M or G. The number of MiB is even, so that two NUMA
+// nodes get equal parts.
 type memory int64
 
 func (m *memory) String() string { return strconv.FormatInt(int64(*m)>>20, 10) + "M" }

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// plan is the work of the machine. The initramfs has it as a file.
+// plan tells the machine what to run. It is a JSON file in the initramfs.
 type plan struct {
-	Modules []string // files to load, in this order
-	Env     []string // of the tests
+	Modules []string // files of the kernel modules to load, in this order
+	Env     []string // environment of the tests
 	Tests   []testBinary
 	Run     string        // -test.run
 	Args    []string      // more arguments of the tests
-	Limit   time.Duration // of the whole run
-	Systemd bool          // is process 1
-	Command string        // of a shell, in place of tests
-	Dir     string        // where it runs
-	Out     string        // in a user-mode Linux: the other system's directory that is outDir here
+	Limit   time.Duration // time limit of the whole run
+	Systemd bool          // run systemd as process 1
+	Command string        // a shell command to run in place of tests
+	Dir     string        // working directory of Command
+	Out     string        // in a user-mode Linux: the host's directory that is mounted at outDir
 }
 
-// names returns the names of the expected results.
+// names returns the names of the expected results: the packages, or the command's.
 func (p plan) names() []string {
 	if p.Command != "" {
 		return []string{commandName}
@@ -37,25 +37,25 @@ func (p plan) names() []string {
 	return names
 }
 
-// commandName is the name of a plan's command in the list of packages.
+// commandName takes the place of a package's name in the result of a command.
 const commandName = "command"
 
 // A testBinary is a compiled test of one package.
 type testBinary struct {
 	Package string // path within the module
-	Dir     string // where it runs
+	Dir     string // working directory
 	File    string
 }
 
-// result is the machine's report on a package: a line of JSON on its second serial
+// result is the machine's report on one package: a line of JSON on the second serial
 // port. The last line has End and no package.
 type result struct {
 	Package string   `json:",omitempty"`
-	Passed  int      // tests, without their subtests
+	Passed  int      // number of passed tests without subtests
 	Skipped []string `json:",omitempty"`
 	Failed  []string `json:",omitempty"`
 	Took    time.Duration
-	Error   string `json:",omitempty"` // how the binary ended, if not well
+	Error   string `json:",omitempty"` // why the binary did not exit with status 0
 	End     bool   `json:",omitempty"`
 }
 
@@ -63,13 +63,13 @@ func (r result) good() bool { return r.Error == "" && len(r.Failed) == 0 }
 
 // results are all reports of a machine.
 type results struct {
-	of    map[string]result
-	ended bool // the report is complete
-	error string
+	of    map[string]result // by package
+	ended bool              // the machine has sent its last line
+	error string            // the error in the last line
 }
 
-// parseResults parses the output of the second serial port. It ignores an incomplete
-// line, which remains if the machine stops during a write.
+// parseResults parses the output of the second serial port. It ignores invalid lines,
+// such as the incomplete line of a machine that stopped during a write.
 func parseResults(b []byte) results {
 	r := results{of: map[string]result{}}
 	for line := range bytes.Lines(b) {
@@ -104,7 +104,7 @@ func (r results) summary(p plan, version string, took time.Duration) string {
 		one, ok := r.of[name]
 		switch {
 		case !ok:
-			fmt.Fprintf(table, "FAIL\t%s\tthe machine ended first\n", name)
+			fmt.Fprintf(table, "FAIL\t%s\tno result: the machine stopped before\n", name)
 			continue
 		case one.good():
 			fmt.Fprint(table, "ok")
@@ -125,20 +125,20 @@ func (r results) summary(p plan, version string, took time.Duration) string {
 		}
 		fmt.Fprintln(table)
 	}
-	_ = table.Flush() // a strings.Builder takes everything
+	_ = table.Flush() // writes to a strings.Builder do not fail
 	switch {
 	case r.error != "":
 		fmt.Fprintf(&b, "the machine: %s\n", r.error)
 	case !r.ended:
-		fmt.Fprintln(&b, "the machine ended before it had told all")
+		fmt.Fprintln(&b, "the machine stopped before it had reported all results")
 	}
 	return b.String()
 }
 
-// A tally counts the tests in the output of a binary run with -test.v.
+// A tally is a writer for the output of a test binary with -test.v. It adds the tests to res.
 type tally struct {
 	res  *result
-	part []byte // of a line that has not ended
+	part []byte // the beginning of an incomplete line
 }
 
 func (t *tally) Write(b []byte) (int, error) {
@@ -154,7 +154,7 @@ func (t *tally) Write(b []byte) (int, error) {
 }
 
 func (t *tally) line(line string) {
-	rest, ok := strings.CutPrefix(line, "--- ") // a subtest's is indented
+	rest, ok := strings.CutPrefix(line, "--- ") // the line of a subtest is indented
 	if !ok {
 		return
 	}
@@ -170,7 +170,7 @@ func (t *tally) line(line string) {
 	}
 }
 
-// noCR drops the carriage returns of a terminal's lines.
+// noCR is a writer that removes carriage returns from the output of a terminal.
 type noCR struct{ w io.Writer }
 
 func (n noCR) Write(b []byte) (int, error) {
@@ -178,7 +178,8 @@ func (n noCR) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// binaryName returns a file name for the test binary of a package.
+// binaryName returns the file name for the test binary of a package. pkg is the path within
+// the module.
 func binaryName(pkg string) string {
 	if pkg = path.Clean(pkg); pkg == "." {
 		pkg = "root"

@@ -25,10 +25,10 @@ func TestVerdict(t *testing.T) {
 		says       string
 	}{
 		{"all passed", cri + agent + end, true, "ok  cri    1.5s  3 passed\nok  agent  0.0s  1 passed, 1 skipped: TestOld\n"},
-		{"nothing", "", false, "FAIL  cri    the machine ended first\nFAIL  agent  the machine ended first\nthe machine ended before"},
+		{"nothing", "", false, "FAIL  cri    no result: the machine stopped before\nFAIL  agent  no result: the machine stopped before\nthe machine stopped before"},
 		{"a panic between two", cri, false, "ok    cri    1.5s"},
-		{"a panic in a line", cri + agent[:20], false, "FAIL  agent  the machine ended first"},
-		{"a panic at the end", cri + agent, false, "the machine ended before it had told all"},
+		{"a panic in a line", cri + agent[:20], false, "FAIL  agent  no result: the machine stopped before"},
+		{"a panic at the end", cri + agent, false, "the machine stopped before it had reported all results"},
 		{"a package is missing", cri + end, false, "FAIL  agent"},
 		{"a test failed", cri + `{"Package":"agent","Failed":["TestX"],"Error":"exit status 1"}` + "\n" + end, false, "FAIL  agent  0.0s  0 passed, 1 failed: TestX; exit status 1"},
 		{"a binary died", cri + `{"Package":"agent","Passed":1,"Error":"signal: killed"}` + "\n" + end, false, "1 passed; signal: killed"},

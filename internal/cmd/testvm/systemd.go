@@ -7,24 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directories of the programs that systemd runs. /run is not among them: systemd
-// mounts a new one.
+// Paths of the files for systemd. None is in /run, because systemd mounts a new /run.
 const (
 	unitProgram = "/usr/local/sbin/" + runnerName
 	unitPlan    = "/var/lib/testvm.json"
 	units       = "/etc/systemd/system/"
 )
 
-// target is the systemd target of the machine. It starts only basic services, and none
-// of the services of this system.
+// target is the systemd target of the machine. It starts the tests and basic services,
+// but no other services that are installed on this system.
 const target = `[Unit]
 Requires=basic.target testvm.service
 After=basic.target
 AllowIsolate=yes
 `
 
-// service is the systemd unit that runs the tests. When it ends, the machine powers
-// off.
+// service is the systemd unit that runs the tests. When the unit ends, systemd reboots the
+// machine, and qemu exits.
 var service = fmt.Sprintf(`[Unit]
 Requires=basic.target dbus.service
 After=basic.target dbus.service
@@ -39,8 +38,8 @@ StandardOutput=tty
 TTYPath=/dev/console
 `, tempDir, unitProgram, runnerName)
 
-// handOver executes systemd in place of this program, as process 1. self is the content of this
-// program's file. handOver returns only if it fails.
+// handOver replaces this program, process 1, by systemd. self is the content of this program's
+// file, plan the plan as JSON. handOver returns only if it fails.
 func handOver(self, plan []byte) error {
 	for _, f := range []struct {
 		name    string

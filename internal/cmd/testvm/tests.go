@@ -24,7 +24,7 @@ type pkg struct {
 	XTestImports []string
 }
 
-// within returns the path of the package within the module.
+// within returns the path of the package within the module, "." for the root.
 func (p pkg) within() string {
 	if p.ImportPath == modulePath {
 		return "."
@@ -32,16 +32,15 @@ func (p pkg) within() string {
 	return strings.TrimPrefix(p.ImportPath, modulePath+"/")
 }
 
-// wanted has packages to test, and top-level directories that are tested with all
-// packages below them. Packages whose tests use containerdtest, or that use one of
-// cgroupLibraries, are tested too.
+// The default packages: those in wanted, those below a top-level directory in wanted,
+// those whose tests import containerdtest, and those that import one of cgroupLibraries.
 var (
 	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins", "internal/diskusage"}
 	containerdtest  = modulePath + "/internal/containerdtest"
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )
 
-// pick returns the packages whose tests are run in the machine by default.
+// pick returns those of all packages whose tests the machine runs by default.
 func pick(all []pkg) []pkg {
 	return slices.DeleteFunc(slices.Clone(all), func(p pkg) bool {
 		room, _, _ := strings.Cut(p.within(), "/")
@@ -58,7 +57,8 @@ func pick(all []pkg) []pkg {
 	})
 }
 
-// compile builds the tests of packages into out, with the race detector or without, and plans their run.
+// compile builds the test binaries of packages into the directory out, and returns a plan that
+// runs them. Without patterns it takes the packages of pick. It fails if no package has tests.
 func compile(ctx context.Context, repo, out string, patterns []string, race bool) (plan, error) {
 	all, err := list(ctx, repo, patterns)
 	if err != nil {
@@ -87,14 +87,14 @@ func compile(ctx context.Context, repo, out string, patterns []string, race bool
 	return p, err
 }
 
-// commandPlan plans the run of a command in the repository.
+// commandPlan returns a plan that runs a shell command in the root of the repository.
 func commandPlan(ctx context.Context, repo, command string) (plan, error) {
 	env, err := environment(ctx, repo)
 	return plan{Env: env, Command: command, Dir: repo}, err
 }
 
 func list(ctx context.Context, repo string, patterns []string) ([]pkg, error) {
-	dir := "" // patterns are meant from where the user is
+	dir := "" // patterns are relative to the user's working directory
 	if len(patterns) == 0 {
 		dir, patterns = repo, []string{"./..."}
 	}
@@ -114,8 +114,8 @@ func list(ctx context.Context, repo string, patterns []string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// environment returns the environment of the tests: PATH begins with the tools, and
-// go has its caches but no network.
+// environment returns the environment of the tests. PATH begins with build/bin. The go
+// command finds its caches, but does not download modules.
 func environment(ctx context.Context, repo string) ([]string, error) {
 	env := []string{
 		"CI=true", "GOPROXY=off", "HOME=" + os.Getenv("HOME"), "TMPDIR=" + tempDir, "TERM=dumb", "USER=root",
@@ -131,8 +131,8 @@ func environment(ctx context.Context, repo string) ([]string, error) {
 	return env, nil
 }
 
-// goSays runs the go command and returns its output. Cgo is enabled for it:
-// CGO_ENABLED=0 in the environment is meant only for the build of this program.
+// goSays runs the go command with cgo enabled and returns its output. CGO_ENABLED=0 in
+// the environment is meant only for the build of this program.
 func goSays(ctx context.Context, dir string, args ...string) (string, error) {
 	out, err := output(ctx, dir, slices.Concat([]string{"env", "CGO_ENABLED=1", "go"}, args)...)
 	return strings.TrimSpace(out), err

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User-mode Linux is a kernel that runs as a program. Its processes are traced
-// processes of this system; it serves their system calls itself (virt/uml in the
-// kernel's documentation). It needs neither an emulator nor hardware, and mounts
-// this system's files with hostfs.
+// User-mode Linux is a kernel that runs as a program (virt/uml in the kernel's
+// documentation). Its processes are processes of this system that the program traces,
+// and the program executes their system calls. It needs neither an emulator nor virtual
+// hardware. It mounts this system's files with hostfs.
 
-// umlArgs returns the kernel parameters: a single console on stdio, tracing of
-// processes by seccomp if the kernel supports it, and an exit on panic.
+// umlArgs returns the kernel parameters: the initramfs, a single console on stdio, tracing
+// of processes by seccomp if the kernel supports it, and a disk unless disk is "".
 func umlArgs(s settings, initramfs, disk string) []string {
 	args := []string{"mem=" + s.memory.String(), "initrd=" + initramfs, "con=null", "con0=fd:0,fd:1", "quiet", "seccomp=auto"}
 	if disk != "" {
@@ -28,12 +28,12 @@ func umlArgs(s settings, initramfs, disk string) []string {
 	return append(args, strings.Fields(s.parameters)...)
 }
 
-// umlRoot is this system's root, read-only.
+// umlRoot returns a read-only mount of the host's root at target.
 func umlRoot(target string) mounting {
 	return mounting{"none", target, "hostfs", unix.MS_RDONLY, "/"}
 }
 
-// fetchUML unpacks Debian's package into dir. uml.sh builds a faster kernel there.
+// fetchUML unpacks Debian's package into dir. uml.sh can replace it by a faster kernel.
 func fetchUML(ctx context.Context, _, dir string) error { return unpack(ctx, "user-mode-linux", dir) }
 
 func findUML(dir string) (kernel, error) {
@@ -49,10 +49,10 @@ func findUML(dir string) (kernel, error) {
 	return k, err
 }
 
-// pin binds this thread, and the programs that it starts, to its current CPU. The
-// kernel and its running process alternate: on one CPU each change is a context switch.
-// On two CPUs it is an interrupt to a sleeping CPU; in a virtual machine this makes
-// every system call four times as slow.
+// pin binds this thread, and the programs that it starts, to its current CPU. Of a
+// user-mode Linux, the kernel and the running process take turns. On one CPU each change
+// is a context switch. On two CPUs it is an interrupt to a sleeping CPU, which in a
+// virtual machine makes every system call four times as slow.
 func pin() error {
 	var cpu uint32
 	if _, _, errno := unix.Syscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
@@ -61,18 +61,19 @@ func pin() error {
 	var one unix.CPUSet
 	one.Set(int(cpu))
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("run on CPU %d alone: %w", cpu, err)
+		return fmt.Errorf("bind to CPU %d: %w", cpu, err)
 	}
 	return nil
 }
 
-// maxMappings limits the mappings of a process (sysctl vm.max_map_count, 65,530 by default).
+// maxMappings is the file of sysctl vm.max_map_count, the limit of memory mappings per process
+// (65,530 by default).
 const maxMappings = "/proc/sys/vm/max_map_count"
 
-// allowMappings raises the limit in file to one mapping for each page of the
-// machine's memory: each process of the machine is a process of this system with a
-// mapping for each of its pages. Below the limit, such as with 256 MB, a process
-// stops without an error.
+// allowMappings raises the limit in file to one mapping per page of the machine's memory
+// m. A process of the machine is a process of this system with one mapping per page. If a
+// process reaches the limit, with 256 MB by default, it hangs without an error. If
+// the limit cannot be written, allowMappings prints this and returns nil.
 func allowMappings(file string, m memory) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -87,14 +88,14 @@ func allowMappings(file string, m memory) error {
 		return nil
 	}
 	if err := os.WriteFile(file, strconv.AppendInt(nil, want, 10), 0o600); err != nil {
-		say("programs of more than %d MB will hang in the machine: vm.max_map_count is %d; have root set it to %d", has>>8, has, want)
+		say("programs with more than %d MB of memory will hang in the machine: vm.max_map_count is %d; set it to %d as root", has>>8, has, want)
 		return nil
 	}
-	say("vm.max_map_count of this system is %d now; it was %d", want, has)
+	say("set vm.max_map_count of this system to %d; it was %d", want, has)
 	return nil
 }
 
-// emptyFile makes a sparse file of a size.
+// emptyFile creates a sparse file of size bytes, or replaces the content of an existing one.
 func emptyFile(file string, size int64) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -103,7 +104,7 @@ func emptyFile(file string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// emptyDir creates a directory, or empties an existing one.
+// emptyDir creates a directory, or empties an existing one. It returns dir.
 func emptyDir(dir string) (string, error) {
 	return dir, errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755))
 }

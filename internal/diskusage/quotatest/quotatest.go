@@ -15,9 +15,9 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 )
 
-// Disk returns the directory where an ext4 file system of 256 MiB is mounted, until the end of the
-// test, whose usage the kernel counts by project. The test is skipped if this machine cannot have
-// one: it needs root, loop devices, mkfs.ext4 and a kernel with CONFIG_QFMT_V2.
+// Disk mounts an ext4 file system of 256 MiB with project quotas until the end of the test, and
+// returns the mount point. It skips the test if the mount is not possible: it needs root, loop
+// devices, mkfs.ext4 and a kernel with CONFIG_QFMT_V2.
 func Disk(t *testing.T) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -39,7 +39,7 @@ func Disk(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	// The root users of pods pass through the directories above.
+	// Users of pods, which may be any users of the host, need to reach the mount point.
 	top := t.TempDir()
 	dir := filepath.Join(top, "mnt")
 	if err := errors.Join(os.Chmod(filepath.Dir(top), 0o711), os.Mkdir(dir, 0o755)); err != nil {

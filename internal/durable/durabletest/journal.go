@@ -1,6 +1,5 @@
-// Package durabletest simulates power failures of disks: for the files that package
-// durable writes below a directory, it restores a state that a disk could have
-// after a power failure.
+// Package durabletest simulates power failures for files that package durable writes: it
+// changes the files to a state that a disk could have after a power failure.
 package durabletest
 
 import (
@@ -14,28 +13,28 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// Journal records the content of files that survives a power failure, and later
-// changes. Note may be called from any goroutine.
+// Journal records which content of files a power failure could restore. Its methods may be
+// called from any goroutine.
 type Journal struct {
 	mu     sync.Mutex
-	safe   map[string]content // of files with changes whose directory was not synced since
+	safe   map[string]content // by file with unsynced changes: the content before them
 	synced map[string]bool    // files whose content was synced
 	rnd    *rand.Rand
 }
 
-// content is a file, or none.
+// content is the content of a file. there is false if the file does not exist.
 type content struct {
 	there bool
 	data  []byte
 }
 
-// New returns the journal of a disk on which all files are synced. The seed
-// determines the results of power failures.
+// New returns a Journal for a disk on which all files are synced. The seed determines the
+// results of power failures.
 func New(seed uint64) *Journal {
 	return &Journal{safe: map[string]content{}, synced: map[string]bool{}, rnd: rand.New(rand.NewPCG(seed, 2))}
 }
 
-// Note receives each step before it is made, from [durable.Guard].
+// Note records a change before it is made. Call it from the function of [durable.Guard].
 func (j *Journal) Note(c durable.Change) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -58,7 +57,7 @@ func (j *Journal) Note(c durable.Change) {
 	}
 }
 
-// touch records the synced content of a file before its first change.
+// touch records the content of a file before its first unsynced change.
 func (j *Journal) touch(path string) {
 	if _, known := j.safe[path]; !known {
 		j.safe[path] = read(path)
@@ -70,9 +69,9 @@ func read(path string) content {
 	return content{there: err == nil, data: b}
 }
 
-// LosePower simulates a power failure. A file with an unsynced change gets its old content or its
-// new content. If the content itself was not synced, the file may also be empty. No step may be
-// running. Files that other code than package durable has written do not change.
+// LosePower simulates a power failure. It gives each file with an unsynced change the old or the
+// new content, at random. If the new content itself was not synced, the file may also become empty.
+// LosePower changes no file that Note has not seen. No change may be running.
 func (j *Journal) LosePower() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,13 +1,13 @@
-// Program crio stands in for CRI-O in CRI-O's own tests: it answers the commands that the
-// tests' helpers call, and serves localcri on the socket that they name.
+// Program crio replaces CRI-O in CRI-O's own tests: it has the commands that the tests' helpers
+// call, and serves localcri on their socket.
 //
-//	crio config --default           # the default configuration
-//	crio --listen SOCKET ... config # the configuration with these options
-//	crio -c FILE -d DIR             # serve
+//	crio config --default           # prints the default configuration
+//	crio --listen SOCKET ... config # prints the configuration with these options
+//	crio -c FILE -d DIR             # serves CRI
 //
-// It knows the options and keys below and ignores all others. The variable PEERS_IMAGES names a
-// directory of image archives, which are loaded at the start. PEERS_MIRROR names a registry, which
-// is accessed over HTTP, and from which images of all other registries are pulled.
+// It knows the options and keys below and ignores all others. At the start it loads the image
+// archives in the directory $PEERS_IMAGES. If PEERS_MIRROR is set, it pulls images of all registries
+// from this registry, over HTTP.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// keys maps options of crio to the keys of the configuration that have an effect here.
+// keys maps the options that this program knows to keys of the configuration.
 var keys = map[string]string{
 	"--listen": "listen", "-r": "root", "--cni-config-dir": "network_dir", "--cni-plugin-dir": "plugin_dir",
 	"--cgroup-manager": "cgroup_manager", "-c": "config", "-d": "config_dir",
@@ -63,12 +63,12 @@ func run(args []string) error {
 	return serve(conf)
 }
 
-// setting matches a key and its value. The value is a list, which may have several lines, or the
-// rest of the line.
+// setting matches a key and its value in a configuration file. The value is a list in brackets,
+// which may have several lines, or the rest of the line.
 var setting = regexp.MustCompile(`(?m)^[ \t]*(\w+)[ \t]*=[ \t]*(\[[^\]]*\]|.*)$`)
 
-// read returns the keys of a file and of the files in a directory. A later file overrides
-// an earlier one.
+// read returns the settings in a file and in the files *.conf of a directory. Later files
+// override earlier ones. It fails if a required key is missing.
 func read(file, dir string) (map[string]string, error) {
 	conf := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.conf")) //nolint:forbidigo // a directory of the test's
@@ -125,7 +125,7 @@ func serve(conf map[string]string) error {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	go func() { defer cancel(); ended <- rt.Run(ctx) }()
-	// The images are loaded before the socket is served: the tests list them at once.
+	// Load the images before the socket exists: the tests list the images at once.
 	if err = load(ctx, rt, os.Getenv("PEERS_IMAGES")); err == nil {
 		err = s.Run(ctx)
 	}
@@ -133,7 +133,7 @@ func serve(conf map[string]string) error {
 	return errors.Join(err, <-ended)
 }
 
-// load imports the archives of images in dir.
+// load imports the image archives *.tar in dir.
 func load(ctx context.Context, rt *localcri.InProcess, dir string) error {
 	archives, err := filepath.Glob(filepath.Join(dir, "*.tar")) //nolint:forbidigo // a directory of the test's
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command embedder is a node agent in a module outside of the repository, with its
-// own container runtime. It runs until the pods of its configuration are ready,
-// prints that, and removes everything that it made.
+// own container runtime. It runs until all pods of its configuration are ready,
+// prints their number, and removes everything that it created.
 package main
 
 import (
@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string) (err error) {
 	flags := kubeletconfig.NewFlags()
 	set := flag.NewFlagSet("embedder", flag.ContinueOnError)
 	flags.Bind(set)
-	images := set.String("images", "", "a `directory` of archives of images")
+	images := set.String("images", "", "a `directory` with image archives")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
