@@ -11,19 +11,19 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// pid is the name of the resource for process IDs in a capacity.
+// pid is the resource name for the number of process IDs in a machine's capacity.
 const pid v1.ResourceName = "pid"
 
-// Cgroups returns the configuration of package cgroups for a machine with that capacity. If the
+// Cgroups returns the configuration of package cgroups for a machine with this capacity. If the
 // runtime manages pod cgroups (cgroupsPerQOS: false), ok is false.
 //
-// If the capacity contains pid, the number of process IDs of the machine, all pods together may
-// use 95% of this number, less the reserved amount. One pod may use half of the amount for all
-// pods, unless podPidsLimit is set. The node can therefore always start processes of its own.
+// If the capacity contains "pid", the number of the machine's process IDs, all pods together may
+// use 95% of this number minus the reserved amount. One pod may use half of the amount for all
+// pods, unless podPidsLimit is set. Therefore the node can always start processes of its own.
 //
-// The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and metrics. If
-// the runtime reports its cgroup driver, the caller uses that instead of the configured one
-// (KEP-4033).
+// The caller adds Units for the driver systemd, PodOptions.ExclusiveCPUs, a logger and metrics. If
+// the runtime reports its cgroup driver, the caller uses the reported driver instead of the
+// configured one (KEP-4033).
 func (c *Config) Cgroups(capacity v1.ResourceList) (cfg cgroups.Config, ok bool) {
 	if !*c.CgroupsPerQOS {
 		return cgroups.Config{}, false
@@ -60,14 +60,14 @@ func (c *Config) Cgroups(capacity v1.ResourceList) (cfg cgroups.Config, ok bool)
 func validateCgroups(c *v1beta1.KubeletConfiguration, bad reporter) {
 	oneOf(bad, "cgroupDriver", c.CgroupDriver, string(cgroups.Cgroupfs), string(cgroups.Systemd))
 	if c.SystemCgroups != "" && c.CgroupRoot == "" {
-		bad("cgroupRoot", c.CgroupRoot, "a cgroup such as / beside systemCgroups: "+c.SystemCgroups)
+		bad("cgroupRoot", c.CgroupRoot, "a cgroup such as /, as required with systemCgroups: "+c.SystemCgroups)
 	}
 	if path.Clean(c.SystemCgroups) == "/" {
-		bad("systemCgroups", c.SystemCgroups, "another cgroup than the root, where processes are moved from")
+		bad("systemCgroups", c.SystemCgroups, "a cgroup other than the root cgroup")
 	}
 	validateEnforcement(c, bad)
 	if *c.PodPidsLimit < -1 || *c.PodPidsLimit == 0 {
-		bad("podPidsLimit", *c.PodPidsLimit, "1 or more, or -1 for half of what all pods may have")
+		bad("podPidsLimit", *c.PodPidsLimit, "1 or more, or -1 for half of the process IDs of all pods")
 	}
 }
 
@@ -77,7 +77,7 @@ func validateEnforcement(c *v1beta1.KubeletConfiguration, bad reporter) {
 		known := oneOf(bad, field, e, string(cgroups.EnforcePods), string(cgroups.EnforceSystem), string(cgroups.EnforceKube),
 			string(cgroups.EnforceSystemCompressible), string(cgroups.EnforceKubeCompressible), string(cgroups.EnforceNone))
 		if known && e != string(cgroups.EnforceNone) && !*c.CgroupsPerQOS {
-			bad(field, e, "none, or cgroupsPerQOS: true beside it")
+			bad(field, e, "none, or cgroupsPerQOS: true")
 		}
 	}
 }

@@ -15,38 +15,39 @@ import (
 // Config is the validated configuration of a node, from files, flags and defaults. Pointers are
 // not nil where the kubelet has a default. The caller owns it.
 //
-// Each method returns the configuration of one block or one value. The methods expect a Config of
-// [Load], or one whose KubeletConfiguration was passed to [SetDefaults] and [Validate].
+// Each method returns the configuration of one package of this module, or one value. The methods
+// expect a Config from [Load], or a Config whose KubeletConfiguration was passed to [SetDefaults]
+// and [Validate].
 type Config struct {
 	v1beta1.KubeletConfiguration
 
-	// RootDir is the directory of the node's state, and CertDir that of its certificates. Both
-	// are absolute.
+	// RootDir is the directory of the node's state, CertDir the directory of its certificates.
+	// Both are absolute paths.
 	RootDir, CertDir string
 
-	// Kubeconfig is the kubeconfig file for the API server. It is "" if the node has no cluster.
-	// BootstrapKubeconfig is the kubeconfig file with which the first certificate is requested.
+	// Kubeconfig is the kubeconfig file for the API server. It is "" for a node without a cluster.
+	// BootstrapKubeconfig is the kubeconfig file for the request of the first certificate.
 	Kubeconfig, BootstrapKubeconfig string
 
 	Hostname   string            // in lower case; "" for the machine's host name
-	NodeIPs    []string          // if empty, the addresses are detected; a single 0.0.0.0 or :: means any address of that family
-	NodeLabels map[string]string // labels that a node may set on itself; never nil
+	NodeIPs    []string          // empty: the addresses are detected; a single 0.0.0.0 or ::: any address of that family
+	NodeLabels map[string]string // labels that the node sets on its Node; never nil
 
 	// CredentialProviderConfig is the path for [LoadCredentialProviders], and
-	// CredentialProviderDir the directory of the providers' programs. Both are set, or neither.
+	// CredentialProviderDir the directory of the providers' programs. Either both are set or none.
 	CredentialProviderConfig, CredentialProviderDir string
 
-	// ExternalProvider says that an external cloud provider initializes the node
+	// ExternalProvider is true if an external cloud provider initializes the node
 	// before it accepts pods, and sets its addresses.
 	ExternalProvider bool
 
-	// LockFile is the absolute path of a lock file. The node waits for a lock on the file, and
-	// holds the lock while it runs. If LockFile is "", there is no lock. If ExitOnLockContention
-	// is true, the node exits when another program opens the file.
+	// LockFile is the absolute path of a lock file, or "" for none. The node waits until it can
+	// lock the file, and holds the lock while it runs. If ExitOnLockContention is true, the node
+	// exits when another program opens the file.
 	LockFile             string
 	ExitOnLockContention bool
 
-	RuntimeCgroup  string             // cgroup of the runtime; "" for that of the process that serves its socket
+	RuntimeCgroup  string             // cgroup of the runtime; "" for the cgroup of the process that serves its socket
 	DeadContainers gc.ContainerPolicy // limits for dead containers
 
 	verbosity int      // --v
@@ -58,21 +59,21 @@ type Config struct {
 func (c *Config) DeepCopy() *Config {
 	out := *c
 	c.KubeletConfiguration.DeepCopyInto(&out.KubeletConfiguration)
-	out.NodeIPs, out.NodeLabels, out.origins = slices.Clone(c.NodeIPs), maps.Clone(c.NodeLabels), c.origins // which does not change
+	out.NodeIPs, out.NodeLabels, out.origins = slices.Clone(c.NodeIPs), maps.Clone(c.NodeLabels), c.origins // never changed after Load
 	return &out
 }
 
-// Options names the sources of a configuration. The zero value means that there are neither files
-// nor flags, only defaults.
+// Options are the sources of a configuration. The zero value means only defaults, without files and
+// flags.
 type Options struct {
-	// File is the main file and Dir the directory of drop-ins. If one is "", there is no such
-	// file or directory. Flags may replace both.
+	// File is the main file, and Dir the directory of drop-ins; "" means none. The flags --config
+	// and --config-dir replace them.
 	File, Dir string
-	// Flags take precedence over the files. If Flags is nil, there are no flags.
+	// Flags take precedence over the files. nil means no flags.
 	Flags *Flags
-	// Used are fields that the caller implements itself, such as podCIDR or
-	// featureGates.NodeSwap. They cause no warning that they have no effect, and gates among them
-	// may be unknown to Kubernetes.
+	// Used are fields that the caller implements itself, such as podCIDR or featureGates.NodeSwap.
+	// Load does not warn that they have no effect. Feature gates in Used may be unknown to
+	// Kubernetes.
 	Used []string
 }
 
@@ -80,9 +81,9 @@ type Options struct {
 // then sets defaults, applies the flags, and validates the result. Files are merged as JSON merge
 // patches (RFC 7396): a list replaces a list, and null removes a value.
 //
-// If a step fails, the error has all mistakes of this step, one per line. Each line names the
-// file that set the value last; see [Mistake]. The warnings, one per line, are about unsupported
-// or unknown fields, files that were not read, and flags that other flags make meaningless.
+// If a step fails, the error contains all mistakes of this step, one per line. Each line contains
+// the file that set the value last; see [Mistake]. The second result contains warnings about
+// unsupported or unknown fields, ignored files, and flags without effect.
 func Load(o Options) (*Config, []string, error) {
 	f := o.Flags
 	if f == nil {
@@ -103,7 +104,7 @@ func Load(o Options) (*Config, []string, error) {
 	return cfg, append(warnings, f.withoutEffect(cfg, o.Used)...), nil
 }
 
-// loadFiles loads the files with defaults, and validates them.
+// loadFiles merges the files, sets defaults and validates the result.
 func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, origins, []string, error) {
 	merged, from, warnings, err := mergeFiles(path, dir)
 	if err != nil {
@@ -114,7 +115,7 @@ func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, 
 		return nil, nil, nil, fmt.Errorf("configuration: %w", err)
 	}
 	SetDefaults(c)
-	// A 0 for healthzPort or readOnlyPort opens no port, so people expect the same here.
+	// healthzPort: 0 and readOnlyPort: 0 open no port, so users may expect the same of port: 0.
 	if port, set := merged["port"]; set && fmt.Sprint(port) == "0" && *c.EnableServer {
 		warnings = append(warnings, fmt.Sprintf("port: 0 is the default, %d, as in the kubelet; enableServer: false opens no port", c.Port))
 	}
@@ -178,7 +179,7 @@ func (c *Config) ParallelPulls() int {
 	}
 }
 
-// PodLimit returns the maximum number of pods on a machine with that number of CPUs (maxPods,
+// PodLimit returns the maximum number of pods on a machine with this number of CPUs (maxPods,
 // podsPerCore).
 func (c *Config) PodLimit(cpus int) int64 {
 	pods := int64(c.MaxPods)
@@ -188,6 +189,5 @@ func (c *Config) PodLimit(cpus int) int64 {
 	return pods
 }
 
-// Verbosity returns the verbosity of the log: the larger of --v and
-// logging.verbosity.
+// Verbosity returns the verbosity of the log: the maximum of --v and logging.verbosity.
 func (c *Config) Verbosity() int { return max(c.verbosity, int(c.Logging.Verbosity)) }

@@ -199,7 +199,7 @@ func TestConfigWarnings(t *testing.T) {
 		{"unknown fields", configHead + "maxPod: 1\ncrashLoopBackOff: {max: 1s}",
 			[]string{`k.yaml: unknown field "crashLoopBackOff.max"; it has no effect`, `k.yaml: unknown field "maxPod"; it has no effect`}},
 		{"wrong case", configHead + "maxpods: 7", []string{`unknown field "maxpods"`}},
-		{"field twice", configHead + "maxPods: 1\nmaxPods: 2", []string{"maxPods: set twice; the last one counts"}},
+		{"field twice", configHead + "maxPods: 1\nmaxPods: 2", []string{"maxPods: set more than once; the last value is used"}},
 		{"merge with an override", configHead + "evictionHard: &e {memory.available: 1Mi}\nevictionSoft: {<<: *e, memory.available: 2Mi}\nevictionSoftGracePeriod: {memory.available: 1m}", nil},
 		{"not supported", configHead + "hairpinMode: none\nkernelMemcgNotification: true",
 			[]string{"hairpinMode is not supported and has no effect", "kernelMemcgNotification is not"}},
@@ -209,7 +209,7 @@ func TestConfigWarnings(t *testing.T) {
 		{"port 0", configHead + "port: 0", []string{"port: 0 is the default, 10250, as in the kubelet; enableServer: false opens no port"}},
 		{"port 0 of no server", configHead + "port: 0\nenableServer: false", nil},
 		{"null is not set", configHead + "kernelMemcgNotification: null", nil},
-		{"a second document", configHead + "---\n" + configHead, []string{"k.yaml: only the first YAML document counts"}},
+		{"a second document", configHead + "---\n" + configHead, []string{"k.yaml: only the first YAML document is used"}},
 		{"an empty second document", configHead + "---\n# end\n", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestConfigDropIns(t *testing.T) {
 			t.Errorf("%s: maxPods %d, clusterDomain %q, clusterDNS %q, systemReserved %v, serializeImagePulls %v", d,
 				c.MaxPods, c.ClusterDomain, c.ClusterDNS, c.SystemReserved, *c.SerializeImagePulls)
 		}
-		if len(warnings) != 1 || !strings.Contains(warnings[0], "40.yaml: not read") {
+		if len(warnings) != 1 || !strings.Contains(warnings[0], "40.yaml: ignored") {
 			t.Errorf("%s: warnings %q, want one of 40.yaml", d, warnings)
 		}
 	}

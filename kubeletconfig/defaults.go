@@ -12,9 +12,9 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// SetDefaults sets the kubelet's defaults (v1beta1) of the supported fields. A field that is not
-// a pointer counts as unset if it is 0. Names of cgroups get a leading slash. SetDefaults is
-// idempotent.
+// SetDefaults sets unset fields to the kubelet's defaults (v1beta1), if the fields are supported. A
+// field that is not a pointer counts as unset if it has its zero value. Names of cgroups get a
+// leading slash. SetDefaults is idempotent.
 //
 // Two defaults differ from the kubelet's: containerRuntimeEndpoint remains empty, so that the
 // runtime can be detected, and failCgroupV1 is false.
@@ -75,8 +75,7 @@ func setClusterDefaults(c *v1beta1.KubeletConfiguration) {
 	orDefault(&c.KubeAPIBurst, 100)
 	unsetDefault(&c.EventRecordQPS, 50)
 	orDefault(&c.EventBurst, 100)
-	// If the status is updated more often than the default of reports, it is also reported that
-	// often.
+	// A configured nodeStatusUpdateFrequency is also the default of nodeStatusReportFrequency.
 	orDefault(&c.NodeStatusReportFrequency, c.NodeStatusUpdateFrequency)
 	orDefault(&c.NodeStatusReportFrequency.Duration, 5*time.Minute)
 	orDefault(&c.NodeStatusUpdateFrequency.Duration, 10*time.Second)

@@ -7,7 +7,7 @@
 //	flag.Parse()
 //	cfg, warnings, err := kubeletconfig.Load(kubeletconfig.Options{Flags: flags})
 //	if err != nil {
-//		return err // a line for each mistake
+//		return err // one line per mistake
 //	}
 //	for _, w := range warnings {
 //		log.Warn("configuration", zap.String("warning", w))
@@ -22,27 +22,27 @@
 // from the main file only. Relative paths in the main file are relative to its directory.
 //
 // Nothing is ignored silently. The error has a line for each invalid value, with the file that
-// set the value last, the field, the value, and the allowed values; see [Mistake]. Fields that
-// are unknown, duplicate, or without effect in a node made of this module's packages cause
-// warnings. List the fields that your program implements itself in Options.Used.
+// set the value last, the field, the value, and the allowed values; see [Mistake]. Load warns
+// about fields that are unknown, duplicate, or without effect in a node that consists of this
+// module's packages. List the fields that your program implements itself in Options.Used.
 //
 // # Use
 //
 // [Config] embeds the KubeletConfiguration and adds the values that the kubelet takes only from
-// flags. Each method returns the configuration of one block: eviction thresholds, policies of
-// garbage collection, reserved resources, options of the CPU, memory and topology managers,
-// cgroups, shutdown. The methods do not inspect the machine; values that depend on it, such as
-// the capacity, are arguments. The package imports neither the agent nor an API client, so a
-// program can use it to configure single blocks. [SetDefaults], [Validate] and [Flags.Apply] are
-// for programs that read files in another way.
+// flags. Each method returns the configuration of one package of this module: eviction thresholds,
+// policies of garbage collection, reserved resources, options of the CPU, memory and topology
+// managers, cgroups, shutdown. The methods do not inspect the machine; values that depend on the
+// machine, such as the capacity, are arguments. The package imports neither the agent nor an API
+// client, so a program can use it to configure single packages. [SetDefaults], [Validate] and
+// [Flags.Apply] are for programs that read files in another way.
 //
 // # Untrusted files
 //
 // The loader assumes that files may be hostile. It reads only regular files, so that it does not
-// block on a FIFO. All files of a configuration together may have 1 MiB, with at most four YAML
-// aliases. Exponents of quantities may have two digits, since Kubernetes' parser would compute
-// for hours with larger ones. At most a hundred errors and warnings are listed, each on one line,
-// whatever the files contain.
+// block on a FIFO. All files of a configuration together may have 1 MiB, and a file may have 4 MiB
+// after its YAML aliases are expanded. Exponents of quantities may have two digits, since the
+// parser of Kubernetes would take hours for larger ones. At most a hundred errors and warnings
+// are listed, each on one line, whatever the files contain.
 //
 // There is no global state. All functions are safe for concurrent use, as long as the Flags or
 // the Config are not modified at the same time. Files are not watched; load them again to see

@@ -21,8 +21,8 @@ const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
 )
 
-// parseDocument parses one YAML or JSON file. Unknown and repeated fields are warnings, as in the
-// kubelet; any other mistake is an error.
+// parseDocument parses the content b of one YAML or JSON file. It warns about unknown and repeated
+// fields, as the kubelet does. Any other mistake is an error.
 func parseDocument(path string, b []byte) (doc map[string]any, warnings []string, err error) {
 	warn := func(format string, args ...any) {
 		warnings = append(warnings, path+": "+fmt.Sprintf(format, args...))
@@ -32,10 +32,10 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if twice != "" {
-		warn("%s: set twice; the last one counts", twice)
+		warn("%s: set more than once; the last value is used", twice)
 	}
 	if moreDocuments(b) {
-		warn("only the first YAML document counts")
+		warn("only the first YAML document is used")
 	}
 	if errs := costlyQuantities(doc); len(errs) > 0 {
 		return nil, nil, atPath(path, errs)
@@ -57,7 +57,7 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 	return doc, warnings, nil
 }
 
-// atPath joins errs and puts the file's path before each.
+// atPath joins errors, with the path of the file before each.
 func atPath(path string, errs []error) error {
 	for i := range errs {
 		errs[i] = fmt.Errorf("%s: %w", path, errs[i])
@@ -65,8 +65,8 @@ func atPath(path string, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// decodeYAML decodes the first document of b, which must be a KubeletConfiguration. twice
-// describes a repeated field.
+// decodeYAML decodes the first document of b, which must be a KubeletConfiguration. twice are the
+// paths of repeated fields, or "".
 func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	if err := manifestguard.Aliases(b, maxExpanded); err != nil {
 		return nil, "", err
@@ -89,7 +89,7 @@ func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	return doc, twice, nil
 }
 
-// decode decodes doc into c. unknown has an error for each unknown field; names are
+// decode decodes doc into c. unknown has an error for each unknown field. Names are
 // case-sensitive, as in Kubernetes.
 func decode(doc any, c *v1beta1.KubeletConfiguration) (unknown []error, err error) {
 	raw, err := json.Marshal(doc)
@@ -99,7 +99,7 @@ func decode(doc any, c *v1beta1.KubeletConfiguration) (unknown []error, err erro
 	return kjson.UnmarshalStrict(raw, c)
 }
 
-// moreDocuments reports whether anything follows the first YAML document.
+// moreDocuments reports whether b has content after the first YAML document.
 func moreDocuments(b []byte) bool {
 	content, next := false, false
 	for line := range bytes.Lines(b) {
@@ -118,8 +118,8 @@ func moreDocuments(b []byte) bool {
 	return false
 }
 
-// oneLine replaces line breaks and control characters, so that text from a file stays on one line
-// of a log.
+// oneLine replaces line breaks and control characters by blanks, so that a text from a file fits on
+// one line of a log.
 func oneLine(s string) string {
 	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
 	return strings.Join(strings.FieldsFunc(s, blank), " ")

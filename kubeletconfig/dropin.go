@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// maxDropIns limits the files below a directory of drop-ins.
+// maxDropIns limits the files and directories below a directory of drop-ins.
 const maxDropIns = 1000
 
-// dropIns returns the *.conf files below dir in lexical order, and a warning for each other file.
+// dropIns returns the *.conf files below dir in lexical order, and a warning for each other regular
+// file.
 func dropIns(dir string) (files, warnings []string, err error) {
 	fi, err := os.Stat(dir)
 	if err != nil {
@@ -31,14 +32,15 @@ func dropIns(dir string) (files, warnings []string, err error) {
 		case strings.HasSuffix(path, ".conf"):
 			files = append(files, path)
 		case d.Type().IsRegular():
-			warnings = append(warnings, path+": not read: the name of a drop-in ends in .conf")
+			warnings = append(warnings, path+": ignored: the name of a drop-in must end in .conf")
 		}
 		return err
 	})
 	return files, warnings, err
 }
 
-// mergePatch applies a JSON merge patch (RFC 7396).
+// mergePatch applies a JSON merge patch (RFC 7396) to target, which it may change, and returns the
+// result.
 func mergePatch(target, patch any) any {
 	p, ok := patch.(map[string]any)
 	if !ok {

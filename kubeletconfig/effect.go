@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// supported are the fields of KubeletConfiguration that have an effect in a node made of
-// nodewright. Any other field that is set causes a warning.
+// supported are the fields of KubeletConfiguration that have an effect in a node that consists of
+// nodewright's packages. Any other field that is set causes a warning.
 var supported = []string{
 	"apiVersion", "kind",
 	"staticPodPath", "staticPodURL", "staticPodURLHeader", "fileCheckFrequency", "httpCheckFrequency", "syncFrequency",
@@ -24,14 +24,14 @@ var supported = []string{
 	"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 	"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "featureGates",
 
-	// The cluster, and clients of the node.
+	// Cluster, and clients of the node.
 	"address", "port", "readOnlyPort", "enableServer", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsMinVersion", "tlsCurvePreferences",
 	"rotateCertificates", "serverTLSBootstrap", "authentication", "authorization",
 	"enableDebuggingHandlers", "enableProfilingHandler", "enableContentionProfiling", "volumeStatsAggPeriod", "maxOpenFiles", "enableControllerAttachDetach", "enableSystemLogHandler", "enableSystemLogQuery", "enableDebugFlagsHandler",
 	"kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "registerNode", "registerWithTaints", "providerID",
 	"nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeStatusMaxImages", "nodeLeaseDurationSeconds",
 
-	// The machine.
+	// Machine.
 	"failSwapOn", "memorySwap", "protectKernelDefaults", "oomScoreAdj", "makeIPTablesUtilChains", "userNamespaces",
 	"memoryThrottlingFactor", "memoryReservationPolicy", "featureGates." + gateMemoryQoS, "featureGates." + gateSysctls, "featureGates." + gateDeclared,
 	"featureGates.InPlacePodLevelResourcesVerticalScaling", "featureGates.InPlacePodVerticalScalingInitContainers",
@@ -46,17 +46,17 @@ var supported = []string{
 
 // reasons explain why some fields that have an effect in the kubelet have none here.
 var reasons = map[string]string{
-	"tracing":                   "this program has no part that sends to an OpenTelemetry collector, such as that of package record/otlp",
-	"contentType":               "the API server is always spoken to in protobuf, and in JSON where it has no other",
-	"kernelMemcgNotification":   "the kernel is always asked to tell of pressure",
-	"cpuManagerReconcilePeriod": "CPU sets are put right when something happens, not by a clock",
+	"tracing":                   "this program is built without a part that sends traces to an OpenTelemetry collector, such as package record/otlp",
+	"contentType":               "requests to the API server always use protobuf, or JSON for kinds without protobuf",
+	"kernelMemcgNotification":   "the kernel's notifications of memory pressure are always used",
+	"cpuManagerReconcilePeriod": "CPU sets are updated after changes, not periodically",
 	"configMapAndSecretChangeDetectionStrategy": "ConfigMaps and Secrets are always watched",
 	"showHiddenMetricsForVersion":               "no metrics are hidden",
-	"volumePluginDir":                           "there are no FlexVolumes; CSI drivers take their place",
+	"volumePluginDir":                           "FlexVolume plugins are not supported; use CSI drivers",
 }
 
-// because returns ": " and the reason why a field has no effect. It returns "" if the list of
-// reasons does not have the field.
+// because returns ": " and the reason why a field has no effect, or "" if reasons does not contain
+// the field.
 func because(field string) string {
 	if why := reasons[field]; why != "" {
 		return ": " + why
@@ -64,7 +64,7 @@ func because(field string) string {
 	return ""
 }
 
-// noTime is how kubeadm writes an unset duration.
+// noTime is the value that kubeadm writes for an unset duration.
 const noTime = "0s"
 
 // withoutEffect returns a warning for each set field that is neither supported nor used.

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// HardEviction returns the hard thresholds by signal, without those that are disabled (0% or
-// 100%). They are subtracted from the node's allocatable resources.
+// HardEviction returns the hard eviction thresholds by signal, without disabled ones (0% or 100%).
+// The node's allocatable resources are reduced by these thresholds.
 func (c *Config) HardEviction() map[string]string { return hardEviction(&c.KubeletConfiguration) }
 
 func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
@@ -23,8 +23,8 @@ func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
 	return out
 }
 
-// Thresholds returns the hard and soft eviction thresholds. If enforceNodeAllocatable limits
-// pods, it adds a threshold for the memory of all pods.
+// Thresholds returns the hard and soft eviction thresholds. If enforceNodeAllocatable contains
+// pods, it adds a threshold for the memory of all pods together.
 func (c *Config) Thresholds() ([]rank.Threshold, error) {
 	list, err := rank.Parse(rank.Text{
 		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinReclaim: c.EvictionMinimumReclaim,
@@ -64,7 +64,7 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 			} else if !quantity.Cheap(value) {
 				bad(f.field+"."+signal, value, wantQuantity)
 			} else if _, err := rank.Parse(f.text(map[string]string{signal: value})); err != nil {
-				// Only the allowed values are used, since the error also contains the value.
+				// Use only the part with the allowed values: bad adds the value itself.
 				_, want, _ := strings.Cut(err.Error(), "; want ")
 				bad(f.field+"."+signal, value, want)
 			}
@@ -72,14 +72,14 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 	for _, signal := range slices.Sorted(maps.Keys(c.EvictionSoft)) {
 		if _, ok := c.EvictionSoftGracePeriod[signal]; !ok {
-			bad("evictionSoft."+signal, c.EvictionSoft[signal], "evictionSoftGracePeriod."+signal+" beside it")
+			bad("evictionSoft."+signal, c.EvictionSoft[signal], "evictionSoftGracePeriod."+signal+" to be set too")
 		}
 	}
 	positive(bad, interval{"evictionPressureTransitionPeriod", c.EvictionPressureTransitionPeriod.Duration})
 }
 
-// softAlone returns the thresholds with a grace period for each. A missing grace period is
-// reported as a separate mistake.
+// softAlone returns soft thresholds with an arbitrary grace period for each, to check the thresholds
+// alone. A missing grace period is reported separately.
 func softAlone(one map[string]string) rank.Text {
 	grace := map[string]string{}
 	for signal := range one {

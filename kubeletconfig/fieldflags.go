@@ -27,10 +27,10 @@ type fieldFlag struct {
 	kind flagKind
 }
 
-// flagKind parses the text of a flag into the value of a field.
+// flagKind is a type of flags.
 type flagKind struct {
 	hint  string                                      // name of the value in the usage text
-	parse func(s string, before any) (v any, e error) // before is the value of the same flag given earlier, or nil
+	parse func(s string, before any) (v any, e error) // before is the value of an earlier occurrence of the flag, or nil
 }
 
 var (
@@ -50,7 +50,7 @@ var (
 	theMemory  = flagKind{"node:type=amount,...;...", parseMemory}
 )
 
-// fieldFlags are all such flags, by the kubelet's names.
+// fieldFlags are all deprecated flags that set a field, with the kubelet's names.
 var fieldFlags = []fieldFlag{
 	{"address", "address", aWord},
 	{"allowed-unsafe-sysctls", "allowedUnsafeSysctls", aList},
@@ -148,8 +148,8 @@ var fieldFlags = []fieldFlag{
 	{"volume-stats-agg-period", "volumeStatsAggPeriod", aPeriod},
 }
 
-// deadFlags are accepted flags that have no effect here: flags of cAdvisor and klog, and
-// flags that the kubelet has deprecated.
+// deadFlags are flags of cAdvisor and klog, and deprecated flags of the kubelet, that are accepted
+// without effect.
 var deadFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
 	"event-storage-age-limit", "event-storage-event-limit", "experimental-allocatable-ignore-eviction",
@@ -159,7 +159,7 @@ var deadFlags = []string{
 	"storage-driver-secure", "storage-driver-table", "storage-driver-user",
 }
 
-// deadSwitches are the deadFlags that take no value.
+// deadSwitches are the deadFlags that are boolean.
 var deadSwitches = []string{
 	"enable-load-reader", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
 	"storage-driver-secure",
@@ -193,7 +193,7 @@ func (f *Flags) bindFields(fs *flag.FlagSet) {
 	}
 }
 
-// layFields sets the values of the flags in c.
+// layFields sets the fields of c to the values of the fieldFlags that were given.
 func (f *Flags) layFields(c *v1beta1.KubeletConfiguration) error {
 	if len(f.fields) == 0 {
 		return nil
@@ -295,7 +295,7 @@ func parsePeriod(s string, _ any) (any, error) {
 	return s, nil
 }
 
-// parts splits a list at a separator, without empty elements.
+// parts splits a list at a separator. It leaves out empty elements and trims the others.
 func parts(s, separator string) (out []string) {
 	for p := range strings.SplitSeq(s, separator) {
 		if p = strings.TrimSpace(p); p != "" {
@@ -314,8 +314,8 @@ func parseList(s string, before any) (any, error) {
 	return out, nil
 }
 
-// named parses the pairs in s, adds them to a copy of the map old, and returns the copy.
-// separator is between the name and the value of a pair. value parses a value.
+// named parses the pairs in s, adds them to a copy of the map old, and returns the copy. separator
+// separates the name and the value of a pair. value parses a value.
 func named[V any](s, separator string, old any, value func(string) (V, error)) (any, error) {
 	out := map[string]any{}
 	if m, ok := old.(map[string]any); ok {
@@ -325,7 +325,7 @@ func named[V any](s, separator string, old any, value func(string) (V, error)) (
 		name, text, ok := strings.Cut(p, separator)
 		name = strings.TrimSpace(name)
 		if !ok || name == "" {
-			return nil, fmt.Errorf("%q: want name%svalue, with commas between", p, separator)
+			return nil, fmt.Errorf("%q: want name%svalue, separated by commas", p, separator)
 		}
 		v, err := value(strings.TrimSpace(text))
 		if err != nil {
@@ -360,7 +360,7 @@ func parseHeaders(s string, old any) (any, error) {
 	for _, p := range parts(s, ",") {
 		name, value, ok := strings.Cut(p, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, errors.New("want name:value, with commas between") // the value may be a secret
+			return nil, errors.New("want name:value, separated by commas") // the value may be a secret
 		}
 		out[name] = append(slices.Clip(out[name]), strings.TrimSpace(value))
 	}
@@ -374,7 +374,7 @@ func parseTaints(s string, before any) (any, error) {
 		rest, effect, ok := strings.Cut(p, ":")
 		key, value, _ := strings.Cut(rest, "=")
 		if !ok || key == "" || effect == "" {
-			return nil, fmt.Errorf("%q: want key=value:effect or key:effect, with commas between", p)
+			return nil, fmt.Errorf("%q: want key=value:effect or key:effect, separated by commas", p)
 		}
 		out = append(slices.Clip(out), v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
 	}
@@ -392,7 +392,7 @@ func parseModules(s string, before any) (any, error) {
 		pattern, level, ok := strings.Cut(p, "=")
 		v, err := strconv.ParseInt(level, 10, 32)
 		if !ok || pattern == "" || err != nil || v < 0 {
-			return nil, fmt.Errorf("%q: want pattern=level, with commas between", p)
+			return nil, fmt.Errorf("%q: want pattern=level, separated by commas", p)
 		}
 		out = append(slices.Clip(out), module{pattern, v})
 	}
@@ -411,7 +411,7 @@ func parseMemory(s string, before any) (any, error) {
 		node, limits, ok := strings.Cut(p, ":")
 		n, err := strconv.ParseInt(strings.TrimSpace(node), 10, 32)
 		if !ok || err != nil || n < 0 {
-			return nil, fmt.Errorf("%q: want node:type=amount,..., with semicolons between", p)
+			return nil, fmt.Errorf("%q: want node:type=amount,..., separated by semicolons", p)
 		}
 		r := reservation{Node: n, Limits: map[string]string{}}
 		for _, l := range parts(limits, ",") {

@@ -14,10 +14,9 @@ import (
 // DefaultRootDir is the default of the kubelet's --root-dir.
 const DefaultRootDir = "/var/lib/kubelet"
 
-// Flags has the values of the kubelet's command-line flags, under the kubelet's names. The
-// exported fields are the flags that have no field in the configuration file. All other flags
-// override a field of the file. Create them with [NewFlags]. A value that is set before
-// [Flags.Bind] becomes the flag's default.
+// Flags has the values of the kubelet's command-line flags. The exported fields are the flags that
+// have no field in the configuration file. All other flags override a field of the file. Create
+// Flags with [NewFlags]. A field that is set before [Flags.Bind] is the flag's default.
 type Flags struct {
 	ConfigFile, ConfigDir           string // --config, --config-dir
 	Kubeconfig, BootstrapKubeconfig string
@@ -40,7 +39,7 @@ type Flags struct {
 
 	over   v1beta1.KubeletConfiguration // values of the flags that override fields
 	fields map[string]any               // values of fieldFlags, by name
-	bound  *flag.FlagSet                // nil: no flag overrides a field
+	bound  *flag.FlagSet                // set by Bind; nil means that no flag overrides a field
 }
 
 // externalProvider is the only cloud provider that the kubelet still supports.
@@ -54,8 +53,8 @@ func NewFlags() *Flags {
 	}
 }
 
-// Bind defines the flags in fs, which stores their values in f when it is parsed. fs may have
-// other flags too.
+// Bind defines the flags in fs. When fs is parsed, it stores their values in f. fs may also have
+// other flags.
 func (f *Flags) Bind(fs *flag.FlagSet) {
 	f.bound = fs
 	for _, t := range []struct {
@@ -64,17 +63,17 @@ func (f *Flags) Bind(fs *flag.FlagSet) {
 	}{
 		{&f.ConfigFile, "config", "a KubeletConfiguration `file`"},
 		{&f.ConfigDir, "config-dir", "a `directory` of drop-ins (*.conf) merged over --config"},
-		{&f.Kubeconfig, "kubeconfig", "a `file` that says how to reach the API server; without one the agent runs alone"},
-		{&f.BootstrapKubeconfig, "bootstrap-kubeconfig", "a kubeconfig `file` to ask for the first certificate with; --kubeconfig is written then"},
+		{&f.Kubeconfig, "kubeconfig", "a kubeconfig `file` for the API server; without it the agent runs standalone"},
+		{&f.BootstrapKubeconfig, "bootstrap-kubeconfig", "a kubeconfig `file` to request the first certificate with; the agent then writes --kubeconfig"},
 		{&f.RootDir, "root-dir", "the `directory` of the agent's state"},
-		{&f.CertDir, "cert-dir", "the `directory` of certificates; ROOT_DIR/pki"},
+		{&f.CertDir, "cert-dir", "the `directory` of certificates; default ROOT_DIR/pki"},
 		{&f.Hostname, "hostname-override", "the node's `name` instead of the hostname"},
-		{&f.CloudProvider, "cloud-provider", "`external` if a cloud provider outside of the node has to see it before it takes pods, and says its addresses"},
-		{&f.NodeIP, "node-ip", "the node's `address`, or two, one of each family, with a comma between"},
+		{&f.CloudProvider, "cloud-provider", "`external` if an external cloud provider initializes the node before it accepts pods, and sets its addresses"},
+		{&f.NodeIP, "node-ip", "the node's `address`, or an IPv4 and an IPv6 address, separated by a comma"},
 		{&f.CredentialProviderConfig, "image-credential-provider-config", "a CredentialProviderConfig `file`, or a directory of such files: plugins that provide image credentials"},
-		{&f.CredentialProviderDir, "image-credential-provider-bin-dir", "the `directory` of these programs"},
-		{&f.RuntimeCgroup, "runtime-cgroups", "the `cgroup` of the runtime, for its usage statistics; by default that of the process behind its socket"},
-		{&f.LockFile, "lock-file", "a `file` that is locked before anything begins; another program that has it locked is waited for"},
+		{&f.CredentialProviderDir, "image-credential-provider-bin-dir", "the `directory` of the credential provider plugins"},
+		{&f.RuntimeCgroup, "runtime-cgroups", "the `cgroup` of the runtime, for its usage statistics; default: the cgroup of the process that serves its socket"},
+		{&f.LockFile, "lock-file", "a `file` to lock before the start; the agent waits while another program holds the lock"},
 	} {
 		fs.StringVar(t.at, t.name, *t.at, t.usage)
 	}
@@ -103,19 +102,19 @@ func (f *Flags) given() map[string]bool {
 	return names
 }
 
-// Validate returns all mistakes that can be found in the flags alone. Mistakes that depend on
-// other fields of the configuration are returned by [Flags.Apply].
+// Validate returns an error with all mistakes that can be found in the flags alone. [Flags.Apply]
+// returns the mistakes that depend on the configuration.
 func (f *Flags) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if f.BootstrapKubeconfig != "" && f.Kubeconfig == "" {
-		bad("--bootstrap-kubeconfig=%q: want --kubeconfig beside it", f.BootstrapKubeconfig)
+		bad("--bootstrap-kubeconfig=%q: requires --kubeconfig", f.BootstrapKubeconfig)
 	}
 	if f.RootDir == "" {
 		bad("--root-dir=%q: want a directory", f.RootDir)
 	}
 	if f.ExitOnLockContention && f.LockFile == "" {
-		bad("--exit-on-lock-contention=true: want --lock-file beside it")
+		bad("--exit-on-lock-contention=true: requires --lock-file")
 	}
 	_, hostErr := f.hostname()
 	_, ipErr := f.nodeIPs()
@@ -141,8 +140,8 @@ func (f *Flags) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Apply applies the flags to c, whose KubeletConfiguration must be valid, and returns the
-// mistakes that the flags caused. Relative paths are relative to the working directory.
+// Apply applies the flags to c, whose KubeletConfiguration must be valid, and returns an error with
+// the mistakes that the flags cause. Relative paths are relative to the working directory.
 func (f *Flags) Apply(c *Config) error {
 	if err := f.layFields(&c.KubeletConfiguration); err != nil {
 		return err
@@ -179,8 +178,9 @@ func (f *Flags) Apply(c *Config) error {
 	return errors.Join(hostErr, ipErr, labelErr, wrong)
 }
 
-// withoutEffect returns warnings about flags that have no effect, or that have an effect only in
-// a cluster. c is the result of files and flags; used is [Options.Used].
+// withoutEffect returns warnings about flags without effect and, if the node has no cluster, about
+// flags that have an effect only in a cluster. c is the result of files and flags, used is
+// [Options.Used].
 func (f *Flags) withoutEffect(c *Config, used []string) (warnings []string) {
 	warnings = f.fieldsWithoutEffect(used)
 	if c.Kubeconfig != "" {

@@ -19,8 +19,8 @@ func TestFlagsWrong(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"--exit-on-lock-contention"}, []string{"--exit-on-lock-contention=true", "want --lock-file beside it"}},
-		{[]string{"--bootstrap-kubeconfig", "/b"}, []string{`--bootstrap-kubeconfig="/b"`, "want --kubeconfig beside it"}},
+		{[]string{"--exit-on-lock-contention"}, []string{"--exit-on-lock-contention=true", "requires --lock-file"}},
+		{[]string{"--bootstrap-kubeconfig", "/b"}, []string{`--bootstrap-kubeconfig="/b"`, "requires --kubeconfig"}},
 		{[]string{"--root-dir="}, []string{`--root-dir=""`, "want a directory"}},
 		{[]string{"--hostname-override", "  "}, []string{`--hostname-override="  "`, "RFC 1123"}},
 		{[]string{"--hostname-override", "Under_Score"}, []string{`--hostname-override="Under_Score"`, "lower case"}},
@@ -28,8 +28,8 @@ func TestFlagsWrong(t *testing.T) {
 		{[]string{"--node-ip", "10.0.0.1,"}, []string{`--node-ip="10.0.0.1,"`, `"" is not an IP address`}},
 		{[]string{"--node-ip", "10.0.0.1,10.0.0.2"}, []string{"--node-ip=", "one of IPv4 and one of IPv6"}},
 		{[]string{"--node-ip", "10.0.0.1,fd00::1,fd00::2"}, []string{"--node-ip=", "one of IPv4 and one of IPv6"}},
-		{[]string{"--node-ip", "0.0.0.0,::"}, []string{"--node-ip=", `"0.0.0.0" is not the address of a machine`}},
-		{[]string{"--node-ip", "224.0.0.1"}, []string{"--node-ip=", "not the address of a machine"}},
+		{[]string{"--node-ip", "0.0.0.0,::"}, []string{"--node-ip=", `"0.0.0.0" is not an address of a single machine`}},
+		{[]string{"--node-ip", "224.0.0.1"}, []string{"--node-ip=", "is not an address of a single machine"}},
 		{[]string{"--manifest-url", "ftp://h/x"}, []string{`--manifest-url="ftp://h/x"`, "http or https"}},
 		{[]string{"--manifest-url", "h/x"}, []string{`--manifest-url="h/x"`, "http or https"}},
 		{[]string{"--container-runtime-endpoint", "tcp://h:1"}, []string{`--container-runtime-endpoint="tcp://h:1"`, "unix:///path"}},
@@ -80,7 +80,7 @@ func TestFlagsNodeLabels(t *testing.T) {
 		{"bad key", []string{"-a=b"}, nil, `--node-labels: key "-a": name part must`},
 		{"empty key", []string{"=b"}, nil, `--node-labels: key "": name part must be non-empty`},
 		{"role", []string{"node-role.kubernetes.io/master=,x=1,a.k8s.io/b=1"}, nil,
-			"--node-labels: a.k8s.io/b, node-role.kubernetes.io/master: of the kubernetes.io and k8s.io domains only"},
+			"--node-labels: a.k8s.io/b, node-role.kubernetes.io/master: in the domains kubernetes.io and k8s.io only"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var args []string

@@ -12,16 +12,16 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// A setting is a flag that overrides a field of KubeletConfiguration. The flag's value is first
-// stored in a separate configuration, since it is only known after parsing which flags were
-// given.
+// A setting is a flag that overrides a field of KubeletConfiguration. Parsing stores the flag's
+// value in the configuration over. Afterwards, when it is known which flags were given, lay copies
+// the value to the configuration c.
 type setting struct {
 	name string
 	bind func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration)
 	lay  func(c, over *v1beta1.KubeletConfiguration)
 }
 
-// settings returns all such flags.
+// settings returns the flags that override fields, except fieldFlags.
 func settings() []setting {
 	type conf = v1beta1.KubeletConfiguration
 	return []setting{
@@ -85,7 +85,7 @@ func pairs(name, between, usage string, at func(*v1beta1.KubeletConfiguration) *
 	}
 }
 
-// countValue is a flag with an integer of 32 bits.
+// countValue is the flag.Value of a 32-bit integer.
 type countValue int32
 
 func (n *countValue) String() string { return strconv.Itoa(int(*n)) }
@@ -101,7 +101,7 @@ func (n *countValue) Set(s string) error {
 	return err
 }
 
-// pairsValue is a flag with a list of name and value pairs, separated by commas.
+// pairsValue is the flag.Value of a list of pairs of name and value, separated by commas.
 type pairsValue struct {
 	between string
 	pairs   *map[string]string
@@ -119,7 +119,7 @@ func (p *pairsValue) String() string {
 	return strings.Join(out, ",")
 }
 
-// Set adds the pairs in s. The flag may be given more than once. An empty s gives an empty map.
+// Set adds the pairs in s to the map. An empty s makes a nil map empty.
 func (p *pairsValue) Set(s string) error {
 	if *p.pairs == nil {
 		*p.pairs = map[string]string{}
@@ -130,7 +130,7 @@ func (p *pairsValue) Set(s string) error {
 		}
 		name, value, ok := strings.Cut(pair, p.between)
 		if !ok || name == "" {
-			return fmt.Errorf("name%svalue, with commas between", p.between)
+			return fmt.Errorf("name%svalue, separated by commas", p.between)
 		}
 		(*p.pairs)[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}

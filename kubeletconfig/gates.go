@@ -22,19 +22,19 @@ type gateFlags uint8
 
 const (
 	isOn      gateFlags = 1 << iota // the default is on
-	isLocked                        // it cannot be changed
+	isLocked                        // the gate cannot be changed
 	ofKubelet                       // the kubelet's own code uses the gate
 )
 
-// gatesWithEffect are the gates for which nodewright implements both on and off.
+// gatesWithEffect are the gates that nodewright implements in both states, on and off.
 var gatesWithEffect = []string{
 	gateCPUAlpha, gateCPUBeta, gatePodLevel, "ContainerCheckpoint", "ExtendWebSocketsToKubelet", "PodLogsQuerySplitStreams",
 	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls, gatePodCertificates,
 	gateProjects,
 }
 
-// gatesDone has the kubelet gates whose default differs from the behaviour of nodewright.
-// The value tells whether nodewright behaves as if the gate is on.
+// gatesDone has the kubelet's gates for which nodewright behaves differently from the gate's
+// default. The value is true if nodewright behaves as if the gate is on.
 var gatesDone = map[string]bool{
 	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
 	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
@@ -46,7 +46,7 @@ const gateProjects = "LocalStorageCapacityIsolationFSQuotaMonitoring"
 // ProjectQuotas reports whether project quotas measure the disk usage of pods with a user namespace.
 func (c *Config) ProjectQuotas() bool { return c.FeatureGates[gateProjects] }
 
-// allOfAStage are the gates that set all gates of a stage.
+// allOfAStage are the gates that turn on all gates of a stage.
 var allOfAStage = []string{"AllAlpha", "AllBeta"}
 
 func gateNamed(name string) (knownGate, bool) {
@@ -57,13 +57,13 @@ func gateNamed(name string) (knownGate, bool) {
 	return knownGates[i], true
 }
 
-// Gate is a feature gate with its resulting state.
+// Gate is a feature gate with its state on this node.
 type Gate struct {
 	Name string
 	// Stage is ALPHA, BETA or DEPRECATED. It is "" if the gate is generally available.
 	Stage string
-	// Enabled reports the actual behaviour. For a gate without an effect here it may differ from
-	// the configured value.
+	// Enabled is true if the node behaves as if the gate is on. For a gate without effect here it
+	// may differ from the configured value.
 	Enabled bool
 }
 
@@ -80,7 +80,7 @@ func (c *Config) Gates() []Gate {
 	return out
 }
 
-// done reports whether nodewright behaves as if the gate is on while the gate is not
+// done reports whether nodewright behaves as if the gate is on, if the gate is not
 // configured.
 func (g knownGate) done() bool {
 	if v, ok := gatesDone[g.name]; ok {
@@ -89,8 +89,8 @@ func (g knownGate) done() bool {
 	return g.is&isOn != 0
 }
 
-// validateGates reports the mistakes that the kubelet rejects: unknown gates, and changed locked
-// gates.
+// validateGates reports gates that the kubelet rejects: unknown gates, and locked gates with a
+// changed value.
 func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 	unknown := 0
 	for _, name := range slices.Sorted(maps.Keys(c.FeatureGates)) {
@@ -99,12 +99,12 @@ func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 		case slices.Contains(allOfAStage, name):
 		case !known:
 			hint := ""
-			if unknown++; unknown <= maxMistakes { // further ones are counted, not listed
+			if unknown++; unknown <= maxMistakes { // joined lists no further mistakes
 				hint = near(name)
 			}
 			bad("featureGates."+name, c.FeatureGates[name], "a feature gate of Kubernetes 1.37"+hint)
 		case g.is&isLocked != 0 && c.FeatureGates[name] != (g.is&isOn != 0):
-			bad("featureGates."+name, c.FeatureGates[name], fmt.Sprintf("%t: it is locked", g.is&isOn != 0))
+			bad("featureGates."+name, c.FeatureGates[name], fmt.Sprintf("%t: the gate is locked", g.is&isOn != 0))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func withoutOwn(found []Mistake, used []string) []Mistake {
 	})
 }
 
-// near suggests known gates with a similar name.
+// near returns ", such as " with up to three known gates of a similar name, or "".
 func near(name string) string {
 	type candidate struct {
 		name string
@@ -163,19 +163,19 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// gateWithoutEffect returns a warning if a gate's configured value differs from the
-// behaviour of nodewright, and "" otherwise.
+// gateWithoutEffect returns a warning if the configured value of a gate has no effect and
+// differs from the behaviour of nodewright. Otherwise it returns "".
 func gateWithoutEffect(name string, value any) string {
 	on, _ := value.(bool)
 	if slices.Contains(allOfAStage, name) {
 		if !on {
 			return ""
 		}
-		return name + ": true has no effect: name the gates"
+		return name + ": true has no effect: enable single gates"
 	}
 	g, known := gateNamed(name)
 	if !known || g.is&ofKubelet == 0 || slices.Contains(gatesWithEffect, name) || on == g.done() {
 		return ""
 	}
-	return fmt.Sprintf("%s: %t has no effect: this node does as with %t", name, on, g.done())
+	return fmt.Sprintf("%s: %t has no effect: this node behaves as with %t", name, on, g.done())
 }

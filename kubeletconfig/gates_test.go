@@ -14,16 +14,16 @@ func TestFeatureGates(t *testing.T) {
 		"{LocalStorageCapacityIsolationFSQuotaMonitoring: true}":       {},
 		"{EnvFiles: true, PodsAPI: false, NodeLogQuery: true}":         {}, // as the agent works
 		"{APIServerIdentity: false, KubeletTracing: true}":             {}, // of other programs, and locked to the given value
-		"{EnvFiles: false}":       {warning: "featureGates.EnvFiles: false has no effect: this node does as with true"},
-		"{PodsAPI: true}":         {warning: "featureGates.PodsAPI: true has no effect: this node does as with false"},
-		"{EventedPLEG: false}":    {warning: "featureGates.EventedPLEG: false has no effect: this node does as with true"},
-		"{AllAlpha: true}":        {warning: "featureGates.AllAlpha: true has no effect: name the gates"},
+		"{EnvFiles: false}":       {warning: "featureGates.EnvFiles: false has no effect: this node behaves as with true"},
+		"{PodsAPI: true}":         {warning: "featureGates.PodsAPI: true has no effect: this node behaves as with false"},
+		"{EventedPLEG: false}":    {warning: "featureGates.EventedPLEG: false has no effect: this node behaves as with true"},
+		"{AllAlpha: true}":        {warning: "featureGates.AllAlpha: true has no effect: enable single gates"},
 		"{AllBeta: false}":        {},
 		"{NodeSwapp: true}":       {mistake: "featureGates.NodeSwapp: true: want a feature gate of Kubernetes 1.37, such as NodeSwap"},
 		"{envfiles: true}":        {mistake: "such as EnvFiles"},
 		"{VerticalScaling: true}": {mistake: "such as InPlacePodVerticalScaling,"},
 		"{Xyzzyxyzzy: true}":      {mistake: "featureGates.Xyzzyxyzzy: true: want a feature gate of Kubernetes 1.37"},
-		"{NodeSwap: false}":       {mistake: "featureGates.NodeSwap: false: want true: it is locked"},
+		"{NodeSwap: false}":       {mistake: "featureGates.NodeSwap: false: want true: the gate is locked"},
 	} {
 		_, warnings, err := loadWith(t, configHead+"featureGates: "+gates+"\n")
 		if want.mistake == "" && err != nil || want.mistake != "" && (err == nil || !strings.Contains(err.Error(), want.mistake)) {

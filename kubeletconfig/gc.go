@@ -18,8 +18,8 @@ func (c *Config) ImageGC() gc.ImagePolicy {
 	}
 }
 
-// LogRotation returns the sizes, numbers and intervals of log rotation. ok is false if logs are
-// not rotated (containerLogMaxSize is negative).
+// LogRotation returns the limits and the interval of log rotation. ok is false if logs are not
+// rotated (containerLogMaxSize is negative).
 func (c *Config) LogRotation() (cfg logrotate.Config, ok bool) {
 	size, err := Bytes(c.ContainerLogMaxSize)
 	return logrotate.Config{
@@ -49,9 +49,9 @@ func validateGC(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 	switch {
 	case maxAge < 0:
-		bad("imageMaximumGCAge", maxAge.String(), "a duration of 0 (for ever) or more")
+		bad("imageMaximumGCAge", maxAge.String(), "a duration of 0 (no limit) or more")
 	case maxAge > 0 && maxAge <= minAge:
-		bad("imageMaximumGCAge", maxAge.String(), fmt.Sprintf("0 (for ever), or more than imageMinimumGCAge, which is %v", minAge))
+		bad("imageMaximumGCAge", maxAge.String(), fmt.Sprintf("0 (no limit), or more than imageMinimumGCAge, which is %v", minAge))
 	}
 	validateLogs(c, bad)
 }

@@ -1,8 +1,8 @@
 package kubeletconfig
 
-// knownGates are the feature gates of a kubelet of Kubernetes 1.37: those of
-// pkg/features and of its libraries. The parity test in e2e compares them with that
-// release, and writes this list with -update.
+// knownGates are the feature gates of the kubelet of Kubernetes 1.37: those of
+// pkg/features and of its libraries, sorted by name. The parity test in e2e compares them
+// with that release, and writes this list with -update.
 var knownGates = []knownGate{
 	{"APIResponseCompression", "BETA", isOn},
 	{"APIServerIdentity", "BETA", isOn},

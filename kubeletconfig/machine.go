@@ -6,7 +6,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// The values of memorySwap.swapBehavior. An empty value means noSwap.
+// Values of memorySwap.swapBehavior. An empty value means noSwap.
 const (
 	noSwap      = "NoSwap"
 	limitedSwap = "LimitedSwap"
@@ -45,20 +45,20 @@ func validateMachine(c *v1beta1.KubeletConfiguration, bad reporter) {
 	if f := c.MemoryThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
 		bad("memoryThrottlingFactor", *f, "more than 0, 1 at most")
 	} else if f != nil && *f != formerThrottling && !qos {
-		bad("memoryThrottlingFactor", *f, "nothing, as featureGates.MemoryQoS is false")
+		bad("memoryThrottlingFactor", *f, "no value if featureGates.MemoryQoS is false")
 	}
 	const tiered = string(v1beta1.TieredReservationMemoryReservationPolicy)
 	policy := string(c.MemoryReservationPolicy)
 	if oneOf(bad, "memoryReservationPolicy", policy, string(v1beta1.NoneMemoryReservationPolicy), tiered) && policy == tiered && !qos {
-		bad("memoryReservationPolicy", policy, "None, as featureGates.MemoryQoS is false")
+		bad("memoryReservationPolicy", policy, "None if featureGates.MemoryQoS is false")
 	}
 	if n := *c.OOMScoreAdj; n < -1000 || n > 1000 {
 		bad("oomScoreAdj", n, "-1000 to 1000")
 	}
 }
 
-// formerThrottling was the default of memoryThrottlingFactor up to Kubernetes 1.36. Files from
-// such versions contain it, and the kubelet accepts it whether the gate is on or off.
+// formerThrottling is the default of memoryThrottlingFactor up to Kubernetes 1.36. Files for such
+// versions contain this value, so the kubelet accepts it even if the gate is off.
 const formerThrottling = 0.9
 
 // memoryQoS reports whether the gate MemoryQoS is on, which is the default.
@@ -68,7 +68,7 @@ func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
 }
 
 // MemoryQoS returns the settings of memory QoS (KEP-2570). throttling is memoryThrottlingFactor,
-// or 0 if it is not configured. reserve reports whether requests are protected
+// or 0 if it is not configured. reserve is true if memory requests are protected
 // (memoryReservationPolicy: TieredReservation). on is false if the feature gate is off or neither
 // setting is configured.
 func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
@@ -82,12 +82,12 @@ func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	return throttling, reserve, throttling != 0 || reserve
 }
 
-// gateDeclared is the feature gate for declared features of nodes. In addition, each declared
-// feature has its own gate, which has the feature's name.
+// gateDeclared is the feature gate for declared features of nodes. In addition, each feature has a
+// gate with the feature's name.
 const gateDeclared = "NodeDeclaredFeatures"
 
-// Declares reports whether the node may declare a feature (KEP-5328). It may unless the feature's
-// gate or gateDeclared is off.
+// Declares reports whether the node may declare a feature (KEP-5328). It returns false if the
+// feature's gate or NodeDeclaredFeatures is configured to be off.
 func (c *Config) Declares(feature string) bool {
 	for _, gate := range []string{gateDeclared, feature} {
 		if on, set := c.FeatureGates[gate]; set && !on {
@@ -102,5 +102,5 @@ func (c *Config) Declares(feature string) bool {
 func (c *Config) IDsPerPod() uint32 { return uint32(*c.UserNamespaces.IDsPerPod) }
 
 // LimitedSwap reports whether containers of Burstable pods may use swap
-// (memorySwap.swapBehavior). Other containers never do.
+// (memorySwap.swapBehavior). Containers of other pods must not use swap.
 func (c *Config) LimitedSwap() bool { return c.MemorySwap.SwapBehavior == limitedSwap }

@@ -13,12 +13,11 @@ import (
 	"github.com/nodewright/nodewright/internal/callerror"
 )
 
-// A Mistake is one invalid value of a configuration. The errors of [Load],
-// [Validate] and [Flags.Apply] wrap one for each invalid value; errors.As finds the
-// first.
+// A Mistake is one invalid value of a configuration. The errors of [Load], [Validate] and
+// [Flags.Apply] wrap a Mistake for each invalid value; errors.As finds the first.
 type Mistake struct {
-	Field string // path in the file, such as evictionHard.memory.available
-	Value any    // as decoded from JSON, or a string
+	Field string // path of the field in the file, such as evictionHard.memory.available
+	Value any    // the invalid value, as decoded from JSON or as text
 	Want  string // the allowed values, in words
 }
 
@@ -34,10 +33,11 @@ func (m Mistake) top() string {
 	return m.Field
 }
 
-// maxMistakes limits the mistakes that an error lists.
+// maxMistakes is the maximum number of mistakes in an error.
 const maxMistakes = 100
 
-// joined returns one error with all mistakes, each preceded by the result of prefix.
+// joined returns one error with all mistakes, each preceded by the result of prefix. It lists at
+// most maxMistakes, and the number of the others.
 func joined(mistakes []Mistake, prefix func(Mistake) string) error {
 	var errs []error
 	for i, m := range mistakes {
@@ -53,7 +53,7 @@ func joined(mistakes []Mistake, prefix func(Mistake) string) error {
 // reporter records a mistake.
 type reporter func(field string, value any, want string)
 
-// show formats a value as JSON, shortened if it is long.
+// show formats a value as JSON, cut to 100 bytes. It returns (none) for nil.
 func show(v any) string {
 	if v == nil {
 		return "(none)"
@@ -65,8 +65,8 @@ func show(v any) string {
 	return callerror.Cut(string(b), 100)
 }
 
-// wrongFields finds the values of doc that cannot be decoded, by decoding each alone. The decoder
-// itself reports only the first one, without its field.
+// wrongFields returns an error for each value of doc that cannot be decoded. It decodes each value
+// separately, since the decoder reports only the first one, without its field.
 func wrongFields(doc map[string]any) (errs []error) {
 	var walk func(path string, v any, within func(any) any) (wrong bool)
 	walk = func(path string, v any, within func(any) any) bool {
@@ -111,7 +111,7 @@ func wrongFields(doc map[string]any) (errs []error) {
 	return errs
 }
 
-// allowed describes the values that a field accepts, found by trying some.
+// allowed describes the values that a field accepts. It finds them by trying samples.
 func allowed(accepts func(any) bool) string {
 	for _, t := range []struct {
 		sample any

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// hostname parses --hostname-override.
+// hostname returns --hostname-override in lower case, or "" if it is not set.
 func (f *Flags) hostname() (string, error) {
 	if f.Hostname == "" {
 		return "", nil
@@ -23,8 +23,8 @@ func (f *Flags) hostname() (string, error) {
 	return name, nil
 }
 
-// nodeIPs parses --node-ip. A single 0.0.0.0 or :: requests any address of that
-// family.
+// nodeIPs returns the addresses in --node-ip. A single 0.0.0.0 or :: means any address of
+// that family.
 func (f *Flags) nodeIPs() ([]string, error) {
 	if f.NodeIP == "" {
 		return nil, nil
@@ -36,7 +36,7 @@ func (f *Flags) nodeIPs() ([]string, error) {
 			return nil, fmt.Errorf("--node-ip=%q: %q is not an IP address", f.NodeIP, s)
 		}
 		if ip.IsMulticast() || ip.IsUnspecified() && strings.Contains(f.NodeIP, ",") {
-			return nil, fmt.Errorf("--node-ip=%q: %q is not the address of a machine", f.NodeIP, s)
+			return nil, fmt.Errorf("--node-ip=%q: %q is not an address of a single machine", f.NodeIP, s)
 		}
 		ips = append(ips, ip.String())
 	}
@@ -47,9 +47,9 @@ func (f *Flags) nodeIPs() ([]string, error) {
 	return ips, nil
 }
 
-// labelsAllowed are the labels of the kubernetes.io and k8s.io domains that a node may set on
-// itself, in addition to those of kubelet.kubernetes.io and node.kubernetes.io (KEP-279,
-// NodeRestriction).
+// labelsAllowed are the labels in the domains kubernetes.io and k8s.io that a node may set on
+// itself. It may also set labels in the domains kubelet.kubernetes.io and node.kubernetes.io
+// (KEP-279, NodeRestriction).
 var labelsAllowed = []string{
 	v1.LabelHostname, v1.LabelInstanceType, v1.LabelInstanceTypeStable, v1.LabelOSStable, v1.LabelArchStable,
 	"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
@@ -68,7 +68,8 @@ func labelAllowed(key string) bool {
 	return !in("kubernetes.io") && !in("k8s.io")
 }
 
-// nodeLabels parses --node-labels.
+// nodeLabels returns the labels in --node-labels. It fails for a label that a node must not set on
+// itself.
 func (f *Flags) nodeLabels() (map[string]string, error) {
 	all := map[string]string{}
 	for s := range strings.SplitSeq(f.NodeLabels, ",") {
@@ -94,7 +95,7 @@ func (f *Flags) nodeLabels() (map[string]string, error) {
 		}
 	}
 	if len(denied) > 0 {
-		return nil, fmt.Errorf("--node-labels: %s: of the kubernetes.io and k8s.io domains only kubelet.kubernetes.io/*, node.kubernetes.io/* and %s are allowed",
+		return nil, fmt.Errorf("--node-labels: %s: in the domains kubernetes.io and k8s.io only kubelet.kubernetes.io/*, node.kubernetes.io/* and %s are allowed",
 			strings.Join(denied, ", "), strings.Join(labelsAllowed, ", "))
 	}
 	return all, nil

@@ -10,32 +10,33 @@ import (
 	"strings"
 )
 
-// Value is a value of the configuration in effect, with its origin.
+// Value is an effective value of the configuration, with its origin.
 type Value struct {
-	// Field is the path of the value in the file, such as evictionHard.memory.available. For a flag
-	// without a field in the file it is the flag, such as --root-dir.
+	// Field is the path of the field in the file, such as evictionHard.memory.available. For a flag
+	// without a field in the file it is the name of the flag, such as --root-dir.
 	Field string `json:"field"`
-	Value any    `json:"value"` // in JSON's types
-	// Origin is the file with the line, the flag, or "default".
+	Value any    `json:"value"` // as decoded from JSON
+	// Origin tells what set the value: FILE:LINE, the name of a flag, or "default".
 	Origin string `json:"origin"`
 }
 
-// byDefault is the origin of a value that nobody has set.
+// byDefault is the origin of a default value.
 const byDefault = "default"
 
-// origins has the structure of the configuration's document. In place of each value it has a
+// origins is a document with the structure of the configuration. In place of each value it has a
 // string: the file and line, or the flag, that set the value. A list counts as one value.
 type origins map[string]any
 
-// marked returns the origins of a value v in a file. A null stays null, so that the merge
-// removes the origin with the value.
+// marked returns the origins of a value v at a path in a file. lines are the line numbers of the
+// file's fields. A null stays null, so that the merge patch that removes a value also removes its
+// origin.
 func marked(file, path string, v any, lines map[string]int) any {
 	fields, ok := v.(map[string]any)
 	switch {
 	case v == nil:
 		return nil
 	case !ok || len(fields) == 0:
-		for at := path; at != ""; at = at[:max(0, strings.LastIndexByte(at, '.'))] { // a merged value (<<) has the line above it
+		for at := path; at != ""; at = at[:max(0, strings.LastIndexByte(at, '.'))] { // a merged value (<<) has no line: use its parent's
 			if n := lines[at]; n > 0 {
 				return fmt.Sprintf("%s:%d", file, n)
 			}
@@ -49,9 +50,8 @@ func marked(file, path string, v any, lines map[string]int) any {
 	return out
 }
 
-// of returns the place where a field was set. For a field with subfields, it returns the place of
-// the first subfield that was set. It returns "" if the value is a default. The path may name an
-// entry of a list.
+// of returns the origin of a field. For a field with subfields, it returns the origin of the first
+// subfield that was set. It returns "" for a default. path may be the path of an item of a list.
 func (o origins) of(path string) string {
 	for at := map[string]any(o); ; {
 		next, rest, ok := step(at, path)
@@ -72,8 +72,8 @@ func (o origins) of(path string) string {
 	}
 }
 
-// step returns the value of the field that a path begins with, and the rest of the path. Names of
-// fields may have dots.
+// step returns the value of the field with which a path begins, and the rest of the path. A field's
+// name may contain dots.
 func step(document map[string]any, path string) (v any, rest string, ok bool) {
 	for end := len(path); end > 0; end = max(strings.LastIndexByte(path[:end], '.'), strings.LastIndexByte(path[:end], '[')) {
 		if v, ok := document[path[:end]]; ok {
@@ -83,7 +83,7 @@ func step(document map[string]any, path string) (v any, rest string, ok bool) {
 	return nil, "", false
 }
 
-// first returns the first place in a document, in the order of field names.
+// first returns the first origin in a document, in the order of field names.
 func first(document map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(document)) {
 		switch v := document[name].(type) {
@@ -98,9 +98,8 @@ func first(document map[string]any) string {
 	return ""
 }
 
-// Values returns the fields in effect that have a value, sorted by their paths. Fields that are
-// off or empty by default are left out. Values that may be credentials are masked, as by
-// [Config.Redacted].
+// Values returns the effective values of all fields, sorted by their paths. It leaves out fields that
+// are empty. It masks values that may be credentials, as [Config.Redacted] does.
 func (c *Config) Values() []Value {
 	raw, _ := json.Marshal(c.Redacted())
 	doc := map[string]any{}
@@ -110,8 +109,8 @@ func (c *Config) Values() []Value {
 	return values(nil, "", doc, c.origins)
 }
 
-// values appends the values below v to out. from says where they were set. It is a document of
-// origins, the place where all of them were set, or nil.
+// values appends v, or the values below v, to out. path is the path of v. from has their origins: it
+// is a document of origins, a single origin of all of them, or nil for defaults.
 func values(out []Value, path string, v, from any) []Value {
 	fields, ok := v.(map[string]any)
 	if !ok || len(fields) == 0 && path != "" {
@@ -123,7 +122,7 @@ func values(out []Value, path string, v, from any) []Value {
 		places, some = o, true
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		at := from // a place of them all
+		at := from // a single origin
 		if some {
 			at = places[name]
 		}
@@ -132,9 +131,8 @@ func values(out []Value, path string, v, from any) []Value {
 	return out
 }
 
-// Values returns the flags without a field in the file, with their values. It includes the
-// program's own flags in the FlagSet passed to [Flags.Bind]. Passwords and queries of URLs
-// are masked.
+// Values returns the values of the flags that have no field in the file. It includes the program's
+// own flags in the FlagSet that was passed to [Flags.Bind]. It masks passwords and queries of URLs.
 func (f *Flags) Values() []Value {
 	if f.bound == nil {
 		return nil
@@ -160,7 +158,7 @@ func (f *Flags) Values() []Value {
 	return out
 }
 
-// fieldsOfFlags returns the paths of the fields that flags set, by the names of the flags.
+// fieldsOfFlags returns the path of the field that a flag sets, by the flag's name.
 func fieldsOfFlags() map[string]string {
 	out := map[string]string{"pod-manifest-path": "staticPodPath", "manifest-url": "staticPodURL"}
 	for _, s := range settings() {
@@ -178,8 +176,7 @@ func fieldsOfFlags() map[string]string {
 	return out
 }
 
-// mark replaces, in o, the places of the fields that flags have set by the names of
-// these flags.
+// mark sets the origins in o of all fields that the given flags set.
 func (f *Flags) mark(o origins) {
 	fields := fieldsOfFlags()
 	for name := range f.given() {
@@ -188,7 +185,7 @@ func (f *Flags) mark(o origins) {
 			continue
 		}
 		var place any = "--" + name
-		if gates, ok := f.fields[name].(map[string]any); ok && path == "featureGates" { // the others stay
+		if gates, ok := f.fields[name].(map[string]any); ok && path == "featureGates" { // other gates keep their origins
 			all := map[string]any{}
 			if before, ok := o[path].(map[string]any); ok {
 				all = before

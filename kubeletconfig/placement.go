@@ -15,46 +15,46 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// The values of cpuManagerPolicy.
+// Values of cpuManagerPolicy.
 const (
 	cpuNone   = "none"
 	cpuStatic = "static"
 )
 
-// Feature gates about the placement of containers.
+// Feature gates of the CPU, memory and topology managers.
 const (
 	gateCPUAlpha = "CPUManagerPolicyAlphaOptions"
 	gateCPUBeta  = "CPUManagerPolicyBetaOptions"
 	gatePodLevel = "PodLevelResourceManagers"
 )
 
-// PlacesNothing reports whether no policy places CPUs, memory or devices on NUMA nodes.
+// PlacesNothing reports whether the policies of the CPU, memory and topology managers are all none.
 func (c *Config) PlacesNothing() bool {
 	return c.CPUManagerPolicy == cpuNone && c.MemoryManagerPolicy == memmgr.NoneName && c.TopologyManagerPolicy == topology.NameNone
 }
 
-// PodLevelResources reports whether placement applies to pod-level resources (feature gate
-// PodLevelResourceManagers, alpha).
+// PodLevelResources reports whether the CPU, memory and topology managers support pod-level
+// resources (feature gate PodLevelResourceManagers, off by default).
 func (c *Config) PodLevelResources() bool { return c.FeatureGates[gatePodLevel] }
 
-// gatePodCertificates is the gate of podCertificate in projected volumes (KEP-4317).
+// gatePodCertificates is the feature gate for podCertificate in projected volumes (KEP-4317).
 const gatePodCertificates = "PodCertificateRequest"
 
-// PodCertificates reports whether pods may get certificates from signers of the API server. The
-// gate is beta, and off by default.
+// PodCertificates reports whether pods may get certificates from signers of the API server (feature
+// gate PodCertificateRequest, off by default here).
 func (c *Config) PodCertificates() bool { return c.FeatureGates[gatePodCertificates] }
 
 // CPUOptions returns cpuManagerPolicyOptions.
 func (c *Config) CPUOptions() cpumgr.Options { return cpuOptions(&c.KubeletConfiguration, quiet) }
 
-// TopologyOptions returns topologyManagerPolicyOptions. As in the kubelet, policy
-// none has no options.
+// TopologyOptions returns topologyManagerPolicyOptions. As in the kubelet, the options have
+// no effect with policy none.
 func (c *Config) TopologyOptions() topology.Options {
 	return topologyOptions(&c.KubeletConfiguration, quiet)
 }
 
-// CPUReservation returns the CPUs that are reserved for the system (reservedSystemCPUs). If there
-// are none, it returns the amount of CPU that systemReserved and kubeReserved reserve together.
+// CPUReservation returns the CPUs that are reserved for the system (reservedSystemCPUs). If that
+// field is empty, it returns the sum of CPU in systemReserved and kubeReserved.
 func (c *Config) CPUReservation() cpumgr.Reservation {
 	if cpus, _ := numa.ParseCPUs(c.ReservedSystemCPUs); !cpus.Empty() {
 		return cpumgr.Reservation{CPUs: cpus}
@@ -63,9 +63,10 @@ func (c *Config) CPUReservation() cpumgr.Reservation {
 	return cpumgr.Reservation{MilliCPU: cpu.MilliValue()}
 }
 
-// MemoryReservation returns the reserved memory of each NUMA node of a machine with that memory
-// capacity in bytes. The sum of reservedMemory must equal that of systemReserved, kubeReserved
-// and evictionHard. Without reservedMemory, the sum is spread over the nodes.
+// MemoryReservation returns the reserved memory of each NUMA node of the machine m. capacity is the
+// machine's memory in bytes. The sum of reservedMemory must equal the sum of the memory in
+// systemReserved, kubeReserved and evictionHard. Without reservedMemory, the latter sum is spread
+// over the NUMA nodes.
 func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reserved, error) {
 	keep, err := c.memoryKeptFree(capacity)
 	if err != nil {
@@ -87,10 +88,11 @@ func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reser
 	return r, nil
 }
 
-// quiet is a reporter that drops mistakes, for values that were validated before.
+// quiet is a reporter that ignores mistakes, for values that are already validated.
 func quiet(string, any, string) {}
 
-// validatePlacement reports the mistakes that can be found without knowing the machine.
+// validatePlacement reports mistakes in the settings of the CPU, memory and topology managers that
+// can be found without knowing the machine.
 func validatePlacement(c *v1beta1.KubeletConfiguration, bad reporter) {
 	oneOf(bad, "cpuManagerPolicy", c.CPUManagerPolicy, cpuNone, cpuStatic)
 	oneOf(bad, "memoryManagerPolicy", c.MemoryManagerPolicy, memmgr.NoneName, memmgr.StaticName)
@@ -105,7 +107,7 @@ func validatePlacement(c *v1beta1.KubeletConfiguration, bad reporter) {
 	if cpus, err := numa.ParseCPUs(c.ReservedSystemCPUs); err != nil {
 		bad("reservedSystemCPUs", c.ReservedSystemCPUs, "a list of CPUs such as 0-1,8")
 	} else if !cpus.Empty() && (c.SystemReservedCgroup != "" || c.KubeReservedCgroup != "") {
-		bad("reservedSystemCPUs", c.ReservedSystemCPUs, "none beside systemReservedCgroup or kubeReservedCgroup")
+		bad("reservedSystemCPUs", c.ReservedSystemCPUs, "none if systemReservedCgroup or kubeReservedCgroup is set")
 	}
 	_ = reservedMemory(c, bad)
 }
@@ -136,7 +138,7 @@ func cpuOptions(c *v1beta1.KubeletConfiguration, bad reporter) cpumgr.Options {
 		err = errors.New("policy none has no options")
 	}
 	if err != nil {
-		bad("cpuManagerPolicyOptions", c.CPUManagerPolicyOptions, "options that go together: "+err.Error())
+		bad("cpuManagerPolicyOptions", c.CPUManagerPolicyOptions, "compatible options: "+err.Error())
 	}
 	return o
 }

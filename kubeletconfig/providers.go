@@ -25,22 +25,21 @@ const (
 	providerVersion = "credentialprovider.kubelet.k8s.io/v1"
 )
 
-// versions are the API versions of both groups. They have the same fields, except that older
-// versions lack some.
+// versions are the API versions of both API groups. Older versions have a subset of the fields.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// CredentialProviders are programs that return credentials for images, as configured.
+// CredentialProviders is the configuration of programs that return credentials for image pulls.
 type CredentialProviders struct {
 	Providers []credentials.CredentialProvider
-	// Hash is a hash of the files' content, as sha256:... in hexadecimal. It is the label of the
+	// Hash is a hash of the files' content: sha256: and hexadecimal digits. It is a label of the
 	// kubelet's metric kubelet_credential_provider_config_info.
 	Hash string
 }
 
 // LoadCredentialProviders reads a CredentialProviderConfig of version v1, v1beta1 or v1alpha1.
-// path is a file, or a directory whose *.json, *.yaml and *.yml files are read in the order of
-// their names. The error has all mistakes. Each provider must have a unique name and a
-// DefaultCacheDuration; with TokenAttributes it must say whether it requires service accounts.
+// path is a file or a directory. In a directory it reads the files *.json, *.yaml and *.yml in the
+// order of their names. The error contains all mistakes. Each provider must have a unique name and
+// a DefaultCacheDuration. TokenAttributes must set RequireServiceAccount.
 func LoadCredentialProviders(path string) (CredentialProviders, error) {
 	files, err := providerFiles(path)
 	if err != nil {
@@ -76,7 +75,8 @@ func LoadCredentialProviders(path string) (CredentialProviders, error) {
 	return all, nil
 }
 
-// providerFiles returns path itself or, if it is a directory, the configuration files in it.
+// providerFiles returns path itself or, if path is a directory, the configuration files in the
+// directory.
 func providerFiles(path string) ([]string, error) {
 	if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
 		return []string{path}, nil //nolint:nilerr // reading the file returns the error
@@ -127,7 +127,7 @@ func parseProviders(raw []byte) ([]credentials.CredentialProvider, error) {
 		}
 		if t := p.TokenAttributes; t != nil {
 			if p.APIVersion != providerVersion {
-				bad("%stokenAttributes: beside apiVersion %q: want %s", at, p.APIVersion, providerVersion)
+				bad("%stokenAttributes: with apiVersion %q: want %s", at, p.APIVersion, providerVersion)
 			}
 			for _, err := range wrongTokens(t) {
 				bad("%stokenAttributes.%w", at, err)
@@ -149,7 +149,7 @@ func wrongTokens(t *credentials.ServiceAccountTokenAttributes) (errs []error) {
 	if t.RequireServiceAccount == nil {
 		bad("requireServiceAccount is required")
 	} else if !*t.RequireServiceAccount && len(t.RequiredServiceAccountAnnotationKeys) > 0 {
-		bad("requiredServiceAccountAnnotationKeys: %s: want none, or requireServiceAccount: true beside them", show(t.RequiredServiceAccountAnnotationKeys))
+		bad("requiredServiceAccountAnnotationKeys: %s: want none, or requireServiceAccount: true", show(t.RequiredServiceAccountAnnotationKeys))
 	}
 	if c := t.CacheType; c != credentials.ServiceAccountServiceAccountTokenCacheType && c != credentials.TokenServiceAccountTokenCacheType {
 		bad("cacheType: %q: want ServiceAccount or Token", c)

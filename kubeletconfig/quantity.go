@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// wantQuantity is the text in a [Mistake] that describes the allowed quantities.
+// wantQuantity describes the allowed quantities in a [Mistake].
 var wantQuantity = strings.TrimPrefix(quantity.ErrTooCostly.Error(), "want ")
 
 // quantityFields are the fields whose values are quantities or contain some.
@@ -19,8 +19,8 @@ var quantityFields = []string{
 	"evictionHard", "evictionSoft", "evictionMinimumReclaim",
 }
 
-// costlyQuantities returns an error for each quantity that would take too long to parse. It must
-// be called before anything is decoded.
+// costlyQuantities returns an error for each quantity that would take too long to parse. Call it
+// before doc is decoded into a KubeletConfiguration.
 func costlyQuantities(doc map[string]any) (errs []error) {
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
@@ -45,7 +45,8 @@ func costlyQuantities(doc map[string]any) (errs []error) {
 	return errs
 }
 
-// Bytes parses a quantity that is a whole number of bytes, such as 10Mi.
+// Bytes parses a quantity, such as 10Mi, and returns its number of bytes. It fails if the number is
+// not an integer.
 func Bytes(s string) (int64, error) {
 	q, err := quantity.Parse(s)
 	if err != nil {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// maxBytes limits the bytes of all files of a configuration together. A usual configuration
+	// maxBytes is the maximum size of all files of a configuration together. A usual configuration
 	// has some ten kilobytes.
 	maxBytes = 1 << 20
-	// maxExpanded limits the size of a file after its YAML aliases are expanded.
+	// maxExpanded is the maximum size of a file after its YAML aliases are expanded.
 	maxExpanded = 4 * maxBytes
 )
 
-// readFile reads a regular file of at most *left bytes and subtracts its size from *left. It
-// rejects a FIFO or a device without opening it: opening could block forever or have side
+// readFile reads a regular file of at most *left bytes, and subtracts its size from *left. It
+// rejects a FIFO or a device without opening it, because an open could block forever or have side
 // effects.
 func readFile(path string, left *int64) ([]byte, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		var stat *fs.PathError
 		if errors.As(err, &stat) {
-			stat.Op = "open" // name the operation that was asked for
+			stat.Op = "open" // the caller wants to read the file
 		}
 		return nil, err
 	}

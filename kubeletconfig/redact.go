@@ -11,8 +11,8 @@ import (
 // masked replaces a possible secret.
 const masked = "<masked>"
 
-// Redacted returns a copy without possible credentials, for display in the kubelet's /configz. It
-// masks headers, and the password and the query of URLs.
+// Redacted returns a copy of the KubeletConfiguration without possible credentials, to be shown by
+// the kubelet's endpoint /configz. It masks HTTP headers, and the password and the query of URLs.
 func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
 	out := c.KubeletConfiguration.DeepCopy()
 	out.APIVersion, out.Kind = apiVersion, kind
@@ -23,8 +23,8 @@ func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
 	return out
 }
 
-// FlagValues returns all flags of fs with their values, for display in the kubelet's /flagz. It
-// masks passwords and queries of URLs.
+// FlagValues returns the values of all flags of fs by name, to be shown by the kubelet's endpoint
+// /flagz. It masks passwords and queries of URLs.
 func FlagValues(fs *flag.FlagSet) map[string]string {
 	out := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { out[f.Name] = withoutPassword(f.Value.String()) })

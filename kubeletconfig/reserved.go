@@ -14,27 +14,28 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Node divides a machine's capacity into the reservations and the part for pods. The
-// configuration must be valid, as Load returns it.
+// Node returns a machine's capacity together with its reservations and eviction thresholds, from
+// which cgroups.Node computes the part for pods. The configuration must be valid.
 func (c *Config) Node(capacity v1.ResourceList) cgroups.Node {
 	system, kube := c.reservedLists()
 	return cgroups.Node{Capacity: capacity, SystemReserved: quantities(system), KubeReserved: quantities(kube), HardEviction: c.HardEviction()}
 }
 
-// Reserved returns the amount of a resource in systemReserved and kubeReserved.
+// Reserved returns the sum of a resource in systemReserved and kubeReserved. The configuration must
+// be valid.
 func (c *Config) Reserved(name v1.ResourceName) resource.Quantity {
 	var sum resource.Quantity
 	system, kube := c.reservedLists()
 	for _, list := range []map[string]string{system, kube} {
 		if s, ok := list[string(name)]; ok {
-			sum.Add(resource.MustParse(s)) // the configuration was validated
+			sum.Add(resource.MustParse(s)) // validated before
 		}
 	}
 	return sum
 }
 
-// reservedLists returns systemReserved and kubeReserved. As in the kubelet, reservedSystemCPUs
-// replaces their CPU amounts.
+// reservedLists returns systemReserved and kubeReserved. As in the kubelet, the number of
+// reservedSystemCPUs replaces the amounts of CPU in both.
 func (c *Config) reservedLists() (system, kube map[string]string) {
 	system, kube = maps.Clone(c.SystemReserved), maps.Clone(c.KubeReserved)
 	if cpus, err := numa.ParseCPUs(c.ReservedSystemCPUs); err == nil && !cpus.Empty() {
@@ -47,7 +48,7 @@ func (c *Config) reservedLists() (system, kube map[string]string) {
 	return system, kube
 }
 
-// quantities parses a list of quantities, which were validated before.
+// quantities parses a list of quantities. It panics if one is invalid.
 func quantities(list map[string]string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range list {
@@ -56,8 +57,9 @@ func quantities(list map[string]string) v1.ResourceList {
 	return out
 }
 
-// memoryKeptFree returns the memory of the hard eviction threshold (evictionHard,
-// memory.available; default 100Mi), in bytes. As in the kubelet, reservedMemory must include it.
+// memoryKeptFree returns the hard eviction threshold for memory (evictionHard, memory.available;
+// default 100Mi) in bytes. As in the kubelet, reservedMemory must include this amount. capacity is
+// the machine's memory in bytes.
 func (c *Config) memoryKeptFree(capacity int64) (int64, error) {
 	const signal = "memory.available"
 	s, ok := c.HardEviction()[signal]

@@ -10,8 +10,9 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// Shutdown returns the configuration of a graceful node shutdown: either Requested and Critical,
-// or Groups. If neither is configured, shutdowns are not handled and ShutdownTime returns 0.
+// Shutdown returns the configuration of a graceful node shutdown. Either Requested and Critical are
+// set, or Groups. If neither is configured, the node does not delay a shutdown, and ShutdownTime
+// returns 0.
 func (c *Config) Shutdown() shutdown.Config {
 	s := shutdown.Config{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, g := range c.ShutdownGracePeriodByPodPriority {
@@ -20,7 +21,7 @@ func (c *Config) Shutdown() shutdown.Config {
 	return s
 }
 
-// ShutdownTime returns the maximum duration of a graceful shutdown.
+// ShutdownTime returns the maximum duration of a graceful node shutdown.
 func (c *Config) ShutdownTime() time.Duration {
 	s := c.Shutdown()
 	sum := s.Requested
@@ -52,6 +53,6 @@ func validateShutdown(c *v1beta1.KubeletConfiguration, bad reporter) {
 		seen[g.Priority] = true
 	}
 	if len(seen) > 0 && (all != 0 || critical != 0) {
-		bad("shutdownGracePeriodByPodPriority", c.ShutdownGracePeriodByPodPriority, "none beside shutdownGracePeriod or shutdownGracePeriodCriticalPods")
+		bad("shutdownGracePeriodByPodPriority", c.ShutdownGracePeriodByPodPriority, "none if shutdownGracePeriod or shutdownGracePeriodCriticalPods is set")
 	}
 }

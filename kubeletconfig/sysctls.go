@@ -12,11 +12,11 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// gateSysctls is the gate of defaultPodSysctls (KEP-5996).
+// gateSysctls is the feature gate for defaultPodSysctls (KEP-5996).
 const gateSysctls = "DefaultPodSysctls"
 
-// aSysctl matches a name that the API of pods accepts. The length of names is limited
-// to 253.
+// aSysctl matches a name of a sysctl that the API accepts in a pod. In addition, the name
+// may have at most 253 bytes.
 var aSysctl = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 func validateSysctls(c *v1beta1.KubeletConfiguration, bad reporter) {
@@ -24,7 +24,7 @@ func validateSysctls(c *v1beta1.KubeletConfiguration, bad reporter) {
 		return
 	}
 	if !c.FeatureGates[gateSysctls] {
-		bad("defaultPodSysctls", len(c.DefaultPodSysctls), "none, or featureGates.DefaultPodSysctls: true beside them")
+		bad("defaultPodSysctls", len(c.DefaultPodSysctls), "none, or featureGates.DefaultPodSysctls: true")
 		return
 	}
 	seen := map[string]bool{}

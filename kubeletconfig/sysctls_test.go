@@ -10,7 +10,7 @@ func TestDefaultPodSysctls(t *testing.T) {
 	for content, wrong := range map[string]string{
 		on + "defaultPodSysctls: {net.core.somaxconn: '4096', kernel/shmall: '1', fs.mqueue.msg_max: '9', kernel.domainname: x, user.max_user_namespaces: '5'}": "",
 		"defaultPodSysctls: {}":                                                      "",
-		"defaultPodSysctls: {net.core.somaxconn: '4096'}":                            "defaultPodSysctls: 1: want none, or featureGates.DefaultPodSysctls: true beside them",
+		"defaultPodSysctls: {net.core.somaxconn: '4096'}":                            "defaultPodSysctls: 1: want none, or featureGates.DefaultPodSysctls: true",
 		on + "defaultPodSysctls: {vm.swappiness: '1'}":                               `defaultPodSysctls[vm.swappiness]: "1": want a sysctl of a namespace`,
 		on + "defaultPodSysctls: {kernel.hostname: x}":                               "want a sysctl of a namespace",
 		on + "defaultPodSysctls: {Net.core: '1'}":                                    "want the name of a sysctl",

@@ -15,9 +15,9 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Validate returns all mistakes of the supported fields, one [Mistake] each, in a fixed order. A
-// field that is not set counts as having its default. c is not modified. At most a hundred
-// mistakes are listed.
+// Validate checks the supported fields and returns an error with a [Mistake] for each invalid value,
+// in a fixed order, at most a hundred. For an unset field it checks the default. It does not modify
+// c.
 func Validate(c *v1beta1.KubeletConfiguration) error {
 	c = c.DeepCopy()
 	SetDefaults(c)
@@ -58,7 +58,7 @@ func notNegative(bad reporter, fields ...number) {
 	}
 }
 
-// positive reports durations that are negative. A duration of 0 is allowed and means the default.
+// positive reports negative durations. A duration of 0 is allowed, since it means the default.
 func positive(bad reporter, fields ...interval) {
 	for _, f := range fields {
 		if f.d < 0 {
@@ -91,7 +91,7 @@ func validatePulls(c *v1beta1.KubeletConfiguration, bad reporter) {
 		case *n < 1:
 			bad("maxParallelImagePulls", *n, "1 or more")
 		case *n > 1 && *c.SerializeImagePulls:
-			bad("maxParallelImagePulls", *n, "1, or serializeImagePulls: false beside it")
+			bad("maxParallelImagePulls", *n, "1, or serializeImagePulls: false")
 		}
 	}
 	const allowlisted = string(v1beta1.NeverVerifyAllowlistedImages)
@@ -99,7 +99,7 @@ func validatePulls(c *v1beta1.KubeletConfiguration, bad reporter) {
 	if oneOf(bad, "imagePullCredentialsVerificationPolicy", policy, string(v1beta1.NeverVerify), string(v1beta1.NeverVerifyPreloadedImages),
 		allowlisted, string(v1beta1.AlwaysVerify)) && len(c.PreloadedImagesVerificationAllowlist) > 0 && policy != allowlisted {
 		bad("preloadedImagesVerificationAllowlist", c.PreloadedImagesVerificationAllowlist,
-			"none, or imagePullCredentialsVerificationPolicy: "+allowlisted+" beside it")
+			"none, or imagePullCredentialsVerificationPolicy: "+allowlisted)
 	}
 }
 
@@ -128,11 +128,12 @@ func validatePaths(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// InProcess is the containerRuntimeEndpoint of a node that uses localcri as its runtime.
+// InProcess is the value of containerRuntimeEndpoint for the runtime localcri, which runs in the
+// process of the agent.
 const InProcess = "localcri"
 
-// wantEndpoint returns "" if e is a valid endpoint. Otherwise it says which endpoints are
-// allowed.
+// wantEndpoint returns "" if e is a valid endpoint. Otherwise it returns a description of the
+// allowed endpoints.
 func wantEndpoint(e text) string {
 	const socket = "unix:///path or an absolute path"
 	runtime := strings.HasPrefix(e.field, "container")

@@ -19,7 +19,7 @@ func TestValidateGC(t *testing.T) {
 		{"imageMinimumGCAge: 1h", ""},
 		{"imageMinimumGCAge: -1s", `imageMinimumGCAge: "-1s": want a duration of 0 or more`},
 		{"imageMaximumGCAge: 121s", ""},
-		{"imageMaximumGCAge: 2m", `imageMaximumGCAge: "2m0s": want 0 (for ever), or more than imageMinimumGCAge, which is 2m0s`},
+		{"imageMaximumGCAge: 2m", `imageMaximumGCAge: "2m0s": want 0 (no limit), or more than imageMinimumGCAge, which is 2m0s`},
 		{"imageMaximumGCAge: -1s", `imageMaximumGCAge: "-1s": want a duration of 0`},
 		{"containerLogMaxSize: 1Gi", ""},
 		{"containerLogMaxSize: '-1'", ""},
@@ -47,7 +47,7 @@ func TestPlacementConfigMistakes(t *testing.T) {
 		{"topologyManagerScope: node", `topologyManagerScope: "node": want one of container, pod`},
 		{"reservedSystemCPUs: 0-1,8", ""},
 		{"reservedSystemCPUs: 0-", `reservedSystemCPUs: "0-": want a list of CPUs`},
-		{"cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", `cpuManagerPolicyOptions: {"full-pcpus-only":"true"}: want options that go together: policy none has no options`},
+		{"cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", `cpuManagerPolicyOptions: {"full-pcpus-only":"true"}: want compatible options: policy none has no options`},
 		{"cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: 'true'}", ""},
 		{"cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: 'maybe'}", `cpuManagerPolicyOptions.full-pcpus-only: "maybe": want true or false`},
 		{"cpuManagerPolicy: static\ncpuManagerPolicyOptions: {fast: 'true'}", `cpuManagerPolicyOptions.fast: "true": want true or false for a known option`},
@@ -55,7 +55,7 @@ func TestPlacementConfigMistakes(t *testing.T) {
 		{"cpuManagerPolicy: static\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}\ncpuManagerPolicyOptions: {align-by-socket: 'true'}", ""},
 		{
 			"cpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}\ncpuManagerPolicyOptions: {align-by-socket: 'true'}",
-			`cpuManagerPolicyOptions: {"align-by-socket":"true"}: want options that go together: `,
+			`cpuManagerPolicyOptions: {"align-by-socket":"true"}: want compatible options: `,
 		},
 		{
 			"cpuManagerPolicy: static\ncpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: 'true', distribute-cpus-across-numa: 'true'}",

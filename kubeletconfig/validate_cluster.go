@@ -13,16 +13,16 @@ func validateServer(c *v1beta1.KubeletConfiguration, bad reporter) {
 		bad("readOnlyPort", c.ReadOnlyPort, "a port, or 0 for none")
 	}
 	if (c.TLSCertFile == "") != (c.TLSPrivateKeyFile == "") {
-		bad("tlsCertFile", c.TLSCertFile, "tlsPrivateKeyFile beside it, or neither")
+		bad("tlsCertFile", c.TLSCertFile, "both tlsCertFile and tlsPrivateKeyFile, or neither")
 	}
 	if c.ServerTLSBootstrap && c.TLSCertFile != "" {
-		bad("serverTLSBootstrap", true, "false beside tlsCertFile")
+		bad("serverTLSBootstrap", true, "false if tlsCertFile is set")
 	}
 	if m := c.Authorization.Mode; m != v1beta1.KubeletAuthorizationModeWebhook && m != v1beta1.KubeletAuthorizationModeAlwaysAllow {
 		bad("authorization.mode", m, "Webhook or AlwaysAllow")
 	}
 	if *c.EnableSystemLogQuery && !*c.EnableSystemLogHandler {
-		bad("enableSystemLogQuery", true, "enableSystemLogHandler: true beside it")
+		bad("enableSystemLogQuery", true, "false, or enableSystemLogHandler: true")
 	}
 }
 

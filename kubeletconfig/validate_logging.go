@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// maxLogBuffer limits the bytes that a log may buffer.
+// maxLogBuffer is the maximum of infoBufferSize in bytes.
 const maxLogBuffer = 64 << 20
 
 func validateLogging(c *v1beta1.KubeletConfiguration, bad reporter) {
@@ -24,11 +24,11 @@ func validateLogging(c *v1beta1.KubeletConfiguration, bad reporter) {
 		bad("logging.flushFrequency", d.String(), "a duration above 0")
 	}
 	if len(l.VModule) > 0 && l.Format == "json" {
-		bad("logging.vmodule", len(l.VModule), "none, or logging.format: text beside it")
+		bad("logging.vmodule", len(l.VModule), "none, or logging.format: text")
 	}
 	for i, m := range l.VModule {
 		if _, err := path.Match(m.FilePattern, ""); err != nil || m.FilePattern == "" || strings.ContainsAny(m.FilePattern, ",=") {
-			bad(fmt.Sprintf("logging.vmodule[%d].filePattern", i), m.FilePattern, "the name of a file without .go, or a glob of such, without commas and equal signs")
+			bad(fmt.Sprintf("logging.vmodule[%d].filePattern", i), m.FilePattern, "the name of a source file without .go, or a glob pattern for such names, without commas and equal signs")
 		}
 		if m.Verbosity > math.MaxInt32 {
 			bad(fmt.Sprintf("logging.vmodule[%d].verbosity", i), m.Verbosity, "0 to 2147483647")

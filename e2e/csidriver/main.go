@@ -85,7 +85,7 @@ func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("arguments %q: want flags alone", args)
+	return fmt.Errorf("arguments %q: want only flags", args)
 }
 
 // check returns an error for invalid flags, and creates the directories.

@@ -29,14 +29,14 @@ func newAttach(std stdio) *cobra.Command {
 	}
 	c.registerPods(cmd)
 	cmd.Flags().StringVarP(&req.Container, "container", "c", "", "the `container`; by default the first")
-	cmd.Flags().BoolVarP(&req.Stdin, "stdin", "i", false, "pass standard input to the process, of a container with stdin: true")
-	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "standard input is a terminal, of a container with tty: true")
+	cmd.Flags().BoolVarP(&req.Stdin, "stdin", "i", false, "pass standard input to the process; needs a container with stdin: true")
+	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "standard input is a terminal; needs a container with tty: true")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only what the process prints")
 	completeFlag(cmd, "container", c.from(c.containers))
 	return cmd
 }
 
-// onePod requires the name of a pod as the only argument.
+// onePod returns an error unless there is exactly one argument, the name of a pod.
 func onePod(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return errPodName
@@ -60,15 +60,15 @@ func (c *clientFlags) attach(ctx context.Context, std stdio, name string, req lo
 		return err
 	}
 	if tty && !isTerminal(std.in) {
-		say("standard input is no terminal: going on without -t")
+		say("standard input is not a terminal: continuing without -t")
 		tty = false
 	}
 	if tty && !a.TTY {
-		say("the container has no terminal (tty: true): going on without -t")
+		say("the container has no terminal (tty: true): continuing without -t")
 		tty = false
 	}
 	if req.Stdin && !a.Stdin {
-		say("the container has no standard input (stdin: true): going on without -i")
+		say("the container has no standard input (stdin: true): continuing without -i")
 	}
 	if tty {
 		say("no prompt? Press enter")
@@ -126,9 +126,9 @@ func (c *clientFlags) portForward(ctx context.Context, std stdio, name string, p
 	return nil
 }
 
-// portDialer connects to the ports of a pod, over one connection for all.
+// portDialer opens a connection for all forwarded ports of a pod.
 type portDialer struct {
-	ctx             context.Context //nolint:containedctx // that of the command: the interface has none
+	ctx             context.Context //nolint:containedctx // of the command: the interface has no context
 	agent           *local.Client
 	namespace, name string
 }

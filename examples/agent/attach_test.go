@@ -37,8 +37,8 @@ func TestAttach(t *testing.T) {
 		"of a container":   {"web -c c", local.AttachReply{}, outputs, ""},
 		"a terminal":       {"web", local.AttachReply{TTY: true}, []string{"error", "stdout", "resize"}, ""},
 		"standard input":   {"web -i", local.AttachReply{Stdin: true}, append([]string{"stdin"}, outputs...), ""},
-		"no input there":   {"web -i", local.AttachReply{}, outputs, "the container has no standard input (stdin: true): going on without -i\n"},
-		"no terminal here": {"web -t", local.AttachReply{TTY: true}, []string{"error", "stdout", "resize"}, "standard input is no terminal: going on without -t\n"},
+		"no input there":   {"web -i", local.AttachReply{}, outputs, "the container has no standard input (stdin: true): continuing without -i\n"},
+		"no terminal here": {"web -t", local.AttachReply{TTY: true}, []string{"error", "stdout", "resize"}, "standard input is not a terminal: continuing without -t\n"},
 		"quiet":            {"web -itq", local.AttachReply{}, outputs, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

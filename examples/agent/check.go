@@ -22,10 +22,10 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// wouldNotRun is the exit code of "agent check" if something is wrong or missing.
+// wouldNotRun is the exit code of "agent check" if it finds a mistake or a pod that would not run.
 const wouldNotRun exitError = 1
 
-// checkFlags are those of check.
+// checkFlags are the flags of "agent check".
 type checkFlags struct {
 	clientFlags
 	manifests, config string
@@ -35,15 +35,15 @@ func newCheck(std stdio) *cobra.Command {
 	var c checkFlags
 	cmd := &cobra.Command{
 		Use: "check [-f FILE|DIRECTORY] [--config FILE]", Short: "Check manifests and the configuration before they are copied to the node",
-		Long: `Check manifests and the configuration, as the agent reads them: each mistake with its file, line, field and
-value, and what to write instead. If an agent runs on this machine, it says of each pod what would be missing: room, images,
-ConfigMaps, Secrets, claims, volumes and host ports. A pod of the node with the same name counts as replaced.
-The exit code is 0 if all pods would run, and 1 otherwise. Without an agent the manifests alone are checked.`,
+		Long: `Check manifests and the configuration as the agent reads them. The command prints each mistake with its file, line, field
+and value, and what to write instead. If an agent runs on this machine, the command also prints what each pod would lack:
+resources, images, ConfigMaps, Secrets, claims, volumes and host ports. A pod of the node with the same name counts as
+replaced. The exit code is 0 if all pods would run, and 1 otherwise. Without an agent only the manifests are checked.`,
 		Example:    "  agent check -f web.yaml\n  agent check -f /etc/nodewright/manifests\n  agent check --config /etc/nodewright/agent.yaml\n  agent check -f - < web.yaml",
 		SuggestFor: []string{"validate", "lint", "verify"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("check takes no argument, got %q; manifests are given with -f", args[0])
+				return fmt.Errorf("check takes no argument, got %q; give manifests with -f", args[0])
 			}
 			return nil
 		},
@@ -82,7 +82,8 @@ func (c *checkFlags) check(ctx context.Context, std stdio) error {
 	return nil
 }
 
-// checkConfig prints the errors of a configuration, and the fields without effect.
+// checkConfig prints the errors of a configuration, and warnings about fields without effect. It
+// reports whether the configuration is valid.
 func checkConfig(out io.Writer, file string) (conf *kubeletconfig.Config, right bool) {
 	flags := kubeletconfig.NewFlags()
 	flags.ConfigFile = file
@@ -99,12 +100,12 @@ func checkConfig(out io.Writer, file string) (conf *kubeletconfig.Config, right 
 		}
 		return conf, false
 	}
-	fmt.Fprintf(out, "%s: is right\n", oneLine(file))
+	fmt.Fprintf(out, "%s: is valid\n", oneLine(file))
 	return conf, true
 }
 
-// checkManifests prints the errors of manifests, and the objects and settings that this
-// machine lacks for each pod.
+// checkManifests prints the errors of manifests and, for each pod, what this machine lacks. It
+// reports whether all pods would run. If no agent runs, it reports whether the manifests are valid.
 func (c *checkFlags) checkManifests(ctx context.Context, std stdio, name string) (right bool, err error) {
 	cl := c.client()
 	node, nodeErr := cl.Node(ctx)
@@ -136,7 +137,7 @@ func (c *checkFlags) checkManifests(ctx context.Context, std stdio, name string)
 		for _, p := range snap.Pods {
 			fmt.Fprintf(std.out, "%s: %s has no mistake\n", oneLine(files(p)), asWritten(p, name))
 		}
-		fmt.Fprintf(std.err, "only the manifests are checked, not what this machine has: %s\n", oneLine(err.Error()))
+		fmt.Fprintf(std.err, "checked only the manifests, not whether this machine has what they need: %s\n", oneLine(err.Error()))
 		return len(snap.Problems) == 0, nil
 	}
 	good := 0
@@ -160,8 +161,8 @@ func (c *checkFlags) checkManifests(ctx context.Context, std stdio, name string)
 	return false, nil
 }
 
-// read reads the manifests as the agent's source does, and returns the file of each pod as the
-// user named it.
+// read reads the manifests as the agent does. The function file returns the path of a pod's manifest,
+// in the form in which the user gave it.
 func (c *checkFlags) read(ctx context.Context, in io.Reader, node string) (snap podmgr.Snapshot, file func(*v1.Pod) string, err error) {
 	if c.manifests == "-" {
 		b, err := readManifest(in, "-")
@@ -194,7 +195,8 @@ func (c *checkFlags) read(ctx context.Context, in io.Reader, node string) (snap 
 	return snap, func(p *v1.Pod) string { return shown(snap.Files[p.UID]) }, nil
 }
 
-// asWritten returns the name of a static pod in its manifest.
+// asWritten returns the namespace and name of a static pod as in its manifest, without the node's
+// name.
 func asWritten(p *v1.Pod, node string) string {
 	return oneLine(p.Namespace + "/" + strings.TrimSuffix(p.Name, "-"+node))
 }

@@ -64,9 +64,9 @@ func TestCheck(t *testing.T) {
 		{"check -f DIR/large.yaml", []string{"shop/ai does not fit: OutOfcpu: wants 64 CPUs, and 2 are free", "0 of 1 pod would run"}, 1},
 		{"check -f DIR/wrong.yaml", []string{"DIR/wrong.yaml:7 (default/bad): spec.containers[0].iamge: unknown field; did you mean image?", "0 of 0 pods would run; 1 mistake"}, 1},
 		{"check -f DIR/none.yaml", []string{"has no pod"}, 0},
-		{"check --config DIR/agent.yaml", []string{"DIR/agent.yaml: is right"}, 0},
-		{"check --config DIR/with.yaml", []string{"DIR/with.yaml: is right", "DIR/good.yaml: shop/web fits"}, 0},
-		{"check --config DIR/agent.yaml -f DIR/large.yaml", []string{"is right", "does not fit"}, 1},
+		{"check --config DIR/agent.yaml", []string{"DIR/agent.yaml: is valid"}, 0},
+		{"check --config DIR/with.yaml", []string{"DIR/with.yaml: is valid", "DIR/good.yaml: shop/web fits"}, 0},
+		{"check --config DIR/agent.yaml -f DIR/large.yaml", []string{"is valid", "does not fit"}, 1},
 		{"check --config DIR/mistaken.yaml", []string{"DIR/mistaken.yaml", "maxPods: -1: want", "imageGCHighThresholdPercent: 200: want"}, 1},
 		{"check --config DIR/mistaken.yaml -f DIR/good.yaml", []string{"maxPods: -1: want", "1 pod would run"}, 1},
 	} {
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tc := range []struct{ line, want string }{
 		{"check", "check what? Give manifests with -f, or a configuration with --config"},
-		{"check web.yaml", `check takes no argument, got "web.yaml"; manifests are given with -f`},
+		{"check web.yaml", `check takes no argument, got "web.yaml"; give manifests with -f`},
 		{"check -f DIR/nothing", "DIR/nothing: no such file or directory"},
 	} {
 		if stdout, stderr, code := ask(t, root, in(tc.line)); code != 1 || stdout != "" || !strings.Contains(stderr, in(tc.want)) {
@@ -103,7 +103,7 @@ func TestCheckWithoutAnAgent(t *testing.T) {
 		code int
 	}{"good.yaml": {"shop/web has no mistake", 0}, "wrong.yaml": {"wrong.yaml:1: kind: a single node has no Job controller", 1}} {
 		stdout, stderr, code := ask(t, t.TempDir(), "check -f "+filepath.Join(dir, file))
-		if code != want.code || !strings.Contains(stdout, want.text) || file == "good.yaml" && !strings.Contains(stderr, "only the manifests are checked") {
+		if code != want.code || !strings.Contains(stdout, want.text) || file == "good.yaml" && !strings.Contains(stderr, "checked only the manifests") {
 			t.Errorf("%s: exit %d, %q, %q; want %q", file, code, stdout, stderr, want.text)
 		}
 	}

@@ -24,22 +24,22 @@ type clientFlags struct {
 	rootDir, socket, namespace string
 }
 
-// register adds the flags that name the agent.
+// register adds the flags that select the agent.
 func (c *clientFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	rootDirFlag(fs, &c.rootDir)
-	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
+	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; default ROOT_DIR/agent.sock")
 }
 
 // packagedRootDir is the root directory of the agent of the Debian package.
 const packagedRootDir = "/var/lib/nodewright"
 
-// rootDirFlag adds the flag --root-dir of a command that needs an agent.
+// rootDirFlag adds the flag --root-dir to a command that uses the files or the socket of an agent.
 func rootDirFlag(fs *pflag.FlagSet, dir *string) {
-	fs.StringVar(dir, "root-dir", "", "the root `directory` of the agent; by default the one of "+packagedRootDir+" and "+kubeletconfig.DefaultRootDir+" that an agent has used")
+	fs.StringVar(dir, "root-dir", "", "the root `directory` of the agent; default "+packagedRootDir+" if an agent has used it, otherwise "+kubeletconfig.DefaultRootDir)
 }
 
-// rootDirOr returns dir. If that is "", it returns the usual root directory that an agent has used.
+// rootDirOr returns dir or, if dir is "", the default root directory.
 func rootDirOr(dir string) string {
 	if dir != "" {
 		return dir
@@ -47,8 +47,8 @@ func rootDirOr(dir string) string {
 	return usedRootDir(packagedRootDir, kubeletconfig.DefaultRootDir)
 }
 
-// usedRootDir returns the first of dirs that has an agent's lock file, which stays when the agent
-// ends. If none has one, it returns the last of dirs.
+// usedRootDir returns the first of dirs that contains an agent's lock file, or the last of dirs if
+// none does. The lock file remains when the agent exits.
 func usedRootDir(dirs ...string) string {
 	for _, dir := range dirs {
 		if _, err := os.Lstat(filepath.Join(dir, node.RootLockName)); err == nil {
@@ -58,7 +58,7 @@ func usedRootDir(dirs ...string) string {
 	return dirs[len(dirs)-1]
 }
 
-// registerPods adds the flags that name the agent and a namespace.
+// registerPods adds the flags that select the agent and a namespace.
 func (c *clientFlags) registerPods(cmd *cobra.Command) {
 	c.register(cmd)
 	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "the `namespace`; by default all, or any with a pod of that name")
@@ -74,8 +74,9 @@ func (c *clientFlags) socketPath() string {
 	return filepath.Join(rootDirOr(c.rootDir), "agent.sock")
 }
 
-// find returns the pod with a name. The name may have the form namespace/name. It may
-// also be the name in a manifest, without the node's name that the agent appends to it.
+// find returns the pod with a name. The name may have the form NAMESPACE/NAME or pod/NAME. It
+// may also be the name in a manifest, to which the agent appends the node's name. find fails
+// if there is no such pod, or if the name is ambiguous.
 func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (*v1.Pod, error) {
 	given, namespace := name, c.namespace
 	if kind, n, ok := strings.Cut(name, "/"); ok && resourceNamed(kind) == &resources[0] { // as get -o name has it

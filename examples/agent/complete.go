@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// completeTimeout bounds the time that a person waits for names after a tab.
+// completeTimeout limits the time for which a user waits for a completion.
 const completeTimeout = 2 * time.Second
 
-// completer returns the words that may replace toComplete.
+// completer returns completions: words that may replace toComplete.
 type completer = func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective)
 
 // oneOf returns a completer for a fixed list of words.
@@ -20,7 +20,7 @@ func oneOf(all ...string) completer {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// from returns a completer for words that the function list requests from the agent.
+// from returns a completer for the words that the function list gets from the agent.
 func (c *clientFlags) from(list func(ctx context.Context, args []string) []string) completer {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
@@ -29,7 +29,7 @@ func (c *clientFlags) from(list func(ctx context.Context, args []string) []strin
 	}
 }
 
-// pods lists the names of the namespace's pods.
+// pods returns the names of the pods in the namespace of the flag.
 func (c *clientFlags) pods(ctx context.Context, _ []string) (names []string) {
 	for _, p := range c.list(ctx) {
 		names = append(names, cobra.CompletionWithDesc(p.Name, oneLine(p.Namespace)))
@@ -37,7 +37,7 @@ func (c *clientFlags) pods(ctx context.Context, _ []string) (names []string) {
 	return names
 }
 
-// containers lists the containers of the pod that the first argument names.
+// containers returns the names of the containers of the pod in the first argument.
 func (c *clientFlags) containers(ctx context.Context, args []string) (names []string) {
 	if len(args) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (c *clientFlags) containers(ctx context.Context, args []string) (names []st
 	return containersOf(pod)
 }
 
-// namespaces lists the namespaces that have a pod.
+// namespaces returns the namespaces that contain a pod.
 func (c *clientFlags) namespaces(ctx context.Context, _ []string) (names []string) {
 	all := *c
 	all.namespace = ""
@@ -60,7 +60,7 @@ func (c *clientFlags) namespaces(ctx context.Context, _ []string) (names []strin
 	return slices.Compact(names)
 }
 
-// images lists the names of the node's images.
+// images returns the names of the node's images.
 func (c *clientFlags) images(ctx context.Context, _ []string) (names []string) {
 	images, err := c.client().Images(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *clientFlags) images(ctx context.Context, _ []string) (names []string) {
 	return names
 }
 
-// list returns the pods of the namespace, or none if no agent answers.
+// list returns the pods in the namespace of the flag, or none if no agent answers.
 func (c *clientFlags) list(ctx context.Context) []v1.Pod {
 	list, err := c.client().Pods(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *clientFlags) list(ctx context.Context) []v1.Pod {
 	return slices.DeleteFunc(list.Items, func(p v1.Pod) bool { return c.namespace != "" && p.Namespace != c.namespace })
 }
 
-// first completes only the first argument.
+// first returns a completer that completes only the first argument, with next.
 func first(next completer) completer {
 	return func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -91,8 +91,8 @@ func first(next completer) completer {
 	}
 }
 
-// after completes the first argument with the words in order. It completes further
-// arguments with the completer that next has for the first argument.
+// after returns a completer that completes the first argument with the words in order, and
+// further arguments with the completer that next has for the first argument.
 func after(next map[string]completer, order ...string) completer {
 	return func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -105,9 +105,9 @@ func after(next map[string]completer, order ...string) completer {
 	}
 }
 
-// completeFlag completes the value of a flag.
+// completeFlag sets the completer for the value of a flag.
 func completeFlag(c *cobra.Command, name string, f completer) {
 	if err := c.RegisterFlagCompletionFunc(name, f); err != nil {
-		panic(err) // the flag is not there
+		panic(err) // the command has no such flag
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// configPath is the path of the configuration on an agent's socket.
+// configPath is the URL path of the configuration on an agent's socket.
 const configPath = "/v1/config"
 
 func newConfig(std stdio) *cobra.Command {
@@ -29,8 +29,8 @@ func newConfig(std stdio) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "config", Short: "Print the configuration in effect, with the origin of each value",
-		Long: `Print the configuration of the running agent: each field and flag with its value and where it was set, by a file
-with the line, by a flag, or by default. With --config it is what that file gives. Passwords are masked.`,
+		Long: `Print the configuration of the running agent: each field and flag with its value and its origin, which is a file and
+line, a flag, or "default". With --config, print the configuration in that file instead. Passwords are masked.`,
 		Example: "  agent config\n  agent config --changed\n  agent config --config /etc/nodewright/agent.yaml\n  agent config -o json",
 		Args:    noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,14 +50,14 @@ with the line, by a flag, or by default. With --config it is what that file give
 	c.register(cmd)
 	cmd.Flags().StringVar(&file, "config", "", "a KubeletConfiguration `file` to read instead of asking the agent")
 	cmd.Flags().StringVar(&dir, "config-dir", "", "a `directory` of drop-ins (*.conf) merged over --config")
-	cmd.Flags().BoolVar(&changed, "changed", false, "leave out what is as by default")
-	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "print no names of columns")
+	cmd.Flags().BoolVar(&changed, "changed", false, "leave out values with the origin default")
+	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "print no column names")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `format`: json or yaml")
 	completeFlag(cmd, "output", oneOf("json", "yaml"))
 	return cmd
 }
 
-// config reads the configuration from the agent, or from files.
+// config returns the configuration of the files, or of the agent if file and dir are "".
 func (c *clientFlags) config(ctx context.Context, file, dir string) (values []kubeletconfig.Value, err error) {
 	if file == "" && dir == "" {
 		err = c.client().Get(ctx, configPath, &values)
@@ -99,8 +99,8 @@ func printConfig(std stdio, values []kubeletconfig.Value, output string, noHeade
 	return w.Flush()
 }
 
-// shownValue formats a value for a column. A text has no quotes, unless the column
-// would look empty.
+// shownValue formats a value for a column, as JSON. It leaves out the quotes of a string,
+// unless the column would look empty.
 func shownValue(v any) string {
 	if s, ok := v.(string); ok && strings.TrimSpace(s) != "" {
 		return oneLine(s)

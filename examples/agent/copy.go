@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// copyFlags are those of cp.
+// copyFlags are the flags of "agent cp".
 type copyFlags struct {
 	clientFlags
 	container  string
@@ -29,13 +29,13 @@ func newCopy(std stdio) *cobra.Command {
 	var c copyFlags
 	cmd := &cobra.Command{
 		Use: "cp SOURCE TARGET", Short: "Copy files between this machine and a container",
-		Long: "Copy files and directories between this machine and a container, whose path is NAME:PATH or NAMESPACE/NAME:PATH.\nThe container needs the program tar. Links in what comes from a container are left out, and none is followed.",
+		Long: "Copy files and directories between this machine and a container, whose path is NAME:PATH or NAMESPACE/NAME:PATH.\nThe container needs the program tar. Links from a container are left out, and no link is followed.",
 		Example: `  agent cp web:/etc/hosts hosts
   agent cp web:/var/log ./logs -c side
   agent cp page.html web:/www/`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return errors.New("cp wants a source and a target; one of them is NAME:PATH")
+				return errors.New("cp needs a source and a target, and one of them must be NAME:PATH")
 			}
 			return nil
 		},
@@ -49,7 +49,7 @@ func newCopy(std stdio) *cobra.Command {
 				name, _, _ = strings.Cut(name, "\t")
 				names[i] = name + ":"
 			}
-			return names, cobra.ShellCompDirectiveNoSpace // files, too
+			return names, cobra.ShellCompDirectiveNoSpace // the shell also completes files
 		},
 	}
 	c.registerPods(cmd)
@@ -118,7 +118,7 @@ func (c *copyFlags) download(ctx context.Context, std stdio, pod, source, target
 		ended <- err
 	}()
 	err := untar(r, base, target, func(format string, args ...any) { fmt.Fprintf(std.err, format+"\n", args...) })
-	_ = r.CloseWithError(errUnpacked) // or the container would write what nobody reads
+	_ = r.CloseWithError(errUnpacked) // otherwise the container would block on its output
 	if err != nil {
 		cancel()
 	}
@@ -133,24 +133,25 @@ var (
 	errNoFile   = errors.New("the container sent no file")
 )
 
-// maxCopied limits the number of files of one copy, since a malicious container may send an endless
-// archive.
+// maxCopied is the maximum number of files in one copy. It stops an endless archive of a malicious
+// container.
 const maxCopied = 1_000_000
 
-// maxName limits the path of a file in an archive, in bytes: PATH_MAX of Linux.
+// maxName is the maximum length of a path in an archive in bytes: PATH_MAX of Linux.
 const maxName = 4096
 
-// unpacked is a target on this machine. Nothing is written outside of it, and no link in it is
-// followed, whatever names and links the archive contains.
+// unpacked is a target on this machine. Whatever the archive contains, its methods write nothing
+// outside of the target, and follow no link in the target.
 type unpacked struct {
 	root *os.Root
-	// only is the name of a single file in root; "" for a directory.
+	// only is the name of the target in root if the source is a file; "" for a directory.
 	only string
 	say  func(format string, args ...any)
 }
 
-// untar unpacks an archive of the file or directory named base. A file goes into target if that is a
-// directory; the files of a directory go below target.
+// untar unpacks an archive of a file or directory named base. If base is a file, it is written to
+// target, or into target if target is a directory. If base is a directory, its files are written
+// below target.
 func untar(from io.Reader, base, target string, say func(format string, args ...any)) (err error) {
 	in := tar.NewReader(from)
 	var to *unpacked
@@ -163,7 +164,7 @@ func untar(from io.Reader, base, target string, say func(format string, args ...
 		h, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			_, err := io.Copy(io.Discard, from) // blocks of zeros behind the end
+			_, err := io.Copy(io.Discard, from) // the zero blocks after the end of the archive
 			if err == nil && n == 0 {
 				err = errNoFile
 			}
@@ -190,8 +191,8 @@ func untar(from io.Reader, base, target string, say func(format string, args ...
 	}
 }
 
-// below returns the path of an entry within base, "." for base itself. It is local (see
-// filepath.IsLocal).
+// below returns the path of an entry relative to base, "." for base itself. The path is local (see
+// filepath.IsLocal). ok is false if the entry is not below base.
 func below(base, entry string) (name string, ok bool) {
 	if strings.Contains(entry, "\x00") || strings.HasPrefix(entry, "/") {
 		return "", false
@@ -212,8 +213,8 @@ func below(base, entry string) (name string, ok bool) {
 	}
 }
 
-// openTarget opens the directory below which the entries are written. h is the first
-// entry, which tells whether the source is a file or a directory.
+// openTarget opens the directory below which the entries are written. h is the header of the
+// first entry: it shows whether the source is a file or a directory.
 func openTarget(h *tar.Header, base, target string, say func(format string, args ...any)) (*unpacked, error) {
 	dir, only := target, ""
 	if h.Typeflag != tar.TypeDir {
@@ -236,7 +237,7 @@ func openTarget(h *tar.Header, base, target string, say func(format string, args
 	return &unpacked{root, only, say}, nil
 }
 
-// put writes one entry.
+// put writes one entry of the archive. It leaves out links and special files.
 func (u *unpacked) put(h *tar.Header, name string, content io.Reader) error {
 	switch {
 	case u.only != "" && name != ".":
@@ -261,9 +262,9 @@ func (u *unpacked) put(h *tar.Header, name string, content io.Reader) error {
 		if err := u.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
 		}
-		// What is there may be a link, or a device.
+		// An existing file may be a link or a device.
 		if fi, err := u.root.Lstat(name); err == nil && !fi.Mode().IsRegular() {
-			return fmt.Errorf("%s is there, and is no plain file (%v)", oneLine(name), fi.Mode())
+			return fmt.Errorf("%s exists and is not a regular file (%v)", oneLine(name), fi.Mode())
 		}
 		f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, mode)
 		if err != nil {
@@ -274,13 +275,13 @@ func (u *unpacked) put(h *tar.Header, name string, content io.Reader) error {
 	case tar.TypeSymlink, tar.TypeLink:
 		u.say("left out: %s, a link to %s", oneLine(h.Name), oneLine(h.Linkname))
 	default:
-		u.say("left out: %s, no file and no directory", oneLine(h.Name))
+		u.say("left out: %s, neither a file nor a directory", oneLine(h.Name))
 	}
 	return nil
 }
 
-// noLinks returns an error if the path of a directory below the target contains a
-// symbolic link.
+// noLinks returns an error if an existing element of a path below the target is not a
+// directory, such as a symbolic link.
 func (u *unpacked) noLinks(dir string) error {
 	if dir == "." {
 		return nil
@@ -295,12 +296,12 @@ func (u *unpacked) noLinks(dir string) error {
 	case err != nil:
 		return err
 	case !fi.IsDir():
-		return fmt.Errorf("%s is there, and is no directory (%v)", oneLine(dir), fi.Mode())
+		return fmt.Errorf("%s exists and is not a directory (%v)", oneLine(dir), fi.Mode())
 	}
 	return nil
 }
 
-// upload sends an archive to tar in the container.
+// upload sends an archive of source to tar in the container.
 func (c *copyFlags) upload(ctx context.Context, std stdio, source, pod, target string) error {
 	source = filepath.Clean(source)
 	if _, err := os.Lstat(source); err != nil {
@@ -312,7 +313,7 @@ func (c *copyFlags) upload(ctx context.Context, std stdio, source, pod, target s
 	into := strings.HasSuffix(target, "/")
 	if !into {
 		err := c.run(ctx, quiet, pod, false, "test", "-d", target)
-		if into = err == nil; err != nil && !errors.As(err, &code) && !errors.As(err, new(codedError)) { // "test" may not be there
+		if into = err == nil; err != nil && !errors.As(err, &code) && !errors.As(err, new(codedError)) { // the container may lack the program test
 			return err
 		}
 	}
@@ -334,15 +335,15 @@ func (c *copyFlags) upload(ctx context.Context, std stdio, source, pod, target s
 		command = []string{"tar", "--no-same-permissions", "--no-same-owner", "-xf", "-", "-C", dir}
 	}
 	err := c.run(ctx, stdio{in: r, out: std.out, err: std.err}, pod, true, command...)
-	_ = r.CloseWithError(errUnpacked) // a tar that ended reads no more
+	_ = r.CloseWithError(errUnpacked) // ends pack if tar has exited before the end of the archive
 	if packErr := <-packed; packErr != nil && !errors.Is(packErr, errUnpacked) {
 		return packErr
 	}
 	return err
 }
 
-// pack writes an archive of a file or a directory, whose entries are named base and below. Links are
-// sent as links.
+// pack writes an archive of a file or a directory. In the archive, source has the name base. Links
+// are archived as links.
 func pack(to io.Writer, source, base string) error {
 	out := tar.NewWriter(to)
 	err := filepath.WalkDir(source, func(file string, e fs.DirEntry, err error) error {
@@ -361,7 +362,7 @@ func pack(to io.Writer, source, base string) error {
 				return err
 			}
 		default:
-			return nil // sockets and the like
+			return nil // leaves out special files, such as sockets
 		}
 		h, err := tar.FileInfoHeader(fi, link)
 		if err != nil {
@@ -374,7 +375,7 @@ func pack(to io.Writer, source, base string) error {
 		if h.Name = path.Join(base, filepath.ToSlash(rest)); fi.IsDir() {
 			h.Name += "/"
 		}
-		h.Uname, h.Gname = "", "" // names of this machine mean nothing in the container
+		h.Uname, h.Gname = "", "" // the container may have other names
 		if err := out.WriteHeader(h); err != nil || !fi.Mode().IsRegular() {
 			return err
 		}

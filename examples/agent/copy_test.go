@@ -90,14 +90,14 @@ func TestUntar(t *testing.T) {
 		"through a link of its own":    {[]string{"./f/", "./f/l->../outside", "./f/l/x"}, nil, "to", []string{"to/", "to/l/", "to/l/x"}, ""},
 		"through a link that is there": {[]string{"./f/", "./f/l/x"}, func(d string) error {
 			return errorOf(os.Mkdir(d+"/to", 0o755), os.Symlink(d+"/outside", d+"/to/l"))
-		}, "to", []string{"to/", "to/l"}, "is no directory"},
+		}, "to", []string{"to/", "to/l"}, "is not a directory"},
 		"through a link within": {[]string{"./f/", "./f/l/x"}, func(d string) error {
 			return errorOf(os.MkdirAll(d+"/to/in", 0o755), os.Symlink("in", d+"/to/l"))
-		}, "to", []string{"to/", "to/in/", "to/l"}, "is no directory"},
+		}, "to", []string{"to/", "to/in/", "to/l"}, "is not a directory"},
 		"onto a link that is there": {[]string{"./f/", "./f/l"}, func(d string) error {
 			return errorOf(os.Mkdir(d+"/to", 0o755), os.Symlink(d+"/outside/x", d+"/to/l"))
-		}, "to", []string{"to/", "to/l"}, "no plain file"},
-		"onto a directory": {[]string{"./f/", "./f/l"}, func(d string) error { return os.MkdirAll(d+"/to/l", 0o755) }, "to", []string{"to/", "to/l/"}, "no plain file"},
+		}, "to", []string{"to/", "to/l"}, "is not a regular file"},
+		"onto a directory": {[]string{"./f/", "./f/l"}, func(d string) error { return os.MkdirAll(d+"/to/l", 0o755) }, "to", []string{"to/", "to/l/"}, "is not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -181,7 +181,7 @@ func TestPackAndUntar(t *testing.T) {
 
 func TestCopyArgumentsWrong(t *testing.T) {
 	for line, want := range map[string]string{
-		"cp a":              "cp wants a source and a target; one of them is NAME:PATH",
+		"cp a":              "cp needs a source and a target, and one of them must be NAME:PATH",
 		"cp a b":            `cp "a" "b": want one of them to be NAME:PATH`,
 		"cp web:/a web:/b":  `cp "web:/a" "web:/b": want one of them to be NAME:PATH`,
 		"cp web: b":         `"web:": want NAME:PATH`,

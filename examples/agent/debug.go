@@ -28,9 +28,9 @@ func newDebug(std stdio) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "debug NAME --image IMAGE [flags] [-- COMMAND...]", Short: "Put a container with tools into a running pod",
-		Long: `Put an ephemeral container into a running pod: it shares the network of the pod and, with --target, sees the
-processes of another container, whose files are below /proc/1/root. With -i the terminal joins it. In a pod of a manifest
-it ends with the agent at the latest.`,
+		Long: `Put an ephemeral container into a running pod. The container shares the network of the pod. With --target it sees the
+processes of another container, whose files are below /proc/1/root. With -i the command attaches the terminal to the
+container. In a static pod, the container ends at the latest when the agent ends.`,
 		Example: "  agent debug web -it --image docker.io/library/busybox:1.36 --target server\n  agent debug web -it --image busybox:1.36 -- sh\n  agent debug web --image localhost/tools:1 -c tools -- sleep 3600",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
@@ -50,21 +50,22 @@ it ends with the agent at the latest.`,
 	}
 	c.registerPods(cmd)
 	cmd.Flags().StringVar(&req.Image, "image", "", "the `image` of the container")
-	cmd.Flags().StringVar(&req.Target, "target", "", "the `container` whose processes it sees; by default none")
-	cmd.Flags().StringVarP(&req.Name, "container", "c", "", "the `name` of the container; by default debugger- with a random end")
-	cmd.Flags().BoolVarP(&req.Stdin, "stdin", "i", false, "join the container: pass standard input to it, and print what it prints")
+	cmd.Flags().StringVar(&req.Target, "target", "", "the `container` whose processes the new container sees; default none")
+	cmd.Flags().StringVarP(&req.Name, "container", "c", "", "the `name` of the container; default debugger- with a random suffix")
+	cmd.Flags().BoolVarP(&req.Stdin, "stdin", "i", false, "attach to the container: pass standard input to it, and print its output")
 	cmd.Flags().BoolVarP(&req.TTY, "tty", "t", false, "allocate a terminal; standard input must be one")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only what the container prints")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only the output of the container")
 	completeFlag(cmd, "target", c.from(c.containers))
 	completeFlag(cmd, "image", c.from(c.images))
 	cmd.ValidArgsFunction = first(c.from(c.pods))
 	return cmd
 }
 
-// debug adds a container to a pod. With standard input it joins the container once it runs.
+// debug adds an ephemeral container to a pod. With req.Stdin it attaches to the container when the
+// container runs.
 func (c *clientFlags) debug(ctx context.Context, std stdio, name string, req local.DebugRequest, quiet bool) error {
 	if req.TTY && !isTerminal(std.in) {
-		fmt.Fprintln(std.err, "standard input is no terminal: going on without -t")
+		fmt.Fprintln(std.err, "standard input is not a terminal: continuing without -t")
 		req.TTY = false
 	}
 	cl := c.client()
@@ -83,13 +84,13 @@ func (c *clientFlags) debug(ctx context.Context, std stdio, name string, req loc
 		return nil
 	}
 	if !quiet {
-		fmt.Fprintf(std.err, "container %s is in pod %s/%s from now on\n", req.Name, pod.Namespace, pod.Name)
+		fmt.Fprintf(std.err, "container %s is added to pod %s/%s\n", req.Name, pod.Namespace, pod.Name)
 	}
 	end, err := awaitContainer(ctx, std, cl, pod, req.Name)
 	if err != nil {
 		return err
 	}
-	if end != nil { // before it could be joined
+	if end != nil { // the container ended before debug could attach
 		log := logsFlags{LogOptions: local.LogOptions{Tail: -1}}
 		if err := log.copyLog(ctx, cl, logSource{pod.Namespace, pod.Name, req.Name}, &lineWriter{w: std.out}); err != nil || end.ExitCode == 0 {
 			return err
@@ -102,8 +103,8 @@ func (c *clientFlags) debug(ctx context.Context, std stdio, name string, req loc
 
 func errEnded(pod *v1.Pod) error { return fmt.Errorf("pod %s/%s has ended", pod.Namespace, pod.Name) }
 
-// addContainer adds an ephemeral container to a pod: by the Kubernetes API of the agent if the pod
-// is of that API.
+// addContainer adds an ephemeral container to a pod. For a static pod it uses the agent's own API, for
+// another pod the agent's Kubernetes API.
 func addContainer(ctx context.Context, cl *local.Client, pod *v1.Pod, req local.DebugRequest) error {
 	if podmeta.IsStatic(pod) {
 		return cl.Debug(ctx, pod.Namespace, pod.Name, req)
@@ -120,11 +121,11 @@ func addContainer(ctx context.Context, cl *local.Client, pod *v1.Pod, req local.
 	return err
 }
 
-// debugInterval is the time between two looks at a container that is to start.
+// debugInterval is the time between two requests for the state of a starting container.
 const debugInterval = 200 * time.Millisecond
 
-// awaitContainer returns when an ephemeral container runs or has ended; end is nil if it runs. It prints
-// why the container does not start yet.
+// awaitContainer waits until an ephemeral container is running or has terminated. end is nil if the
+// container is running. While it waits, it prints why the container does not start.
 func awaitContainer(ctx context.Context, std stdio, cl *local.Client, pod *v1.Pod, name string) (end *v1.ContainerStateTerminated, err error) {
 	tick := time.NewTicker(debugInterval)
 	defer tick.Stop()

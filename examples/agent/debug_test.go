@@ -62,8 +62,8 @@ func TestDebug(t *testing.T) {
 		command    string
 	}{
 		{"no input", "web --image tools:1 -c dbg -- sleep 9", "file", runs, 0, "dbg\n", "", "sleep 9"},
-		{"joined", "web --image tools:1 -c dbg -i --target c", "file", runs, 0, "text", "container dbg is in pod default/web from now on\n", ""},
-		{"no terminal", "web --image tools:1 -c dbg -itq", "file", runs, 0, "text", "standard input is no terminal: going on without -t\n", ""},
+		{"joined", "web --image tools:1 -c dbg -i --target c", "file", runs, 0, "text", "container dbg is added to pod default/web\n", ""},
+		{"no terminal", "web --image tools:1 -c dbg -itq", "file", runs, 0, "text", "standard input is not a terminal: continuing without -t\n", ""},
 		{"ended before it was joined", "web --image tools:1 -c dbg -iq", "file", ended, 3, "last words\n", "", ""},
 		{"pod of the API", "web --image tools:1 -c dbg -- sh", "api", runs, 0, "dbg\n", "", "sh"},
 	} {

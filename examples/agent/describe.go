@@ -54,7 +54,7 @@ func newWhy(std stdio) *cobra.Command {
 		parts bool
 	)
 	cmd := &cobra.Command{
-		Use: "why NAME|node", Short: "Say why a pod waits, why it was so at an earlier time, or how close the node is to evictions", SuggestFor: []string{"status", "explain"},
+		Use: "why NAME|node", Short: "Explain why a pod waits, now or at an earlier time, or how close the node is to evictions", SuggestFor: []string{"status", "explain"},
 		Example: "  agent why web\n  agent why web --at 03:12\n  agent why web --since 12h\n  agent why node\n  agent why node --at '2026-11-28 03:12:07' -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if past.given() {
@@ -65,7 +65,7 @@ func newWhy(std stdio) *cobra.Command {
 	}
 	c.registerPods(cmd)
 	past.register(cmd)
-	cmd.Flags().BoolVar(&parts, "parts", false, "with node: list the parts of the agent and their hooks, too")
+	cmd.Flags().BoolVar(&parts, "parts", false, "with node: also list the parts of the agent and their hooks")
 	cmd.ValidArgsFunction = first(c.from(func(ctx context.Context, args []string) []string {
 		return append([]string{"node"}, c.pods(ctx, args)...)
 	}))
@@ -94,7 +94,7 @@ func (c *clientFlags) why(ctx context.Context, std stdio, names []string, parts 
 	return nil
 }
 
-// oneLineIndented is like oneLine, but keeps the indentation of the line.
+// oneLineIndented returns the result of oneLine with the indentation of the line.
 func oneLineIndented(line string) string {
 	text := strings.TrimLeft(line, " ")
 	return line[:len(line)-len(text)] + oneLine(text)

@@ -8,8 +8,8 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// devicesHeader returns the heading of the column of devices; "" if no container would
-// get devices.
+// devicesHeader returns a tab and the heading of the column for devices, or "" if no container
+// would get devices.
 func devicesHeader(f *local.Fit) string {
 	if slices.ContainsFunc(f.Containers, func(c local.FitContainer) bool { return len(c.Devices) > 0 }) {
 		return "\tDEVICES"
@@ -17,7 +17,8 @@ func devicesHeader(f *local.Fit) string {
 	return ""
 }
 
-// deviceList lists devices by resource, as "example.com/gpu=a+b".
+// deviceList returns a tab and the devices by resource, such as "example.com/gpu=a+b", or "" if
+// there are none.
 func deviceList(of map[string][]string) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {

@@ -34,7 +34,7 @@ func TestEvictionConfig(t *testing.T) {
 			keeps: "2Gi",
 		},
 		{name: "soft", content: "evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}", keeps: "100Mi"},
-		{name: "soft without grace", content: "evictionSoft: {memory.available: 1Gi}", err: `evictionSoft.memory.available: "1Gi": want evictionSoftGracePeriod.memory.available beside it`},
+		{name: "soft without grace", content: "evictionSoft: {memory.available: 1Gi}", err: `evictionSoft.memory.available: "1Gi": want evictionSoftGracePeriod.memory.available to be set too`},
 		{name: "unknown signal", content: "evictionHard: {memory.free: 1Gi}", err: `evictionHard: "memory.free": want one of memory.available, nodefs.available`},
 		{name: "unknown in grace", content: "evictionSoftGracePeriod: {x: 1m}", err: `evictionSoftGracePeriod: "x": want one of`},
 		{name: "negative", content: "evictionHard: {memory.available: -1Gi}", err: `evictionHard.memory.available: "-1Gi": want more than 0`},
@@ -98,7 +98,7 @@ func TestShutdownConfig(t *testing.T) {
 		{content: "shutdownGracePeriod: -1s", err: `shutdownGracePeriod: "-1s": want whole seconds`},
 		{
 			content: "shutdownGracePeriod: 30s\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 20}]",
-			err:     "none beside shutdownGracePeriod",
+			err:     "none if shutdownGracePeriod",
 		},
 		{
 			content: "shutdownGracePeriodByPodPriority: [{priority: 7, shutdownGracePeriodSeconds: 2}, {priority: 7, shutdownGracePeriodSeconds: 1}]",
@@ -144,12 +144,12 @@ func TestWriteNodeWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `advice: set net.ipv4.ip_forward
-the machine is going down: no pod may begin
+the machine is shutting down: no pod may start
 MemoryPressure: True (kubelet has insufficient memory available)
 DiskPressure: False
 
 SIGNAL             AVAILABLE   OF     THRESHOLD                  STATE
-memory.available   50Mi        1Gi    100Mi                      low, and acted upon, since 60s
+memory.available   50Mi        1Gi    100Mi                      low, and the agent is reclaiming, since 60s
 nodefs.available   2Gi         10Gi   1Gi for 1m0s, then +500Mi  enough (not read for 12s)
 pid.available      -           -      10                         not known
 

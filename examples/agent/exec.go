@@ -55,9 +55,9 @@ func newExec(std stdio) *cobra.Command {
 	return cmd
 }
 
-// execArguments splits NAME -- COMMAND... into the name and the command. dash is the number of
-// words before the dashes, or -1 if there are none. The dashes may be left out if no word of the
-// command looks like a flag.
+// execArguments splits NAME -- COMMAND... into the name and the command. dash is the number of words
+// before --, or -1 if there is no --. A user may leave out -- if no word of the command looks like a
+// flag.
 func execArguments(args []string, dash int) (name string, command []string, err error) {
 	if dash < 0 {
 		dash = min(1, len(args))
@@ -66,7 +66,7 @@ func execArguments(args []string, dash int) (name string, command []string, err 
 	case dash == 0:
 		return "", nil, errPodName
 	case dash > 1:
-		return "", nil, fmt.Errorf("%q stands before --; want one pod there, and the command behind", args[1])
+		return "", nil, fmt.Errorf("%q is before --; want one pod before --, and the command after it", args[1])
 	case len(args) == 1:
 		return "", nil, errors.New("which command? Give it after --")
 	}
@@ -75,7 +75,7 @@ func execArguments(args []string, dash int) (name string, command []string, err 
 
 func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req local.ExecRequest) error {
 	if _, ok := std.in.(*os.File); ok && req.TTY && req.Stdin && !isTerminal(std.in) {
-		fmt.Fprintln(std.err, "standard input is no terminal: going on without -t")
+		fmt.Fprintln(std.err, "standard input is not a terminal: continuing without -t")
 		req.TTY = false
 	}
 	cl := c.client()
@@ -90,26 +90,26 @@ func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req loca
 	return stream(ctx, u, std, streams{what: "exec", stdin: req.Stdin, tty: req.TTY, raw: req.TTY})
 }
 
-// streams says which streams of the process are connected to those of the command.
+// streams describes the streams that are connected to the process in the container.
 type streams struct {
-	what       string // the command, for errors
-	stdin, tty bool
-	raw        bool // the terminal of the command passes keys on as they are
+	what       string // the subcommand of agent, for errors
+	stdin, tty bool   // the process has standard input, a terminal
+	raw        bool   // the user's terminal is in raw mode
 }
 
 func (j *streams) interrupted() error {
-	return fmt.Errorf("%s: interrupted; the command may go on", j.what)
+	return fmt.Errorf("%s: interrupted; the command may still be running", j.what)
 }
 
 // protocolV4 is the version of the Kubernetes remote command protocol that every runtime supports.
-// Over SPDY, the client can close standard input; over the protocol's WebSockets it cannot.
+// The client uses it over SPDY, since with WebSockets it could not close standard input.
 const protocolV4 = "v4.channel.k8s.io"
 
-// maxOutcome limits the runtime's message about a command's end, in bytes.
+// maxOutcome is the maximum size of the runtime's message about the end of a command, in bytes.
 const maxOutcome = 1 << 20
 
-// stream connects the command behind rawURL to std until it ends. If the command ends with another
-// exit code than 0, the error is an exitError.
+// stream connects the command at rawURL to std until the command ends. If its exit code is not 0, the
+// error is an exitError.
 func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
 	conn, err := dial(ctx, rawURL, protocolV4)
 	switch {
@@ -129,11 +129,11 @@ func stream(ctx context.Context, rawURL string, std stdio, j streams) error {
 	return err
 }
 
-// dialTimeout limits the wait for a runtime's answer.
+// dialTimeout limits the time for which dial waits for a runtime.
 const dialTimeout = 10 * time.Second
 
-// dial connects to a runtime. It returns when ctx ends, although the library has no such
-// option.
+// dial connects to a runtime. When ctx ends, it returns an error at once; the library does not
+// support this.
 func dial(ctx context.Context, rawURL, protocol string) (httpstream.Connection, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("the runtime has not answered for %v", dialTimeout))
 	defer cancel()
@@ -159,7 +159,7 @@ func connect(ctx context.Context, rawURL, protocol string) (httpstream.Connectio
 	}
 	req.Header.Set(httpstream.HeaderProtocolVersion, protocol)
 	var cfg spdy.RoundTripperConfig
-	// The agent's own runtime has unix://SOCKET/METHOD/TOKEN.
+	// URLs of the agent's own runtime have the form unix://SOCKET/METHOD/TOKEN.
 	if req.URL.Scheme == "unix" {
 		socket := path.Dir(path.Dir(req.URL.Path))
 		cfg.UpgradeTransport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -182,7 +182,7 @@ func connect(ctx context.Context, rawURL, protocol string) (httpstream.Connectio
 	return rt.NewConnection(resp)
 }
 
-// join copies the streams of a command until it ends.
+// join copies the streams of a command until the command ends, and returns its outcome.
 func join(conn httpstream.Connection, std stdio, j streams) error {
 	open := map[string]httpstream.Stream{}
 	for _, s := range []struct {
@@ -197,7 +197,7 @@ func join(conn httpstream.Connection, std stdio, j streams) error {
 			return fmt.Errorf("%s: stream %s: %w", j.what, s.kind, err)
 		}
 	}
-	_ = open["error"].Close() // nothing is written to it from here
+	_ = open["error"].Close() // the client writes nothing to this stream
 	if f, ok := std.in.(*os.File); ok && j.raw && term.IsTerminal(int(f.Fd())) {
 		restore, err := terminal(f, open["resize"])
 		if err != nil {
@@ -216,8 +216,8 @@ func join(conn httpstream.Connection, std stdio, j streams) error {
 	for kind, to := range map[string]io.Writer{"stdout": std.out, "stderr": std.err} {
 		if from := open[kind]; from != nil {
 			all.Go(func() {
-				// If the reader is gone, close the connection, so that the command does not
-				// block on its output.
+				// If the output cannot be written, close the connection: otherwise the
+				// command would block on its output.
 				if _, err := io.Copy(to, from); err != nil {
 					failed <- err
 					_ = conn.Close()
@@ -233,12 +233,14 @@ func join(conn httpstream.Connection, std stdio, j streams) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", j.what, err)
 	case len(status) == 0:
-		return fmt.Errorf("%s: the runtime did not tell how the command ended", j.what)
+		return fmt.Errorf("%s: the runtime did not report how the command ended", j.what)
 	}
 	return outcome(j.what, status)
 }
 
-// outcome reads how a command ended: a metav1.Status as JSON.
+// outcome returns the error of a command whose end the runtime has reported in data, a metav1.Status
+// as JSON: nil for success, an exitError for an exit code, a codedError if the command could not be
+// started.
 func outcome(what string, data []byte) error {
 	var st metav1.Status
 	if err := json.Unmarshal(data, &st); err != nil {
@@ -273,8 +275,8 @@ func isTerminal(of any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminal puts f into raw mode and sends its size, also after changes, to resize. restore
-// undoes both.
+// terminal puts the terminal f into raw mode. It writes the terminal's size to resize, at once and
+// after each change. restore ends both.
 func terminal(f *os.File, resize io.Writer) (restore func(), err error) {
 	old, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {

@@ -66,7 +66,7 @@ func TestExecArgumentsWrong(t *testing.T) {
 		{"-- ls", "which pod? Give one name"},
 		{"web", "which command? Give it after --"},
 		{"web --", "which command? Give it after --"},
-		{"web ls -- -l", `"ls" stands before --; want one pod there, and the command behind`},
+		{"web ls -- -l", `"ls" is before --; want one pod before --, and the command after it`},
 		{"web ls -l", "unknown flag -l; agent exec --help lists the flags; flags of the command go after --"},
 		{"web -x -- ls", "unknown flag -x; agent exec --help lists the flags; flags of the command go after --"},
 		{"web -c", "--container: want a value after it; flags of the command go after --"},
@@ -156,7 +156,7 @@ func TestExecOutcome(t *testing.T) {
 			d.say("error", `{"status":"Failure","message":"exec failed: unable to start container process: exec: \"/etc\": is a directory"}`)
 		}, 126, "agent: exec: \"/etc\": is a directory\n"},
 		{"no JSON", func(d door) { d.say("error", "container is gone") }, 1, "agent: exec: container is gone\n"},
-		{"closed without an outcome", func(door) {}, 1, "agent: exec: the runtime did not tell how the command ended\n"},
+		{"closed without an outcome", func(door) {}, 1, "agent: exec: the runtime did not report how the command ended\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &fakeAgent{pods: []*v1.Pod{testPod("default", "web-edge")}, execURL: runtimeDoor(t, outputs, tc.far)}
@@ -237,7 +237,7 @@ func TestExecInterrupted(t *testing.T) {
 		_, _ = io.ReadAll(d["stdout"]) // until the client has gone
 	})
 	err := stream(ctx, u, discard(), streams{what: "exec"})
-	if err == nil || !strings.Contains(err.Error(), "interrupted; the command may go on") {
+	if err == nil || !strings.Contains(err.Error(), "interrupted; the command may still be running") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -30,12 +30,12 @@ func newFit(std stdio) *cobra.Command {
 		file, output string
 	)
 	cmd := &cobra.Command{
-		Use: "fit -f FILE", Short: "Say whether a pod would fit on this node, with its CPUs and devices, or why not",
+		Use: "fit -f FILE", Short: "Show whether a pod would fit on this node, on which CPUs and devices, or why not",
 		Example:    "  agent fit -f pod.yaml\n  agent fit -f - < pod.yaml\n  agent fit -f pod.yaml -o json",
 		SuggestFor: []string{"apply", "create"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("fit takes no argument, got %q; a manifest is given with -f", args[0])
+				return fmt.Errorf("fit takes no argument, got %q; give a manifest with -f", args[0])
 			}
 			return nil
 		},
@@ -55,7 +55,7 @@ func newFit(std stdio) *cobra.Command {
 		},
 	}
 	c.register(cmd)
-	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "the `namespace` of the pods, in place of that in the manifest")
+	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "the `namespace` of the pods, in place of the manifest's")
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "a manifest `file` with pods; - means standard input")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `format`: json")
 	completeFlag(cmd, "output", oneOf("json"))
@@ -63,8 +63,8 @@ func newFit(std stdio) *cobra.Command {
 	return cmd
 }
 
-// fit asks the agent for each pod of a manifest whether the pod would fit, in addition
-// to the pods before it in the manifest.
+// fit asks the agent for each pod of a manifest whether the pod would fit, together with the
+// pods before it in the manifest. It prints the answers.
 func (c *clientFlags) fit(ctx context.Context, out io.Writer, snap *podmgr.Snapshot, asJSON bool) error {
 	pods := snap.Pods
 	for _, pod := range pods {
@@ -101,7 +101,8 @@ func (c *clientFlags) fit(ctx context.Context, out io.Writer, snap *podmgr.Snaps
 	return nil
 }
 
-// readPods reads the pods of a file, YAML or JSON, of one or several documents.
+// readPods reads the pods in a YAML or JSON file, which may have several documents. It fails if
+// the file has no pod or any mistake.
 func readPods(in io.Reader, file string) (snap podmgr.Snapshot, err error) {
 	b, err := readManifest(in, file)
 	if err != nil {
@@ -118,12 +119,12 @@ func readPods(in io.Reader, file string) (snap podmgr.Snapshot, err error) {
 	return snap, errors.Join(wrong...)
 }
 
-// maxManifest limits a manifest, in bytes. It is about the limit for the agent's own
+// maxManifest is the maximum size of a manifest in bytes. It is close to the agent's limit for
 // manifests.
 const maxManifest = 3 << 20
 
-// readManifest reads a file. The file may be a pipe, since the user of the command
-// names it.
+// readManifest reads a file, or in if file is "-". The file may be a pipe, since the user of
+// the command chooses it.
 func readManifest(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
@@ -140,12 +141,12 @@ func readManifest(in io.Reader, file string) ([]byte, error) {
 	return b, err
 }
 
-// wouldRun reports whether a pod fits and the node has all that it needs.
+// wouldRun reports whether a pod fits and the node has, or will get, everything that the pod needs.
 func wouldRun(f *local.Fit) bool {
 	return f.Fits && !slices.ContainsFunc(f.Missing, func(m local.FitMissing) bool { return !m.Comes })
 }
 
-// verdict returns one line: that the pod would run, or all reasons why it would not.
+// verdict returns one line that tells whether the pod would run, and if not all reasons.
 func verdict(f *local.Fit) string {
 	var is string
 	var why []string
@@ -174,8 +175,8 @@ func verdict(f *local.Fit) string {
 	return oneLine(is)
 }
 
-// writeFit prints the result of "agent fit". It prints the verdict and, for a pod that fits, the
-// CPUs, memory and devices of its containers if the agent has decided about them.
+// writeFit prints the result of "agent fit": the verdict and, for a pod that fits, the CPUs, memory
+// and devices that its containers would get, if the agent assigns any.
 func writeFit(out io.Writer, f *local.Fit) error {
 	fmt.Fprintln(out, verdict(f))
 	if !f.Fits {
@@ -212,10 +213,11 @@ func anyList(s string) string {
 	return s
 }
 
-// amounts formats the bytes of each resource. The name of memory is left out.
+// amounts formats the bytes of each resource, as "1Gi,hugepages-2Mi=64Mi". It leaves out the name of
+// the resource memory.
 func amounts(of map[string]uint64) string {
 	out := ""
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(of))) { // memory is the last
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(of))) { // memory is last in alphabetical order
 		q := resource.NewQuantity(int64(of[name]), resource.BinarySI).String()
 		if name != string(v1.ResourceMemory) {
 			q = name + "=" + q

@@ -47,32 +47,32 @@ type runFlags struct {
 // bind adds the flags to fs.
 func (f *runFlags) bind(fs *flag.FlagSet) {
 	f.kubelet.Bind(fs)
-	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "a `file` with the 32-byte key that encrypts Secrets and tokens on disk; ROOT_DIR/secret.key, created at the first start")
-	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of a credential of the agent's systemd service with that key")
+	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "a `file` with the 32-byte key that encrypts Secrets and tokens on disk; default ROOT_DIR/secret.key, created at the first start")
+	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of the credential of the agent's systemd service that contains this key")
 	fs.BoolVar(&f.secretsInClear, "secrets-in-clear", false, "do not encrypt Secrets and tokens on disk: for an encrypted disk")
-	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
-	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the largest `number` of pods that start at the same time; the number of CPUs, at least 4")
-	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the largest `number` of exec probes at the same time; 32")
+	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; default ROOT_DIR/agent.sock")
+	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the maximum `number` of pods that start at the same time; default: the number of CPUs, at least 4")
+	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the maximum `number` of exec probes at the same time; default 32")
 	fs.BoolVar(&f.fastProbes, "fast-probes", false, "check containers that are not ready yet more often than periodSeconds")
-	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the largest `number` of pulls from one registry at the same time; no limit")
-	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "end all pods in order on SIGTERM: for machines without logind, where SIGTERM means a shutdown")
+	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the maximum `number` of pulls from one registry at the same time; default: no limit")
+	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "on SIGTERM, shut down all pods gracefully: for machines without logind, where SIGTERM means a shutdown")
 	fs.BoolVar(&f.leaveHost, "leave-host", false, "do not change kernel parameters, the agent's own OOM score and the firewall")
-	fs.StringVar(&f.network, "network", "", "the `network` of pods on the agent's own container runtime: cni, bridge or none; cni in a cluster or if the machine has a CNI configuration, else bridge")
-	fs.Func("pods-reach-node", "the `ports` of the node's own processes that pods of the network bridge reach: all, none, a list such as tcp/53,udp/53, or all but a list, such as !tcp/22; all", func(s string) (err error) {
+	fs.StringVar(&f.network, "network", "", "the `network` of pods on the agent's own container runtime: cni, bridge or none; default cni in a cluster or if the machine has a CNI configuration, otherwise bridge")
+	fs.Func("pods-reach-node", "the `ports` of the node's own processes that pods on the network bridge can reach: all, none, a list such as tcp/53,udp/53, or all except a list, such as !tcp/22; default all", func(s string) (err error) {
 		f.reach, err = bridge.ParseReach(s)
 		return err
 	})
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of image archives that the agent's own container runtime loads at the start")
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
-	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui at the address of --local-api too, below /ui/, for its clients")
-	fs.StringVar(&f.recordSize, "record-size", "", "the largest size in `bytes` of the record that agent why --at reads; 16Mi; 0 records nothing")
+	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
+	fs.StringVar(&f.recordSize, "record-size", "", "the maximum size in `bytes` of the record that \"agent why --at\" reads; default 16Mi; 0 disables the record")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as; =raw adds build details; =v1.37.x+mine sets the release")
 	f.all = func() map[string]string { return kubeletconfig.FlagValues(fs) }
 }
 
-// leastRecord is the smallest record that package record accepts, in bytes.
+// leastRecord is the smallest size of a record that package record accepts, in bytes.
 const leastRecord = 1 << 20
 
 // defaultRecord is the size of the record without a flag.
@@ -82,8 +82,8 @@ func (f *runFlags) recordBytes() (int64, error) {
 	return kubeletconfig.Bytes(cmp.Or(f.recordSize, defaultRecord))
 }
 
-// recorded returns the makers of the part that records, unless it is switched off. Call validate
-// first.
+// recorded returns the maker of the part that writes the record, or none if --record-size is 0. Call
+// validate first.
 func (f *runFlags) recorded() []nodeagent.Maker {
 	n, _ := f.recordBytes()
 	if n == 0 {
@@ -92,7 +92,7 @@ func (f *runFlags) recorded() []nodeagent.Maker {
 	return []nodeagent.Maker{nodeagent.Record(record.Config{MaxBytes: n, Version: versionString()})}
 }
 
-// longestSocketPath is the longest path of a unix socket (unix(7)).
+// longestSocketPath is the maximum length of a unix socket's path in bytes (unix(7)).
 const longestSocketPath = 107
 
 // validate returns one error with all mistakes.
@@ -100,13 +100,13 @@ func (f *runFlags) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if f.secretKeyFile != "" && f.kubelet.Kubeconfig == "" {
-		bad("--secret-key-file=%q: want --kubeconfig beside it", f.secretKeyFile)
+		bad("--secret-key-file=%q: requires --kubeconfig", f.secretKeyFile)
 	}
 	if f.secretCredential != "" && f.kubelet.Kubeconfig == "" {
-		bad("--secret-key-credential=%q: want --kubeconfig beside it", f.secretCredential)
+		bad("--secret-key-credential=%q: requires --kubeconfig", f.secretCredential)
 	}
 	if f.secretsInClear && f.kubelet.Kubeconfig == "" {
-		bad("--secrets-in-clear=true: want --kubeconfig beside it")
+		bad("--secrets-in-clear=true: requires --kubeconfig")
 	}
 	if f.secretKeyFile != "" && f.secretCredential != "" || f.secretsInClear && f.secretKeyFile+f.secretCredential != "" {
 		bad("--secret-key-file=%q --secret-key-credential=%q --secrets-in-clear=%t: want at most one of them", f.secretKeyFile, f.secretCredential, f.secretsInClear)
@@ -130,7 +130,7 @@ func (f *runFlags) validate() error {
 		if *path == "" {
 			continue
 		}
-		abs, err := filepath.Abs(*path) // as the kubelet's flags
+		abs, err := filepath.Abs(*path) // relative paths work as in the kubelet's flags
 		if err != nil {
 			bad("%q: %w", *path, err)
 		}
@@ -140,10 +140,10 @@ func (f *runFlags) validate() error {
 		bad("--local-api=%q: want host:port, such as 127.0.0.1:6443, or %s", f.localAPI, onSocket)
 	}
 	if f.localAPI != "" && f.kubelet.Kubeconfig != "" {
-		bad("--local-api=%q: want no --kubeconfig beside it", f.localAPI)
+		bad("--local-api=%q: must not be set together with --kubeconfig", f.localAPI)
 	}
 	if f.localUI && (f.localAPI == "" || f.localAPI == onSocket) {
-		bad("--local-api-ui: want --local-api=ADDRESS beside it, got %q", f.localAPI)
+		bad("--local-api-ui: requires --local-api=ADDRESS, got %q", f.localAPI)
 	}
 	if n, err := f.recordBytes(); err != nil || n != 0 && n < leastRecord {
 		bad("--record-size=%q: want a quantity of bytes such as 16Mi, at least 1Mi, or 0 for no record", f.recordSize)
@@ -155,8 +155,8 @@ func (f *runFlags) validate() error {
 	return errors.Join(append(errs, f.kubelet.Validate())...)
 }
 
-// apiPort returns the port of --local-api, which no pod can have as a host port; nil if there is
-// none or it is not known.
+// apiPort returns the port of --local-api, which no pod can have as a host port. It returns nil if
+// there is no port, or if the port is not a number.
 func (f *runFlags) apiPort() []uint16 {
 	_, port, err := net.SplitHostPort(f.localAPI)
 	if n, err2 := strconv.ParseUint(port, 10, 16); err == nil && err2 == nil && n > 0 {

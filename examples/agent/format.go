@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// formats are those of --output, for the help.
+// formats are the values of --output, for the help.
 const formats = "wide, name, json, yaml, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,..., go-template=TEMPLATE"
 
 // format is the value of --output.
@@ -30,7 +30,7 @@ type format struct {
 	template   *template.Template
 }
 
-// customColumn is a column of custom-columns.
+// customColumn is a column of the format custom-columns.
 type customColumn struct {
 	header string
 	path   *jsonpath.JSONPath
@@ -76,10 +76,11 @@ func (f *format) Set(s string) (err error) {
 	return errors.New(formats)
 }
 
-// isTable reports whether the format prints one line for each object.
+// isTable reports whether the format prints one line per object.
 func (f *format) isTable() bool { return f.kind == "" || f.kind == "wide" || f.kind == "name" }
 
-// parsePath parses a JSONPath. The braces of a single expression may be left out.
+// parsePath parses a JSONPath template, or a single expression if expression is true or text has no
+// braces. A single expression may have braces or not.
 func parsePath(text string, expression bool) (*jsonpath.JSONPath, error) {
 	if expression || !strings.Contains(text, "{") {
 		text = strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}")
@@ -92,7 +93,7 @@ func parsePath(text string, expression bool) (*jsonpath.JSONPath, error) {
 	return p, p.Parse(text)
 }
 
-// write writes objects: as a list, or, if one is set, only the first object.
+// write writes objects as a list or, if one is true, only the first object.
 func (f *format) write(w io.Writer, objects []object, one, noHeaders bool) error {
 	if f.kind == "custom-columns" {
 		return f.writeColumns(w, objects, noHeaders)
@@ -161,7 +162,7 @@ func (f *format) writeColumns(w io.Writer, objects []object, noHeaders bool) err
 	return (&podtext.Lines{W: w}).Write(rows...)
 }
 
-// plain converts an object to the values that its JSON form has.
+// plain converts an object to the values of its JSON form.
 func plain(o runtime.Object) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
@@ -182,13 +183,14 @@ func valuesAt(p *jsonpath.JSONPath, in map[string]any) (out []any, err error) {
 	return out, nil
 }
 
-// typedName returns TYPE/NAME of an object, a form that "agent get" accepts.
+// typedName returns an object's name in the form TYPE/NAME, which "agent get" accepts.
 func typedName(o object) string {
 	return strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind) + "/" + o.GetName()
 }
 
-// sorting returns a comparison of objects by a field; nil if by is "". Numbers and quantities are
-// compared by their amount, and other values by their text. Objects without the field come first.
+// sorting returns a function that compares objects by a field, or nil if by is "". It compares numbers
+// and quantities by their amounts, and other values by their texts. Objects without the field come
+// first.
 func sorting(by string) (func(a, b object) int, error) {
 	if by == "" {
 		return nil, nil //nolint:nilnil // the order of the list
@@ -230,7 +232,7 @@ func compareValues(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// objectFields are the fields of an object by their paths, for --field-selector.
+// objectFields is an object in its JSON form, whose fields --field-selector selects by path.
 type objectFields map[string]any
 
 func fieldsOf(o object) objectFields {

@@ -14,8 +14,8 @@ type gcFlags struct {
 }
 
 func (g *gcFlags) register(fs *flag.FlagSet) {
-	fs.StringVar(&g.podLogBudget, "pod-log-budget", "", "the largest total size of a pod's logs in `bytes`, such as 200Mi; no limit")
-	fs.StringVar(&g.pinnedImages, "pinned-images", "", "`names` of images that are never removed, comma-separated: with a tag or digest, without one for a whole repository, or a prefix that ends in /*")
+	fs.StringVar(&g.podLogBudget, "pod-log-budget", "", "the maximum total size of a pod's logs in `bytes`, such as 200Mi; default: no limit")
+	fs.StringVar(&g.pinnedImages, "pinned-images", "", "`names` of images that are never removed, comma-separated: a name with a tag or digest, a repository, or a prefix that ends in /*")
 }
 
 // leastPodLogBudget is the smallest budget that package logrotate accepts, in bytes.
@@ -34,7 +34,7 @@ func (g *gcFlags) budget() (int64, error) {
 	return kubeletconfig.Bytes(g.podLogBudget)
 }
 
-// budgetBytes returns the budget. Call validate first.
+// budgetBytes returns --pod-log-budget in bytes, or 0 for no limit. Call validate first.
 func (g *gcFlags) budgetBytes() int64 {
 	n, _ := g.budget()
 	return n

@@ -56,10 +56,10 @@ func TestWriteImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `IMAGE   SIZE     SEEN      USED     STATE
-a:1     5.0MiB   60m ago   never    removable (goes now)
+a:1     5.0MiB   60m ago   never    removable (would be removed now)
 b:1     512B     2d ago    5s ago   in use: ns/p/c
 2 images
-3.0MiB are to be freed, so that the disk is used to 80%
+3.0MiB have to be freed, so that disk usage falls to 80%
 `
 	if b.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", b.String(), want)
@@ -68,7 +68,7 @@ b:1     512B     2d ago    5s ago   in use: ns/p/c
 		images local.Images
 		want   string
 	}{
-		{local.Images{High: 85, Low: 80, Disk: images.Disk}, "the disk is used to 86%; from 85% on images are removed until it is 80%\n"},
+		{local.Images{High: 85, Low: 80, Disk: images.Disk}, "disk usage is 86%; at 85% or more, images are removed until it is 80%\n"},
 		{local.Images{Problem: "no disk"}, "no disk\n"},
 	} {
 		b.Reset()

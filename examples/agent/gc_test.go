@@ -329,7 +329,7 @@ func TestImageDiskFills(t *testing.T) {
 		}
 	}
 	said := l.ask("images")
-	for _, want := range []string{"localhost/runs:1", "in use: default/runs-lab/c", "desired: localhost/starts:1", "localhost/unused:0", "are to be freed"} {
+	for _, want := range []string{"localhost/runs:1", "in use: default/runs-lab/c", "desired: localhost/starts:1", "localhost/unused:0", "have to be freed"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("agent images: want %q in\n%s", want, said)
 		}

@@ -22,22 +22,23 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// object is an object that get lists.
+// object is a Kubernetes object that "agent get" lists.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// listed is a kind of objects that get can list.
+// listed is a type of objects that "agent get" can list.
 type listed struct {
 	name       string
-	others     []string // more names of it
+	others     []string // singular and short names
 	namespaced bool
 	columns    []podtext.Column
 	list       func(c *clientFlags, ctx context.Context, std stdio) ([]object, error)
 }
 
-// resources are the kinds of the agent, and those of the Kubernetes API on its socket.
+// resources are the types that every agent serves (pods, events, nodes), and the types of the
+// Kubernetes API on the agent's socket.
 var resources = []listed{
 	{"pods", []string{"pod", "po"}, true, podtext.Pods, (*clientFlags).listPods},
 	{"events", []string{"event", "ev"}, true, podtext.Events, (*clientFlags).listEvents},
@@ -49,7 +50,7 @@ var resources = []listed{
 	{"persistentvolumes", []string{"persistentvolume", "pv"}, false, podtext.Volumes, fromAPI(&v1.PersistentVolumeList{}, "persistentvolumes")},
 }
 
-// resourceNamed returns the resource of that name, or nil.
+// resourceNamed returns the resource with this name, or nil.
 func resourceNamed(name string) *listed {
 	i := slices.IndexFunc(resources, func(r listed) bool { return r.name == name || slices.Contains(r.others, name) })
 	if i < 0 {
@@ -58,7 +59,7 @@ func resourceNamed(name string) *listed {
 	return &resources[i]
 }
 
-// images is the name of the resource that is not a Kubernetes object.
+// images is the name of a resource whose items are not Kubernetes objects.
 const images = "images"
 
 func resourceNames() []string {
@@ -69,7 +70,7 @@ func resourceNames() []string {
 	return append(names, images)
 }
 
-// getFlags are those of get.
+// getFlags are the flags of "agent get".
 type getFlags struct {
 	clientFlags
 	format                 format
@@ -81,7 +82,7 @@ func newGet(std stdio) *cobra.Command {
 	var g getFlags
 	cmd := &cobra.Command{
 		Use: "get TYPE[/NAME] [NAME...]", Short: "List pods, events, nodes, images or other objects", SuggestFor: []string{"ps", "ls", "list"},
-		Long: "List objects: " + strings.Join(resourceNames(), ", ") + ".\nAll but pods, events, nodes and images are those of an agent with --local-api.",
+		Long: "List objects: " + strings.Join(resourceNames(), ", ") + ".\nAll types except pods, events, nodes and images need an agent with --local-api.",
 		Example: `  agent get pods -o wide
   agent get pods -l app=web -w
   agent get events --sort-by .lastTimestamp
@@ -93,8 +94,8 @@ func newGet(std stdio) *cobra.Command {
 	g.registerPods(cmd)
 	fs := cmd.Flags()
 	fs.VarP(&g.format, "output", "o", "the `format`: "+formats)
-	fs.BoolVarP(&g.watch, "watch", "w", false, "print what changes, until Ctrl-C")
-	fs.BoolVar(&g.noHeaders, "no-headers", false, "print no names of columns")
+	fs.BoolVarP(&g.watch, "watch", "w", false, "print changes until Ctrl-C")
+	fs.BoolVar(&g.noHeaders, "no-headers", false, "print no column names")
 	fs.BoolVarP(&g.all, "all-namespaces", "A", false, "list all namespaces: the default without --namespace")
 	fs.StringVarP(&g.labels, "selector", "l", "", "list objects with these `labels`, such as app=web,tier!=test")
 	fs.StringVar(&g.fields, "field-selector", "", "list objects with these `fields`, such as status.phase=Running,metadata.name!=web")
@@ -179,7 +180,7 @@ func typeAndNames(args []string) (kind string, names []string, err error) {
 	return kind, names, nil
 }
 
-// selection returns a function that lists the objects that the flags and names select.
+// selection returns a function that lists the objects selected by the flags and names.
 func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []string) (func(context.Context) ([]object, error), error) {
 	byLabel, err := labels.Parse(g.labels)
 	if err != nil {
@@ -193,7 +194,7 @@ func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []
 	if err != nil {
 		return nil, fmt.Errorf("--sort-by=%q: %w", g.sortBy, err)
 	}
-	// The names may be short ones of pods.
+	// Names of pods may be short: find returns the full names.
 	var chosen []types.NamespacedName
 	for _, name := range names {
 		if r.name != "pods" {
@@ -233,7 +234,7 @@ func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []
 			}
 		}
 		if r.name == "events" && len(out) == 0 {
-			for _, name := range names { // a pod that is there may have no events
+			for _, name := range names { // an existing pod without events is not an error
 				if _, err := g.find(ctx, g.client(), name); err != nil {
 					return nil, g.explained(ctx, std, name, err)
 				}
@@ -247,14 +248,15 @@ func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []
 		switch {
 		case less != nil:
 			slices.SortStableFunc(out, less)
-		case r.name == "pods" && len(chosen) > 0: // as they were named
+		case r.name == "pods" && len(chosen) > 0: // in the order of the arguments
 			slices.SortStableFunc(out, func(a, b object) int { return placeIn(chosen, nameOf(a)) - placeIn(chosen, nameOf(b)) })
 		}
 		return out, nil
 	}, nil
 }
 
-// placeIn returns the place of a name among names, some of which may have no namespace; -1 if it is not there.
+// placeIn returns the index of a name in names, or -1. An element of names without a namespace matches
+// in any namespace.
 func placeIn(names []types.NamespacedName, name types.NamespacedName) int {
 	return slices.IndexFunc(names, func(n types.NamespacedName) bool {
 		return n == name || n == types.NamespacedName{Name: name.Name}
@@ -265,7 +267,7 @@ func nameOf(o object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// listPods lists the pods in the order in which the agent returns them.
+// listPods returns the pods in the agent's order.
 func (c *clientFlags) listPods(ctx context.Context, _ stdio) (out []object, err error) {
 	list, err := c.client().Pods(ctx)
 	if err != nil {
@@ -278,8 +280,8 @@ func (c *clientFlags) listPods(ctx context.Context, _ stdio) (out []object, err 
 	return out, nil
 }
 
-// podsOfAgent returns pods with what the agent tells beside their objects, which a client of the
-// Kubernetes API does not see: evictions, and how far the pull of an image is.
+// podsOfAgent returns the resource pods with columns that also show facts which are not in the pods'
+// objects: evictions, and the progress of image pulls.
 func (g *getFlags) podsOfAgent(pods *listed) *listed {
 	r, extra := *pods, map[types.UID]podtext.Extra{}
 	r.columns = podtext.PodsWith(func(uid types.UID) podtext.Extra { return extra[uid] })
@@ -293,7 +295,8 @@ func (g *getFlags) podsOfAgent(pods *listed) *listed {
 	return &r
 }
 
-// extra asks the agent what it knows beside the objects of pods. What it does not answer is missing.
+// extra gets the evictions and the progress of image pulls of pods from the agent, by the pod's UID.
+// It leaves out what the agent does not answer.
 func (c *clientFlags) extra(ctx context.Context, pods []object) map[types.UID]podtext.Extra {
 	out := map[types.UID]podtext.Extra{}
 	if events, err := c.client().AllEvents(ctx); err == nil {
@@ -316,8 +319,8 @@ func (c *clientFlags) extra(ctx context.Context, pods []object) map[types.UID]po
 	return out
 }
 
-// listEvents lists the events of all pods and of the node, oldest first. The events of a
-// removed pod are kept for an hour.
+// listEvents returns the events of all pods and of the node, the oldest first. The agent keeps
+// the events of a removed pod for an hour.
 func (c *clientFlags) listEvents(ctx context.Context, _ stdio) (out []object, err error) {
 	all, err := c.client().AllEvents(ctx)
 	if err != nil {
@@ -330,9 +333,8 @@ func (c *clientFlags) listEvents(ctx context.Context, _ stdio) (out []object, er
 	return out, nil
 }
 
-// isAbout reports whether an event is about the object that a person means by name. The name may
-// be that of the object, namespace/name, or the name of a pod in its manifest, without the suffix
-// of the node.
+// isAbout reports whether an event is about the object with a name. The name may be the name of the
+// object, NAMESPACE/NAME, or the name of a static pod in its manifest, without the node's name.
 func isAbout(e *v1.Event, name string) bool {
 	o := &e.InvolvedObject
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
@@ -352,7 +354,8 @@ func (c *clientFlags) listNodes(ctx context.Context, _ stdio) ([]object, error) 
 	return []object{n}, nil
 }
 
-// fromAPI lists objects of the Kubernetes API, which only some agents serve.
+// fromAPI returns a function that lists objects from the Kubernetes API of an agent with --local-api.
+// name is the plural name of the objects, and empty an empty list of them.
 func fromAPI(empty runtime.Object, name string) func(*clientFlags, context.Context, stdio) ([]object, error) {
 	return func(c *clientFlags, ctx context.Context, _ stdio) (out []object, err error) {
 		list := empty.DeepCopyObject()
@@ -372,13 +375,13 @@ func fromAPI(empty runtime.Object, name string) func(*clientFlags, context.Conte
 	}
 }
 
-// followInterval is the time between two lists of --watch. A list is a request over a unix socket
+// followInterval is the time between two lists of --watch. It can be short, since a list is a request
 // on the same machine.
 const followInterval = time.Second
 
-// follow prints the objects that list returns. After that it calls list repeatedly, and prints a
-// line for each object that has changed: first removed objects, then new ones. It returns nil when
-// ctx ends, or the error of list.
+// follow prints the objects that list returns. Then it calls list repeatedly and prints a line for
+// each change: first for removed pods, then for new and changed objects. It returns nil when ctx
+// ends, or the error of list.
 func (g *getFlags) follow(ctx context.Context, w io.Writer, r *listed, list func(context.Context) ([]object, error)) error {
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
@@ -417,7 +420,7 @@ func (g *getFlags) follow(ctx context.Context, w io.Writer, r *listed, list func
 		})
 		for _, o := range objects {
 			old, ok := shown[identity(o)]
-			// Ages change all the time.
+			// Compare without ages, which change all the time.
 			if !ok {
 				order = append(order, identity(o))
 			} else if slices.Equal(g.row(r, old, time.Time{}), g.row(r, o, time.Time{})) {
@@ -437,13 +440,13 @@ func (g *getFlags) follow(ctx context.Context, w io.Writer, r *listed, list func
 	}
 }
 
-// identity returns the UID of an object, which distinguishes it from another object
-// with the same name.
+// identity returns the UID of an object, or namespace/name if it has none. The UID
+// distinguishes a new object from a removed one with the same name.
 func identity(o object) types.UID {
 	return cmp.Or(o.GetUID(), types.UID(o.GetNamespace()+"/"+o.GetName()))
 }
 
-// header returns the names of the columns of a table.
+// header returns the column names of a table.
 func (g *getFlags) header(r *listed) []string {
 	head := podtext.Header(r.columns, g.format.kind == "wide")
 	if r.namespaced {
@@ -452,7 +455,7 @@ func (g *getFlags) header(r *listed) []string {
 	return head
 }
 
-// row returns an object's line in a table.
+// row returns the cells of an object's line in a table.
 func (g *getFlags) row(r *listed, o object, now time.Time) []string {
 	if g.format.kind == "name" {
 		return []string{typedName(o)}
@@ -468,8 +471,8 @@ func (g *getFlags) row(r *listed, o object, now time.Time) []string {
 	return cells
 }
 
-// print writes objects in the format of the flags. If one is true, it writes the only object
-// itself, and not a list with it.
+// print writes objects in the format of the flags. If one is true and there is a single object, it
+// writes the object itself instead of a list.
 func (g *getFlags) print(w io.Writer, r *listed, objects []object, one bool) error {
 	if !g.format.isTable() {
 		return g.format.write(w, objects, one && len(objects) == 1, g.noHeaders)
@@ -485,7 +488,7 @@ func (g *getFlags) print(w io.Writer, r *listed, objects []object, one bool) err
 	return (&podtext.Lines{W: w}).Write(rows...)
 }
 
-// getImages prints all images, or those with the names.
+// getImages prints the images with these names, or all images if there are no names.
 func (g *getFlags) getImages(ctx context.Context, std stdio, names []string) error {
 	switch {
 	case g.watch, g.labels != "", g.fields != "", g.sortBy != "":

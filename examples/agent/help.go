@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageTemplate is cobra's, with the flags by topic.
+// usageTemplate is cobra's usage template, changed to list flags by topic.
 const usageTemplate = `Usage:
   {{if .HasParent}}{{.UseLine}}{{else}}{{.CommandPath}} [command] [flags]{{end}}{{if .HasExample}}
 
@@ -28,19 +28,19 @@ Commands:{{range .Commands}}{{if .IsAvailableCommand}}
 {{.Title}}:
 {{.Text}}{{end}}{{if not .HasParent}}
 
-"{{.CommandPath}} COMMAND --help" has the flags and examples of a command, "{{.CommandPath}} run --help" those of the agent,
-"{{.CommandPath}} help differences" what differs from the kubelet.{{end}}
+"{{.CommandPath}} COMMAND --help" shows the flags and examples of a command, "{{.CommandPath}} run --help" the flags of the
+agent, "{{.CommandPath}} help differences" the differences from the kubelet.{{end}}
 `
 
-// addTemplateFuncs adds the functions of usageTemplate to those of the process.
+// addTemplateFuncs registers the functions of usageTemplate with cobra, once per process.
 var addTemplateFuncs = sync.OnceFunc(func() { cobra.AddTemplateFunc("flagTopics", flagTopics) })
 
-// The topics of the flags of an agent that takes the kubelet's.
+// Topics of the flags of "agent run".
 const (
 	own        = "Pods, files and sockets"
 	onNode     = "Container runtime, images and network"
 	joined     = "Cluster and identity"
-	limits     = "Limits, eviction and garbage"
+	limits     = "Limits, eviction and garbage collection"
 	output     = "Logs and version"
 	fieldFlags = "Fields of the configuration file that have a flag"
 	unused     = "Flags of the kubelet that have no effect here"
@@ -56,8 +56,8 @@ var agentTopics = []struct {
 	{regexp.MustCompile(`evict|^(local-storage-.*|maximum-.*|minimum-.*|pod-log-budget|record-size|starts-in-flight|exec-probes-in-flight)$`), limits},
 }
 
-// agentTopic returns the topic of a flag of the agent, by its name. The usage texts of package
-// kubeletconfig mark flags that only set a field or have no effect.
+// agentTopic returns the topic of a flag of "agent run". It recognizes flags without effect, and
+// flags that only set a field, by the usage texts of package kubeletconfig, and other flags by name.
 func agentTopic(f *pflag.Flag) string {
 	switch {
 	case strings.HasSuffix(f.Usage, "has no effect"), strings.Contains(f.Usage, "of the kubelet has no effect"):
@@ -73,13 +73,14 @@ func agentTopic(f *pflag.Flag) string {
 	return own
 }
 
-// helpWidth is the width of the help, in columns.
+// helpWidth is the width of the help in characters.
 const helpWidth = 120
 
-// flagTopic is a part of a command's help.
+// flagTopic is a section of a command's help with flags.
 type flagTopic struct{ Title, Text string }
 
-// flagTopics returns the flags of a command by topic; none for the root, which has those of run.
+// flagTopics returns the flags of a command by topic. It returns nil for the root command, whose flags
+// are the flags of run.
 func flagTopics(c *cobra.Command) (out []flagTopic) {
 	switch {
 	case !c.HasParent():
@@ -107,7 +108,7 @@ func flagTopics(c *cobra.Command) (out []flagTopic) {
 	return out
 }
 
-// names lists the flags of fs, four in a line.
+// names returns the names of the flags in fs, four per line.
 func names(fs *pflag.FlagSet) string {
 	var all []string
 	fs.VisitAll(func(f *pflag.Flag) { all = append(all, dashed(f)) })
@@ -118,7 +119,7 @@ func names(fs *pflag.FlagSet) string {
 	return strings.Join(lines, "\n")
 }
 
-// flagError returns an error that tells what is allowed in place of a wrong flag.
+// flagError converts an error of a flag of c into one with the allowed values, or with similar flags.
 func flagError(c *cobra.Command, err error) error {
 	var (
 		unknown *pflag.NotExistError
@@ -143,9 +144,9 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w; %s", err, help)
 }
 
-// similarFlags returns the flags of c whose name is like name.
+// similarFlags returns the flags of c whose names are similar to name.
 func similarFlags(c *cobra.Command, name string) (out []string) {
-	names := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra compares names of commands
+	names := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra finds only similar names of commands
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 	})
@@ -155,8 +156,7 @@ func similarFlags(c *cobra.Command, name string) (out []string) {
 	return out
 }
 
-// guess returns a question whether one of the similar words was meant; "" if there are
-// none.
+// guess returns "; did you mean ...?" with the similar words, or "" if there are none.
 func guess(similar []string) string {
 	if len(similar) == 0 {
 		return ""
@@ -164,7 +164,8 @@ func guess(similar []string) string {
 	return "; did you mean " + strings.Join(similar, " or ") + "?"
 }
 
-// wanted returns the values that a flag takes; if they are unknown, it returns the text of err.
+// wanted describes the allowed values of a flag by the flag's type. For other types it returns the
+// text of err.
 func wanted(f *pflag.Flag, value string, err error) string {
 	switch f.Value.Type() {
 	case "bool", "boolFunc":
@@ -185,17 +186,17 @@ func dashed(f *pflag.Flag) string {
 	return "--" + f.Name
 }
 
-// knownCommand returns an error for any argument of the root command, since an argument
-// there is an unknown subcommand.
+// knownCommand returns an error if the command c has an argument, which can only be an unknown
+// subcommand.
 func knownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	c.SuggestionsMinimumDistance = min(2, len(args[0])/2) // letters
+	c.SuggestionsMinimumDistance = min(2, len(args[0])/2) // maximum number of different letters
 	return fmt.Errorf("unknown command %q%s; %s --help lists the commands", args[0], guess(c.SuggestionsFor(args[0])), c.CommandPath())
 }
 
-// noArguments refuses all arguments.
+// noArguments returns an error if there are arguments.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument, got %q", c.Name(), args[0])

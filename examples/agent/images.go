@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// newImages returns the command that lists the images, with subcommands that load, pull
-// or remove images.
+// newImages returns the command that lists the images, and its subcommands that load, pull and
+// remove images.
 func newImages(std stdio) *cobra.Command {
 	var (
 		c            clientFlags
@@ -41,13 +41,13 @@ func newImages(std stdio) *cobra.Command {
 	list.Flags().StringVarP(&output, "output", "o", "", "the `format`: json")
 	completeFlag(list, "output", oneOf("json"))
 	load := &cobra.Command{
-		Use: "load FILE...", Short: "Install the images of archives; - means standard input",
+		Use: "load FILE...", Short: "Load the images of archives; - means standard input",
 		Example: "  agent images load busybox.tar\n  agent images load --name docker.io/library/shop:1 shop.tar",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return eachImage(args, "FILE", func(file string) error { return loadImage(cmd.Context(), std, c.client(), file, name, quiet) })
 		},
 	}
-	load.Flags().StringVar(&name, "name", "", "the `name` to give to an image without a name")
+	load.Flags().StringVar(&name, "name", "", "the `name` for an image without a name")
 	pull := &cobra.Command{
 		Use: "pull IMAGE...", Short: "Pull images", ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  agent images pull registry.k8s.io/pause:3.10",
@@ -91,7 +91,8 @@ func newImages(std stdio) *cobra.Command {
 	return list
 }
 
-// eachImage calls do for each word, and returns the errors of all calls.
+// eachImage calls do for each word, and returns the errors of all calls. what is the kind of word, for
+// the error if there is none.
 func eachImage(words []string, what string, do func(string) error) error {
 	if len(words) == 0 {
 		return fmt.Errorf("which? Give at least one %s", what)
@@ -103,7 +104,7 @@ func eachImage(words []string, what string, do func(string) error) error {
 	return errors.Join(errs...)
 }
 
-// loadImage sends an archive to the agent. If file is "-", it sends the standard input.
+// loadImage sends an image archive to the agent, or standard input if file is "-".
 func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name string, quiet bool) error {
 	in, size := std.in, int64(0)
 	if file != "-" {
@@ -130,8 +131,8 @@ func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name stri
 	return loaded(ctx, std, cl, "loaded", ids, waiting, quiet)
 }
 
-// loaded prints the images that were loaded or pulled, with their IDs, and how many pods waited for
-// them. If quiet is set, it prints only the IDs.
+// loaded prints the images that were loaded or pulled: names, sizes, IDs, and how many pods waited for
+// them. If quiet is true, it prints only the IDs.
 func loaded(ctx context.Context, std stdio, cl *local.Client, did string, ids []string, waiting map[string]int, quiet bool) error {
 	if quiet {
 		for _, id := range ids {
@@ -140,7 +141,7 @@ func loaded(ctx context.Context, std stdio, cl *local.Client, did string, ids []
 		return nil
 	}
 	list, err := cl.Images(ctx)
-	if err != nil { // of an agent that knows no images by name
+	if err != nil { // print the IDs without the names
 		list = &local.Images{}
 	}
 	for _, id := range ids {
@@ -159,7 +160,7 @@ func loaded(ctx context.Context, std stdio, cl *local.Client, did string, ids []
 	return nil
 }
 
-// podsWithoutImage counts the pods that wait for an image, by its name.
+// podsWithoutImage returns the number of pods that wait for an image, by the image's full name.
 func podsWithoutImage(ctx context.Context, cl *local.Client) map[string]int {
 	out := map[string]int{}
 	list, err := cl.Pods(ctx)
@@ -183,15 +184,14 @@ func fullName(image string) string {
 	return ref.String()
 }
 
-// progress draws a bar that shows how much of an archive was read. It draws nothing if
-// out is nil.
+// progress is a reader of an archive that draws a progress bar. It draws nothing if out is nil.
 type progress struct {
 	in   io.Reader
-	out  io.Writer // nil: nowhere
+	out  io.Writer
 	what string
-	size int64 // 0 is not known
-	read int64
-	at   time.Time
+	size int64     // size of the archive; 0 if not known
+	read int64     // bytes read so far
+	at   time.Time // time of the last drawing
 }
 
 // progressInterval is the shortest time between two drawings.
@@ -243,7 +243,7 @@ func printImages(out io.Writer, list *local.Images, asJSON bool) error {
 	return writeImages(out, list, time.Now())
 }
 
-// writeImages prints the images for people.
+// writeImages prints a table of the images, and a summary.
 func writeImages(out io.Writer, images *local.Images, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "IMAGE\tSIZE\tSEEN\tUSED\tSTATE")
@@ -258,7 +258,7 @@ func writeImages(out io.Writer, images *local.Images, now time.Time) error {
 			state += ": " + img.Why
 		}
 		if img.Goes {
-			state += " (goes now)"
+			state += " (would be removed now)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s ago\t%s\t%s\n", oneLine(img.Name), humanBytes(img.Size),
 			duration.HumanDuration(max(0, now.Sub(img.FirstSeen))), used, oneLine(state))
@@ -271,14 +271,14 @@ func writeImages(out io.Writer, images *local.Images, now time.Time) error {
 	case images.Problem != "":
 		fmt.Fprintln(out, oneLine(images.Problem))
 	case images.Wanted > 0:
-		fmt.Fprintf(out, "%s are to be freed, so that the disk is used to %d%%\n", humanBytes(images.Wanted), images.Low)
+		fmt.Fprintf(out, "%s have to be freed, so that disk usage falls to %d%%\n", humanBytes(images.Wanted), images.Low)
 	default:
-		fmt.Fprintf(out, "the disk is used to %d%%; from %d%% on images are removed until it is %d%%\n", usedPercent(images.Disk), images.High, images.Low)
+		fmt.Fprintf(out, "disk usage is %d%%; at %d%% or more, images are removed until it is %d%%\n", usedPercent(images.Disk), images.High, images.Low)
 	}
 	return nil
 }
 
-// usedPercent returns the usage in percent, rounded up as in the image collector.
+// usedPercent returns the disk usage in percent, rounded up like in the image garbage collector.
 func usedPercent(d local.ImageDisk) int64 {
 	if d.Capacity <= 0 {
 		return 0
@@ -286,7 +286,7 @@ func usedPercent(d local.ImageDisk) int64 {
 	return 100 - int64(100*float64(d.Available)/float64(d.Capacity))
 }
 
-// humanBytes formats a number of bytes.
+// humanBytes formats a number of bytes with a binary unit, such as 1.5MiB.
 func humanBytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

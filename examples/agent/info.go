@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// newInfo returns the command that prints what an agent runs, and where its files are.
+// newInfo returns the command that prints the state of the node and the paths of the agent's files.
 func newInfo(std stdio) *cobra.Command {
 	var c clientFlags
 	cmd := &cobra.Command{
@@ -32,16 +32,16 @@ func newInfo(std stdio) *cobra.Command {
 	return cmd
 }
 
-// greet prints what an agent that has just started runs, where its files are, and how to go on. It
-// prints nothing if the output is not a terminal.
+// greet prints the output of "agent info" for an agent that has just started, and how to stop the
+// agent. It prints nothing if standard error is not a terminal.
 func greet(ctx context.Context, std stdio, socket, program string) {
 	if !isTerminal(std.err) || writeInfo(ctx, std.err, local.NewClient(socket), socket, program) != nil {
 		return
 	}
-	fmt.Fprintf(std.err, "Ctrl-C ends the agent. Its pods keep running, until %s reset\n", program)
+	fmt.Fprintf(std.err, "Ctrl-C stops the agent. Its pods keep running until \"%s reset\"\n", program)
 }
 
-// writeInfo prints the state of the node, the places of its files, and the commands to go on with.
+// writeInfo prints the state of the node, the paths of its files, and useful commands.
 func writeInfo(ctx context.Context, out io.Writer, cl *local.Client, socket, program string) error {
 	if err := writeNode(ctx, out, cl); err != nil {
 		return err
@@ -61,7 +61,8 @@ func writeInfo(ctx context.Context, out io.Writer, cl *local.Client, socket, pro
 	return err
 }
 
-// places returns the names and paths of the agent's files, and the addresses of its APIs.
+// places returns pairs of name and path of the agent's files and directories, and the addresses of its
+// APIs. values is the agent's configuration.
 func places(values []kubeletconfig.Value, socket string) (all [][2]string) {
 	set := map[string]string{}
 	for _, v := range values {
@@ -87,8 +88,8 @@ func places(values []kubeletconfig.Value, socket string) (all [][2]string) {
 	return all
 }
 
-// writeNode prints the state of the node in a few lines. Lines about what this agent does not know
-// are left out.
+// writeNode prints the state of the node in a few lines. It leaves out lines about facts that this
+// agent does not know.
 func writeNode(ctx context.Context, out io.Writer, cl *local.Client) error {
 	why, err := cl.WhyNode(ctx)
 	if err != nil {
@@ -118,7 +119,7 @@ func writeNode(ctx context.Context, out io.Writer, cl *local.Client) error {
 	return nil
 }
 
-// machine describes the machine of a node in one line.
+// machine returns the CPUs, memory, operating system and addresses of a node in one line.
 func machine(n *v1.Node) string {
 	capacity, info := n.Status.Capacity, &n.Status.NodeInfo
 	parts := []string{counted(int(capacity.Cpu().Value()), "CPU"), humanBytes(capacity.Memory().Value()) + " of memory"}
@@ -135,7 +136,8 @@ func machine(n *v1.Node) string {
 	return strings.Join(parts, ", ")
 }
 
-// podsLine says how many pods are as they should be; "" if that is not known.
+// podsLine returns a line with the number of pods that are in their desired state, or "" if it is not
+// known.
 func podsLine(ctx context.Context, cl *local.Client) string {
 	all, err := cl.Whys(ctx)
 	if err != nil {
@@ -147,5 +149,5 @@ func podsLine(ctx context.Context, cl *local.Client) string {
 			good++
 		}
 	}
-	return fmt.Sprintf("pods: %d of %d are as they should be", good, len(all))
+	return fmt.Sprintf("pods: %d of %d are in their desired state", good, len(all))
 }

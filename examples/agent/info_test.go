@@ -67,7 +67,7 @@ func TestInfo(t *testing.T) {
 		local.NodeWhy{Name: "edge", Runtime: "localcri", Network: "bridge: it is asked for", Parts: []local.Part{{Name: "eviction", Hooks: []string{"Runner"}}}},
 	}
 	const rest = `2 CPUs, 4.0GiB of memory, Debian 12, kernel 6.1, amd64, 192.0.2.7
-pods: 2 of 2 are as they should be
+pods: 2 of 2 are in their desired state
 runtime: localcri
 network: bridge: it is asked for
 `
@@ -103,7 +103,7 @@ func TestInfoOfAnotherAgent(t *testing.T) {
 	}
 	root := serveAgentOf(t, &explained{&fakeAgent{}})
 	stdout, stderr, code := ask(t, root, "info")
-	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "node edge\npods: 0 of 0 are as they should be\nroot directory:") {
+	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "node edge\npods: 0 of 0 are in their desired state\nroot directory:") {
 		t.Errorf("exit %d, %q\n%s", code, stderr, stdout)
 	}
 }

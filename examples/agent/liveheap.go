@@ -1,7 +1,7 @@
 //go:build liveheap
 
-// The tests of internal/hostile build the agent with the tag liveheap. They can then read
-// the size of its memory after a garbage collection.
+// The tests of internal/hostile build the agent with the tag liveheap, to read the size of the
+// live heap over HTTP.
 
 package main
 
@@ -28,7 +28,7 @@ func init() {
 	mux := http.NewServeMux()
 	mux.Handle("/debug/pprof/", profile.Handler("/debug/pprof/"))
 	mux.HandleFunc("/live", func(w http.ResponseWriter, _ *http.Request) {
-		for range 3 { // pools hold what they have for two collections
+		for range 3 { // a sync.Pool keeps its content for two collections
 			runtime.GC()
 		}
 		var m runtime.MemStats

@@ -16,8 +16,8 @@ import (
 // onSocket is the value of --local-api that serves the API on the agent's own socket only.
 const onSocket = "socket"
 
-// serveLocalAPI adds the Kubernetes API of the node, and its page, to the options, if a flag
-// asks for it.
+// serveLocalAPI adds the Kubernetes API of the node to the options if --local-api is set, and
+// the page of "agent ui" if --local-api-ui is set.
 func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 	c := localapi.Config{Address: f.localAPI}
 	switch f.localAPI {
@@ -37,8 +37,9 @@ func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 	return nil
 }
 
-// newKubeconfig creates a client certificate with the certificate authority in the root directory,
-// which only root can read. The agent need not run.
+// newKubeconfig returns the command that creates a kubeconfig with a new client certificate. The
+// command uses the certificate authority in the root directory, which only root can read. It works
+// without a running agent.
 func newKubeconfig(std stdio) *cobra.Command {
 	var (
 		rootDir, user, group, server string
@@ -68,7 +69,7 @@ func newKubeconfig(std stdio) *cobra.Command {
 	rootDirFlag(fs, &rootDir)
 	fs.StringVar(&user, "user", "admin", "the user `name` in the certificate")
 	fs.StringVar(&group, "group", "admin", "the `role` of the user: view, edit or admin")
-	fs.StringVar(&server, "server", "", "the `URL` of the API; by default the last one that the agent served")
+	fs.StringVar(&server, "server", "", "the `URL` of the API; default: the URL at which the agent served it last")
 	fs.DurationVar(&valid, "valid", 365*24*time.Hour, "the `duration` for which the certificate is valid")
 	completeFlag(cmd, "group", oneOf("view", "edit", "admin"))
 	return cmd

@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// logsFlags are those of logs.
+// logsFlags are the flags of "agent logs".
 type logsFlags struct {
 	clientFlags
 	local.LogOptions
@@ -29,7 +29,7 @@ type logsFlags struct {
 	streams     int
 }
 
-// selectedTail is the number of lines of each container of pods that labels select.
+// selectedTail is the default of --tail with --selector: lines per container.
 const selectedTail = 10
 
 func newLogs(std stdio) *cobra.Command {
@@ -55,10 +55,10 @@ func newLogs(std stdio) *cobra.Command {
 	fs.StringVarP(&l.labels, "selector", "l", "", "print the logs of all pods with these `labels`, such as app=web")
 	fs.BoolVar(&l.prefix, "prefix", false, "begin each line with its pod and container")
 	fs.BoolVarP(&l.Follow, "follow", "f", false, "print new lines until the container ends")
-	fs.IntVar(&l.streams, "max-log-requests", 5, "the largest `number` of containers to follow")
+	fs.IntVar(&l.streams, "max-log-requests", 5, "the maximum `number` of containers to follow")
 	fs.BoolVarP(&l.Previous, "previous", "p", false, "print the log of the previous instance")
 	fs.BoolVar(&l.Timestamps, "timestamps", false, "print the time of each line")
-	fs.Int64Var(&l.Tail, "tail", -1, "print only the last `lines`; -1 means all, the default without --selector, with which it is 10")
+	fs.Int64Var(&l.Tail, "tail", -1, "print only the last `lines`; -1 means all; with --selector the default is 10")
 	fs.DurationVar(&l.since, "since", 0, "print only lines that are newer than this `duration`")
 	fs.StringVar(&l.sinceTime, "since-time", "", "print only lines that are newer than this `time`, such as 2030-01-02T15:04:05Z")
 	completeFlag(cmd, "container", l.from(l.containers))
@@ -74,7 +74,7 @@ func newLogs(std stdio) *cobra.Command {
 	return cmd
 }
 
-// validate reads the names, and the times of the first lines.
+// validate checks the flags and the names, and sets Container and Since from them.
 func (l *logsFlags) validate(names []string) error {
 	switch {
 	case l.since < 0:
@@ -108,7 +108,7 @@ func (l *logsFlags) validate(names []string) error {
 	return nil
 }
 
-// logSource is a container with its log.
+// logSource identifies the container of a log.
 type logSource struct{ namespace, pod, container string }
 
 func (l *logsFlags) logs(ctx context.Context, std stdio, names []string) error {
@@ -150,7 +150,7 @@ func (l *logsFlags) logs(ctx context.Context, std stdio, names []string) error {
 	return all.Wait()
 }
 
-// podsOf returns the pod of that name, or those that the labels select.
+// podsOf returns the pod with the first of names or, without names, the pods that --selector selects.
 func (l *logsFlags) podsOf(ctx context.Context, std stdio, cl *local.Client, names []string) ([]*v1.Pod, error) {
 	if len(names) > 0 {
 		p, err := l.findOrExplain(ctx, std, cl, names[0])
@@ -176,7 +176,8 @@ func (l *logsFlags) podsOf(ctx context.Context, std stdio, cl *local.Client, nam
 	return out, nil
 }
 
-// containersOf lists all containers of a pod in the order of their start.
+// containersOf returns the names of all containers of a pod: init containers, containers, ephemeral
+// containers.
 func containersOf(p *v1.Pod) (names []string) {
 	for i := range p.Spec.InitContainers {
 		names = append(names, p.Spec.InitContainers[i].Name)
@@ -190,7 +191,7 @@ func containersOf(p *v1.Pod) (names []string) {
 	return names
 }
 
-// copyLog copies a container's log, in whole lines.
+// copyLog copies a container's log to out. It returns nil if ctx ends.
 func (l *logsFlags) copyLog(ctx context.Context, cl *local.Client, s logSource, out *lineWriter) error {
 	o := l.LogOptions
 	o.Container = s.container
@@ -207,20 +208,20 @@ func (l *logsFlags) copyLog(ctx context.Context, cl *local.Client, s logSource, 
 	case err == nil, errors.Is(err, context.Canceled):
 		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the log broke off: %w", err)
+		return fmt.Errorf("the log ended early: %w", err)
 	default:
 		return err
 	}
 }
 
-// lineWriter writes lines of several readers, one at a time.
+// lineWriter writes the lines of several readers to w. Lines of different readers are not mixed.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// copy writes a prefix and what it reads, line by line. A line that is longer than the buffer is written
-// in pieces.
+// copy copies from line by line, with a prefix before each line. It writes a line that is longer than
+// its buffer in several parts.
 func (l *lineWriter) copy(prefix string, from io.Reader) error {
 	in := bufio.NewReaderSize(from, 64<<10)
 	begins := true

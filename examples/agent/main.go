@@ -8,32 +8,32 @@
 //	agent describe pod NAME      everything about one pod
 //	agent logs NAME [CONTAINER]  a container's log
 //	agent exec NAME -- COMMAND   run a command in a container
-//	agent attach NAME            join a container's first process
+//	agent attach NAME            attach to a container's first process
 //	agent cp SOURCE TARGET       copy files to and from a container
 //	agent port-forward NAME PORT forward ports to a pod
 //	agent debug NAME --image IMAGE  put a container with tools into a pod
-//	agent why NAME               what a pod waits for
-//	agent why node               how far the node is from evicting pods, and what it did
-//	agent why NAME --at 03:12    why it was so at that time
-//	agent record export NAME F   a file with what is recorded of a pod
-//	agent record machine F       a file with what the kernel says about the machine
+//	agent why NAME               why a pod waits
+//	agent why node               how close the node is to evictions, and its last decisions
+//	agent why NAME --at 03:12    why a pod waited at an earlier time
+//	agent record export NAME F   write the record of a pod to a file
+//	agent record machine F       write the kernel's files about the machine to a file
 //	agent record kubelet DIR     record a kubelet's pods, and what the agent would decide
-//	agent replay F               decide again what a file has recorded
-//	agent info                   what the agent runs, and where its files are
-//	agent top pods               what pods use
-//	agent images                 which images stay, why, and which would go
-//	agent images load FILE       install the images of an archive
+//	agent replay F               repeat the decisions in a record file, and show differences
+//	agent info                   the state of the node, and the paths of the agent's files
+//	agent top pods               the resource usage of pods
+//	agent images                 which images are kept, why, and which would be removed
+//	agent images load FILE       load the images of an archive
 //	agent images pull IMAGE      pull an image
 //	agent images rm IMAGE        remove an image
-//	agent check -f FILE          what is wrong with manifests, and what they would lack here
-//	agent fit -f FILE            where a pod would run, or why it would not
+//	agent check -f FILE          mistakes in manifests, and what this machine lacks for them
+//	agent fit -f FILE            whether a pod would fit on the node, or why not
 //	agent kubeconfig             a kubeconfig for the Kubernetes API of this node
-//	agent reset                  end all pods of the agent's own container runtime
-//	agent ui                     a page about the node, for a browser
+//	agent reset                  stop all pods of the agent's own container runtime
+//	agent ui                     serve a page about the node for a browser
 //	agent config                 the configuration in effect, with the origin of each value
 //	agent version
-//	agent completion SHELL       a script that completes all of this
-//	agent help differences       what differs from the kubelet
+//	agent completion SHELL       a script for the shell's completion
+//	agent help differences       the differences from the kubelet
 package main
 
 import (
@@ -54,14 +54,14 @@ import (
 	"github.com/nodewright/nodewright/internal/differences"
 )
 
-// stdio has the input and outputs of a command.
+// stdio has the standard streams of a command.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
-	program  string // its name; agent if empty
+	program  string // name of the program; "" means agent
 }
 
-// The groups of commands in the help.
+// Groups of commands in the help.
 const (
 	running  = "Run"
 	looking  = "Inspect pods and the node"
@@ -75,7 +75,7 @@ func newRoot(std stdio) *cobra.Command {
 	root, _ := newRun(std)
 	root.Use = cmp.Or(std.program, "agent")
 	root.Short = "Keep pods running on this machine"
-	root.Long = root.Short + ". Without a command it is \"run\"."
+	root.Long = root.Short + ". The default command is \"run\"."
 	root.Example = "  agent run --pod-manifest-path /etc/nodewright/manifests\n  agent get pods -o wide\n  agent why web"
 	root.Args, root.ValidArgsFunction = knownCommand, cobra.NoFileCompletions
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -105,14 +105,14 @@ func newRoot(std stdio) *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(itself)
 	root.SetCompletionCommandGroupID(itself)
-	if root.Use != "agent" { // the installed program, for one
+	if root.Use != "agent" { // such as the installed nodewright-agent
 		inExamples(root, root.Use)
 	}
-	root.AddCommand(&cobra.Command{Use: "differences", Short: "What differs from the kubelet, and why", Long: differences.Text})
+	root.AddCommand(&cobra.Command{Use: "differences", Short: "The differences from the kubelet, and their reasons", Long: differences.Text})
 	return root
 }
 
-// inExamples puts the name of the program into the examples of c and of its
+// inExamples replaces "agent" by the name of the program in the examples of c and of its
 // subcommands.
 func inExamples(c *cobra.Command, name string) {
 	c.Example = strings.ReplaceAll(c.Example, "  agent ", "  "+name+" ")
@@ -121,12 +121,12 @@ func inExamples(c *cobra.Command, name string) {
 	}
 }
 
-// exitError ends the process with a code of its own and without a message.
+// exitError ends the process with this exit code and without a message.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// codedError ends the process with a code of its own and a message.
+// codedError ends the process with the exit code and the message of the error.
 type codedError struct {
 	error
 	code int
@@ -139,9 +139,9 @@ func main() {
 	os.Exit(code)
 }
 
-// execute runs the command line and returns the process's exit code. For exec it is the exit code
-// of the command in the container, 127 if the program does not exist, and 126 if it cannot be run.
-// For other errors it is 1.
+// execute runs the command line and returns the exit code of the process. For exec this is the exit
+// code of the command in the container, 127 if the container has no such program, or 126 if the
+// program cannot be started. For other errors it is 1.
 func execute(ctx context.Context, std stdio, args []string) int {
 	root := newRoot(std)
 	root.SetArgs(args)

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// newMan returns the command that writes the manual pages of all commands. It is for packages.
+// newMan returns the command that writes the manual pages of all commands. It is used when a package
+// is built.
 func newMan() *cobra.Command {
 	var date string
 	cmd := &cobra.Command{

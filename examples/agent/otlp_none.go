@@ -4,8 +4,8 @@ package main
 
 import "github.com/nodewright/nodewright/nodeagent"
 
-// moreFields are the fields of the configuration that only a build with the tag otlp uses.
+// moreFields are the configuration fields that have an effect only with the build tag otlp.
 var moreFields []string
 
-// exporter returns no maker: without the tag otlp, no exporter for OpenTelemetry is linked.
+// exporter returns no maker: the OpenTelemetry exporter is only linked with the build tag otlp.
 func exporter() []nodeagent.Maker { return nil }

@@ -25,8 +25,8 @@ type pastFlags struct {
 }
 
 func (f *pastFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.at, "at", "", "say why it was so at a `time` of the record: 03:12, 03:12:07, '2026-11-28 03:12' or RFC 3339")
-	cmd.Flags().DurationVar(&f.since, "since", 0, "say what happened in the last `duration`, such as 12h")
+	cmd.Flags().StringVar(&f.at, "at", "", "explain the state at an earlier `time`: 03:12, 03:12:07, '2026-11-28 03:12' or RFC 3339")
+	cmd.Flags().DurationVar(&f.since, "since", 0, "list what happened in the last `duration`, such as 12h")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "the `format` of an answer about an earlier time: json")
 	completeFlag(cmd, "output", oneOf("json"))
 }
@@ -36,8 +36,8 @@ func (f *pastFlags) given() bool { return f.at != "" || f.since != 0 || f.output
 // recordDir returns the directory of the agent's record.
 func (c *clientFlags) recordDir() string { return filepath.Join(rootDirOr(c.rootDir), "record") }
 
-// past prints the past of a pod or of the node. It reads the files of the record, so that it works
-// without a running agent and for pods that are gone.
+// past prints the state of a pod or of the node at an earlier time, or what happened since. It reads
+// the files of the record, so it works without a running agent, and for removed pods.
 func (c *clientFlags) past(std stdio, names []string, f *pastFlags) error {
 	now := time.Now()
 	q := local.PastQuery{}
@@ -76,7 +76,7 @@ func (c *clientFlags) past(std stdio, names []string, f *pastFlags) error {
 	return nil
 }
 
-// podName splits the name of a pod, which may be namespace/name; both are "" for "node".
+// podName splits the name of a pod, which may be NAMESPACE/NAME. For "node" both results are "".
 func (c *clientFlags) podName(given string) (namespace, name string, err error) {
 	if given == "node" {
 		return "", "", nil
@@ -94,7 +94,7 @@ func (c *clientFlags) podName(given string) (namespace, name string, err error) 
 	}
 }
 
-// recordError adds what to do about an error of the record.
+// recordError adds advice to an error from reading the record.
 func recordError(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w\n  run it as the user of the agent, such as root", err)
@@ -102,8 +102,8 @@ func recordError(err error) error {
 	return err
 }
 
-// parseAt returns a time that a person wrote, and how exactly it is known. A time of day is the last
-// one before now.
+// parseAt parses a time of a user. within is the precision: a second, or a minute without seconds. A
+// time of day means the last such time before now.
 func parseAt(s string, now time.Time) (at time.Time, within time.Duration, err error) {
 	for _, f := range []struct {
 		layout string
@@ -132,11 +132,11 @@ func parseAt(s string, now time.Time) (at time.Time, within time.Duration, err e
 }
 
 func newRecord(std stdio) *cobra.Command {
-	cmd := &cobra.Command{Use: "record", Short: "Write what is recorded of a pod, the node or the machine to a file, as for a report of a bug"}
+	cmd := &cobra.Command{Use: "record", Short: "Write the record of a pod, the node or the machine to a file, for example for a bug report"}
 	var c clientFlags
 	var anonymous bool
 	export := &cobra.Command{
-		Use: "export NAME|node FILE", Short: "Write what is recorded of a pod or the node to a new file",
+		Use: "export NAME|node FILE", Short: "Write the record of a pod or the node to a new file",
 		Example: "  agent record export web web.record\n  agent record export web --anonymous web.record\n  agent record export node - | gzip > node.record.gz",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -147,12 +147,12 @@ func newRecord(std stdio) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return c.export(std, args[0], args[1], anonymous) },
 	}
 	c.registerPods(export)
-	export.Flags().BoolVar(&anonymous, "anonymous", false, "replace names, IDs and addresses by hashes, and leave messages out")
+	export.Flags().BoolVar(&anonymous, "anonymous", false, "replace names, IDs and addresses by hashes, and leave out messages")
 	machine := &cobra.Command{
 		Use: "machine FILE", Short: "Write the files of /proc, /sys and cgroups that the agent reads to a new file, without personal details",
-		Long: `Write the files of /proc, /sys and cgroups that the agent reads to a new zip file, as for a report of a bug of a machine that
-nobody else has. The file has the names of disks and network interfaces, but no names of users, hosts, programs and
-pods, no addresses and no serial numbers. Programs test with it by the package node/kerneltest.`,
+		Long: `Write the files of /proc, /sys and cgroups that the agent reads to a new zip file, for example for a bug report about an
+unusual machine. The zip file contains names of disks and network interfaces, but no names of users, hosts, programs and
+pods, no addresses and no serial numbers. Tests can use it with the package node/kerneltest.`,
 		Example: "  agent record machine machine.zip",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -168,7 +168,8 @@ pods, no addresses and no serial numbers. Programs test with it by the package n
 	return cmd
 }
 
-// toFile writes to a new file, which only its owner can read, or to standard output for the path "-".
+// toFile calls write with a new file that only its owner can read, or with standard output if path is
+// "-". It fails if the file exists.
 func toFile(std stdio, path string, write func(io.Writer) error) error {
 	if path == "-" {
 		return write(std.out)
@@ -180,7 +181,7 @@ func toFile(std stdio, path string, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// export writes the entries about a pod or the node to a file.
+// export writes the record's entries about a pod or the node to a file.
 func (c *clientFlags) export(std stdio, given, path string, anonymous bool) error {
 	namespace, name, err := c.podName(given)
 	if err != nil {
@@ -200,12 +201,12 @@ func (c *clientFlags) export(std stdio, given, path string, anonymous bool) erro
 	return nil
 }
 
-// decidesOtherwise is the exit code of "agent replay" if today's code decides otherwise.
+// decidesOtherwise is the exit code of "agent replay" if this version makes a decision differently.
 const decidesOtherwise exitError = 1
 
 func newReplay(std stdio) *cobra.Command {
 	return &cobra.Command{
-		Use: "replay FILE", Short: "Decide again what a file of record export has, and show what this version decides otherwise",
+		Use: "replay FILE", Short: "Repeat the decisions in a file of record export, and show where this version decides differently",
 		Example: "  agent replay web.record\n  agent replay - < web.record",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -217,8 +218,8 @@ func newReplay(std stdio) *cobra.Command {
 	}
 }
 
-// replay prints each recorded decision, and the differences of today's. The exit code is 1 if there
-// is one.
+// replay prints each recorded decision, and the differences if this version decides differently. It
+// returns decidesOtherwise if there are differences.
 func replay(std stdio, path string) error {
 	in := std.in
 	if path != "-" {
@@ -238,7 +239,7 @@ func replay(std stdio, path string) error {
 	for _, s := range steps {
 		fmt.Fprintf(std.out, "%s  %s/%s  %s\n", local.When(s.At, now), oneLine(s.Pod.Namespace), oneLine(s.Pod.Name), oneLine(s.Decision.Result.String()))
 		for _, d := range s.Differences {
-			fmt.Fprintln(std.out, "  this version decides otherwise: "+oneLine(d))
+			fmt.Fprintln(std.out, "  this version decides differently: "+oneLine(d))
 		}
 		for _, d := range s.Other {
 			fmt.Fprintln(std.out, "  the other agent "+oneLine(d))
@@ -251,9 +252,9 @@ func replay(std stdio, path string) error {
 			others += min(len(s.Other), 1)
 		}
 	}
-	fmt.Fprintf(std.out, "%d decisions, of which this version makes %d otherwise\n", len(steps), different)
+	fmt.Fprintf(std.out, "%d decisions, %d of which this version makes differently\n", len(steps), different)
 	if shadowed > 0 {
-		fmt.Fprintf(std.out, "%d of them are about pods of another agent, which did otherwise after %d\n", shadowed, others)
+		fmt.Fprintf(std.out, "%d of them are about pods of another agent, which acted differently after %d\n", shadowed, others)
 	}
 	if err == nil && different > 0 {
 		err = decidesOtherwise

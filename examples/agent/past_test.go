@@ -132,7 +132,7 @@ func TestExportAndReplay(t *testing.T) {
 		t.Errorf("of a file that exists: exit code %d, %s", code, problems)
 	}
 	out, problems, code := command(t, "", "replay", path)
-	if code != 0 || !strings.Contains(out, "make a sandbox (no pod sandbox exists); name-") || !strings.Contains(out, "1 decisions, of which this version makes 0 otherwise") {
+	if code != 0 || !strings.Contains(out, "make a sandbox (no pod sandbox exists); name-") || !strings.Contains(out, "1 decisions, 0 of which this version makes differently") {
 		t.Errorf("exit code %d, %s%s", code, out, problems)
 	}
 	// A version that decided otherwise.
@@ -150,7 +150,7 @@ func TestExportAndReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _, code = command(t, b.String(), "replay", "-")
-	if code != int(decidesOtherwise) || !strings.Contains(out, "this version decides otherwise: container name-") || !strings.Contains(out, ": was never, is start") {
+	if code != int(decidesOtherwise) || !strings.Contains(out, "this version decides differently: container name-") || !strings.Contains(out, ": was never, is start") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	// Files that are no record, or a part of one.

@@ -15,32 +15,32 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
-// newReset returns the command that ends all pods of the agent's own container runtime.
+// newReset returns the command that stops all pods of the agent's own container runtime.
 func newReset(std stdio) *cobra.Command {
 	o := localcri.ResetOptions{}
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "reset", Short: "End all pods of the agent's own container runtime, and remove what they have",
-		Long: "End all pods of the agent's own container runtime, unmount their volumes, and remove its files, networks and cgroups.\nData of volumes is kept without --all. On a terminal it asks before.",
+		Use: "reset", Short: "Stop all pods of the agent's own container runtime, and remove their files",
+		Long: "Stop all pods of the agent's own container runtime, unmount their volumes, and remove the runtime's files, networks and\ncgroups. Data of volumes is kept unless --all is set. On a terminal the command asks for confirmation.",
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  agent reset\n  agent reset --images --yes\n  agent reset --all --root-dir /var/lib/second",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), std, o, yes) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.RootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent, which must not run")
-	fs.BoolVar(&o.Images, "images", false, "remove the images, too")
-	fs.BoolVar(&o.All, "all", false, "remove everything below the state directory: images, volumes of pods, cached objects of a cluster, certificates")
+	fs.StringVar(&o.RootDir, "root-dir", kubeletconfig.DefaultRootDir, "the root `directory` of the agent, which must not be running")
+	fs.BoolVar(&o.Images, "images", false, "also remove the images")
+	fs.BoolVar(&o.All, "all", false, "remove everything below the root directory: images, volumes of pods, cached objects of a cluster, certificates")
 	fs.StringVar(&o.CgroupDriver, "cgroup-driver", "cgroupfs", "the `driver` of the agent's configuration: cgroupfs or systemd")
-	fs.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	fs.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	completeFlag(cmd, "cgroup-driver", oneOf("cgroupfs", "systemd"))
 	return cmd
 }
 
-// reset asks for confirmation on a terminal, resets the runtime, and prints what was
-// removed.
+// reset stops the pods of the runtime and prints what it removed. On a terminal it first asks
+// for confirmation, unless yes is true.
 func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) error {
 	if !yes && isTerminal(std.in) {
-		fmt.Fprintf(std.out, "End all pods of %s and remove %s? [y/N] ", o.RootDir, resetExtent(o))
+		fmt.Fprintf(std.out, "Stop all pods of %s and remove %s? [y/N] ", o.RootDir, resetExtent(o))
 		if !confirmed(std) {
 			return errors.New("nothing was removed")
 		}
@@ -65,21 +65,21 @@ func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) er
 func resetExtent(o localcri.ResetOptions) string {
 	switch {
 	case o.All:
-		return "everything below it, data of volumes too"
+		return "everything below it, including data of volumes"
 	case o.Images:
 		return "their containers, networks and images"
 	}
 	return "their containers and networks"
 }
 
-// confirmed reads an answer, and reports whether it is yes.
+// confirmed reads a line from standard input, and reports whether it is y or yes.
 func confirmed(std stdio) bool {
 	line, err := bufio.NewReader(std.in).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return err == nil && (answer == "y" || answer == "yes")
 }
 
-// counted formats a number of things, with the plural if needed.
+// counted formats a number of things, such as "1 pod" or "2 pods".
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

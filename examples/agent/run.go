@@ -28,7 +28,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
-// newRun returns the command that runs the agent, and its flags.
+// newRun returns the command that runs the agent, and the command's flags.
 func newRun(std stdio) (*cobra.Command, *runFlags) {
 	f := &runFlags{kubelet: kubeletconfig.NewFlags()}
 	cmd := &cobra.Command{
@@ -45,7 +45,7 @@ func newRun(std stdio) (*cobra.Command, *runFlags) {
 			return runAgent(cmd.Context(), std, f, cmd.Root().Name())
 		},
 	}
-	// The kubelet's flags are of package flag, for programs that embed the agent.
+	// Package kubeletconfig defines flags of package flag, since programs that embed the agent use it.
 	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
 	f.bind(fs)
 	cmd.Flags().AddGoFlagSet(fs)
@@ -54,7 +54,8 @@ func newRun(std stdio) (*cobra.Command, *runFlags) {
 	return cmd, f
 }
 
-// goFlag is a flag of a set of package flag, which knows whether it was given.
+// goFlag is a pflag for a flag in a FlagSet of package flag. It sets the flag in that FlagSet, which
+// then knows that the flag was given.
 type goFlag struct {
 	pflag.Value
 	set  *flag.FlagSet
@@ -64,7 +65,7 @@ type goFlag struct {
 func (f goFlag) Set(s string) error { return f.set.Set(f.name, s) }
 
 func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error {
-	// Whatever that of the service is: containers of other users read files of their pods.
+	// With a stricter umask of the service, containers of other users could not read files of their pods.
 	syscall.Umask(0o022)
 	conf, warnings, err := loadConfig(f)
 	if err != nil {
@@ -110,7 +111,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 			return
 		}
 		select {
-		case <-n.Settled(): // the pods are known
+		case <-n.Settled(): // all sources have delivered their pods
 		case <-time.After(settlePatience):
 		case <-beside.Done():
 			return
@@ -120,8 +121,8 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	return needsRoot(n.Run(ctx), os.Geteuid(), log, program)
 }
 
-// needsRoot replaces an error of an agent that lacks permissions because its user is not root. The log
-// has the error from -v 4 on.
+// needsRoot replaces an error because of missing permissions if the user of the agent is not root. It
+// logs the error at -v 4.
 func needsRoot(err error, uid int, log *zap.Logger, program string) error {
 	if uid == 0 || !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -134,8 +135,8 @@ func needsRoot(err error, uid int, log *zap.Logger, program string) error {
 // prints its state.
 const settlePatience = 5 * time.Second
 
-// containerLogs is the directory of links to logs, whatever podLogsDir is. Log collectors expect
-// it (a constant of the kubelet).
+// containerLogs is the directory of links to logs, independent of podLogsDir. Log collectors expect
+// this directory (a constant of the kubelet).
 const containerLogs = "/var/log/containers"
 
 // nodeOptions returns the options of a whole node from flags and configuration.
@@ -162,8 +163,7 @@ func loadConfig(f *runFlags) (*kubeletconfig.Config, []string, error) {
 	return c, warnings, runnable(c, f)
 }
 
-// runnable reports what is wrong with a valid configuration for this agent on this
-// machine.
+// runnable returns an error if this agent cannot run with a valid configuration.
 func runnable(c *kubeletconfig.Config, f *runFlags) error {
 	if err := shutdownFlagAlone(c, f); err != nil {
 		return err

@@ -26,7 +26,7 @@ import (
 // shadowFlags are the flags of "agent record kubelet".
 type shadowFlags struct{ kubelet, kubeconfig, node, runtime string }
 
-// kubeletTimeout limits a request for the pods of a kubelet.
+// kubeletTimeout limits the time of a request for a kubelet's pods.
 const kubeletTimeout = 10 * time.Second
 
 func newRecordKubelet(std stdio) *cobra.Command {
@@ -34,9 +34,9 @@ func newRecordKubelet(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "kubelet DIR", Short: "Record what the kubelet of this machine does with its pods, and what the agent would decide, until Ctrl-C",
 		Long: `Record what the kubelet of this machine does with its pods, and what the agent would decide at the same moments, until
-Ctrl-C. The command reads the pods and the container runtime, and changes nothing. The record is below DIR. "agent why"
-explains it, and "agent replay" shows what the agent would have done otherwise. What the record of a kubelet's node
-cannot have: results of probes, pulls, volumes, admissions and evictions.`,
+Ctrl-C. The command reads the pods and the state of the container runtime, and changes nothing. The record is below DIR.
+"agent why" explains it, and "agent replay" shows where the agent would have acted differently. The record contains no
+results of probes, pulls, volumes, admissions and evictions, which only the kubelet knows.`,
 		Example: "  agent record kubelet /var/lib/shadow --kubeconfig /etc/kubernetes/kubelet.conf\n  agent record kubelet /var/lib/shadow --kubelet http://127.0.0.1:10255/pods\n" +
 			"  agent why web --since 1h --root-dir /var/lib/shadow\n  agent record export web web.record --root-dir /var/lib/shadow\n  agent replay web.record",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,9 +47,9 @@ cannot have: results of probes, pulls, volumes, admissions and evictions.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), std, args[0]) },
 	}
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "read the pods from the API server of this `file`; the kubelet's own is enough")
-	cmd.Flags().StringVar(&f.kubelet, "kubelet", "", "read the pods from the kubelet at this `URL`, also static pods of a kubelet without an API server")
-	cmd.Flags().StringVar(&f.node, "hostname-override", "", "the `name` of the node; the host name")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "read the pods from the API server in this kubeconfig `file`; the permissions of the kubelet's own file are enough")
+	cmd.Flags().StringVar(&f.kubelet, "kubelet", "", "read the pods from the kubelet at this `URL`; this also works for a kubelet without an API server")
+	cmd.Flags().StringVar(&f.node, "hostname-override", "", "the `name` of the node; default: the host name")
 	cmd.Flags().StringVar(&f.runtime, "container-runtime-endpoint", "unix:///run/containerd/containerd.sock", "the `socket` of the kubelet's container runtime")
 	return cmd
 }
@@ -92,7 +92,7 @@ func (f *shadowFlags) run(ctx context.Context, std stdio, dir string) error {
 	return g.Wait()
 }
 
-// pods returns the function that returns the node's pods. What it starts is in g.
+// pods returns a function that returns the node's pods. Goroutines that it needs run in g.
 func (f *shadowFlags) pods(ctx context.Context, g *errgroup.Group, log *zap.Logger) (func(context.Context) ([]*v1.Pod, error), error) {
 	if f.kubelet != "" {
 		return shadow.KubeletPods(&http.Client{Timeout: kubeletTimeout}, f.kubelet), nil

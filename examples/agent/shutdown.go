@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// endsWithMachine treats SIGTERM as a shutdown of the machine: the agent ends after its pods
-// have ended. Ctrl-C still ends only the agent. Use alive in place of ctx, which the signal
-// ends; stop restores the signals.
+// endsWithMachine makes SIGTERM shut down the machine's pods: the agent exits after its pods have
+// ended. Ctrl-C still stops only the agent. The agent has to use alive instead of ctx, since SIGTERM
+// ends ctx. stop restores the signals.
 func endsWithMachine(ctx context.Context) (alive context.Context, machine shutdown.Machine, stop func()) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	term, quit := make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -33,8 +33,8 @@ func endsWithMachine(ctx context.Context) (alive context.Context, machine shutdo
 	}
 }
 
-// shutdownFlagAlone returns an error for --shutdown-on-sigterm without a shutdown grace period
-// in the configuration.
+// shutdownFlagAlone returns an error if --shutdown-on-sigterm is set and the configuration has no
+// shutdown grace period.
 func shutdownFlagAlone(c *kubeletconfig.Config, f *runFlags) error {
 	if f.shutdownOnTerm && c.ShutdownTime() == 0 {
 		return errors.New("--shutdown-on-sigterm=true: want shutdownGracePeriod or shutdownGracePeriodByPodPriority in --config")

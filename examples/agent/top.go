@@ -16,10 +16,10 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// rateWait is the pause between two readings from which a rate is computed.
+// rateWait is the pause between two readings from which the agent computes a CPU rate.
 const rateWait = 1100 * time.Millisecond
 
-// topFlags are those of top.
+// topFlags are the flags of "agent top".
 type topFlags struct {
 	clientFlags
 	containers, noHeaders bool
@@ -35,8 +35,8 @@ func newTop(std stdio) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return t.top(cmd.Context(), std, args) },
 	}
 	t.registerPods(cmd)
-	cmd.Flags().BoolVar(&t.containers, "containers", false, "print the containers of the pods")
-	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "print no names of columns")
+	cmd.Flags().BoolVar(&t.containers, "containers", false, "print the usage of each container")
+	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "print no column names")
 	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "sort by `resource`, the largest first: cpu or memory")
 	completeFlag(cmd, "sort-by", oneOf("cpu", "memory"))
 	return cmd
@@ -74,7 +74,7 @@ func (t *topFlags) top(ctx context.Context, std stdio, args []string) error {
 	if node {
 		n, err := cl.Node(ctx)
 		if err != nil {
-			n = &v1.Node{} // of a node in a cluster: without shares
+			n = &v1.Node{} // print no percentages
 		}
 		return t.writeNode(std.out, &s.Node, n.Status.Allocatable)
 	}
@@ -93,13 +93,13 @@ func (t *topFlags) top(ctx context.Context, std stdio, args []string) error {
 	return t.writePods(std.out, s.Pods)
 }
 
-// withoutRate reports whether s has a pod or a node without a rate of CPU use.
+// withoutRate reports whether the CPU rate of the node or of a pod in s is missing.
 func withoutRate(s *statsapi.Summary) bool {
 	unknown := func(c *statsapi.CPUStats) bool { return c != nil && c.UsageNanoCores == nil }
 	return unknown(s.Node.CPU) || slices.ContainsFunc(s.Pods, func(p statsapi.PodStats) bool { return unknown(p.CPU) })
 }
 
-// usage is what a pod or a container uses.
+// usage is the CPU and memory usage of a pod or a container. names are the first cells of its row.
 type usage struct {
 	names  []string
 	cpu    *statsapi.CPUStats
@@ -190,7 +190,7 @@ func workingSet(m *statsapi.MemoryStats) string {
 	return mebibytes(m.WorkingSetBytes)
 }
 
-// mebibytes rounds up, so that a small amount is not shown as 0.
+// mebibytes formats a number of bytes in Mi, rounded up, so that a small number is not shown as 0.
 func mebibytes(n *uint64) string {
 	if n == nil {
 		return "-"

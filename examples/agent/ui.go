@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// uiTokenEnv is the environment variable with the token that a browser needs. Without
-// it a random token is created.
+// uiTokenEnv is the environment variable with the token that a browser needs. If it is not
+// set, the command creates a random token.
 const uiTokenEnv = "NODEWRIGHT_UI_TOKEN"
 
 func newUI(std stdio) *cobra.Command {
@@ -34,7 +34,7 @@ func newUI(std stdio) *cobra.Command {
 	return cmd
 }
 
-// serveUI serves a page about the node until ctx ends.
+// serveUI serves a page about the node until ctx ends, and prints the page's URL.
 func (c *clientFlags) serveUI(ctx context.Context, std stdio, listen string) error {
 	log, err := zap.NewProduction()
 	if err != nil {

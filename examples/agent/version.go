@@ -12,13 +12,13 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// versionFlag is the kubelet's --version. Alone it prints the Kubernetes release, with =raw more
-// details, and with a release it sets the release.
+// versionFlag is the kubelet's flag --version. Without a value it prints the Kubernetes release, with
+// =raw the release and build details. With =RELEASE it sets the release that the agent reports.
 type versionFlag string
 
 func (v *versionFlag) String() string { return string(*v) }
 
-// IsBoolFlag lets the flag stand without a value.
+// IsBoolFlag makes the value of the flag optional.
 func (v *versionFlag) IsBoolFlag() bool { return true }
 
 // Set implements flag.Value.
@@ -41,10 +41,10 @@ func (v *versionFlag) Set(s string) error {
 	return nil
 }
 
-// asked reports whether --version was given.
+// asked reports whether --version was given to print the version.
 func (v *versionFlag) asked() bool { return *v == "true" || *v == "raw" }
 
-// release returns the Kubernetes release.
+// release returns the Kubernetes release that the agent reports.
 func (v *versionFlag) release() string {
 	if *v == "" || v.asked() {
 		return nodeagent.KubernetesVersion()
@@ -52,12 +52,12 @@ func (v *versionFlag) release() string {
 	return string(*v)
 }
 
-// print writes the version in the form that programs such as kubeadm parse: a word, and
-// the release.
+// print writes the version in the form that programs such as kubeadm parse: "Kubernetes" and
+// the release. With =raw it writes all build details.
 func (v *versionFlag) print(w io.Writer) error {
 	info, err := nodeagent.VersionInfo(v.release())
 	if err != nil {
-		return fmt.Errorf("this program was linked with a wrong version: %w", err)
+		return fmt.Errorf("this program was linked with an invalid version: %w", err)
 	}
 	if *v == "raw" {
 		_, err = fmt.Fprintf(w, "%#v\n", info)

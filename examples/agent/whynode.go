@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// whyNode prints the state of the node. With parts it prints the agent's parts too.
+// whyNode prints the state of the node and, if parts is true, the agent's parts.
 func whyNode(ctx context.Context, std stdio, cl *local.Client, parts bool) error {
 	if err := writeNode(ctx, std.out, cl); err != nil {
 		return err
@@ -30,13 +30,14 @@ func whyNode(ctx context.Context, std stdio, cl *local.Client, parts bool) error
 	return writeNodeWhy(std.out, w, time.Now())
 }
 
-// writeNodeWhy prints what disturbs the node, how far it is from evictions, and what the agent did.
+// writeNodeWhy prints advice, the node's conditions, the eviction signals, the agent's work and last
+// decisions, and the node's events.
 func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
 	for _, s := range n.Advice {
 		fmt.Fprintln(out, "advice: "+oneLine(s))
 	}
 	if n.ShuttingDown {
-		fmt.Fprintln(out, "the machine is going down: no pod may begin")
+		fmt.Fprintln(out, "the machine is shutting down: no pod may start")
 	}
 	ago := func(t time.Time) string { return duration.HumanDuration(now.Sub(t)) }
 	for _, c := range n.Conditions {
@@ -120,7 +121,7 @@ func figureState(f *local.NodeFigure, ago func(time.Time) string) string {
 	state := "enough"
 	switch {
 	case f.Acting:
-		state = "low, and acted upon, since " + ago(f.Since)
+		state = "low, and the agent is reclaiming, since " + ago(f.Since)
 	case f.Met:
 		state = "low since " + ago(f.Since)
 	case f.Available == "":

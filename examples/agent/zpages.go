@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// openLog returns a logger that writes to standard error. If the configuration sets a
-// format or options of Kubernetes' logs, it writes that format. Otherwise it writes
-// columns for people.
+// openLog returns a logger and its level. If the configuration sets a format or options of
+// Kubernetes logs, the logger writes that format. Otherwise it writes columns for people to
+// standard error.
 func openLog(c *kubeletconfig.Config) (*zap.Logger, *nodeagent.LogLevel, error) {
 	l := &c.Logging
 	if l.Format != "" || len(l.VModule) > 0 || l.Options.Text.SplitStream {
@@ -22,7 +22,8 @@ func openLog(c *kubeletconfig.Config) (*zap.Logger, *nodeagent.LogLevel, error) 
 	return log, level, nil
 }
 
-// newLogger writes columns for people to standard error.
+// newLogger returns a logger that writes columns for people to standard error, with colors only on a
+// terminal. v is the verbosity.
 func newLogger(v int) (*zap.Logger, *nodeagent.LogLevel) {
 	level := nodeagent.NewLogLevel(v)
 	enc := nodeagent.TerminalEncoder()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// cdiSpec is the part of a Container Device Interface spec that the plugin uses:
-// the changes that the runtime makes to a container with a device.
+// cdiSpec has the fields of a Container Device Interface (CDI) specification that the
+// plugin uses. The specification describes how the runtime changes a container with a device.
 type cdiSpec struct {
 	Version string      `json:"cdiVersion"`
 	Kind    string      `json:"kind"`
@@ -26,12 +26,11 @@ type cdiEdits struct {
 	Env []string `json:"env"`
 }
 
-// cdiName returns the name of a device in the spec, without characters that CDI does
-// not allow.
+// cdiName returns the CDI name of a device. It replaces @, which CDI does not allow.
 func cdiName(id string) string { return strings.ReplaceAll(id, "@", "-") }
 
-// describe writes the CDI spec of the devices, if the plugin has a CDI directory. Each
-// device sets the environment variable CDI_NAME=here.
+// describe writes the CDI specification of the devices, if the plugin has a CDI directory.
+// Each device sets the environment variable CDI_NAME=here in the container.
 func (p *plugin) describe(devices map[string]bool) error {
 	if p.cdi == "" || len(devices) == 0 {
 		return nil

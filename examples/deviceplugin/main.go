@@ -1,12 +1,12 @@
-// Command deviceplugin is a device plugin for trying out a node agent. It offers files
-// as devices. A device whose file is removed becomes unhealthy.
+// Command deviceplugin is a device plugin to try out a node agent. It offers files as
+// devices. A device whose file is removed becomes unhealthy.
 //
 //	mkdir /tmp/devices && touch /tmp/devices/a /tmp/devices/b
 //	deviceplugin --resource example.com/thing --devices /tmp/devices
 //
 // A container with the limit example.com/thing: 1 has the name of its device in the
-// variable DEVICES, and the file at /dev/things/NAME. The file is mounted there; if it
-// is a device node, the container gets a device node. If the name of a file ends in @N,
+// variable DEVICES, and the device's file at /dev/things/NAME. The file is mounted there or,
+// if it is a device node, a device node is created there. If the name of a file ends in @N,
 // the device is near NUMA node N.
 package main
 
@@ -26,7 +26,7 @@ func main() {
 	flag.StringVar(&p.resource, "resource", "example.com/thing", "name of the `resource`")
 	flag.StringVar(&p.devices, "devices", "", "`directory` whose files are the devices")
 	flag.StringVar(&p.sockets, "sockets", "/var/lib/kubelet/device-plugins", "`directory` of the agent's kubelet.sock")
-	flag.StringVar(&p.cdi, "cdi", "", "`directory` where the runtime looks for CDI specs, such as /etc/cdi; none is written")
+	flag.StringVar(&p.cdi, "cdi", "", "`directory` of the runtime's CDI specifications, such as /etc/cdi; by default the plugin writes none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -45,7 +45,7 @@ func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("arguments %q: want flags alone", args)
+	return fmt.Errorf("arguments %q: want only flags", args)
 }
 
 // check returns an error for invalid flags.

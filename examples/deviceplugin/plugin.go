@@ -19,22 +19,22 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// plugin offers the files of a directory.
+// plugin is a device plugin whose devices are the files of a directory.
 type plugin struct {
 	api.UnimplementedDevicePluginServer
 	resource, devices, sockets string
-	cdi                        string // directory of the runtime's CDI specs; "" for none
+	cdi                        string // directory of the runtime's CDI specifications; "" for none
 
 	mu      sync.Mutex
-	seen    map[string]bool // files that there ever were, and whether there are
-	changed chan struct{}   // closed and replaced when they change
+	seen    map[string]bool // all devices seen so far; false if the file was removed
+	changed chan struct{}   // closed and replaced when the devices change
 }
 
 // socket is the name of the plugin's socket in the agent's directory of sockets.
 const socket = "example-deviceplugin.sock"
 
-// run serves until ctx ends. The agent removes all sockets when it starts; run then
-// creates the socket and registers again.
+// run serves until ctx ends. When the agent starts, it removes the sockets of all plugins;
+// run then creates the socket and registers again.
 func (p *plugin) run(ctx context.Context, tell func(string)) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *plugin) run(ctx context.Context, tell func(string)) error {
 	return nil
 }
 
-// serve serves at the socket until the socket is removed or ctx ends.
+// serve registers and serves at the socket until the socket is removed or ctx ends.
 func (p *plugin) serve(ctx context.Context, w *fsnotify.Watcher, tell func(string)) error {
 	path := filepath.Join(p.sockets, socket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +97,7 @@ func (p *plugin) serve(ctx context.Context, w *fsnotify.Watcher, tell func(strin
 			}
 		}
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			tell("the agent has started again")
+			tell("the agent has restarted")
 			return nil
 		}
 	}
@@ -118,8 +118,7 @@ func (p *plugin) register(ctx context.Context) error {
 	return err
 }
 
-// look reads the directory of the devices. If the directory has changed, it wakes
-// ListAndWatch.
+// look reads the directory of the devices and wakes ListAndWatch.
 func (p *plugin) look() error {
 	entries, err := os.ReadDir(p.devices)
 	if err != nil {
@@ -162,7 +161,7 @@ func (p *plugin) list() (*api.ListAndWatchResponse, <-chan struct{}) {
 	return resp, p.changed
 }
 
-// GetDevicePluginOptions returns no options: the agent makes no optional calls.
+// GetDevicePluginOptions returns no options: the plugin implements no optional calls.
 func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{}, nil
 }
@@ -182,7 +181,7 @@ func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	}
 }
 
-// Allocate returns the mounts or device nodes of each container.
+// Allocate returns the variable DEVICES, and the mounts or device nodes, for each container.
 func (p *plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.AllocateResponse, error) {
 	resp := &api.AllocateResponse{}
 	for _, c := range req.GetContainerRequests() {

@@ -17,7 +17,7 @@ import (
 	regapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// driver is one process of a driver.
+// driver is a DRA driver with a single device.
 type driver struct {
 	api.UnimplementedDRAPluginServer
 	healthapi.UnimplementedDRAResourceHealthServer
@@ -33,7 +33,7 @@ const (
 	device = "null0"
 )
 
-// lookForSick is the time between two checks for the file of --sick.
+// lookForSick is the time between two checks whether the file of --sick exists.
 const lookForSick = 200 * time.Millisecond
 
 func (d *driver) socket() string { return filepath.Join(d.dir, d.name+".sock") }
@@ -126,8 +126,8 @@ func (d *driver) file(c *api.Claim) string {
 	return filepath.Join(d.cdi, d.name+"-"+filepath.Base(c.GetUid())+".json")
 }
 
-// write creates the CDI file of a claim by a rename, since the runtime may read the
-// file at the same time.
+// write creates the CDI file of a claim. It renames a temporary file, since the runtime may
+// read the CDI file at the same time.
 func (d *driver) write(c *api.Claim) error {
 	type object = map[string]any
 	content, err := json.Marshal(object{
@@ -158,7 +158,7 @@ func (d *driver) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stre
 		now, message := healthapi.HealthStatus_HEALTHY, ""
 		if d.sick != "" {
 			if _, err := os.Stat(d.sick); err == nil {
-				now, message = healthapi.HealthStatus_UNHEALTHY, "the file "+d.sick+" is there"
+				now, message = healthapi.HealthStatus_UNHEALTHY, "the file "+d.sick+" exists"
 			}
 		}
 		if now != said || time.Since(at) > 10*time.Second {

@@ -1,11 +1,11 @@
-// Command dradriver is a driver of dynamic resource allocation for trying out a node
-// agent. Every claim that is allocated to it gets a device file /dev/dra/CLAIM with the
-// device of /dev/null, and the variable DRA_CLAIM with the claim's namespace and name.
+// Command dradriver is a driver of dynamic resource allocation (DRA) to try out a node agent.
+// A container with a claim for this driver gets a device file /dev/dra/CLAIM, which is the
+// device /dev/null, and the variable DRA_CLAIM with the claim's namespace and name.
 //
 //	dradriver --name gpu.example.com
 //
-// The CDI files that it has written are the driver's only state, so that it may be
-// killed at any time. While the file of --sick exists, it reports unhealthy devices.
+// The driver has no state except its CDI files, so it may be killed at any time. While the
+// file of --sick exists, the driver reports its device as unhealthy.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	flag.StringVar(&d.registry, "registry", "/var/lib/kubelet/plugins_registry", "`directory` where the agent looks for plugins")
 	flag.StringVar(&d.dir, "dir", "/var/lib/kubelet/plugins", "`directory` for the driver's own socket")
 	flag.StringVar(&d.cdi, "cdi", "/var/run/cdi", "`directory` where the runtime looks for CDI files")
-	flag.StringVar(&d.sick, "sick", "", "`file` that makes the devices unhealthy")
+	flag.StringVar(&d.sick, "sick", "", "`file` that makes the device unhealthy while it exists")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -44,7 +44,7 @@ func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("arguments %q: want flags alone", args)
+	return fmt.Errorf("arguments %q: want only flags", args)
 }
 
 // check returns an error for invalid flags, and creates the directories.

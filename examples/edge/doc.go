@@ -7,11 +7,10 @@
 //
 // main.go assembles the agent: a source, and two parts (licences, and garbage
 // collection). It leaves out the parts for eviction, devices, CPU placement and an API
-// server. The program needs root, and runc or crun: runtime.go has the container
-// runtime in the same process, so that this one program is a whole node. To use another
-// runtime of the machine, set --runtime, for example to
-// unix:///run/containerd/containerd.sock. The commands of examples/agent query the
-// agent on the machine:
+// server. The program needs root, and runc or crun. By default the container runtime is in
+// the same process (runtime.go), so that this single program is a whole node. To use
+// another runtime of the machine, set --runtime, for example to
+// unix:///run/containerd/containerd.sock. The commands of examples/agent query the agent:
 //
 //	agent --root-dir /var/lib/edge get pods
 //	agent --root-dir /var/lib/edge why press
@@ -25,9 +24,9 @@
 //	[{"name": "press", "image": "registry.example/press:3", "args": ["--line", "7"], "licence": "vision"},
 //	 {"name": "gauge", "image": "registry.example/gauge:1"}]
 //
-// Any web server that serves such a file can be used. If a request fails, or if any
-// order in a list is invalid, the agent keeps the last list. It also stores this list
-// on disk, so that a node that starts without an uplink runs the last orders.
+// Any web server that serves such a file can be used. If a request fails, or if an order in
+// a list is invalid, the agent keeps the last valid list. It also stores this list on disk,
+// so that a node that starts without a network connection runs the last orders.
 //
 // # Licences
 //
@@ -39,7 +38,7 @@
 //	PUT    /licences/UID {"product": "vision", "pod": "default/press"}
 //	       200 {"granted": "UID"}, or a refusal and a line of text
 //	DELETE /licences/UID
-//	       204, also if it was not granted or was returned before
+//	       204, also if the licence was not granted or has been returned before
 //
 // The agent repeats both requests until the server has answered; a repeated request has
 // no further effect. Before each request the agent writes a record, so that no licence

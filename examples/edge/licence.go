@@ -15,15 +15,15 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// The values of a record, whose key is the pod's UID. The value asked means that a
-// request was sent and its answer is not known, so that the licence may have been
-// granted.
+// Values of a record, whose key is the pod's UID. asked means that a request may have been
+// sent and its result is not known: the licence may or may not be granted. held means that the
+// licence is granted.
 const (
 	asked = "asked"
 	held  = "held"
 )
 
-// askAgain is the time between two tries to get a licence.
+// askAgain is the time between two attempts to get a licence.
 const askAgain = 5 * time.Second
 
 // licences is a part that requests a licence before a pod starts, and returns the
@@ -67,7 +67,7 @@ func (l *licences) Join(h part.Host) error {
 	return nil
 }
 
-// Prepare implements part.Preparer: it acquires the licence before the sandbox.
+// Prepare implements part.Preparer: it acquires the licence before the sandbox is created.
 func (l *licences) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	product := pod.Annotations[wantsLicence]
 	if product == "" || l.holds(pod.UID) {
@@ -85,7 +85,7 @@ func (l *licences) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) er
 }
 
 // acquire requests the licence, unless the record shows that an earlier process of the
-// agent has it.
+// agent got it.
 func (l *licences) acquire(ctx context.Context, pod *v1.Pod, product string) error {
 	key := string(pod.UID)
 	record, err := l.store.Read(key)
@@ -134,7 +134,7 @@ func (l *licences) giveBack(ctx context.Context, uid types.UID, wanted func(type
 	}
 	defer done()
 	had := l.forget(uid)
-	if wanted(uid) { // after forget: a concurrent Prepare sees has either way
+	if wanted(uid) { // checked after forget, so that a concurrent Prepare waits for the lock of the pod
 		l.set(uid, had)
 		return nil
 	}

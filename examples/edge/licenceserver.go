@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// acquireTimeout is the limit of one request for a licence, which delays one
-	// pod. returnTimeout is the limit of one return, which delays other cleanup.
+	// acquireTimeout limits one request for a licence, which delays one pod.
+	// returnTimeout limits the return of a licence, which delays other cleanup.
 	acquireTimeout = 10 * time.Second
 	returnTimeout  = 3 * time.Second
-	// returnPause is how long no licence is returned after the server failed. Otherwise
-	// the return of each of many licences would wait for the server.
+	// returnPause is the time after a failure in which no licence is returned, so that
+	// the returns of many licences do not all wait for a server that is down.
 	returnPause = 20 * time.Second
 )
 
@@ -29,12 +29,12 @@ type licenceServer struct {
 	client *http.Client
 
 	mu     sync.Mutex
-	failed error     // of the last return
-	until  time.Time // when a next one is tried
+	failed error     // result of the last return
+	until  time.Time // end of the pause after a failed return
 }
 
-// acquire requests a licence. It succeeds only if the answer names the licence: a
-// proxy or a login page may answer 200 to any request.
+// acquire requests a licence. It succeeds only if the response contains the licence's ID: a
+// proxy or a login page may answer any request with 200.
 func (s *licenceServer) acquire(ctx context.Context, id, product, pod string) error {
 	body, err := json.Marshal(map[string]string{"product": product, "pod": pod})
 	if err != nil {
@@ -54,7 +54,8 @@ func (s *licenceServer) acquire(ctx context.Context, id, product, pod string) er
 	return nil
 }
 
-// giveBack returns a licence.
+// giveBack returns a licence to the server. In the pause after a failure it returns that error
+// without a request.
 func (s *licenceServer) giveBack(ctx context.Context, id string) error {
 	s.mu.Lock()
 	failed, until := s.failed, s.until

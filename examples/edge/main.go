@@ -21,9 +21,9 @@ import (
 
 func main() {
 	root := flag.String("root", "/var/lib/edge", "absolute `path` of the agent's own files and of logs")
-	endpoint := flag.String("runtime", "", "CRI `endpoint`, such as unix:///run/containerd/containerd.sock; the runtime in this process, which needs runc or crun")
+	endpoint := flag.String("runtime", "", "CRI `endpoint`, such as unix:///run/containerd/containerd.sock; default: the runtime in this process, which needs runc or crun")
 	preload := flag.String("images", "", "absolute `path` of a directory of image archives, for the runtime in this process")
-	orders := flag.String("orders", "", "`URL` of what should run")
+	orders := flag.String("orders", "", "`URL` of the list of orders")
 	licences := flag.String("licences", "", "`URL` of the licence server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -211,7 +211,7 @@ func TestNoUplink(t *testing.T) {
 		if got := n.running(); got != "gauge" {
 			t.Errorf("running: %q", got)
 		}
-		if got := n.Problems(); len(got) != 1 || !got[0].Kept || !strings.Contains(got[0].Reason, "no list of orders") {
+		if got := n.Problems(); len(got) != 1 || !got[0].Kept || !strings.Contains(got[0].Reason, "not a list of orders") {
 			t.Errorf("problems: %+v", got)
 		}
 		p.order()

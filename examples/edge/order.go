@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// wantsLicence is the pod annotation that names the required licence.
+// wantsLicence is the pod annotation with the name of the required licence.
 const wantsLicence = "edge.example/licence"
 
 // order is one pod in the list of the server.
@@ -27,20 +27,20 @@ type order struct {
 	Licence string   `json:"licence,omitempty"`
 }
 
-// readOrders parses a list of orders. One invalid order makes the list invalid: a
-// partial list would stop pods.
+// readOrders parses a list of orders. One invalid order makes the whole list invalid, since
+// with a partial list the agent would stop the other pods.
 func readOrders(body []byte) ([]order, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	var list []order
 	if err := dec.Decode(&list); err != nil {
-		return nil, fmt.Errorf("no list of orders: %w", err)
+		return nil, fmt.Errorf("not a list of orders: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("no list of orders: data after the list")
+		return nil, errors.New("not a list of orders: data after the list")
 	}
 	if list == nil {
-		return nil, errors.New("no list of orders: null")
+		return nil, errors.New("not a list of orders: null")
 	}
 	names := map[string]bool{}
 	for i, o := range list {
@@ -65,10 +65,10 @@ func (o order) check(taken map[string]bool) error {
 	return nil
 }
 
-// uid returns the UID of the order's pod. It is a hash of the order: a changed order is
-// a new pod, and an unchanged order is the same pod after a restart of the agent.
+// uid returns the UID of the order's pod, a hash of the order. So a changed order is a new
+// pod, and an unchanged order is the same pod after a restart of the agent.
 func (o order) uid() types.UID {
-	b, _ := json.Marshal(o) // strings always can be
+	b, _ := json.Marshal(o) // does not fail for strings
 	sum := sha256.Sum256(b)
 	return types.UID(hex.EncodeToString(sum[:16]))
 }
@@ -76,7 +76,7 @@ func (o order) uid() types.UID {
 // graceSeconds is the termination grace period of the pods.
 const graceSeconds = 10
 
-// pod returns the pod of the order, with the defaults of an API server.
+// pod returns the pod of the order, with the defaults that an API server would set.
 func (o order) pod() *v1.Pod {
 	grace, links := int64(graceSeconds), false
 	pod := &v1.Pod{

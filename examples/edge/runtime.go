@@ -16,7 +16,7 @@ import (
 type containerRuntime struct {
 	criapi.RuntimeService
 	images  criapi.ImageManagerService
-	runWith func(context.Context, func(context.Context) error) error // begins before what it runs, and ends after it
+	runWith func(context.Context, func(context.Context) error) error // calls a function while the runtime runs
 }
 
 // openRuntime connects to the runtime at endpoint. If endpoint is "", it starts a

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// serve serves the local API of the agent a on a unix socket until stop is called. It
-// waits until the agent has locked its root directory. If the socket cannot be opened,
-// the agent runs without it.
+// serve serves the local API of the agent a on a unix socket, in the background, until stop
+// is called. It opens the socket when the agent is ready and so has locked its root
+// directory. If the socket cannot be opened, the agent runs without it.
 func serve(a *agent.Agent, socket string, log *zap.Logger) (stop func()) {
 	srv := &http.Server{Handler: local.Handler(a, nil), ReadHeaderTimeout: 10 * time.Second}
 	end, ended := make(chan struct{}), make(chan struct{})

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// longPoll is the time that the server may wait for a change before it answers.
-	// pollTimeout is the limit of one request.
+	// longPoll is the time in seconds for which the server may wait for a change before
+	// it answers. pollTimeout limits one request.
 	longPoll    = "wait=60"
 	pollTimeout = 75 * time.Second
-	// pollPause is the shortest time between two requests. Each failure doubles the
-	// time, up to maxPollPause.
+	// pollPause is the pause between two requests. Each failure doubles the pause, up to
+	// maxPollPause.
 	pollPause    = time.Second
 	maxPollPause = 30 * time.Second
 )
 
-// lastOrders is the key of the last good list.
+// lastOrders is the key of the last valid list in the store.
 const lastOrders = "last"
 
 // orders is a podmgr.Source with the pods in the list of a web server.
@@ -36,10 +36,10 @@ type orders struct {
 	store  part.Store
 	log    *zap.Logger
 
-	last   []byte  // the last answer, unless it could not be read
-	etag   string  // of it
-	good   []order // the last list that could be read; nil before the first
-	failed string  // error that was logged last
+	last   []byte  // body of the last response, or nil if its list was invalid
+	etag   string  // ETag of the last response
+	good   []order // the last valid list; nil before the first
+	failed string  // the last logged error
 }
 
 func newOrders(url string, store part.Store, log *zap.Logger) (*orders, error) {
@@ -66,7 +66,7 @@ func (o *orders) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	return nil
 }
 
-// recall delivers the list that an earlier process has stored.
+// recall delivers the list that an earlier process has stored, if there is one.
 func (o *orders) recall(deliver func(podmgr.Snapshot)) {
 	body, err := o.store.Read(lastOrders)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func (o *orders) recall(deliver func(podmgr.Snapshot)) {
 	deliver(podmgr.Snapshot{Pods: podsOf(o.good)})
 }
 
-// poll makes one request, and delivers a changed list.
+// poll makes one request. It delivers and stores the list if the list has changed.
 func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	body, etag, err := o.fetch(ctx)
 	if err != nil || bytes.Equal(body, o.last) {
@@ -90,7 +90,7 @@ func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error 
 	}
 	list, err := readOrders(body)
 	if err != nil {
-		o.etag, o.last = "", nil // so that the next answer is a full one
+		o.etag, o.last = "", nil // without an ETag, the next response contains the list
 		o.keep(err, deliver)
 		return err
 	}
@@ -102,9 +102,8 @@ func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error 
 	return nil
 }
 
-// keep delivers the last good list together with the error in wrong. Before the first
-// good list it delivers nothing, since the agent removes no pods before the first
-// delivery.
+// keep delivers the last valid list together with the error wrong. Before the first valid
+// list it delivers nothing, since the agent removes no pods before the first delivery.
 func (o *orders) keep(wrong error, deliver func(podmgr.Snapshot)) {
 	if o.good == nil {
 		return
@@ -114,8 +113,8 @@ func (o *orders) keep(wrong error, deliver func(podmgr.Snapshot)) {
 	}})
 }
 
-// fetch returns the list as the server sent it, and its ETag. If the server has no
-// newer list, it returns the last one.
+// fetch requests the list, and returns the body and the ETag of the response. If the server
+// has no newer list, it returns the last body.
 func (o *orders) fetch(ctx context.Context) (body []byte, etag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -139,8 +138,8 @@ func (o *orders) fetch(ctx context.Context) (body []byte, etag string, err error
 	return said.body, said.etag, nil
 }
 
-// note logs a failure if it differs from the last one. It also logs when requests
-// succeed again.
+// note logs an error if it differs from the last logged one. It also logs the first success
+// after an error.
 func (o *orders) note(err error) {
 	switch {
 	case err == nil && o.failed != "":

@@ -20,9 +20,9 @@ func TestReadOrders(t *testing.T) {
 	for body, want := range map[string]string{
 		`[]`: "",
 		`[{"name": "a", "image": "i"}, {"name": "b", "image": "i", "args": ["x"], "licence": "l"}]`: "",
-		``:                                 "no list of orders: EOF",
-		`null`:                             "no list of orders: null",
-		`{}`:                               "no list of orders: json: cannot unmarshal object",
+		``:                                 "not a list of orders: EOF",
+		`null`:                             "not a list of orders: null",
+		`{}`:                               "not a list of orders: json: cannot unmarshal object",
 		`[] []`:                            "data after the list",
 		`[{"name": "a", "imgae": "i"}]`:    `unknown field "imgae"`,
 		`[{"name": "../a", "image": "i"}]`: `order 1: name "../a"`,

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// errWaits is the error of a pod that has to wait. The agent shows its Reason, and
-// starts the pod again at RetryAt.
+// errWaits is the error for a pod that has to wait. The agent shows its Reason, and starts
+// the pod again at RetryAt.
 type errWaits struct {
 	product string
 	cause   error
@@ -23,7 +23,8 @@ func (e *errWaits) Unwrap() error      { return e.cause }
 func (*errWaits) Reason() string       { return "NoLicence" }
 func (e *errWaits) RetryAt() time.Time { return e.at }
 
-// note records the result of an attempt. It emits an event if the error is new.
+// note records the result of an attempt to get a licence. For an error it returns an
+// errWaits, and emits an event if the error is new.
 func (l *licences) note(pod *v1.Pod, product string, err error) error {
 	if err == nil {
 		l.set(pod.UID, true)
@@ -66,20 +67,20 @@ func (l *licences) set(uid types.UID, licensed bool) {
 	}
 }
 
-// forget deletes the state of a pod, and returns whether the pod had its licence.
+// forget deletes the state of a pod, and reports whether the pod had its licence.
 func (l *licences) forget(uid types.UID) bool {
 	had := l.holds(uid)
 	l.set(uid, false)
 	return had
 }
 
-// turns is a lock for each pod.
+// turns has a lock for each pod.
 type turns struct {
 	mu    sync.Mutex
-	taken map[types.UID]chan struct{} // closed when the turn is over
+	taken map[types.UID]chan struct{} // by locked UID: closed when the lock is released
 }
 
-// take locks uid. It returns an error if ctx ends first. done unlocks.
+// take locks uid until done is called. It returns an error if ctx ends before it gets the lock.
 func (t *turns) take(ctx context.Context, uid types.UID) (done func(), err error) {
 	for {
 		t.mu.Lock()

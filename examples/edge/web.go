@@ -10,15 +10,15 @@ import (
 	"unicode"
 )
 
-// maxAnswer is the limit of an answer's body in bytes. maxText is the limit of a
-// server's message in characters. Both are far above the usual size.
+// maxAnswer is the maximum size of a response's body in bytes. maxText is the maximum length
+// of a server's message in characters. Both are far above the usual size.
 const (
 	maxAnswer = 1 << 20
 	maxText   = 200
 )
 
-// newClient returns a client for servers that are not trusted. It does not follow
-// redirects, and limits the size of headers. Each request has to set its own deadline.
+// newClient returns an HTTP client for servers that are not trusted. The client does not
+// follow redirects, and limits the size of headers. Each request needs its own deadline.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = 64 << 10
@@ -28,7 +28,7 @@ func newClient() *http.Client {
 	}
 }
 
-// checkURL returns an error unless value is an http or https URL.
+// checkURL returns an error unless value is an http or https URL. flag is the name of the flag.
 func checkURL(flag, value string) error {
 	if u, err := url.Parse(value); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--%s is %q; an http or https URL is required", flag, value)
@@ -43,11 +43,12 @@ type answer struct {
 	body   []byte
 }
 
-// exchange sends a request and reads the complete answer.
+// exchange sends a request and reads the complete response. It fails if the body has more than
+// maxAnswer bytes.
 func exchange(c *http.Client, req *http.Request) (answer, error) {
 	resp, err := c.Do(req)
 	if err != nil {
-		var cause *url.Error // the caller knows method and URL
+		var cause *url.Error // remove the method and the URL, which the caller knows
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
@@ -61,13 +62,13 @@ func exchange(c *http.Client, req *http.Request) (answer, error) {
 	return answer{resp.StatusCode, resp.Header.Get("ETag"), body}, err
 }
 
-// refusal returns an error with the status and the first line of the answer.
+// refusal returns an error with the status and the first line of the response.
 func (a answer) refusal() error {
 	return errors.New(strings.TrimSuffix(fmt.Sprintf("the server answered %d: %s", a.status, firstLine(a.body)), ": "))
 }
 
-// firstLine returns the first line of body, without control characters and of at
-// most maxText characters.
+// firstLine returns the first line of body without control characters, cut to maxText
+// characters.
 func firstLine(body []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(body[:min(len(body), 4*maxText)])), "\n")
 	line = strings.Map(func(r rune) rune {

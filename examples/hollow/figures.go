@@ -15,11 +15,11 @@ import (
 // figures are measurements at one moment.
 type figures struct {
 	at           time.Time
-	nodes, pods  int           // that work, and run
-	cpu          time.Duration // used by the process so far
-	memory       int64         // resident, bytes
+	nodes, pods  int           // ready nodes, running pods
+	cpu          time.Duration // CPU time of the process so far
+	memory       int64         // resident memory in bytes
 	goroutines   int
-	server, runs int // calls so far: to the API server in memory, and to the runtimes
+	server, runs int // numbers of calls so far: to the API server in memory, and to the runtimes
 }
 
 func (f *fleet) figures() figures {
@@ -39,7 +39,7 @@ func (f *fleet) figures() figures {
 	return out
 }
 
-// report prints one line with the current figures. stage is its heading.
+// report prints one line with the current figures. stage is the current stage of the run.
 func (f *fleet) report(stage string) {
 	now := f.figures()
 	_, _ = fmt.Fprintf(f.out, "%6.1fs %-11s %d nodes, %d pods; %.0f MB, %.2f MB a node; %d goroutines; CPU %.1f s; calls: %d to the API server, %d to runtimes\n",
@@ -47,7 +47,7 @@ func (f *fleet) report(stage string) {
 		now.cpu.Seconds(), now.server, now.runs)
 }
 
-// since prints the differences between then and the current figures.
+// since prints the usage and the call rates from then until now.
 func (f *fleet) since(then figures) {
 	now := f.figures()
 	took := now.at.Sub(then.at).Seconds()
@@ -58,7 +58,7 @@ func (f *fleet) since(then figures) {
 
 func mega(n int64) float64 { return float64(n) / 1e6 }
 
-// used is the CPU time of this process.
+// used returns the CPU time of this process so far.
 func used() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -82,16 +82,16 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// profiles writes profiles to a directory. Its methods do nothing if p is nil.
+// profiles writes profiles into a directory. The methods of a nil *profiles do nothing.
 type profiles struct {
 	dir string
 	cpu *os.File
 }
 
-// profile begins the CPU profile. If dir is "", it returns nil.
+// profile starts the CPU profile. If dir is "", it starts none and returns nil.
 func profile(dir string) (*profiles, error) {
 	if dir == "" {
-		return nil, nil //nolint:nilnil // none is asked for
+		return nil, nil //nolint:nilnil // no profile requested
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (p *profiles) end() {
 	}
 }
 
-// heap writes the profiles of the heap and of goroutines.
+// heap writes the profiles of the heap and of the goroutines.
 func (p *profiles) heap() error {
 	if p == nil {
 		return nil

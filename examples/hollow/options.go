@@ -51,7 +51,7 @@ func (o *options) validate() error {
 	return nil
 }
 
-// node is the configuration of one of the nodes.
+// node returns the configuration of node i.
 func (o *options) node(i int) (hollow.Config, error) {
 	memory, err := resource.ParseQuantity(o.memory)
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *options) node(i int) (hollow.Config, error) {
 	}, nil
 }
 
-// counts is a flag of numbers by name.
+// counts is a flag that maps names to numbers.
 type counts map[string]int
 
 // String implements flag.Value.
@@ -92,7 +92,7 @@ func (c *counts) Set(text string) error {
 	return nil
 }
 
-// pairs is a flag of texts by name.
+// pairs is a flag that maps names to strings.
 type pairs map[string]string
 
 // String implements flag.Value.

@@ -22,10 +22,10 @@ import (
 const startsInFlight = 16
 
 // history is the number of watch events that the API server in memory stores for
-// clients that start a watch again.
+// clients that restart a watch.
 const history = 10_000
 
-// fleet are the nodes of this process.
+// fleet has the nodes of this process.
 type fleet struct {
 	options
 	api   *kubeapitest.Server // nil with --kubeconfig
@@ -33,7 +33,7 @@ type fleet struct {
 	began time.Time
 }
 
-// run runs the nodes until ctx ends, or as long as the options say.
+// run runs the nodes until ctx ends, or until the time of --for is over.
 func run(ctx context.Context, o options) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func run(ctx context.Context, o options) error {
 	return g.Wait()
 }
 
-// make creates the nodes, and their objects in the API server in memory.
+// make creates the nodes, and the pods of --pods-per-node in the API server in memory.
 func (f *fleet) make(ctx context.Context) error {
 	f.nodes = make([]*hollow.Node, f.options.nodes)
 	g, ctx := errgroup.WithContext(ctx)
@@ -125,8 +125,8 @@ func pod(node, name string) *v1.Pod {
 	}
 }
 
-// watch prints figures until ctx ends, or until the time that the options set for
-// measurements at rest is over.
+// watch prints figures until ctx ends, or until the time of --for is over. In the second case
+// it also prints the usage at rest.
 func (f *fleet) watch(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
@@ -141,7 +141,7 @@ func (f *fleet) watch(ctx context.Context) error {
 		}
 	}
 	f.report("all started")
-	debug.FreeOSMemory() // memory of the start is not part of the measurement
+	debug.FreeOSMemory() // excludes the memory that only the start needed from the measurement
 	rest := f.figures()
 	p, err := profile(f.profile)
 	if err != nil {
@@ -174,8 +174,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// settled reports whether all nodes are ready, and all pods that were bound to them
-// run.
+// settled reports whether all nodes are ready and all pods of --pods-per-node are running.
 func (f *fleet) settled() bool {
 	now := f.figures()
 	return now.nodes == len(f.nodes) && now.pods >= f.podsPerNode*len(f.nodes)

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Netns runs a command in a new network namespace with an address, and removes both
-// when the command ends. If a run was killed, the next run removes its namespace.
+// Netns runs a command in a new network namespace with an address, and removes the namespace
+// and the address when the command ends. If a run is killed, the next run removes its
+// namespace.
 //
 //	sudo go run ./examples/netns -- cat /proc/net/fib_trie
 package main
@@ -23,8 +24,8 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// plugins are the values of -plugin: the CNI plugins of the machine, the built-in
-// bridge, and a plugin of this program.
+// plugins are the values of -plugin: the machine's CNI plugins, the built-in plugin bridge,
+// and the plugin static of this program.
 var plugins = map[string]func() (network.Plugin, error){
 	"cni": func() (network.Plugin, error) { return cni.New(cni.Config{}) },
 	"bridge": func() (network.Plugin, error) {
@@ -70,7 +71,7 @@ func run(ctx context.Context, name, state string, command []string) error {
 
 	asked, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for n.Status() != nil && asked.Err() == nil { // the plugin may have files to read yet
+	for n.Status() != nil && asked.Err() == nil { // the plugin may still be reading its files
 		time.Sleep(10 * time.Millisecond)
 	}
 	id := fmt.Sprint("run-", os.Getpid())

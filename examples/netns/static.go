@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-var address = flag.String("address", "192.0.2.1", "IPv4 `address` that the plugin static gives")
+var address = flag.String("address", "192.0.2.1", "IPv4 `address` that the plugin static assigns")
 
-// static is a plugin that gives the namespace one address and no route. Everything that
-// it creates is in the namespace, and is deleted with the namespace.
+// static is a plugin that assigns one address and no route to the namespace. Everything that
+// it creates is in the namespace, so the kernel deletes it with the namespace.
 type static struct{ ip netip.Addr }
 
 func newStatic() (network.Plugin, error) {
@@ -35,12 +35,12 @@ func (static) Status() error                                   { return nil }
 func (static) Recovered(context.Context, []network.Kept) error { return nil }
 func (static) Run(context.Context, func()) error               { return nil }
 
-// Plan returns the address.
+// Plan returns the address to assign.
 func (s static) Plan(context.Context, network.Attachment) ([]byte, error) {
 	return s.ip.MarshalBinary()
 }
 
-// SetUp gives the planned address to the interface lo.
+// SetUp assigns the planned address to the interface lo.
 func (static) SetUp(_ context.Context, _ network.Attachment, netns string, saved []byte, _ *os.File) (network.Result, error) {
 	var ip netip.Addr
 	if err := ip.UnmarshalBinary(saved); err != nil {
@@ -77,8 +77,8 @@ func (static) TearDown(context.Context, network.Attachment, string, []byte, *os.
 	return nil
 }
 
-// inNetns calls f on a thread in a network namespace. Processes that f starts are in
-// this namespace too. After f, the thread ends.
+// inNetns calls f on a separate thread in the network namespace at path. Processes that f
+// starts are also in this namespace. The thread ends after f.
 func inNetns(path string, f func() error) error {
 	done := make(chan error)
 	go func() {

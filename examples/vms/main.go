@@ -1,6 +1,5 @@
-// Vms manages simulated virtual machines with podworker/serial: it boots, resizes and
-// powers them off. The machines are handled in parallel; for each machine only one step
-// runs at a time.
+// Vms manages simulated virtual machines with podworker/serial: it boots, resizes and powers
+// off machines. Machines are handled in parallel, but each machine has only one step at a time.
 //
 //	go run ./examples/vms
 package main
@@ -23,7 +22,7 @@ type Spec struct {
 	Gone chan<- struct{} // closed when the machine is off; may be nil
 }
 
-// The stages of a machine's life.
+// Stages of a machine.
 const (
 	booting serial.Stage = iota
 	running
@@ -31,14 +30,14 @@ const (
 
 type call = serial.Call[string, Spec]
 
-// Host runs the machines. A real one would call a hypervisor.
+// Host runs the simulated machines. A real host would call a hypervisor.
 type Host struct {
 	mu   sync.Mutex
 	cpus map[string]int
 	log  func(format string, args ...any)
 }
 
-// Handle makes one step towards the desired state of a machine.
+// Handle makes one step towards the desired state of a machine, and returns the next step.
 func (h *Host) Handle(ctx context.Context, c *call) (serial.Next, error) {
 	switch {
 	case c.Update.Off:
@@ -58,8 +57,8 @@ func (h *Host) Handle(ctx context.Context, c *call) (serial.Next, error) {
 	}
 }
 
-// boot takes some time; ctx interrupts it. The first boot of a machine
-// with many CPUs fails.
+// boot simulates a boot, which takes some time. It returns an error if ctx ends first. The
+// first boot of a machine with more than 8 CPUs fails.
 func (h *Host) boot(ctx context.Context, c *call) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
@@ -97,13 +96,13 @@ func (h *Host) set(name string, cpus int) {
 	h.cpus[name] = cpus
 }
 
-// drive creates, changes and ends three machines.
+// drive creates three machines, changes one, and powers all off.
 func drive(log func(format string, args ...any)) error {
 	host := &Host{cpus: map[string]int{}, log: log}
 	machines, err := serial.New(serial.Config[string, Spec]{
 		Handle:     host.Handle,
 		Interrupts: func(_, next Spec) bool { return next.Off },
-		// Two boots at a time; nothing else waits.
+		// At most two machines boot at a time. Other steps have no limit.
 		Limit:   2,
 		Limited: func(c *call) bool { return c.Stage == booting && !c.Update.Off },
 		Backoff: serial.Backoff{First: 10 * time.Millisecond},

@@ -1,9 +1,9 @@
-// Command init writes one file and exits. It is for an init container that prepares a
-// volume for the other containers of its pod.
+// Command init writes one file and exits. An init container can use it to prepare a volume
+// for the other containers of its pod.
 //
 //	init -to /srv/www/index.html [-text 'hello from ${POD_NAME}']
 //
-// ${NAME} in the text is replaced from the environment.
+// ${NAME} in the text is replaced by the value of the environment variable NAME.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	to := flag.String("to", "", "the `file` to write")
-	text := flag.String("text", "hello\n", "what to write")
+	text := flag.String("text", "hello\n", "the text to write")
 	flag.Parse()
 	if err := write(*to, os.ExpandEnv(*text)); err != nil {
 		fmt.Fprintln(os.Stderr, "init:", err)

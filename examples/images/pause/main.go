@@ -1,9 +1,8 @@
-// Command pause is the first process of a pod sandbox: it holds the namespaces
-// open, adopts and reaps the pod's orphans when the process namespace is
-// shared, and ends on SIGINT or SIGTERM.
+// Command pause is the first process of a pod sandbox. It keeps the namespaces open, and exits
+// on SIGINT or SIGTERM. If the pod's containers share the process namespace, it reaps
+// orphaned processes.
 //
-// It has as few dependencies as possible, since a node runs one process of it for every
-// pod.
+// It has as few dependencies as possible, since a node runs one such process for each pod.
 package main
 
 import (

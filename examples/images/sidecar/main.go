@@ -1,5 +1,5 @@
-// Command sidecar requests a URL at an interval and prints the answers. It stands for
-// programs such as log shippers that run next to a pod's main container.
+// Command sidecar requests a URL at an interval and prints the status when it changes. It is
+// an example of a program that runs next to a pod's main container, such as a log shipper.
 //
 //	sidecar [-url http://127.0.0.1:8080/healthz] [-every 5s]
 package main
@@ -16,15 +16,15 @@ import (
 )
 
 func main() {
-	url := flag.String("url", "http://127.0.0.1:8080/healthz", "the `URL` to ask")
-	every := flag.Duration("every", 5*time.Second, "the `time` between two questions")
+	url := flag.String("url", "http://127.0.0.1:8080/healthz", "the `URL` to request")
+	every := flag.Duration("every", 5*time.Second, "the `time` between two requests")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	tick := time.NewTicker(*every)
 	defer tick.Stop()
 	for last := ""; ; {
-		// Repeated answers are not printed: they would fill the log.
+		// Print only changes: repeated results would fill the log.
 		if now := ask(ctx, *url); now != last && ctx.Err() == nil {
 			fmt.Println(*url+":", now)
 			last = now

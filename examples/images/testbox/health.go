@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// health serves on addr whether file exists: over HTTP, and in the part of the gRPC
-// health checking protocol that a prober uses
+// health serves health checks on addr, which succeed while file exists. It serves HTTP, and
+// the part of the gRPC health checking protocol that a probe uses
 // (github.com/grpc/grpc/blob/master/doc/health-checking.md).
 func health(addr, file string) error {
 	var protocols http.Protocols
@@ -32,7 +32,7 @@ func health(addr, file string) error {
 	return srv.ListenAndServe()
 }
 
-// answerGRPC writes a HealthCheckResponse and the status of the call. The response is a
+// answerGRPC writes a HealthCheckResponse and the status of the gRPC call. The response is a
 // frame header of five bytes and a message of two bytes.
 func answerGRPC(w http.ResponseWriter, serving bool) {
 	status := byte(2) // NOT_SERVING
@@ -41,6 +41,6 @@ func answerGRPC(w http.ResponseWriter, serving bool) {
 	}
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status")
-	_, _ = w.Write([]byte{0, 0, 0, 0, 2, 1 << 3, status}) // error: the client is gone
+	_, _ = w.Write([]byte{0, 0, 0, 0, 2, 1 << 3, status}) // fails only if the client has disconnected
 	w.Header().Set("Grpc-Status", "0")
 }

@@ -1,31 +1,31 @@
 // Command testbox runs the steps in its arguments, for tests of a container
-// runtime. It runs them in order, and exits with 0 after the last.
+// runtime. It runs the steps in order, and exits with 0 after the last.
 //
-//	out TEXT          a line on standard output
-//	err TEXT          a line on standard error
-//	lines N           N numbered lines on standard output
-//	raw TEXT          TEXT on standard output without an end of line
-//	env NAME          the value of a variable; "env ." prints them all, sorted
-//	args              the program's own arguments, one a line
-//	cat FILE          a file, "-" for standard input, to standard output
-//	write FILE TEXT   TEXT into FILE
-//	wait FILE         until FILE exists
-//	ls DIR            the names in DIR, one a line
-//	stat FILE         permissions in octal, uid and gid of FILE
-//	child             the steps that follow in another process, whose exit code it ends with
-//	id                uid and gid
-//	alloc MIB         take and touch that much memory
-//	sleep DURATION    "sleep forever" does not end
-//	ignore            from here on ignore SIGTERM
-//	trap CODE DELAY   from here on SIGTERM prints "got TERM", waits and exits with CODE
-//	catch NAME        from here on that signal (USR1, HUP, INT, QUIT) prints "got NAME" and ends with 0
-//	serve ADDR        answer HTTP on ADDR with the host name, without end
-//	health ADDR FILE  answer HTTP on ADDR with 200 while FILE exists, else with 503, and gRPC health checks in the same way, without end
+//	out TEXT          print TEXT and a newline on standard output
+//	err TEXT          print TEXT and a newline on standard error
+//	lines N           print N numbered lines
+//	raw TEXT          print TEXT without a newline
+//	env NAME          print the value of a variable; "env ." prints all variables, sorted
+//	args              print the program's arguments, one per line
+//	cat FILE          print a file, or standard input for "-"
+//	write FILE TEXT   write TEXT into FILE
+//	wait FILE         wait until FILE exists
+//	ls DIR            print the names in DIR, one per line
+//	stat FILE         print the permissions in octal, the uid and the gid of FILE
+//	child             run the following steps in a child process, and exit with its exit code
+//	id                print uid and gid
+//	alloc MIB         allocate and write this amount of memory
+//	sleep DURATION    sleep; "sleep forever" never ends
+//	ignore            from now on, ignore SIGTERM
+//	trap CODE DELAY   from now on, SIGTERM prints "got TERM", waits for DELAY and exits with CODE
+//	catch NAME        from now on, the signal NAME (USR1, HUP, INT, QUIT) prints "got NAME" and exits with 0
+//	serve ADDR        serve HTTP on ADDR: the response is the host name; never ends
+//	health ADDR FILE  serve HTTP and gRPC health checks on ADDR, which succeed while FILE exists, and otherwise fail (HTTP with 503); never ends
 //	remove FILE       remove a file
-//	listen ADDR       accept TCP connections on ADDR and close them, without end
-//	exit CODE         end
+//	listen ADDR       accept TCP connections on ADDR and close them; never ends
+//	exit CODE         exit with CODE
 //
-// SIGTERM ends it with exit code 143, unless a step has changed that.
+// SIGTERM ends the program with exit code 143, unless a step has changed this.
 package main
 
 import (
@@ -202,9 +202,8 @@ func stat(name string) error {
 	return nil
 }
 
-// child runs the steps in another process, and ends this process with the exit code of
-// that one. If a signal ended it, the exit code is 128 plus the number of the signal,
-// as in shells.
+// child runs the steps in a child process and exits with the child's exit code. If a signal
+// killed the child, the exit code is 128 plus the number of the signal, as in shells.
 func child(steps []string) error {
 	c := exec.Command("/proc/self/exe", steps...)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -231,7 +230,7 @@ func wait(name string) error {
 	}
 }
 
-// held references the memory of the step alloc, so that it is not freed.
+// held references the memory of the step alloc, so that the garbage collector does not free it.
 var held [][]byte
 
 func alloc(mib string) error {
@@ -298,7 +297,7 @@ func serve(addr string) error {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			_, _ = fmt.Fprintln(w, name) // error: the client is gone
+			_, _ = fmt.Fprintln(w, name) // fails only if the client has disconnected
 		})}
 	return srv.ListenAndServe()
 }

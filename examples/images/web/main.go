@@ -1,8 +1,8 @@
-// Command web is a static web server. It serves a directory, prints a line on standard
-// output for every request, and finishes open requests on SIGTERM.
+// Command web is a web server for static files. It serves a directory and prints a line on
+// standard output for each request. On SIGTERM it finishes open requests and exits.
 //
 //	web [-addr :8080] [-dir /srv/www]
-//	web drain 1s        as a preStop hook: waits, so that clients can go away
+//	web drain 1s        waits, so that clients can disconnect; for a preStop hook
 package main
 
 import (
@@ -41,7 +41,7 @@ func serve(addr, dir string) error {
 	defer stop()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintln(w, "ok") // error: the client is gone
+		_, _ = fmt.Fprintln(w, "ok") // fails only if the client has disconnected
 	})
 	files := http.FileServer(http.Dir(dir))
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {

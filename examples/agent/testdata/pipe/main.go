@@ -1,5 +1,5 @@
-// Command pipe prints the content of a named pipe, without end. A test writes to the
-// pipe, and so determines the log of the container that runs this command.
+// Command pipe prints the content of a named pipe and never ends. A test writes the log of the
+// container that runs this command into the pipe.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 func main() {
-	f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0) // a writer of its own, so that it never ends
+	f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0) // with O_RDWR the pipe always has a writer, so that reads do not end
 	if err == nil {
 		_, err = io.Copy(os.Stdout, f)
 	}
