@@ -228,11 +228,11 @@ func (c *contender) restart(names []string) {
 	c.kill()
 	c.create([]string{"extra"})
 	begun := c.begin()
-	c.tell("restart with 100 pods: answers", "ms", ms(time.Since(begun)))
-	c.tell("restart with 100 pods: a new pod runs", "ms", c.firstLines([]string{"extra"}, begun)[0])
+	c.tell("restart of the agent with 100 pods: it answers", "ms", ms(time.Since(begun)))
+	c.tell("restart of the agent with 100 pods: a new pod runs", "ms", c.firstLines([]string{"extra"}, begun)[0])
 	c.untilReady(append(names, "extra")...)
-	c.tell("restart with 100 pods: all ready", "ms", ms(time.Since(begun)))
-	c.tell("restart with 100 pods: the agent's CPU", "ms", ticks(c.cmd.Process.Pid)*1000)
+	c.tell("restart of the agent with 100 pods: all pods ready", "ms", ms(time.Since(begun)))
+	c.tell("restart of the agent with 100 pods: the agent's CPU", "ms", ticks(c.cmd.Process.Pid)*1000)
 	if after := c.restarts(); after != before {
 		c.t.Errorf("%d restarts of containers", after-before)
 	}
@@ -262,8 +262,8 @@ func (c *contender) successor() {
 		c.untilGone(name)
 	}
 	slices.Sort(took)
-	c.tell("exit to successor, median", "ms", took[len(took)/2])
-	c.tell("exit to successor, longest", "ms", took[len(took)-1])
+	c.tell("end of a container to start of the next one, median", "ms", took[len(took)/2])
+	c.tell("end of a container to start of the next one, longest", "ms", took[len(took)-1])
 }
 
 // throughput is what a container can write.
@@ -280,7 +280,7 @@ func (c *contender) throughput() {
 
 // unpack takes in 8 images that share three of their four layers.
 func (c *contender) unpack() {
-	c.tell("8 images of 70 MiB, 60 shared: taken in", "ms", ms(c.images(sharingImages(c.t))))
+	c.tell("8 images of 70 MiB, of which they share 60 MiB: import", "ms", ms(c.images(sharingImages(c.t))))
 }
 
 func (c *contender) create(names []string) {
