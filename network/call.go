@@ -36,7 +36,7 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				n.cfg.Log.Error("call panicked", zap.String("of", who), zap.String("call", verb), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
+				n.cfg.Log.Error("call of network plugin panicked", zap.String("of", who), zap.String("call", verb), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
 				o.err = callerror.Brief(fmt.Errorf("%s: %s: panic: %v", who, verb, p), maxText)
 			}
 		}()
@@ -56,7 +56,7 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 	case <-o.done:
 		return o, false
 	case <-patience.C:
-		n.cfg.Log.Error("call did not return", zap.String("of", who), zap.String("call", verb), zap.Duration("timeout", timeout))
+		n.cfg.Log.Error("call of network plugin did not return in time", zap.String("of", who), zap.String("call", verb), zap.Duration("timeout", timeout))
 		return o, true
 	}
 }

@@ -189,9 +189,9 @@ func (n *Network) busy(id string, cause error) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if e := n.entries[id]; e != nil && e.failure != nil {
-		return Errorf(Unavailable, "it is still being taken back: %w (%w)", e.failure, cause)
+		return Errorf(Unavailable, "attachment is still being removed: %w (%w)", e.failure, cause)
 	}
-	return Errorf(Unavailable, "it is still being taken back: %w", cause)
+	return Errorf(Unavailable, "attachment is still being removed: %w", cause)
 }
 
 // join returns what an Attach has to wait for: either wait, the outcome of an operation, or gone,
@@ -209,9 +209,9 @@ func (n *Network) join(a Attachment, sum digest, owner *os.File) (wait *pending,
 	case e.detach != nil || e.state == Detaching:
 		return nil, e.gone, nil
 	case e.digest != sum:
-		return nil, nil, Errorf(FailedPrecondition, "it is %s with other values; detach it first", e.state)
+		return nil, nil, Errorf(FailedPrecondition, "attachment is %s with other values; detach it first", e.state)
 	case e.state == Lost:
-		return nil, nil, Errorf(FailedPrecondition, "its namespace %s is gone; detach it first", e.path)
+		return nil, nil, Errorf(FailedPrecondition, "network namespace %s of the attachment is gone; detach it first", e.path)
 	case e.state == Attached:
 		wait = newPending()
 		wait.finish(*e.result, nil)
@@ -232,7 +232,7 @@ func (n *Network) begin(a Attachment, sum digest, owner *os.File) (*pending, err
 	}
 	switch other, taken := n.paths[path]; {
 	case taken:
-		return nil, Errorf(AlreadyExists, "its namespace %s is that of %s", path, other)
+		return nil, Errorf(AlreadyExists, "network namespace %s belongs to attachment %s", path, other)
 	case len(n.entries) >= maxAttachments:
 		return nil, Errorf(ResourceExhausted, "there are %d attachments; want fewer than %d", len(n.entries), maxAttachments)
 	case hung >= maxHung:
@@ -313,11 +313,11 @@ func (n *Network) leave(id string) (*pending, error) {
 		return nil, errStopped
 	case e.plugin == nil:
 		e.state = Detaching
-		e.failure = Errorf(FailedPrecondition, "there is no plugin %s, which attached it", e.name)
+		e.failure = Errorf(FailedPrecondition, "network plugin %s, which attached the pod, is not configured", e.name)
 		return nil, e.failure
 	case e.hung:
 		e.asked()
-		return nil, Errorf(Unavailable, "a call of plugin %s has not returned; it is waited for", e.name)
+		return nil, Errorf(Unavailable, "a call of network plugin %s has not returned yet", e.name)
 	}
 	wait := e.asked()
 	if !e.working {
@@ -362,7 +362,7 @@ func (n *Network) Forget(id string) error {
 		return nil
 	case e.state != Detaching || e.working && !e.hung:
 		n.mu.Unlock()
-		return fmt.Errorf("forget %s: %w", id, Errorf(FailedPrecondition, "it is %s and nothing failed; detach it first", e.state))
+		return fmt.Errorf("forget %s: %w", id, Errorf(FailedPrecondition, "attachment is %s and no call has failed; detach it first", e.state))
 	}
 	hung := e.working
 	e.working = true // nothing else begins

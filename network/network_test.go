@@ -370,7 +370,7 @@ func TestFailuresAreTakenBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = r.Attach(ctx, pod("a"))
-		wantCode(t, err, network.Unavailable, "still being taken back", "device is busy")
+		wantCode(t, err, network.Unavailable, "still being removed", "device is busy")
 		r.plugin.SetHook(nil)
 		r.detach("a")
 		r.clean()

@@ -33,10 +33,10 @@ func (n *Network) attachNow(e *entry, a Attachment, owner *os.File) {
 	result, late, err := n.setUp(e, a, owner)
 	log := n.cfg.Log.With(zap.String("id", e.id), zap.String("pod", a.Namespace+"/"+a.Name), zap.String("plugin", e.name), zap.Duration("took", time.Since(begin)))
 	if err != nil {
-		log.Warn("failed to attach", zap.Error(err))
+		log.Warn("failed to attach pod to network", zap.Error(err))
 		err = fmt.Errorf("attach %s: %w", e.id, err)
 	} else {
-		log.Info("attached", zap.Stringers("ips", result.IPs), zap.Strings("warnings", result.Warnings))
+		log.Info("attached pod to network", zap.Stringers("ips", result.IPs), zap.Strings("warnings", result.Warnings))
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +132,7 @@ func (n *Network) setUp(e *entry, a Attachment, owner *os.File) (r Result, late 
 }
 
 func inTheWay(path string) error {
-	return Errorf(FailedPrecondition, "something that is not this network's is at %s; remove it first", path)
+	return Errorf(FailedPrecondition, "foreign file at the path of the network namespace, %s; remove it first", path)
 }
 
 // planTimeout is the deadline of a plugin's Plan, which makes nothing.
@@ -226,7 +226,7 @@ func (n *Network) detachNow(e *entry) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil {
-		log.Info("detached")
+		log.Info("detached pod from network")
 		n.nothingMade(e)
 		return
 	}
@@ -241,7 +241,7 @@ func (n *Network) detachNow(e *entry) {
 	e.detach, e.working = nil, false
 	if !n.stopped {
 		n.retryLater(e)
-		log.Warn("failed to remove pod network", zap.Error(err), zap.Duration("retry in", e.pause))
+		log.Warn("failed to remove pod network", zap.Error(err), zap.Duration("retryIn", e.pause))
 	}
 }
 
@@ -308,7 +308,7 @@ func (n *Network) tearDownNow(e *entry, guard *os.File) (*lateCall, error) {
 	// The progress is written first. Otherwise, after a crash, a later agent could mistake a partly
 	// removed network for a complete one. Its owner has to detach it again then.
 	if err := n.store.progress(n.run, e.id, progress{Token: r.Token, Space: e.space, Detaching: true}); err != nil {
-		n.cfg.Log.Warn("failed to record the detachment", zap.String("id", e.id), zap.Error(err))
+		n.cfg.Log.Warn("failed to record detachment of pod", zap.String("id", e.id), zap.Error(err))
 	}
 	atPoint("detaching")
 	netns := ""
@@ -345,7 +345,7 @@ func (n *Network) guard(e *entry, patience time.Duration) (*os.File, error) {
 	f, killed, err := n.store.guard(n.run, fileName(e.id), patience)
 	if killed {
 		n.kills.Add(1)
-		n.cfg.Log.Warn("killed plugin that outlived its agent", zap.String("id", e.id), zap.String("plugin", e.name))
+		n.cfg.Log.Warn("killed network plugin of an earlier agent", zap.String("id", e.id), zap.String("plugin", e.name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock guard: %w", err)

@@ -64,7 +64,7 @@ func encodeFile(v any) ([]byte, error) {
 
 func decodeFile(file []byte, v any) error {
 	if len(file) < headerSize || !bytes.HasPrefix(file, []byte(fileMagic)) || file[headerSize-1] != '\n' {
-		return fmt.Errorf("%w: %d bytes without its header", errDamaged, len(file))
+		return fmt.Errorf("%w: header is missing or invalid; file has %d bytes", errDamaged, len(file))
 	}
 	body := file[headerSize:]
 	sum := sha256.Sum256(body)
@@ -88,7 +88,7 @@ func decodeRecord(name string, file []byte) (*record, error) {
 	}
 	switch {
 	case fileName(r.Attachment.ID) != name:
-		return nil, fmt.Errorf("%w: the record names attachment %s", errDamaged, r.Attachment.ID)
+		return nil, fmt.Errorf("%w: record is for attachment %s, which has another file name", errDamaged, r.Attachment.ID)
 	case r.Plugin == "" || r.Boot == "" || r.Token == "":
 		return nil, fmt.Errorf("%w: plugin %.80q, boot %.80q, token %.80q; want none to be empty", errDamaged, r.Plugin, r.Boot, r.Token)
 	case !filepath.IsAbs(r.Netns) || filepath.Clean(r.Netns) != r.Netns:

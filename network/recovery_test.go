@@ -280,7 +280,7 @@ func TestPluginsChange(t *testing.T) {
 		if _, ok := r.Get("gone"); !ok {
 			t.Error("it is not attached any more")
 		}
-		wantCode(t, r.Detach(t.Context(), "gone"), network.FailedPrecondition, "there is no plugin test")
+		wantCode(t, r.Detach(t.Context(), "gone"), network.FailedPrecondition, "network plugin test")
 		r.restart()
 		r.set(both)
 		r.restart()

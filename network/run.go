@@ -223,8 +223,8 @@ func (n *Network) revive(a action) *entry {
 		n.cfg.Log.Warn("network namespace of attachment is gone", zap.String("id", e.id), zap.String("path", e.path))
 	case strand:
 		e.state = Detaching
-		e.failure = Errorf(FailedPrecondition, "there is no plugin %s, which attached it", e.name)
-		n.cfg.Log.Error("failed to find plugin of attachment", zap.String("id", e.id), zap.String("plugin", e.name))
+		e.failure = Errorf(FailedPrecondition, "network plugin %s, which attached the pod, is not configured", e.name)
+		n.cfg.Log.Error("network plugin of attachment is not configured", zap.String("id", e.id), zap.String("plugin", e.name))
 	default:
 		e.state = Detaching
 	}
@@ -300,7 +300,7 @@ func (n *Network) patiently(p *plugged, verb string, f func(ctx context.Context)
 }
 
 func (n *Network) notRecovered(p *plugged, err error) {
-	n.cfg.Log.Error("failed to recover plugin", zap.String("plugin", p.name), zap.Error(err))
+	n.cfg.Log.Error("failed to recover network plugin", zap.String("plugin", p.name), zap.Error(err))
 	p.failure.Store(&err)
 	if p == n.plugins[0] {
 		n.setReady(Errorf(Unavailable, "network: %w", err))
@@ -348,7 +348,7 @@ func (n *Network) runPlugin(p *plugged) {
 		if stopped || err == nil {
 			return
 		}
-		n.cfg.Log.Error("failed to run plugin", zap.String("plugin", p.name), zap.Error(err))
+		n.cfg.Log.Error("failed to run network plugin", zap.String("plugin", p.name), zap.Error(err))
 		wait.Recovered(time.Since(begin))
 		if !wait.Wait(n.run) {
 			return
@@ -378,7 +378,7 @@ func (n *Network) runOnce(p *plugged) (stopped bool, err error) {
 	case err := <-done:
 		return true, err
 	case <-patience.C:
-		n.cfg.Log.Error("plugin did not stop", zap.String("plugin", p.name))
+		n.cfg.Log.Error("network plugin did not stop", zap.String("plugin", p.name))
 	}
 	return true, nil
 }

@@ -70,7 +70,7 @@ func (p *Plugin) look() []error {
 	}
 	if len(errs) == 0 && !feat.guard {
 		p.notes.guard = "the kernel has no nf_tables of family bridge (CONFIG_NF_TABLES_BRIDGE): a pod with the capability NET_RAW can take other pods' addresses and traffic"
-		p.log.Warn("pods can send with addresses of other pods", zap.String("advice", p.notes.guard))
+		p.log.Warn("failed to restrict pods to their own source addresses", zap.String("advice", p.notes.guard))
 	}
 	p.table = &table{ns: int(p.ns.Fd()), name: p.cfg.Table, flags: feat.tableFlags, wrote: p.remember}
 	if p.links, err = newLinks(p.ns); err != nil {

@@ -73,7 +73,7 @@ func (p *Plugin) freshSubnet() error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("chose another subnet, since another program has taken the first", zap.Stringer("was", p.subnet), zap.Stringer("subnet", subnet))
+	p.log.Info("chose another subnet: another program uses the first one", zap.Stringer("was", p.subnet), zap.Stringer("subnet", subnet))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subnet, p.addrs = subnet, newAddresses(subnet)

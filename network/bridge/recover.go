@@ -108,7 +108,7 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 		p.notes.subnet = fmt.Sprintf("pods have bridge %s and subnets %s; bridge %s and subnets %s take effect when the agent starts without such pods",
 			latest.Bridge, subnets(subnet, subnet6), p.name, subnets(p.subnet, p.subnet6))
 		p.log.Warn("kept the subnet of existing pods", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
-			zap.String("configured bridge", p.name), zap.String("configured subnets", subnets(p.subnet, p.subnet6)))
+			zap.String("configuredBridge", p.name), zap.String("configuredSubnets", subnets(p.subnet, p.subnet6)))
 	}
 	p.name, p.subnet, p.fresh = latest.Bridge, subnet, false
 	switch {

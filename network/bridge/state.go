@@ -40,7 +40,7 @@ type state struct {
 // parseState reads the file. Its names become parts of paths below /proc/sys/net.
 func parseState(b []byte) (state, error) {
 	if len(b) > maxState {
-		return state{}, fmt.Errorf("it has %d bytes; want at most %d", len(b), maxState)
+		return state{}, fmt.Errorf("state file has %d bytes; want at most %d", len(b), maxState)
 	}
 	var s state
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -48,7 +48,7 @@ func parseState(b []byte) (state, error) {
 	}
 	// A newer agent may give these fields another meaning.
 	if s.Version != stateVersion {
-		return state{}, fmt.Errorf("its version is %d; want %d", s.Version, stateVersion)
+		return state{}, fmt.Errorf("version is %d; want %d", s.Version, stateVersion)
 	}
 	if s.Subnet != (netip.Prefix{}) {
 		if err := validSubnet(s.Subnet); err != nil {
@@ -103,7 +103,7 @@ func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 		return state{}, fmt.Errorf("Config.StateDir %s: %w", dir.Path, err)
 	}
 	if err != nil {
-		log.Warn("set damaged state aside", zap.String("file", stateFile), zap.String("aside", dir.SetAside(stateFile)), zap.Error(err))
+		log.Warn("renamed damaged state of bridge network", zap.String("file", stateFile), zap.String("aside", dir.SetAside(stateFile)), zap.Error(err))
 		return state{Version: stateVersion}, nil
 	}
 	return s, nil

@@ -200,7 +200,7 @@ func (p *Plugin) use(l *list, none error) {
 	case l == nil:
 		p.status, p.askedOf = nil, nil
 		if was != nil {
-			p.cfg.Log.Warn("no valid network configuration any more", zap.Error(none))
+			p.cfg.Log.Warn("no valid network configuration is left", zap.Error(none))
 		}
 		return
 	case l == was:

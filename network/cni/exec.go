@@ -160,7 +160,7 @@ func (x *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 		return x.said(kind, c.verb, out)
 	}
 	if out.stderr != "" {
-		x.log.Debug("plugin wrote to stderr", zap.String("plugin", kind), zap.String("verb", c.verb), zap.String("stderr", out.stderr))
+		x.log.Debug("CNI plugin wrote to stderr", zap.String("plugin", kind), zap.String("verb", c.verb), zap.String("stderr", out.stderr))
 	}
 	if c.verb == "ADD" {
 		if err := holesIn(out.stdout); err != nil {
@@ -194,7 +194,7 @@ func (x *executor) notRun(kind, verb string, out output, err error) error {
 	killed := errors.Is(err, errKilled) || errors.Is(err, errFlood) || errors.Is(err, errGone)
 	if killed {
 		x.metrics.kills.WithLabelValues(verb).Inc()
-		x.log.Warn("killed plugin", zap.String("plugin", kind), zap.String("verb", verb), zap.Error(err), zap.String("stderr", out.stderr))
+		x.log.Warn("killed CNI plugin", zap.String("plugin", kind), zap.String("verb", verb), zap.Error(err), zap.String("stderr", out.stderr))
 	}
 	code := network.Unknown
 	switch {
@@ -239,7 +239,7 @@ func (x *executor) said(kind, verb string, out output) ([]byte, error) {
 			e.text += "; " + clip(said.Details, maxText)
 		}
 		if out.stderr != "" {
-			x.log.Debug("plugin wrote to stderr", zap.String("plugin", kind), zap.String("verb", verb), zap.String("stderr", out.stderr))
+			x.log.Debug("CNI plugin wrote to stderr", zap.String("plugin", kind), zap.String("verb", verb), zap.String("stderr", out.stderr))
 		}
 	case len(out.stdout) > 0:
 		e.text = fmt.Sprintf("%v, and no error can be read of %q%s", out.failed, clip(string(out.stdout), 256), quoted(out.stderr))

@@ -78,7 +78,7 @@ func parseConf(file string, data []byte) (*list, error) {
 		if _, ok := single["plugins"]; ok {
 			return nil, errors.New(`file has plugins and no type; want a list to be named .conflist`)
 		}
-		return nil, errors.New("plugin has no type; want that of a plugin")
+		return nil, errors.New("configuration has no type; want the name of a plugin")
 	}
 	outer := map[string]json.RawMessage{"plugins": slices.Concat([]byte("["), data, []byte("]"))}
 	for _, key := range []string{"name", "cniVersion"} {
