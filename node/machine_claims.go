@@ -50,7 +50,7 @@ func (e *ClaimedError) Error() string {
 	if e.PID != "" {
 		return fmt.Sprintf("%s, process %s: set %s to another one", text, e.PID, e.Set)
 	}
-	return fmt.Sprintf("%s, which is not running while its containers may be: set %s to another one, or remove %s if that agent is gone for good", text, e.Set, e.File)
+	return fmt.Sprintf("%s; that agent is not running, but its containers may be: set %s to another one, or remove %s if that agent is gone for good", text, e.Set, e.File)
 }
 
 // Is reports whether target is ErrClaimed.

@@ -59,7 +59,7 @@ func TestClaims(t *testing.T) {
 		t.Errorf("%v, %v; want mode 0700", info.Mode(), err)
 	}
 	refused(take(b, pods, logs, own),
-		`cgroup "/kubepods" is used by the agent with root directory "`+a+`", which is not running while its containers may be: set cgroupRoot to another one, or remove `+
+		`cgroup "/kubepods" is used by the agent with root directory "`+a+`"; that agent is not running, but its containers may be: set cgroupRoot to another one, or remove `+
 			filepath.Join(dir, claimFile(a))+" if that agent is gone for good\n", `directory "/var/log/pods"`, "set podLogsDir to another one")
 	ok(take(b, own))
 

@@ -55,7 +55,7 @@ func (l *Machine) raise(ctx context.Context, b *bus, delay time.Duration) error 
 			return nil
 		}
 	}
-	return errors.Join(err, fmt.Errorf("logind's InhibitDelayMaxSec is %v, and pods need %v: another file after %s may set it", now, delay, name))
+	return errors.Join(err, fmt.Errorf("logind's InhibitDelayMaxSec is %v; want at least %v: another file, which sorts after %s, may set it", now, delay, name))
 }
 
 // replace writes a file in one step.

@@ -185,7 +185,7 @@ func (m *Watcher) without(ctx context.Context, wait time.Duration) {
 	if f := m.cfg.Fallback; f != nil && !m.opened {
 		if err := f.Watch(ctx, m.tell); err != nil && ctx.Err() == nil && err.Error() != m.toldOf {
 			m.toldOf = err.Error()
-			m.cfg.Log.Warn("failed to read kill counters", zap.Error(err))
+			m.cfg.Log.Warn("failed to read OOM kill counters", zap.Error(err))
 		}
 	}
 	<-ctx.Done()

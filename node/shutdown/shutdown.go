@@ -233,7 +233,7 @@ func (m *Manager) set(ctx context.Context, down bool) {
 	m.state.Down, m.state.Boot = down, m.cfg.BootID
 	m.mu.Unlock()
 
-	m.cfg.Log.Info("shutdown", zap.Bool("down", down), zap.Bool("resumed", resumed))
+	m.cfg.Log.Info("state of machine shutdown changed", zap.Bool("down", down), zap.Bool("resumed", resumed))
 	m.tell(down)
 	m.keep()
 	if down {

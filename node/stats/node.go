@@ -21,7 +21,7 @@ func (c cgroups) usage() (*Usage, error) {
 		return nil, err
 	}
 	if !info.Total.Known() || !info.Free.Known() {
-		return nil, errors.New("meminfo: no MemTotal or MemFree")
+		return nil, errors.New("/proc/meminfo: line \"MemTotal\" or \"MemFree\" is missing")
 	}
 	u, err := c.read("")
 	// The root of cgroup v2 has few files, and that of v1 may not be mounted: /proc
@@ -67,7 +67,7 @@ func (c cgroups) boot() (metav1.Time, error) {
 		return metav1.Time{}, err
 	}
 	if s.Boot == 0 {
-		return metav1.Time{}, errors.New("stat: no btime")
+		return metav1.Time{}, errors.New("/proc/stat: line \"btime\" is missing")
 	}
 	return metav1.Unix(s.Boot, 0), nil
 }

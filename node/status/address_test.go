@@ -43,8 +43,8 @@ func TestParseNodeIPs(t *testing.T) {
 		{"10.0.0.1,10.0.0.2", "10.0.0.1 10.0.0.2", "", "one IPv4 and one IPv6 address"},
 		{"fd00::1,fd00::2", "fd00::1 fd00::2", "", "one IPv4 and one IPv6 address"},
 		{"10.0.0.1,fd00::1,10.0.0.3", "10.0.0.1 fd00::1 10.0.0.3", "", "two at most"},
-		{"0.0.0.0,fd00::1", "0.0.0.0 fd00::1", "", "can only be alone"},
-		{"10.0.0.1,::", "10.0.0.1 ::", "", "can only be alone"},
+		{"0.0.0.0,fd00::1", "0.0.0.0 fd00::1", "", "cannot be combined with another address"},
+		{"10.0.0.1,::", "10.0.0.1 ::", "", "cannot be combined with another address"},
 	} {
 		got, ignored, err := ParseNodeIPs(tc.text)
 		if !slices.Equal(got, addrs(t, tc.want)) || strings.Join(ignored, " ") != tc.ignored {
@@ -79,7 +79,7 @@ func TestCheckNodeIP(t *testing.T) {
 	host := addrs(t, "10.0.0.1 fd00::1 ::1 127.0.0.1 224.0.0.5 169.254.1.1")
 	for ip, want := range map[string]string{
 		"10.0.0.1": "", "fd00::1": "", "127.0.0.1": "loopback", "::1": "loopback", "224.0.0.5": "multicast",
-		"169.254.1.1": "link-local", "0.0.0.0": "unspecified", "::": "unspecified", "10.0.0.9": "no address of this machine",
+		"169.254.1.1": "link-local", "0.0.0.0": "unspecified", "::": "unspecified", "10.0.0.9": "not an address of this machine",
 	} {
 		if err := checkNodeIP(netip.MustParseAddr(ip), host); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", ip, err, want)
@@ -104,7 +104,7 @@ func TestSetAddresses(t *testing.T) {
 	}{
 		{name: "given", ips: "10.1.1.1", host: "10.1.1.1", want: "10.1.1.1" + h},
 		{name: "given v6", ips: "fd00::5", host: "fd00::5", want: "fd00::5" + h},
-		{name: "given, not here", ips: "10.1.1.1", host: "10.1.1.2", before: "10.9.9.9" + h, want: "10.9.9.9" + h, err: "no address of this machine"},
+		{name: "given, not here", ips: "10.1.1.1", host: "10.1.1.2", before: "10.9.9.9" + h, want: "10.9.9.9" + h, err: "not an address of this machine"},
 		{name: "loopback", ips: "127.0.0.1", host: "127.0.0.1", err: "loopback"},
 		{name: "second is multicast", ips: "10.1.1.1 ff00::1", host: "10.1.1.1 ff00::1", err: "multicast"},
 		{name: "two", ips: "fd00::5 10.1.1.1", host: "10.1.1.1 fd00::5", want: "fd00::5 10.1.1.1" + h},

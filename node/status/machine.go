@@ -35,7 +35,7 @@ func (s System) Facts(ctx context.Context) (Facts, error) {
 	}
 	memory, known := info.Total.Number()
 	if !known {
-		return Facts{}, errors.New("proc/meminfo: no MemTotal")
+		return Facts{}, errors.New("/proc/meminfo: line \"MemTotal\" is missing")
 	}
 	swap, _ := info.SwapTotal.Number() // a kernel without has no such line
 	// The processors of the machine and not of this process, which may be bound to

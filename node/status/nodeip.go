@@ -37,7 +37,7 @@ func checkNodeIPs(ips []netip.Addr, text string) error {
 	case len(ips) > 2:
 		return fmt.Errorf("node IPs: %q: %d addresses; want two at most", text, len(ips))
 	case ips[0].IsUnspecified() || ips[1].IsUnspecified():
-		return fmt.Errorf("node IPs: %q: 0.0.0.0 and :: can only be alone", text)
+		return fmt.Errorf("node IPs: %q: 0.0.0.0 and :: cannot be combined with another address", text)
 	case ips[0].Is4() == ips[1].Is4():
 		return fmt.Errorf("node IPs: %q: want one IPv4 and one IPv6 address", text)
 	}
@@ -75,7 +75,7 @@ func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 	var why string
 	switch {
 	case !ip.IsValid():
-		return errors.New("node IP: empty")
+		return errors.New("node IP is empty; want an address")
 	case ip.IsLoopback():
 		why = "a loopback address"
 	case ip.IsMulticast():
@@ -90,7 +90,7 @@ func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 				return nil
 			}
 		}
-		why = "no address of this machine's interfaces"
+		why = "not an address of this machine's interfaces"
 	}
 	return fmt.Errorf("node IP: %s is %s", ip, why)
 }

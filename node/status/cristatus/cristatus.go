@@ -102,7 +102,7 @@ func unmet(s *runtimeapi.RuntimeStatus, kind string) string {
 		}
 		return fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
 	}
-	return fmt.Sprintf("%s=false reason:%s message:the runtime does not tell", kind, strings.TrimSuffix(kind, "Ready")+"StateUnknown")
+	return fmt.Sprintf("%s=false reason:%s message:the runtime does not report it", kind, strings.TrimSuffix(kind, "Ready")+"StateUnknown")
 }
 
 // Images returns the images, each with its digests followed by its tags.
