@@ -95,7 +95,7 @@ func inOneLine(s string) string {
 func tooCostly(doc []byte) string {
 	// In this order: the search for aliases parses the document itself.
 	if manifestguard.Values(doc) > maxValues {
-		return fmt.Sprintf("has more values than are read; want at most %d fields, items and lines", maxValues)
+		return fmt.Sprintf("has too many values; want at most %d fields, items and lines", maxValues)
 	}
 	if err := manifestguard.Aliases(doc, max(maxGrowth*len(doc), smallDocument)); err != nil {
 		return err.Error()
@@ -115,7 +115,7 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 		return false
 	}
 	if d.size += size; d.size > maxObjects {
-		d.problem(o, n, name, "", fmt.Sprintf("with this object the file comes to more than %d bytes in memory", maxObjects))
+		d.problem(o, n, name, "", fmt.Sprintf("with this object, the objects of the file take more than %d bytes in memory", maxObjects))
 		// The object is left out, so that smaller objects after it may still fit.
 		d.size -= size
 		return false
@@ -153,7 +153,7 @@ func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) b
 func notInPath(s string) string {
 	switch {
 	case len(s) > maxName:
-		return fmt.Sprintf("has %d bytes; it may have %d", len(s), maxName)
+		return fmt.Sprintf("has %d bytes; want at most %d", len(s), maxName)
 	// No valid name or UID has "..", so it is refused
 	// anywhere, not only as an element of a path.
 	case s == ".", strings.Contains(s, ".."), strings.ContainsAny(s, "/\\"), strings.ContainsFunc(s, unicode.IsControl), !utf8.ValidString(s):

@@ -26,7 +26,7 @@ func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 	}
 	c.Namespace = orDefault(c.Namespace)
 	if c.Status.Allocation == nil {
-		d.problem(o, n, name, "status.allocation", "is missing; want what a scheduler would have allocated")
+		d.problem(o, n, name, "status.allocation", "is missing; want the allocation that a scheduler would make")
 		return
 	}
 	// After a mistake the search goes on, so that

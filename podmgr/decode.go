@@ -205,7 +205,7 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 // that maxThings also limits items, and maxDepth also limits nested lists.
 func (d *decoded) object(raw []byte, o origin, n int) {
 	if d.things++; d.things > maxThings {
-		d.problem(o, n, "", "", fmt.Sprintf("is one of more than %d objects in the file, and is not read", maxThings))
+		d.problem(o, n, "", "", fmt.Sprintf("object is not read: the file has more than %d objects", maxThings))
 		return
 	}
 	// The decoder would say the same in terms of Go types.
@@ -442,9 +442,9 @@ func (d *decoded) mistake(e *field.Error, p *v1.Pod, o origin) string {
 			names = append(names, p.Spec.Volumes[i].Name)
 		}
 		if len(names) == 0 {
-			return fmt.Sprintf("%q is no volume of spec.volumes, which has none", e.BadValue)
+			return fmt.Sprintf("%q is not a volume of spec.volumes, which is empty", e.BadValue)
 		}
-		words := fmt.Sprintf("%q is no volume of spec.volumes, which has %s", e.BadValue, strings.Join(names, ", "))
+		words := fmt.Sprintf("%q is not a volume of spec.volumes, which has %s", e.BadValue, strings.Join(names, ", "))
 		if near := manifestwords.Nearest(fmt.Sprint(e.BadValue), names); near != "" {
 			words += "; did you mean " + near + "?"
 		}

@@ -525,7 +525,7 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 		room += old.good.size
 	}
 	if now.size > room {
-		changed = d.broken(path, r.sig, fmt.Sprintf("with this file all come to more than %d bytes in memory", maxDirectory))
+		changed = d.broken(path, r.sig, fmt.Sprintf("with this file, all manifests take more than %d bytes in memory", maxDirectory))
 		return changed, 0
 	}
 	// Before the pods are delivered: identify changes their UIDs.

@@ -202,7 +202,7 @@ func plainError(err error) error {
 	}
 	text := err.Error()
 	if strings.Contains(text, "Location header") { // the client quotes it
-		text = "redirected to what is no URL"
+		text = "redirected to an invalid URL"
 	}
 	return errors.New(inOneLine(text))
 }

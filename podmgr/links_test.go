@@ -112,7 +112,7 @@ func TestScanLargeFiles(t *testing.T) {
 	d.size = maxDirectory - 10 // as if there were others
 	replace(t, b, podYAML("b", ""))
 	d.scan(t.Context())
-	if s := d.snapshot(); len(s.Pods) != 1 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Reason, "all come to more than") {
+	if s := d.snapshot(); len(s.Pods) != 1 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Reason, "all manifests take more than") {
 		t.Errorf("%d pods, problems %v", len(s.Pods), s.Problems)
 	}
 	replace(t, a, podYAML("a", ", labels: {x: z}")+"# no larger in memory")

@@ -145,7 +145,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 				field = "metadata.uid"
 			}
 			st.refused = append(st.refused, Problem{
-				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field, Reason: "the source has another pod with it before this one",
+				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field, Reason: "already used by an earlier pod of the source",
 			})
 			refuse(p, st.refused[len(st.refused)-1])
 			continue
@@ -199,7 +199,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		if field := frozen(st.first[uid], p); field != "" {
 			st.refused = append(st.refused, Problem{
 				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field,
-				Reason: "it was changed under the same UID, and containers that run keep what they were made of; give the changed pod another UID (podmeta.HashUID)",
+				Reason: "changed under the same UID, so the change has no effect on running containers; give the changed pod another UID (podmeta.HashUID)",
 			})
 			refuse(p, st.refused[len(st.refused)-1])
 		}
@@ -283,7 +283,7 @@ func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, boo
 	}
 	return Problem{
 		Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field,
-		Reason: "a pod of source " + other.Annotations[podmeta.AnnotationSource] + " has it already",
+		Reason: "already used by a pod of source " + other.Annotations[podmeta.AnnotationSource],
 	}, true
 }
 

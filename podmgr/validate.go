@@ -100,7 +100,7 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 		v.says(p.Child("hostname"), s.Hostname, validation.IsDNS1123Label(s.Hostname))
 	}
 	if s.HostNetwork && s.HostnameOverride != nil {
-		v.add(field.Forbidden(p.Child("hostnameOverride"), "may not stand beside hostNetwork"))
+		v.add(field.Forbidden(p.Child("hostnameOverride"), "must not be set together with hostNetwork"))
 	}
 	for _, f := range []struct {
 		name  string
@@ -249,12 +249,12 @@ func (v *podValidator) ephemeral(s *v1.PodSpec, c *v1.EphemeralContainer, p *fie
 		{"resources", c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil},
 	} {
 		if f.set {
-			v.add(field.Forbidden(p.Child(f.name), "an ephemeral container has none"))
+			v.add(field.Forbidden(p.Child(f.name), "must not be set for an ephemeral container"))
 		}
 	}
 	for i, m := range c.VolumeMounts {
 		if m.SubPath != "" || m.SubPathExpr != "" {
-			v.add(field.Forbidden(p.Child("volumeMounts").Index(i), "an ephemeral container has no subPath and no subPathExpr"))
+			v.add(field.Forbidden(p.Child("volumeMounts").Index(i), "must not have subPath or subPathExpr in an ephemeral container"))
 		}
 	}
 	target := func(of v1.Container) bool { return of.Name == c.TargetContainerName }
@@ -387,7 +387,7 @@ func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
 		v.keyRef(r.Name, r.Key, p.Child("valueFrom", "secretKeyRef"))
 	}
 	if e.Value != "" {
-		v.add(field.Invalid(p.Child("valueFrom"), "", "must not stand beside a value"))
+		v.add(field.Invalid(p.Child("valueFrom"), "", "must not be set together with value"))
 	}
 }
 
@@ -418,7 +418,7 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 		}
 		paths[m.MountPath] = true
 		if m.SubPath != "" && m.SubPathExpr != "" {
-			v.add(field.Invalid(mp.Child("subPathExpr"), m.SubPathExpr, "must not stand beside subPath"))
+			v.add(field.Invalid(mp.Child("subPathExpr"), m.SubPathExpr, "must not be set together with subPath"))
 		}
 		// A path with '..' would lead out of the volume, into the node.
 		if s := m.SubPath; path.IsAbs(s) || strings.Contains("/"+s+"/", "/../") {
@@ -483,7 +483,7 @@ func (v *podValidator) resources(r v1.ResourceRequirements, ofPod bool, p *field
 		}
 	}
 	if huge && !other {
-		v.add(field.Forbidden(p, "huge pages need cpu or memory beside them"))
+		v.add(field.Forbidden(p, "huge pages need a request or limit of cpu or memory too"))
 	}
 	for _, res := range slices.Sorted(maps.Keys(r.Requests)) {
 		req, rp := r.Requests[res], p.Child("requests").Key(string(res))
@@ -517,7 +517,7 @@ func (v *podValidator) podResources(s *v1.PodSpec, p *field.Path) {
 		return
 	}
 	if r.Claims != nil {
-		v.add(field.Forbidden(p.Child("claims"), "claims are those of containers"))
+		v.add(field.Forbidden(p.Child("claims"), "must be set in containers, not for the whole pod"))
 	}
 	v.resources(*r, true, p)
 	containers := &v1.Pod{Spec: *s}
@@ -674,7 +674,7 @@ func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
 	}
 	// With hostPID a pod is in the host's PID namespace, and has none of its own to share.
 	if share := v.pod.Spec.ShareProcessNamespace; share != nil && *share && v.pod.Spec.HostPID {
-		v.add(field.Invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not stand beside hostPID"))
+		v.add(field.Invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be set together with hostPID"))
 	}
 }
 

@@ -108,7 +108,7 @@ func (v *podValidator) podAffinity(t *v1.PodAffinityTerm, p *field.Path) {
 	v.labelKeys(t.MismatchLabelKeys, t.LabelSelector, p.Child("mismatchLabelKeys"))
 	for i, k := range t.MatchLabelKeys {
 		if slices.Contains(t.MismatchLabelKeys, k) {
-			v.add(field.Invalid(p.Child("matchLabelKeys").Index(i), k, "must not stand in mismatchLabelKeys as well"))
+			v.add(field.Invalid(p.Child("matchLabelKeys").Index(i), k, "must not also be in mismatchLabelKeys"))
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (v *podValidator) sources(name string, vol *v1.VolumeSource, p *field.Path)
 		meta := t.ObjectMeta
 		meta.Labels, meta.Annotations = nil, nil
 		if !reflect.DeepEqual(meta, metav1.ObjectMeta{}) {
-			v.add(field.Forbidden(tp.Child("metadata"), "may have labels and annotations alone"))
+			v.add(field.Forbidden(tp.Child("metadata"), "may have only labels and annotations"))
 		}
 		v.says(p.Child("name"), name, validation.IsDNS1123Subdomain(v.pod.Name+"-"+name))
 	}

@@ -73,11 +73,11 @@ func TestUserNamespace(t *testing.T) {
 		{"that of the node", "{hostUsers: true}", true, &ids, "", false},
 		{"its own", "{hostUsers: false}", true, &ids, "", true},
 		{"not supported", "{hostUsers: false}", false, &ids, `spec.hostUsers: runtime handler "" does not support user namespaces`, false},
-		{"no IDs", "{hostUsers: false}", true, nil, "spec.hostUsers: no range of user IDs is set aside for the pod", false},
-		{"and the node's network", "{hostUsers: false, hostNetwork: true}", true, &ids, "spec.hostUsers: false cannot be together with hostNetwork: true", false},
+		{"no IDs", "{hostUsers: false}", true, nil, "spec.hostUsers: no range of user IDs is allocated to the pod", false},
+		{"and the node's network", "{hostUsers: false, hostNetwork: true}", true, &ids, "spec.hostUsers: false cannot be combined with hostNetwork: true", false},
 		{
 			"and the node's others", "{hostUsers: false, hostPID: true, hostIPC: true}", true, &ids,
-			"spec.hostUsers: false cannot be together with hostPID: true; spec.hostUsers: false cannot be together with hostIPC: true", false,
+			"spec.hostUsers: false cannot be combined with hostPID: true; spec.hostUsers: false cannot be combined with hostIPC: true", false,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

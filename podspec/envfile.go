@@ -28,7 +28,7 @@ const maxEnvFile = 64 << 10
 func parseEnvFile(data []byte) (map[string]string, error) {
 	// ReadFile may have its own limit; this limit is part of the format.
 	if len(data) > maxEnvFile {
-		return nil, fmt.Errorf("has %d bytes; it may have %d", len(data), maxEnvFile)
+		return nil, fmt.Errorf("has %d bytes; want at most %d", len(data), maxEnvFile)
 	}
 	content := string(data)
 	const blanks = " \t\r"
@@ -47,14 +47,14 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 		}
 		name, _, found := strings.Cut(text, "=")
 		if !found {
-			return fail("want KEY='value', there is no =")
+			return fail("want KEY='value', but there is no =")
 		}
 		// A shell would run the name as a command.
 		if strings.TrimRight(name, blanks) != name {
 			return fail("there is a blank before the =")
 		}
 		if msgs := validation.IsRelaxedEnvVarName(name); len(msgs) > 0 {
-			return fail("what stands before the = is no name: %s", msgs[0])
+			return fail("the name before the = is invalid: %s", msgs[0])
 		}
 		rest = rest[strings.IndexByte(rest, '=')+1:]
 		value, tail := "", ""
@@ -158,7 +158,7 @@ func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collect
 		col.add(path.Child("key"), "%q: %s", ref.Key, msgs[0])
 	}
 	if f.open == nil {
-		col.add(path, "files of volumes cannot be read here")
+		col.add(path, "no reader of files in volumes is configured")
 	}
 	if len(col.problems) > before {
 		return "", false

@@ -56,11 +56,11 @@ func TestParseEnvFile(t *testing.T) {
 
 func TestParseEnvFileProblems(t *testing.T) {
 	for _, tc := range []struct{ name, content, want string }{
-		{"no =", "A='a'\n\nB\n", "line 3: want KEY='value', there is no ="},
-		{"no = in this line", "A\n='b'", "line 1: want KEY='value', there is no ="},
-		{"no name", "='a'", `line 1: what stands before the = is no name: environment variable name must be non-empty`},
-		{"a name that is none", "größe='a'", `line 1: what stands before the = is no name: a valid environment variable name must consist only of printable ASCII`},
-		{"a tab in a name", "A\tB='a'", `line 1: what stands before the = is no name: a valid environment variable name`},
+		{"no =", "A='a'\n\nB\n", "line 3: want KEY='value', but there is no ="},
+		{"no = in this line", "A\n='b'", "line 1: want KEY='value', but there is no ="},
+		{"no name", "='a'", `line 1: the name before the = is invalid: environment variable name must be non-empty`},
+		{"a name that is none", "größe='a'", `line 1: the name before the = is invalid: a valid environment variable name must consist only of printable ASCII`},
+		{"a tab in a name", "A\tB='a'", `line 1: the name before the = is invalid: a valid environment variable name`},
 		{"bare value", "A=a", "line 1: the value is not in single quotes"},
 		{"no value", "A=\n'b'", "line 1: the value is not in single quotes"},
 		{"double quotes", `A="a"`, "line 1: the value is not in single quotes"},
@@ -77,7 +77,7 @@ func TestParseEnvFileProblems(t *testing.T) {
 		{"zero byte", "A='\x00'", "line 1: the value of A has a zero byte"},
 		{"not UTF-8", "A='\xff'", "line 1: the value of A is not UTF-8"},
 		{"twice", "A='one\ntwo'\nB='b'\nA='x'", "line 4: A is set in line 1 already"},
-		{"too large", strings.Repeat("#", 65537), "has 65537 bytes; it may have 65536"},
+		{"too large", strings.Repeat("#", 65537), "has 65537 bytes; want at most 65536"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := parseEnvFile([]byte(tc.content))
@@ -182,7 +182,7 @@ func TestEnvFileCannotBeRead(t *testing.T) {
 	spec := fromFile("volumeName: vars, path: app.env, key: KEY, optional: true")
 	in := withFiles(input(t, spec))
 	in.ReadFile = nil
-	if _, err := Container(in, "app", ContainerOptions{}); text(err) != "spec.containers[0].env[0].valueFrom.fileKeyRef: files of volumes cannot be read here" {
+	if _, err := Container(in, "app", ContainerOptions{}); text(err) != "spec.containers[0].env[0].valueFrom.fileKeyRef: no reader of files in volumes is configured" {
 		t.Errorf("nobody reads files: %v", err)
 	}
 	in.ReadFile = func(string, string) ([]byte, error) { return nil, errors.New("broken disk") }

@@ -88,14 +88,14 @@ func userNamespace(in Input, col *collector) {
 		set  bool
 	}{{"hostNetwork", s.HostNetwork}, {"hostPID", s.HostPID}, {"hostIPC", s.HostIPC}} {
 		if o.set {
-			col.add(path, "false cannot be together with %s: true", o.name)
+			col.add(path, "false cannot be combined with %s: true", o.name)
 		}
 	}
 	switch {
 	case !in.Handler.UserNamespaces:
 		col.add(path, "runtime handler %q does not support user namespaces", in.RuntimeHandler)
 	case in.UserNamespace == nil:
-		col.add(path, "no range of user IDs is set aside for the pod")
+		col.add(path, "no range of user IDs is allocated to the pod")
 	}
 }
 
