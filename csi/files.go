@@ -175,7 +175,7 @@ func own(ctx context.Context, v *volumemgr.Volume, target string) error {
 		Root: target, GID: *v.FSGroup,
 		OnRootMismatch: v.FSGroupPolicy != nil && *v.FSGroupPolicy == v1.FSGroupChangeOnRootMismatch,
 		Progress: func(n int64, first bool) {
-			text := fmt.Sprintf("Setting the group of volume %s goes on, %d files are done.", v.Name, n)
+			text := fmt.Sprintf("Still setting the group of files in volume %s: %d files are done.", v.Name, n)
 			if first {
 				text = fmt.Sprintf("Setting the group of volume %s is slow; consider fsGroupChangePolicy OnRootMismatch.", v.Name)
 			}

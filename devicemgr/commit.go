@@ -249,7 +249,7 @@ func (a *Admission) call(c *choice) error {
 		c.Attachment = got
 		return nil
 	}
-	a.m.cfg.Log.Warn("plugin failed to allocate", zap.String("resource", c.Resource), zap.Strings("devices", c.ids()),
+	a.m.cfg.Log.Warn("device plugin failed to allocate devices", zap.String("resource", c.Resource), zap.Strings("devices", c.ids()),
 		zap.String("namespace", a.pod.Namespace), zap.String("pod", a.pod.Name), zap.Error(err))
 	return a.blame(s, "Allocate", err)
 }

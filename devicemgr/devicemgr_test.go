@@ -379,9 +379,9 @@ func TestNeverLists(t *testing.T) {
 		l.refused(t, pod("p", "main=1"), "wait 5m0s: its plugin has not listed any yet")
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		l.refused(t, pod("p", "main=1"), "wait 4m30s: its plugin does not answer: no list within 30s")
+		l.refused(t, pod("p", "main=1"), "wait 4m30s: its plugin does not answer: plugin sent no device list within 30s")
 		time.Sleep(10 * time.Minute)
-		l.refused(t, pod("p", "main=1"), "no healthy devices of example.com/gpu: its plugin does not answer: no list within 30s")
+		l.refused(t, pod("p", "main=1"), "no healthy devices of example.com/gpu: its plugin does not answer: plugin sent no device list within 30s")
 	})
 }
 
@@ -564,13 +564,13 @@ func TestDamagedRecord(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				l.refused(t, pod("n", "main=1@example.com/nic"), "which devices the running pod p has is not known")
+				l.refused(t, pod("n", "main=1@example.com/nic"), "the devices of the running pod p are not known")
 				l.admit(t, pod("p", "main=1", "none=")) // runs
 				l.admit(t, pod("n", "main=1@example.com/nic"))
 				if _, err := l.Attachment(pod("p", "main=1", "none="), "main"); !errors.Is(err, devicemgr.ErrNotAllocated) {
 					t.Errorf("attachment of what is not known: %v, want ErrNotAllocated", err)
 				}
-				l.refused(t, pod("q", "main=1"), "wait 5m0s: which devices the running pod default/p has is not known")
+				l.refused(t, pod("q", "main=1"), "wait 5m0s: the devices of the running pod default/p are not known")
 				tt.then(t, l)
 				l.admit(t, pod("q", "main=1"))
 				l.stop()

@@ -95,7 +95,7 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	if err := s.Serve(&fewConns{Listener: l, places: make(chan struct{}, maxConns)}); err != nil {
 		return err
 	}
-	return errors.New("the service ended")
+	return errors.New("registration service ended")
 }
 
 // maxSockets limits how many entries of the socket directory are checked.

@@ -154,7 +154,7 @@ func (m *Manager) watch(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(m.cfg.Timeout, func() {
-		cancel(fmt.Errorf("no list within %v", m.cfg.Timeout))
+		cancel(fmt.Errorf("plugin sent no device list within %v", m.cfg.Timeout))
 	})
 	defer late.Stop()
 	// list is called on this goroutine.
@@ -162,12 +162,12 @@ func (m *Manager) watch(s *session) error {
 		late.Stop()
 		m.list(s, list)
 	})
-	// "no list within 30s" says more than the plugin's "canceled".
+	// "plugin sent no device list within 30s" says more than the plugin's "canceled".
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
 	if err == nil {
-		err = errors.New("plugin ended the watch")
+		err = errors.New("plugin ended its stream of device lists")
 	}
 	return err
 }
@@ -292,7 +292,7 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 	// A blind pod blocks all new choices of its resources, since its devices are not known.
 	for _, b := range m.blind {
 		if b.hides(r.name) {
-			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("which devices the running pod %s has is not known, for its record was damaged; it has to end first", b.pod))
+			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("the devices of the running pod %s are not known, since their record was damaged; that pod has to end first", b.pod))
 		}
 	}
 	switch s := r.session; {

@@ -67,7 +67,7 @@ func (m *Manager) Withdraw(name, instance string) {
 	p := d.plugins[i]
 	d.plugins = slices.Delete(d.plugins, i, i+1)
 	if len(d.plugins) == 0 {
-		d.lostAt, d.why = time.Now(), "it has deregistered, and not come back"
+		d.lostAt, d.why = time.Now(), "it has deregistered, and has not registered again"
 	}
 	// Removed from the list before its context ends, so that no call starts on a driver that is
 	// about to be closed.

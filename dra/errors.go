@@ -46,7 +46,7 @@ type GoneError struct {
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("claim %s: there is no driver %s: %s", e.Claim, e.Driver, e.Why)
+	return fmt.Sprintf("claim %s: driver %s is missing: %s", e.Claim, e.Driver, e.Why)
 }
 
 // ClaimError means that a claim cannot be used.

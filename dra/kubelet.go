@@ -194,7 +194,7 @@ func (m *Manager) fromKubelet() []*record {
 		records, checksum, problems, err = decodeKubelet(b)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("ignored the kubelet's record of claims", zap.Error(err))
+		m.cfg.Log.Warn("ignored the kubelet's claim checkpoint", zap.Error(err))
 		return nil
 	}
 	// This agent wrote the file, and its own records contain more: uses, boots and the names of
@@ -203,9 +203,9 @@ func (m *Manager) fromKubelet() []*record {
 		return nil
 	}
 	for _, err := range problems {
-		m.cfg.Log.Warn("entry of the kubelet's claims ignored", zap.Error(err))
+		m.cfg.Log.Warn("ignored entry of the kubelet's claim checkpoint", zap.Error(err))
 	}
-	m.cfg.Log.Info("claims taken over from a kubelet", zap.Int("claims", len(records)))
+	m.cfg.Log.Info("took over claims from a kubelet", zap.Int("claims", len(records)))
 	return records
 }
 
@@ -227,7 +227,7 @@ func (m *Manager) inherit(r *record) {
 	c.gen++
 	m.mu.Unlock()
 	if err := m.saveOne(c); err != nil {
-		m.cfg.Log.Error("failed to write the record of a kubelet's claim", zap.String("claim", c.String()), zap.Error(err))
+		m.cfg.Log.Error("failed to record claim of a kubelet", zap.String("claim", c.String()), zap.Error(err))
 	}
 }
 
@@ -256,7 +256,7 @@ func (m *Manager) keepTold(done <-chan struct{}) {
 			}
 		}
 		if err := m.tellKubelet(); err != nil {
-			m.cfg.Log.Warn("failed to write the kubelet's claims", zap.Error(err))
+			m.cfg.Log.Warn("failed to write the kubelet's claim checkpoint", zap.Error(err))
 		}
 	}
 }

@@ -131,8 +131,8 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 		c := m.byName[name]
 		// The driver still has the devices of the older claim.
 		if c != nil && c.UID != objects[i].UID {
-			return nil, &ClaimError{name, fmt.Errorf("its UID is %s, and that of an older one with its name, deleted by force, "+
-				"is %s: it has to be unprepared first", objects[i].UID, c.UID)}
+			return nil, &ClaimError{name, fmt.Errorf("claim has UID %s, but an older claim with its name (UID %s), deleted by force, "+
+				"is still prepared and has to be unprepared first", objects[i].UID, c.UID)}
 		}
 		for _, d := range driversOf(objects[i]) {
 			// A driver that has already prepared its part may be missing: the pod starts without

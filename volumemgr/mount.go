@@ -214,7 +214,7 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	// manifest file passes no API server.
 	name := w.spec.Name()
 	if !plain(name) {
-		return w, fmt.Errorf("the name %q cannot be that of a directory", name)
+		return w, fmt.Errorf("volume name %q cannot be the name of a directory", name)
 	}
 	for _, p := range m.cfg.Plugins {
 		if p.Supports(w.spec) {

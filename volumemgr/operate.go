@@ -217,7 +217,7 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	}
 	p, ok := v.plugin.(BlockPlugin)
 	if !ok {
-		return Result{}, fmt.Errorf("%s has no block devices", v.key.plugin)
+		return Result{}, fmt.Errorf("plugin %s does not support volumeMode Block", v.key.plugin)
 	}
 	// The parent directory of the link is created first, so that as few steps as possible can
 	// fail after the device is mapped.
@@ -284,7 +284,7 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	if block {
 		b, ok := p.(BlockPlugin)
 		if !ok {
-			return fmt.Errorf("%s has no block devices", p.Name())
+			return fmt.Errorf("plugin %s does not support volumeMode Block", p.Name())
 		}
 		// The link is removed before the device is unmapped. After a crash in between,
 		// UnmountDevice removes the rest.

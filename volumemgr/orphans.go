@@ -118,7 +118,7 @@ func (m *Manager) removeDir(uid types.UID) error {
 	for _, e := range entries {
 		switch e.Name() {
 		case volumesDir, devicesDir, subPathsDir:
-			errs = append(errs, fmt.Errorf("%s came back", filepath.Join(dir, e.Name())))
+			errs = append(errs, fmt.Errorf("%s exists again after its removal", filepath.Join(dir, e.Name())))
 		default:
 			errs = append(errs, m.cfg.Files.RemoveAll(filepath.Join(dir, e.Name())))
 		}

@@ -70,7 +70,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	for i, v := range all {
 		volumes = append(volumes, measured{arg: m.arg(v), names: v.outer, kept: v.usage})
 		if v.measuring {
-			results <- result{i, v.usage, fmt.Errorf("%w: measuring it", ErrHung)}
+			results <- result{i, v.usage, fmt.Errorf("%w: measure usage of volume", ErrHung)}
 			continue
 		}
 		// Only the measuring goroutine clears it, however long it takes.

@@ -582,7 +582,7 @@ func TestMistakesInPods(t *testing.T) {
 		{"block in volumeMounts", newPod("u1", claim("x", "raw")), "want volumeDevices"},
 		{"file system in volumeDevices", mapped(newPod("u1", claim("x", "files"))), "want volumeMounts"},
 		{"emptyDir in volumeDevices", mapped(newPod("u1", emptyDir("x"))), "want volumeMounts"},
-		{"a name that leads elsewhere", newPod("u1", emptyDir("../x")), "cannot be that of a directory"},
+		{"a name that leads elsewhere", newPod("u1", emptyDir("../x")), "cannot be the name of a directory"},
 		{"a UID that leads elsewhere", newPod("../u1", emptyDir("x")), "cannot be the name of a directory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

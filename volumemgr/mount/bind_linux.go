@@ -12,14 +12,14 @@ import (
 // Bind makes a bind mount.
 func (k *Kernel) Bind(ctx context.Context, b Bind) error {
 	if b.RecursiveReadOnly && !b.ReadOnly {
-		return fmt.Errorf("bind %s: recursive read-only, but not read-only", b.Target)
+		return fmt.Errorf("bind %s: RecursiveReadOnly is set without ReadOnly; want both", b.Target)
 	}
 	if err := checkOptions(b.Options); err != nil {
 		return err
 	}
 	flags, rest := split(b.Options)
 	if len(rest) > 0 {
-		return fmt.Errorf("bind %s: options %q: a bind mount has flags only", b.Target, rest)
+		return fmt.Errorf("bind %s: options %q are not flags; want flags only, such as noexec", b.Target, rest)
 	}
 	if b.ReadOnly {
 		flags |= unix.MS_RDONLY

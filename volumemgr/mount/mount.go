@@ -181,7 +181,7 @@ func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 		}
 		at := table.At(path)
 		if below := table.Below(path); len(below) > 0 {
-			return fmt.Errorf("%s: %s is still mounted below", path, below[len(below)-1].Target)
+			return fmt.Errorf("%s: %s below it is still mounted", path, below[len(below)-1].Target)
 		}
 		if len(at) == 0 {
 			return nil
@@ -190,7 +190,7 @@ func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s is still mounted after %d times", path, maxLayers)
+	return fmt.Errorf("%s is still mounted after %d calls of unmount", path, maxLayers)
 }
 
 // UnmountBelow unmounts every mount below path, which Resolve returned, but not a mount at path

@@ -62,7 +62,7 @@ type SubPathError struct {
 
 // Error names the volume, the subPath and the kind of cause.
 func (e *SubPathError) Error() string {
-	text := "it cannot be prepared"
+	text := "cannot be prepared"
 	var errno syscall.Errno
 	switch {
 	case errors.Is(e.Err, ErrOutside):

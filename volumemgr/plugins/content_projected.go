@@ -56,7 +56,7 @@ func (b *projection) source(ctx context.Context, i int, s *v1.VolumeProjection) 
 	case s.PodCertificate != nil:
 		return b.certificate(ctx, i, s.PodCertificate)
 	}
-	return errors.New("source is of no known kind")
+	return errors.New("source is empty; want secret, configMap, downwardAPI, serviceAccountToken, clusterTrustBundle or podCertificate")
 }
 
 func (b *projection) object(ctx context.Context, kind, name string, items []v1.KeyToPath, optional *bool) error {

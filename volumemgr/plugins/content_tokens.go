@@ -126,7 +126,7 @@ func (c *TokenCache) Token(ctx context.Context, namespace, account string, spec 
 	switch {
 	case err == nil:
 		if issued.Seconds == nil {
-			c.cfg.Log.Info("got a token without duration; it is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
+			c.cfg.Log.Info("token has no expiration time and is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
 		}
 		e.issued = issued
 		return Token{issued.Value, untilRefresh(issued, time.Now()), issued.Expires}, nil

@@ -357,7 +357,7 @@ func (n *iscsiNetwork) secret(ctx context.Context, v *volumemgr.Volume, d iscsiD
 		namespace = v.Pod.Namespace
 	}
 	if n.source == nil {
-		return nil, errors.New("iscsi.secretRef: this node has no secrets")
+		return nil, errors.New("iscsi.secretRef: no source of Secrets is configured")
 	}
 	o, err := n.source.Get(ctx, "Secret", namespace, s.SecretRef.Name)
 	if err != nil {

@@ -39,7 +39,7 @@ func (p *localPlugin) own(ctx context.Context, v *volumemgr.Volume) error {
 		Root: v.Path, GID: *v.FSGroup,
 		OnRootMismatch: v.FSGroupPolicy != nil && *v.FSGroupPolicy == v1.FSGroupChangeOnRootMismatch,
 		Progress: func(n int64, first bool) {
-			text := fmt.Sprintf("Setting the group of volume %s goes on, %d files are done.", v.Name, n)
+			text := fmt.Sprintf("Still setting the group of files in volume %s: %d files are done.", v.Name, n)
 			if first {
 				text = fmt.Sprintf("Setting the group of volume %s is slow; consider fsGroupChangePolicy OnRootMismatch.", v.Name)
 			}

@@ -144,7 +144,7 @@ func (p *lunPlugin) device(name string) volumemgr.Device {
 func (p *lunPlugin) source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly bool, err error) {
 	t, fsType, readOnly, ok, err := p.cfg.Network.Source(spec)
 	if err == nil && !ok {
-		err = errors.New("the volume is not of this plugin's kind")
+		err = errors.New("the volume has no source of this plugin")
 	}
 	t.Block = spec.Block()
 	if fsType == "" {

@@ -211,7 +211,7 @@ func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 		}
 		holders = slices.DeleteFunc(holders, func(h string) bool { return flushed[h] })
 		if len(holders) > 0 {
-			return fmt.Errorf("disk %s is held by %s", n, holders[0])
+			return fmt.Errorf("disk %s is in use by device %s", n, holders[0])
 		}
 	}
 	for _, n := range names {

@@ -57,7 +57,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	case is == "":
 		return fmt.Errorf("blkid %s: no file system type in %s", f.Source, clip(out))
 	case is != f.Type:
-		return fmt.Errorf("device %s has %s, want %s: %w", f.Source, is, f.Type, ErrMismatch)
+		return fmt.Errorf("device %s has file system %s; want %s: %w", f.Source, is, f.Type, ErrMismatch)
 	case readOnly:
 		return nil
 	}
@@ -68,7 +68,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	case err != nil:
 		return fmt.Errorf("fsck %s: %w", f.Source, err)
 	case exit > fsckFixed && exit&fsckUncorrected != 0:
-		return fmt.Errorf("fsck %s: errors that it could not correct: %s", f.Source, clip(out))
+		return fmt.Errorf("fsck %s: failed to correct errors of the file system: %s", f.Source, clip(out))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func found(out string) (fsType, table string) {
 // format creates a file system on an empty device.
 func format(ctx context.Context, run Run, f mount.FileSystem) error {
 	if f.Type == "" || strings.ContainsAny(f.Type, "/ \x00") {
-		return fmt.Errorf("file system %q: invalid name", f.Type)
+		return fmt.Errorf("file system %q; want the name of a type, such as ext4", f.Type)
 	}
 	var args []string
 	switch f.Type {
@@ -104,7 +104,7 @@ func format(ctx context.Context, run Run, f mount.FileSystem) error {
 		err = fmt.Errorf("exit %d: %s", exit, clip(out))
 	}
 	if err != nil {
-		return fmt.Errorf("make %s on %s: %w", f.Type, f.Source, err)
+		return fmt.Errorf("create file system %s on %s: %w", f.Type, f.Source, err)
 	}
 	return nil
 }
