@@ -47,7 +47,7 @@ func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) 
 		// An agent that was started in a pod's cgroup, by mistake or in a test, must
 		// not kill itself.
 		if slices.Contains(left, os.Getpid()) {
-			return left, fmt.Errorf("process %d in it is the agent itself", os.Getpid())
+			return left, fmt.Errorf("process %d in the cgroup is the agent itself", os.Getpid())
 		}
 		if len(left) > 0 {
 			err = d.killAll(ctx, cgroup, left, kill)

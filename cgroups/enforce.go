@@ -87,7 +87,7 @@ func (c Config) reservedCgroups() []reservedCgroup {
 		// Nil differs from empty: enforcing a reservation that is not configured is
 		// a fault.
 		if list == nil {
-			r.err = fmt.Errorf("%s: nothing is reserved", key)
+			r.err = fmt.Errorf("%s: no reservation is configured", key)
 		}
 		switch {
 		// A limit of memory or processes could end a system service; a CPU share

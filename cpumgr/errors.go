@@ -67,7 +67,7 @@ func (*SMTAlignmentError) Reason() string { return "SMTAlignmentError" }
 
 func (e *SMTAlignmentError) Error() string {
 	if e.Physical {
-		return fmt.Sprintf("%d CPUs requested in whole cores, but cores that are free have %d (%s)", e.Requested, e.Available, perNode(e.Nodes))
+		return fmt.Sprintf("%d CPUs requested in whole cores, but the free cores have %d CPUs (%s)", e.Requested, e.Available, perNode(e.Nodes))
 	}
 	return fmt.Sprintf("%d CPUs requested; want a multiple of %d, the CPUs of a core", e.Requested, e.PerCore)
 }

@@ -50,7 +50,7 @@ func Example() {
 	// db/postgres moves to 1-2,9-10
 	// postgres starts on 1-2,9-10
 	// exporter starts on 0,3-8,11-15
-	// container "all": 12 CPUs requested in whole cores, but cores that are free have 10 (2 on node 0, 8 on node 1)
+	// container "all": 12 CPUs requested in whole cores, but the free cores have 10 CPUs (2 on node 0, 8 on node 1)
 }
 
 // nodeZero is a policy that puts databases next to the network card.

@@ -105,7 +105,7 @@ func ExampleFit() {
 		}
 	}
 	// Output:
-	// red: Resources cannot be allocated with Topology locality: container main: cpu can be served from NUMA nodes 0-1 only, and prefers none of them
+	// red: Resources cannot be allocated with Topology locality: container main: cpu can be served only from NUMA nodes 0-1, none of which it prefers
 	// green: container main on CPUs 8-13,24-29, memory of NUMA node 1
 	// blue: Resources cannot be allocated with Topology locality: container main: memory cannot be served from any NUMA nodes
 }

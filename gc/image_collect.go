@@ -352,7 +352,7 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	}
 	o.Removed = true
 	m.met.collected.WithLabelValues(reason).Inc()
-	m.cfg.Log.Info("image removed", zap.String("image", o.Image.Name()), zap.String("id", o.Image.ID),
+	m.cfg.Log.Info("removed image", zap.String("image", o.Image.Name()), zap.String("id", o.Image.ID),
 		zap.Int64("bytes", o.Image.Size), zap.String("for", reason))
 	return true
 }

@@ -136,7 +136,7 @@ func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind
 	}
 	// Checked before decoding: the decoder would already use the memory.
 	if err := s.check(data, as); err != nil {
-		return nil, nil, fmt.Errorf("the API server's answer is not decoded: %w", err)
+		return nil, nil, fmt.Errorf("refused to decode the API server's answer: %w", err)
 	}
 	return s.Serializer.Decode(data, defaults, into)
 }

@@ -19,7 +19,7 @@ import (
 
 var (
 	errSilent = errors.New("the API server sent nothing on the watch for too long")
-	errBackOf = errors.New("server has another history")
+	errBackOf = errors.New("resource version went back: the API server's store was wiped or restored")
 	errNoList = errors.New("the watch does not begin with a list")
 )
 
@@ -136,7 +136,7 @@ func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning boo
 			}
 			obj, ok := ev.Object.(T)
 			if !ok {
-				return fmt.Errorf("watch event has a %T", ev.Object)
+				return fmt.Errorf("watch event has an object of type %T", ev.Object)
 			}
 			switch {
 			case beginning && ev.Type != watch.Bookmark:

@@ -80,7 +80,7 @@ func TestAServerWithAnotherHistory(t *testing.T) {
 		}
 		cancel()
 		<-done
-		if len(failed) != 1 || !strings.Contains(failed[0].Error(), "history") {
+		if len(failed) != 1 || !strings.Contains(failed[0].Error(), "resource version went back") {
 			t.Errorf("failed with %v", failed)
 		}
 	})

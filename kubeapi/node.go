@@ -269,7 +269,7 @@ func (m *NodeManager) gone(version string) {
 	if !had {
 		return
 	}
-	m.cfg.Log.Warn("Node object is missing at the API server", zap.Bool("its store was wiped or restored", m.isLost()), zap.Bool("registering again", m.reregisters()))
+	m.cfg.Log.Warn("Node object is missing at the API server", zap.Bool("storeLost", m.isLost()), zap.Bool("registersAgain", m.reregisters()))
 	nudge(m.changed)
 	if m.cfg.Changed != nil {
 		m.cfg.Changed(nil)

@@ -111,7 +111,7 @@ func (m *Manager) feedAll(e event) {
 func (m *Manager) Update(u Update) {
 	uid, ok := identify(&u)
 	if !ok {
-		m.cfg.Log.Error("update dropped: it names no pod, or it is no kill of a pod that only the runtime knows",
+		m.cfg.Log.Error("ignored invalid update: want a pod, or a kill of a pod that only the runtime knows",
 			zap.Stringer("type", u.Type))
 		closeDone(u.Kill)
 		return

@@ -71,7 +71,7 @@ func ExampleManager_Admit() {
 		fmt.Printf("%s: on NUMA node %s, leaving %v\n", node.name, decision.Hints[0].Nodes, decision.Providers[0].(gpus).free)
 	}
 	// Output:
-	// red: container train: example.com/gpu can be served from NUMA nodes 0-1 only, and prefers none of them
+	// red: container train: example.com/gpu can be served only from NUMA nodes 0-1, none of which it prefers
 	// green: on NUMA node 1, leaving map[0:1 1:2]
 	// blue: container train: example.com/gpu cannot be served from any NUMA nodes
 }

@@ -25,7 +25,7 @@ func (s Step) Explain() string {
 		case len(h.List) == 0:
 			parts = append(parts, h.Resource+" cannot be served from any NUMA nodes")
 		case len(preferred) == 0:
-			parts = append(parts, fmt.Sprintf("%s can be served from NUMA nodes %s only, and prefers none of them", h.Resource, some(nodesOf(h.List))))
+			parts = append(parts, fmt.Sprintf("%s can be served only from NUMA nodes %s, none of which it prefers", h.Resource, some(nodesOf(h.List))))
 		default:
 			lists = append(lists, h)
 		}

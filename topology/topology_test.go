@@ -221,7 +221,7 @@ func TestRejections(t *testing.T) {
 		{
 			"the third container", topology.NameSingleNUMANode, pod("a", "b", "c"), []topology.Provider{cpu}, 2,
 			"TopologyAffinityError", "Resources cannot be allocated with Topology locality",
-			"container c: cpu can be served from NUMA nodes 0-1 only, and prefers none of them",
+			"container c: cpu can be served only from NUMA nodes 0-1, none of which it prefers",
 		},
 		{
 			"elsewhere", topology.NameRestricted, pod("a"), []topology.Provider{units{name: "cpu", free: []int{4, 0}, each: 4, want: map[int]int{0: 3}}, gpu}, 0,
@@ -285,7 +285,7 @@ func TestExplain(t *testing.T) {
 	}{
 		{"all resources can be served from any NUMA nodes", nil},
 		{"all resources can be served from any NUMA nodes", []numa.Hints{{Resource: "a", Any: true}, {Resource: "b", List: []numa.Hint{p()}}}},
-		{"a can be served from NUMA nodes of any kind only, and prefers none of them", []numa.Hints{{Resource: "a", List: []numa.Hint{{}}}}},
+		{"a can be served only from NUMA nodes of any kind, none of which it prefers", []numa.Hints{{Resource: "a", List: []numa.Hint{{}}}}},
 		{"a cannot be served from any NUMA nodes; all prefer NUMA nodes 1", []numa.Hints{{Resource: "a"}, {Resource: "b", List: []numa.Hint{p(1)}}, {Resource: "c", List: []numa.Hint{p(1)}}}},
 		{
 			"no NUMA nodes are preferred by all: 0 not by b, c, 1 not by b, 2 not by b, c, 3 not by b, c, 4 not by b, c, 5 not by b, c, 6 not by b, c, 7 not by b, c, 3 more",

@@ -154,7 +154,7 @@ func TestKernelGone(t *testing.T) {
 	defer r.Close()
 	_ = w.Close()
 	s := New(gone(r.Fd()))
-	if err := s.Run(t.Context(), func(string) { t.Error("it woke") }); err == nil || !strings.Contains(err.Error(), "gone is gone") {
+	if err := s.Run(t.Context(), func(string) { t.Error("it woke") }); err == nil || !strings.Contains(err.Error(), "the file of gone was removed") {
 		t.Errorf("Run = %v", err)
 	}
 }

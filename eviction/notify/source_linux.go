@@ -164,7 +164,7 @@ func (s *Source) poll(ctx context.Context, control *counter, waiters map[Trigger
 			// The kernel sets POLLERR beside POLLPRI for files of cgroups
 			// that change; alone it means that the file is gone.
 			if got&fds[i+1].Events == 0 {
-				return fmt.Errorf("notify: %s is gone", t)
+				return fmt.Errorf("notify: the file of %s was removed", t)
 			}
 			what, err := waiters[t].read()
 			if err != nil {
