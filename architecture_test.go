@@ -106,6 +106,13 @@ var shared = map[string][]string{
 	// Events that are one, and those of an object that are too many.
 	"internal/correlate": {"golang.org/x/time/rate", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types"},
 
+	// Patches of clients of an API server, and the kinds that they are of.
+	"internal/patch": {"github.com/evanphx/json-patch/v5", "internal/schema", "sigs.k8s.io/json"},
+	"internal/schema": {
+		"k8s.io/apimachinery/pkg/api/resource", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime", "k8s.io/apimachinery/pkg/runtime/schema",
+		"k8s.io/apimachinery/pkg/util/intstr", "sigs.k8s.io/structured-merge-diff/v6/schema", "sigs.k8s.io/structured-merge-diff/v6/typed",
+	},
+
 	// Tables and descriptions for people.
 	"internal/podtext": append([]string{"k8s.io/utils/ptr"}, podTypes...),
 

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/nodewright/nodewright/localapi/internal/patch"
+	"github.com/nodewright/nodewright/internal/patch"
 	"github.com/nodewright/nodewright/localapi/store"
 )
 

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/nodewright/nodewright/internal/schema"
 	"github.com/nodewright/nodewright/localapi/internal/fields"
-	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
 // managers track which client owns which fields of an object (managedFields), by kind and

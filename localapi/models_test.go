@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/nodewright/nodewright/localapi/internal/schema"
+	"github.com/nodewright/nodewright/internal/schema"
 )
 
 // Models have the names that Kubernetes' types give them, and its descriptions.

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/nodewright/nodewright/localapi/internal/schema"
+	"github.com/nodewright/nodewright/internal/schema"
 )
 
 // openapi has the documents of OpenAPI v3, by paths such as apis/apps/v1. They are created at the

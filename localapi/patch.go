@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/nodewright/nodewright/localapi/internal/patch"
+	"github.com/nodewright/nodewright/internal/patch"
 )
 
 // patch applies a patch of any type.

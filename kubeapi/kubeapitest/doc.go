@@ -1,6 +1,6 @@
 // Package kubeapitest is an API server in memory, for tests of its clients: the
 // resources of a node agent with watches, resource versions, preconditions,
-// strategic merge patches, graceful deletion and token requests, and the faults of
+// patches, graceful deletion and token requests, and the faults of
 // real servers on demand.
 //
 //	srv := kubeapitest.New()

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,41 +208,36 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// How strategic merge patches merge is tested in internal/patch.
 func TestPatches(t *testing.T) {
-	for _, tc := range []struct{ name, status, patch, want string }{
-		{"conditions by type", `{"conditions":[{"type":"a","status":"True"},{"type":"b","status":"True"}]}`,
-			`{"conditions":[{"type":"a","status":"False"},{"type":"c","status":"True"}]}`, "a=False b=True c=True"},
-		{"one goes", `{"conditions":[{"type":"a","status":"True"},{"type":"b","status":"True"}]}`,
-			`{"conditions":[{"$patch":"delete","type":"a"}]}`, "b=True"},
-		{"order is no matter", `{"conditions":[{"type":"a","status":"True"}]}`,
-			`{"$setElementOrder/conditions":[{"type":"b"},{"type":"a"}],"conditions":[{"type":"b","status":"True"}]}`, "a=True b=True"},
-		{"all are replaced", `{"conditions":[{"type":"a","status":"True"}]}`,
-			`{"conditions":[{"$patch":"replace"},{"type":"b","status":"True"}]}`, "b=True"},
-		{"containers are one value", `{"containerStatuses":[{"name":"x"}]}`, `{"containerStatuses":[{"name":"y"}]}`, "y"},
-		{"null takes away", `{"reason":"r","containerStatuses":[{"name":"x"}]}`, `{"containerStatuses":null,"reason":null}`, ""},
+	const status = `{"reason":"r","conditions":[{"type":"a","status":"True"},{"type":"b","status":"True"}],"containerStatuses":[{"name":"x"}]}`
+	for _, tc := range []struct {
+		as          types.PatchType
+		patch, want string
+	}{
+		{types.StrategicMergePatchType, `{"status":{"reason":null,"conditions":[{"type":"a","status":"False"},{"type":"b","$patch":"delete"},{"type":"c","status":"True"}],"containerStatuses":[{"name":"y"}]}}`, " a=False c=True y"},
+		{types.MergePatchType, `{"status":{"reason":null,"conditions":[{"type":"c","status":"True"}],"containerStatuses":null}}`, " c=True"},
+		{types.JSONPatchType, `[{"op":"replace","path":"/status/conditions/0/status","value":"False"},{"op":"remove","path":"/status/reason"}]`, " a=False b=True x"},
+		{types.JSONPatchType, `[{"op":"remove","path":"/status/none"}]`, "BadRequest"},
+		{types.ApplyYAMLPatchType, `{}`, "BadRequest"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			srv := kubeapitest.New()
-			p := pod("a")
-			if err := json.Unmarshal([]byte(tc.status), &p.Status); err != nil {
-				t.Fatal(err)
-			}
-			srv.Create(p)
-			var got v1.Pod
-			if err := client(t, srv.Config()).Patch(t.Context(), kubeapi.Pods, podKey, types.StrategicMergePatchType, []byte(`{"status":`+tc.patch+`}`), &got, "status"); err != nil {
-				t.Fatal(err)
-			}
-			var says []string
-			for _, c := range got.Status.Conditions {
-				says = append(says, string(c.Type)+"="+string(c.Status))
-			}
-			for _, c := range got.Status.ContainerStatuses {
-				says = append(says, c.Name)
-			}
-			slices.Sort(says)
-			if is := strings.Join(says, " "); is != tc.want || got.Status.Reason != "" {
-				t.Errorf("got %q, want %q", is, tc.want)
-			}
-		})
+		srv := kubeapitest.New()
+		p := pod("a")
+		if err := json.Unmarshal([]byte(status), &p.Status); err != nil {
+			t.Fatal(err)
+		}
+		srv.Create(p)
+		var got v1.Pod
+		err := client(t, srv.Config()).Patch(t.Context(), kubeapi.Pods, podKey, tc.as, []byte(tc.patch), &got, "status")
+		says := string(apierrors.ReasonForError(err)) + got.Status.Reason
+		for _, c := range got.Status.Conditions {
+			says += " " + string(c.Type) + "=" + string(c.Status)
+		}
+		for _, c := range got.Status.ContainerStatuses {
+			says += " " + c.Name
+		}
+		if says != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.patch, says, tc.want)
+		}
 	}
 }

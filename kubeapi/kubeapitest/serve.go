@@ -1,8 +1,6 @@
 package kubeapitest
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
 
+	"github.com/nodewright/nodewright/internal/patch"
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
@@ -161,7 +161,7 @@ func (s *Server) do(k kind, q Request, r *http.Request) (runtime.Object, error) 
 		}
 		return s.replace(q.Resource, o, q.Subresource)
 	case "patch":
-		return s.patch(q, r.Header.Get("Content-Type"))
+		return s.patch(k, q, r.Header.Get("Content-Type"))
 	case "deletecollection":
 		return s.removeAll(q)
 	case "delete":
@@ -241,68 +241,42 @@ func tooLarge() error {
 }
 
 // patch changes an object. The caller holds s.mu.
-func (s *Server) patch(q Request, contentType string) (runtime.Object, error) {
+func (s *Server) patch(k kind, q Request, contentType string) (runtime.Object, error) {
 	old := s.objects[q.Resource][q.Key]
 	if old == nil {
 		return nil, apierrors.NewNotFound(group(q.Resource), q.Key.Name)
 	}
-	was := old.DeepCopyObject().(object)
-	was.SetResourceVersion("") // no precondition, unless the patch has one
-	if types.PatchType(contentType) == types.StrategicMergePatchType {
-		var p map[string]any
-		if err := json.Unmarshal(q.Body, &p); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-		if err := mergeFields(reflect.ValueOf(was).Elem(), p); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-		return s.replace(q.Resource, was, q.Subresource)
-	}
-	before, err := json.Marshal(was)
+	next, err := patched(k, old, q.Body, types.PatchType(contentType))
 	if err != nil {
-		return nil, err
-	}
-	after := before
-	switch types.PatchType(contentType) {
-	case types.MergePatchType:
-		after, err = mergePatch(before, q.Body)
-	default:
-		err = fmt.Errorf("patches of %q are not known here", contentType)
-	}
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	next := s.kinds[q.Resource.Group+"/"+q.Resource.Version+"/"+q.Resource.Name].object.DeepCopyObject().(object)
-	if err := json.Unmarshal(after, next); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return s.replace(q.Resource, next, q.Subresource)
 }
 
-// mergePatch applies a JSON merge patch (RFC 7386).
-func mergePatch(doc, patch []byte) ([]byte, error) {
-	var d, p any
-	if err := errors.Join(json.Unmarshal(doc, &d), json.Unmarshal(patch, &p)); err != nil {
+// patched returns the result of a patch of old.
+func patched(k kind, old object, body []byte, as types.PatchType) (object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
+	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(merge(d, p))
-}
-
-func merge(doc, patch any) any {
-	p, ok := patch.(map[string]any)
-	if !ok {
-		return patch
-	}
-	d, ok := doc.(map[string]any)
-	if !ok {
-		d = map[string]any{}
-	}
-	for k, v := range p {
-		if v == nil {
-			delete(d, k)
-		} else {
-			d[k] = merge(d[k], v)
+	delete(content["metadata"].(map[string]any), "resourceVersion") // no precondition, unless the patch has one
+	switch as {
+	case types.JSONPatchType:
+		content, err = patch.JSON(content, body)
+	case types.MergePatchType:
+		content, err = patch.Merge(content, body)
+	case types.StrategicMergePatchType:
+		var p map[string]any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &p); err != nil {
+			return nil, err
 		}
+		content, err = patch.Strategic(content, p, reflect.TypeOf(k.object))
+	default:
+		err = fmt.Errorf("patches of %q are not known here", as)
 	}
-	return d
+	if err != nil {
+		return nil, err
+	}
+	next := k.object.DeepCopyObject().(object)
+	return next, runtime.DefaultUnstructuredConverter.FromUnstructured(content, next)
 }

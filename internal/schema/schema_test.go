@@ -14,8 +14,8 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
+	"github.com/nodewright/nodewright/internal/schema"
 	"github.com/nodewright/nodewright/internal/testprogram"
-	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
 var kinds = []any{

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/nodewright/nodewright/localapi/internal/patch"
+	"github.com/nodewright/nodewright/internal/patch"
 )
 
 func object(t *testing.T, s string) map[string]any {
@@ -97,7 +97,7 @@ func TestMerge(t *testing.T) {
 }
 
 func TestStrategic(t *testing.T) {
-	const pod = `{"spec":{"containers":[{"name":"a","image":"1","env":[{"name":"X","value":"1"},{"name":"Y","value":"2"}]},{"name":"b","image":"2"}]},"metadata":{"finalizers":["f/1","f/2"],"labels":{"a":"1"}}}`
+	const pod = `{"spec":{"tolerations":[{"key":"k"}],"containers":[{"name":"a","image":"1","env":[{"name":"X","value":"1"},{"name":"Y","value":"2"}]},{"name":"b","image":"2"}]},"metadata":{"finalizers":["f/1","f/2"],"labels":{"a":"1"}}}`
 	containers := func(list string) string {
 		return strings.Replace(pod, pod[strings.Index(pod, `[{"name":"a"`):strings.Index(pod, `},"metadata"`)], list, 1)
 	}
@@ -111,10 +111,13 @@ func TestStrategic(t *testing.T) {
 			`{"spec":{"$setElementOrder/containers":[{"name":"c"},{"name":"a"}],"containers":[{"name":"c","image":"4"}]}}`,
 			containers(`[{"name":"c","image":"4"},{"name":"a","image":"1","env":[{"name":"X","value":"1"},{"name":"Y","value":"2"}]},{"name":"b","image":"2"}]`),
 		},
+		{`{"spec":{"tolerations":[{"key":"l"}]}}`, strings.Replace(pod, `"k"`, `"l"`, 1)},
 		{`{"metadata":{"finalizers":["f/3","f/1"]}}`, strings.Replace(pod, `"f/2"`, `"f/2","f/3"`, 1)},
 		{`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f/1"]}}`, strings.Replace(pod, `"f/1",`, ``, 1)},
 		{`{"metadata":{"labels":{"$patch":"replace","z":"1"}}}`, strings.Replace(pod, `{"a":"1"}`, `{"z":"1"}`, 1)},
 		{`{"metadata":{"$retainKeys":["finalizers"]}}`, strings.Replace(pod, `,"labels":{"a":"1"}`, ``, 1)},
+		{`{"spec":{"securityContext":{"$patch":"replace","runAsUser":1},"affinity":{"$patch":"delete"}}}`, pod},
+		{`{"spec":{"containers":[{"name":"b","resources":{"limits":{"$patch":"replace","cpu":"1"}}}]}}`, strings.Replace(pod, `"image":"2"`, `"image":"2","resources":{}`, 1)},
 		{`{"metadata":{"annotations":{"a":null,"b":"1"}}}`, strings.Replace(pod, `"labels"`, `"annotations":{"b":"1"},"labels"`, 1)},
 	} {
 		doc := object(t, pod)

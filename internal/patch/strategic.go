@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nodewright/nodewright/localapi/internal/schema"
+	"github.com/nodewright/nodewright/internal/schema"
 )
 
 // Directives of strategic merge patches: keys that are not fields of an object.
@@ -91,7 +91,7 @@ func mergeObject(object, patch map[string]any, t reflect.Type, path string) (map
 		if strings.HasPrefix(name, "$") {
 			continue
 		}
-		if v == nil {
+		if v == nil || directs(v) && !isObject(out[name]) { // API servers ignore a directive about a missing object
 			delete(out, name)
 			continue
 		}
@@ -111,6 +111,14 @@ func mergeObject(object, patch map[string]any, t reflect.Type, path string) (map
 	}
 	return out, nil
 }
+
+// directs reports whether a patch of an object has a directive about the whole object.
+func directs(patch any) bool {
+	p, _ := patch.(map[string]any)
+	return p[directive] != nil
+}
+
+func isObject(v any) bool { _, ok := v.(map[string]any); return ok }
 
 // retain removes the keys that a patch of a union does not contain.
 func retain(object, patch map[string]any, path string) error {
