@@ -274,37 +274,6 @@ func waitFor(t *testing.T, events <-chan Event, want EventType) Event {
 	}
 }
 
-func BenchmarkReal100Pods(b *testing.B) {
-	m, _ := realManager(b, Config{})
-	var pods []*v1.Pod
-	for i := range 100 {
-		pods = append(pods, podWith(fmt.Sprintf("bench-%d", i), "cpu=250m memory=16Mi/cpu=500m memory=64Mi"))
-	}
-	for b.Loop() {
-		for _, p := range pods {
-			if err := m.Ensure(b.Context(), p); err != nil {
-				b.Fatal(err)
-			}
-		}
-		for _, p := range pods {
-			if err := m.Destroy(b.Context(), p.UID); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}
-
-func BenchmarkRealEnsureAgain(b *testing.B) {
-	m, _ := realManager(b, Config{})
-	p := podWith("bench", "cpu=250m memory=16Mi/cpu=500m memory=64Mi")
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := m.Ensure(b.Context(), p); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func TestRealRootIsValidated(t *testing.T) {
 	m, _ := realManager(t, Config{})
 	if err := m.Ensure(t.Context(), podWith("x", "cpu=1/")); err != nil {

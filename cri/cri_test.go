@@ -257,21 +257,3 @@ func TestEvents(t *testing.T) {
 		t.Errorf("runtime without a stream: %v", err)
 	}
 }
-
-func BenchmarkList(b *testing.B) {
-	rt := critest.New()
-	rt.AddImage("i")
-	for i := range 1000 {
-		addPod(b, rt, strings.Repeat("u", 30)+string(rune('a'+i%26))+string(rune('a'+i/26%26))+string(rune('a'+i/676)), "sleep", "forever")
-	}
-	for name, r := range map[string]*cri.Reader{"in process": cri.NewReader(rt), "gRPC": cri.NewReader(rt.Client(b))} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if l, err := r.List(b.Context()); err != nil || len(l) != 1000 {
-					b.Fatal(len(l), err)
-				}
-			}
-		})
-	}
-}

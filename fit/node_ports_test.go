@@ -54,14 +54,3 @@ func TestManyHostPorts(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-
-// Twenty thousand ports of a pod beside four times as many take no seconds of the loop.
-func BenchmarkManyHostPorts(b *testing.B) {
-	node, p, o := &Node{}, manyPorts(v1.ProtocolTCP), manyPorts(v1.ProtocolUDP)
-	others := []*v1.Pod{o, o, o, o}
-	for b.Loop() {
-		if r := node.ports(p, others); r != nil {
-			b.Fatalf("%+v", r)
-		}
-	}
-}

@@ -220,23 +220,6 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-func BenchmarkFit(b *testing.B) {
-	n, err := fit.NewPlacement(fit.PlacementConfig{
-		Machine: numa.Uniform(2, 4, 24, 2, 96<<30), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{MilliCPU: 4000},
-		MemoryPolicy: memmgr.StaticName, ReservedMemory: memmgr.Reserved{0: {memmgr.Memory: 1 << 30}}, TopologyPolicy: topology.NameRestricted,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	pod := guaranteed("a", "12", "16Gi")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := fit.Fit(n, pod); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // A pod with resources of its own whose containers leave nothing to the one that
 // shares them, as in Kubernetes' specs of managers for such pods: the reason depends
 // on the topology policy, since in the scope of pods no NUMA node would do, and only

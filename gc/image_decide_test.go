@@ -261,23 +261,6 @@ func FuzzPin(f *testing.F) {
 	})
 }
 
-func BenchmarkDecide(b *testing.B) {
-	var facts []ImageFact
-	for i := range 2000 {
-		f := fact(fmt.Sprintf("sha256:%064x used=%d first=%d", i, i*7%501, i%100))
-		if i%3 == 0 {
-			f.Used = []string{"x"}
-		}
-		facts = append(facts, f)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if len(decideImages(DefaultImagePolicy(), facts, at(600))) != 2000 {
-			b.Fatal()
-		}
-	}
-}
-
 func TestSizes(t *testing.T) {
 	var got []string
 	for _, n := range []int64{0, 1023, 1024, 1536, 5 << 30, math.MaxInt64} {

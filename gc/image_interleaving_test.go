@@ -200,24 +200,3 @@ func TestInterleavings(t *testing.T) {
 		t.Errorf("%d removals in %d runs: nothing was tried", removals, seeds)
 	}
 }
-
-// A pass over 2,000 images of which nothing has to go.
-func BenchmarkPass(b *testing.B) {
-	s := &fakeStore{capacity: 1 << 40}
-	for i := range 2000 {
-		s.add(1<<20, fmt.Sprintf("app%d", i))
-		if i%3 == 0 {
-			s.uses = append(s.uses, gc.ImageUse{Image: fmt.Sprintf("sha256:app%d", i), By: "ns/pod/c"})
-		}
-	}
-	m, err := gc.NewImageCollector(gc.ImageConfig{Store: s})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.Collect(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

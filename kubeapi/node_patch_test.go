@@ -72,17 +72,3 @@ func TestPatch(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkPatch(b *testing.B) {
-	old := &v1.Node{}
-	for i := range 50 {
-		old.Status.Images = append(old.Status.Images, v1.ContainerImage{Names: []string{"a", "b", "c"}, SizeBytes: int64(i)})
-	}
-	want := old.DeepCopy()
-	want.Status.Conditions = []v1.NodeCondition{{Type: "Ready"}}
-	for b.Loop() {
-		if _, err := nodePatch(old, want); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -303,19 +303,3 @@ func TestANamespaceOfAUserNamespace(t *testing.T) {
 		t.Errorf("left: %q, %v", names, err)
 	}
 }
-
-func BenchmarkNamespace(b *testing.B) {
-	plugintest.RequireMounts(b)
-	dir := b.TempDir()
-	b.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	var k kernelSpaces
-	for b.Loop() {
-		id, err := k.Make(b.Context(), filepath.Join(dir, "a"), nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := k.Remove(filepath.Join(dir, "a"), id); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

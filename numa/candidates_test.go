@@ -183,16 +183,3 @@ func TestUniformIsValid(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCandidates(b *testing.B) {
-	for _, n := range []int{2, 8, 34, 64} {
-		m := numa.Uniform(2, n/2, 4, 2, 1<<30)
-		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				numa.Candidates(m)
-			}
-			b.ReportMetric(float64(len(numa.Candidates(m))), "sets")
-		})
-	}
-}

@@ -303,27 +303,3 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkRead(b *testing.B) {
-	text, err := os.ReadFile("testdata/2-sockets-512-cpus.txt")
-	if err != nil {
-		b.Fatal(err)
-	}
-	files, _, _ := strings.Cut(string(text), "----\n")
-	dir := b.TempDir()
-	for name, file := range unpack(b, files) {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			b.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), file.Data, 0o644); err != nil {
-			b.Fatal(err)
-		}
-	}
-	root := os.DirFS(dir)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := numa.ReadSysfs(root); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -3,7 +3,6 @@ package podmgr
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -227,18 +226,5 @@ func TestDirectoryWaitsForItsPath(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, next, 0)
-	}
-}
-
-func BenchmarkRescan(b *testing.B) {
-	dir := b.TempDir()
-	for i := range 1000 {
-		replace(b, filepath.Join(dir, fmt.Sprintf("p%04d.yaml", i)), podYAML(fmt.Sprintf("p%04d", i), ""))
-	}
-	d := newDirectory(b, dir)
-	d.scan(b.Context())
-	b.ReportAllocs()
-	for b.Loop() {
-		d.scan(b.Context())
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
@@ -551,29 +550,6 @@ func FuzzEntry(f *testing.F) {
 			if d, ok := e.Fact.(*record.Decision); ok {
 				d.Differs(d.Again())
 			}
-		}
-	})
-}
-
-// An unchanged state is what a busy agent tells most.
-func BenchmarkUnchanged(b *testing.B) {
-	during(b, filepath.Join(b.TempDir(), "record"), 0, func(r *record.Recorder) {
-		e := instance("a", "running")
-		b.ReportAllocs()
-		for b.Loop() {
-			r.Record(e)
-		}
-	})
-}
-
-func BenchmarkChanged(b *testing.B) {
-	during(b, filepath.Join(b.TempDir(), "record"), 0, func(r *record.Recorder) {
-		ids := [2]types.UID{"a", "b"}
-		b.ReportAllocs()
-		i := 0
-		for b.Loop() {
-			i++
-			r.Record(record.Entry{Pod: web, Container: "app", Fact: &record.Instance{ID: "x", Image: string(ids[i%2]), State: "running"}})
 		}
 	})
 }

@@ -144,21 +144,3 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAdmit(b *testing.B) {
-	for _, n := range []int{100, 500} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var pods []*v1.Pod
-			for i := range n {
-				pods = append(pods, podOf(fmt.Sprintf("p%d", i), fmt.Sprintf("p%d", i/2), fmt.Sprint(i%3)))
-			}
-			for b.Loop() {
-				g := newGraph(pods, none)
-				for _, p := range g.all {
-					g.needs(p)
-					g.before(p)
-				}
-			}
-		})
-	}
-}

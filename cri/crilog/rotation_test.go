@@ -246,19 +246,3 @@ func TestLogsStayInTheirDirectory(t *testing.T) {
 		}
 	}
 }
-
-// The end of a big file is found without reading it.
-func BenchmarkTailOfABigFile(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "0.log")
-	line := "2026-01-02T03:04:05.123456789Z stdout F " + strings.Repeat("z", 100) + "\n"
-	if err := os.WriteFile(path, []byte(strings.Repeat(line, 500_000)), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		var out bytes.Buffer
-		if err := Copy(b.Context(), &out, path, Options{Tail: 10}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

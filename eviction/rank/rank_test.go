@@ -274,23 +274,6 @@ func checkOrder(t *testing.T, list []Ranked) {
 	}
 }
 
-func BenchmarkSort(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	list := make([]Candidate, 1000)
-	for i := range list {
-		list[i] = uses("p", rng.Int32N(5), rng.Int64N(1<<30), rng.Int64N(1<<30))
-		list[i].Usage.Volumes = []VolumeUsage{{Name: "scratch", Used: Disk{rng.Int64N(1 << 30), 1}}}
-	}
-	for _, s := range []Signal{SignalMemory, SignalNodeFs} {
-		b.Run(string(s), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				Sort(Rules{}, s, list)
-			}
-		})
-	}
-}
-
 // No priority is that of 0.
 func TestNoPriority(t *testing.T) {
 	none, below, above := uses("none", 0, 0, 50), uses("below", -1, 0, 1), uses("above", 1, 0, 900)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/strategicpatch"
@@ -146,28 +145,6 @@ func TestPatchesAreThePlainOnes(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("patch:\n%s\nwant:\n%s", b, raw)
-		}
-	}
-}
-
-// BenchmarkPatch is the patch by which a pod is shown to run.
-func BenchmarkPatch(b *testing.B) {
-	at := metav1.NewTime(time.Unix(1e9, 0).UTC())
-	status := func(ready v1.ConditionStatus, state v1.ContainerState) v1.PodStatus {
-		s := v1.PodStatus{Phase: v1.PodPending, HostIP: "192.0.2.7", HostIPs: []v1.HostIP{{IP: "192.0.2.7"}}, StartTime: &at, QOSClass: v1.PodQOSBestEffort}
-		for _, kind := range []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled} {
-			s.Conditions = append(s.Conditions, v1.PodCondition{Type: kind, Status: ready, LastTransitionTime: at})
-		}
-		s.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Image: "localhost/busybox:1", State: state, VolumeMounts: []v1.VolumeMountStatus{{Name: "v", MountPath: "/v"}}}}
-		return s
-	}
-	before := status(v1.ConditionFalse, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}})
-	after := status(v1.ConditionTrue, v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at}})
-	after.Phase, after.PodIP, after.PodIPs = v1.PodRunning, "10.0.0.1", []v1.PodIP{{IP: "10.0.0.1"}}
-	b.ReportAllocs()
-	for b.Loop() {
-		if p, err := patchOf("uid", before, after); err != nil || p == nil {
-			b.Fatal(err)
 		}
 	}
 }

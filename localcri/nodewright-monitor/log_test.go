@@ -221,25 +221,6 @@ func TestLogsAreNoLinksPipesOrDevices(t *testing.T) {
 	}
 }
 
-func BenchmarkLogWrite(b *testing.B) {
-	for _, size := range []int{20, 100, 1000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			l := testLog(b, filepath.Join(b.TempDir(), "log"))
-			in := bytes.Repeat(append(bytes.Repeat([]byte("x"), size-1), '\n'), batchSize/size)
-			out := make([]byte, 0, formatSize)
-			b.SetBytes(int64(len(in)))
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				l.write(0, in, 1e18, true, out)
-				if n++; n%1000 == 0 {
-					_ = unix.Ftruncate(l.fd, 0)
-				}
-			}
-		})
-	}
-}
-
 // A container that writes more than its log may have has a line in it that says how much
 // is missing; and all again once it writes less. Lines cost what they take in the log.
 func TestLogRate(t *testing.T) {

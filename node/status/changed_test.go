@@ -44,17 +44,6 @@ func TestWhatIsNoChange(t *testing.T) {
 	}
 }
 
-// BenchmarkNothingChanged is what every look at the runtime costs, each 5 s.
-func BenchmarkNothingChanged(b *testing.B) {
-	x, y := filled(1), filled(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if !sameInputs(x, y) {
-			b.Fatal("not the same")
-		}
-	}
-}
-
 // filled has a value in every field.
 func filled(n int) *Inputs {
 	in := &Inputs{}

@@ -38,37 +38,6 @@ func TestAskingAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkGet(b *testing.B) {
-	n := running(b, 250)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ok := n.Get("p100"); !ok {
-			b.Fatal("it is not attached")
-		}
-	}
-}
-
-func BenchmarkStatus(b *testing.B) {
-	n := running(b, 250)
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = n.Status()
-	}
-}
-
-// What the network adds to the time of a plugin that is not Durable.
-func BenchmarkAttachAndDetach(b *testing.B) {
-	n := running(b, 0)
-	for b.Loop() {
-		if _, err := n.Attach(b.Context(), pod("a")); err != nil {
-			b.Fatal(err)
-		}
-		if err := n.Detach(b.Context(), "a"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // IDs that look like files of the store's own, or of somebody else.
 func TestOddIDs(t *testing.T) {
 	inRig(t, func(c *network.Config) { c.Plugins[0].(*networktest.Plugin).Lasting = true }, func(t *testing.T, r *rig) {
