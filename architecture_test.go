@@ -50,7 +50,7 @@ var insides = []string{"hostchains", "sysctl", "preempt"}
 // kits are for the tests of those who use this module, and for ours: no package that
 // is none of them imports them.
 var kits = []string{
-	"agent/agenttest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "node/kerneltest", "nodeagent/hollow", "volumemgr/plugintest",
+	"agent/agenttest", "checkpoint/checkpointtest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "node/kerneltest", "nodeagent/hollow", "volumemgr/plugintest",
 }
 
 // benches are programs for the tests of others, which are made of kits.

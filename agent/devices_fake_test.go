@@ -3,9 +3,6 @@ package agent_test
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -25,10 +23,11 @@ const thing = "example.com/thing"
 // fakeDevices is what of a node's devices outlives the agent: the store, and the
 // plugins.
 type fakeDevices struct {
+	checkpointtest.Disk
+
 	machine numa.Machine
 
 	mu      sync.Mutex
-	values  map[string]string
 	current *devicemgr.Manager // of the agent that runs
 	made    []*runtimeapi.ContainerConfig
 }
@@ -46,7 +45,7 @@ func (r recording) CreateContainer(ctx context.Context, sandbox string, conf *ru
 	return r.RuntimeService.CreateContainer(ctx, sandbox, conf, sandboxConf)
 }
 
-func newFakeDevices() *fakeDevices { return &fakeDevices{values: map[string]string{}} }
+func newFakeDevices() *fakeDevices { return &fakeDevices{} }
 
 func (f *fakeDevices) manager(n *node) resources.DeviceManager {
 	if f == nil {
@@ -62,36 +61,6 @@ func (f *fakeDevices) manager(n *node) resources.DeviceManager {
 	}
 	f.current = m
 	return m
-}
-
-func (f *fakeDevices) Write(key string, value []byte) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.values[key] = string(value)
-	return nil
-}
-
-func (f *fakeDevices) Read(key string) ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v, ok := f.values[key]
-	if !ok {
-		return nil, fs.ErrNotExist
-	}
-	return []byte(v), nil
-}
-
-func (f *fakeDevices) Delete(key string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.values, key)
-	return nil
-}
-
-func (f *fakeDevices) Keys() ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.values)), nil
 }
 
 // plugin is a device plugin in this process.

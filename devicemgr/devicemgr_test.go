@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/topology"
@@ -26,10 +27,10 @@ func twoNodes() numa.Machine {
 }
 
 // bubble runs a test with an agent whose plugin of gpu is up.
-func bubble(t *testing.T, p *plugin, fn func(t *testing.T, l *life, store *memory)) {
+func bubble(t *testing.T, p *plugin, fn func(t *testing.T, l *life, store *checkpointtest.Disk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory()
+		store := &checkpointtest.Disk{}
 		l := start(t, devicemgr.Config{Store: store, Machine: twoNodes()}, nil)
 		synctest.Wait()
 		if p != nil {
@@ -71,7 +72,7 @@ func (l *life) counts() string {
 
 func TestCapacity(t *testing.T) {
 	p := newPlugin(devicemgr.Device{ID: "a", Healthy: true}, devicemgr.Device{ID: "b", Healthy: true}, devicemgr.Device{ID: "c"})
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		check := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
@@ -126,7 +127,7 @@ func TestAllocate(t *testing.T) {
 		{"native resources are", [][]string{{"main=1@cpu"}}, []string{"main="}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, newPlugin(healthyDevices("a", "b", "c")...), func(t *testing.T, l *life, _ *memory) {
+			bubble(t, newPlugin(healthyDevices("a", "b", "c")...), func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 				if err := l.Offer(t.Context(), "example.com/nic", newPlugin(healthyDevices("n1", "n2")...)); err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +155,7 @@ func TestAllocate(t *testing.T) {
 
 func TestClaimedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := start(t, devicemgr.Config{Store: newMemory(), Claimed: func(_ *v1.Pod, c, _ string) bool { return c == "claims" }}, nil)
+		l := start(t, devicemgr.Config{Store: &checkpointtest.Disk{}, Claimed: func(_ *v1.Pod, c, _ string) bool { return c == "claims" }}, nil)
 		synctest.Wait()
 		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a")...)); err != nil {
 			t.Fatal(err)
@@ -169,7 +170,7 @@ func TestClaimedElsewhere(t *testing.T) {
 }
 
 func TestReleaseGivesBack(t *testing.T) {
-	bubble(t, newPlugin(healthyDevices("a")...), func(t *testing.T, l *life, store *memory) {
+	bubble(t, newPlugin(healthyDevices("a")...), func(t *testing.T, l *life, store *checkpointtest.Disk) {
 		l.admit(t, pod("p", "main=1"))
 		l.refused(t, pod("q", "main=1"), "Available: 0")
 		news := make(chan devicemgr.Change, 9)
@@ -189,7 +190,7 @@ func TestReleaseGivesBack(t *testing.T) {
 // One file for each pod that has devices, written once; lists write nothing.
 func TestStoreIsQuiet(t *testing.T) {
 	p := newPlugin(healthyDevices("a", "b")...)
-	bubble(t, p, func(t *testing.T, l *life, store *memory) {
+	bubble(t, p, func(t *testing.T, l *life, store *checkpointtest.Disk) {
 		l.admit(t, pod("p", "main=1"))
 		l.admit(t, pod("p", "main=1")) // again
 		l.admit(t, pod("q", "main="))
@@ -198,22 +199,22 @@ func TestStoreIsQuiet(t *testing.T) {
 			p.set(healthyDevices("a", "b")...)
 			synctest.Wait()
 		}
-		if keys, _ := store.Keys(); !slices.Equal(keys, []string{"pod.p", "resources"}) || store.writes != 2 {
-			t.Errorf("%d writes of %v, want one of pod.p and one of resources", store.writes, keys)
+		if keys, _ := store.Keys(); !slices.Equal(keys, []string{"pod.p", "resources"}) || store.Count("write") != 2 {
+			t.Errorf("%d writes of %v, want one of pod.p and one of resources", store.Count("write"), keys)
 		}
 	})
 }
 
 func TestFullDisk(t *testing.T) {
-	bubble(t, newPlugin(healthyDevices("a")...), func(t *testing.T, l *life, store *memory) {
-		store.fail(errBroken)
+	bubble(t, newPlugin(healthyDevices("a")...), func(t *testing.T, l *life, store *checkpointtest.Disk) {
+		store.Fault(checkpointtest.Fail(errBroken, "write", "delete"))
 		l.refused(t, pod("p", "main=1"), "disk is broken")
-		store.fail(nil)
+		store.Fault(nil)
 		l.admit(t, pod("q", "main=1"))
-		store.fail(errBroken)
+		store.Fault(checkpointtest.Fail(errBroken, "write", "delete"))
 		l.Release("q")
 		l.refused(t, pod("r", "main=1"), "disk is broken")
-		store.fail(nil)
+		store.Fault(nil)
 		l.admit(t, pod("r", "main=1"))
 
 		// q's file is still there, but nothing of q runs.
@@ -235,7 +236,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestWaitsForPlugin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory()
+		store := &checkpointtest.Disk{}
 		l := start(t, devicemgr.Config{Store: store}, nil)
 		synctest.Wait()
 		p := newPlugin(healthyDevices("a", "b")...)
@@ -275,7 +276,7 @@ func TestWaitsForPlugin(t *testing.T) {
 }
 
 func TestExpect(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, nil, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		l.admit(t, pod("p", "main=1")) // belongs to no pod
 		if err := l.Expect(gpu); err != nil {
 			t.Fatal(err)
@@ -290,7 +291,7 @@ func TestExpect(t *testing.T) {
 // A subscriber hears when it is worth to try again, and when the grace is over.
 func TestSubscribersHear(t *testing.T) {
 	p := newPlugin(healthyDevices("a")...)
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		var heard []string
 		begin := time.Now()
 		l.admit(t, pod("p", "main=1"))
@@ -319,7 +320,7 @@ func TestSubscribersHear(t *testing.T) {
 // A plugin that repeatedly lists devices and disconnects is contacted less and less often: a
 // waiting pod gets the reason each time.
 func TestAPluginThatListsAndGoes(t *testing.T) {
-	bubble(t, newPlugin(), func(t *testing.T, l *life, _ *memory) {
+	bubble(t, newPlugin(), func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		changes := 0
 		l.Subscribe(func(devicemgr.Change) { changes++ })
 		if err := l.Offer(t.Context(), gpu, fleeting{newPlugin(healthyDevices("a")...)}); err != nil {
@@ -343,7 +344,7 @@ func (f fleeting) Watch(_ context.Context, list func([]devicemgr.Device)) error 
 
 func TestTakeover(t *testing.T) {
 	old := newPlugin(healthyDevices("a", "b")...)
-	bubble(t, old, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, old, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		l.admit(t, pod("p", "main=1"))
 		next := newPlugin(healthyDevices("b", "c")...)
 		next.silent = true
@@ -375,7 +376,7 @@ func TestTakeover(t *testing.T) {
 func TestNeverLists(t *testing.T) {
 	p := newPlugin()
 	p.silent = true
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		l.refused(t, pod("p", "main=1"), "wait 5m0s: its plugin has not listed any yet")
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -391,7 +392,7 @@ func TestHangsInAllocate(t *testing.T) {
 		<-ctx.Done()
 		return devicemgr.Attachment{}, ctx.Err()
 	}
-	bubble(t, bad, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, bad, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		if err := l.Offer(t.Context(), "example.com/nic", newPlugin(healthyDevices("n")...)); err != nil {
 			t.Fatal(err)
 		}
@@ -423,7 +424,7 @@ func TestDiesInAllocate(t *testing.T) {
 	p.allocate = func(context.Context, []string) (devicemgr.Attachment, error) {
 		return devicemgr.Attachment{}, devicemgr.ErrAway
 	}
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		l.refused(t, pod("p", "main=1"), "wait 5m0s: its plugin went away")
 		l.refused(t, pod("p", "main=1"), "plugin of example.com/gpu: Allocate: the plugin has gone away")
 	})
@@ -432,7 +433,7 @@ func TestDiesInAllocate(t *testing.T) {
 func TestPreferenceFails(t *testing.T) {
 	p := newPlugin(healthyDevices("a", "b")...)
 	p.options.Prefer = true
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		next := newPlugin(healthyDevices("x")...)
 		p.prefer = func([]string, []string, int) ([]string, error) {
 			if err := l.Offer(t.Context(), gpu, next); err != nil {
@@ -464,7 +465,7 @@ func TestPluginRefuses(t *testing.T) {
 		}
 		return devicemgr.Attachment{}, nil
 	}
-	bubble(t, p, func(t *testing.T, l *life, store *memory) {
+	bubble(t, p, func(t *testing.T, l *life, store *checkpointtest.Disk) {
 		l.refused(t, pod("p", "x=1", "y=1"), "Allocate: b is broken")
 		if keys, _ := store.Keys(); len(keys) != 1 {
 			t.Errorf("stored %v for a pod that was rejected", keys)
@@ -485,7 +486,7 @@ func TestReboot(t *testing.T) {
 		{"others", []string{"x", "y"}, "y"}, // x went to the other pod
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, newPlugin(healthyDevices("a", "b", "c")...), func(t *testing.T, l *life, store *memory) {
+			bubble(t, newPlugin(healthyDevices("a", "b", "c")...), func(t *testing.T, l *life, store *checkpointtest.Disk) {
 				l.admit(t, pod("p", "main=1"))
 				l.admit(t, pod("q", "main=1"))
 				l.stop()
@@ -512,7 +513,7 @@ func TestReboot(t *testing.T) {
 // number is an error.
 func TestAgain(t *testing.T) {
 	p := newPlugin(healthyDevices("a", "b")...)
-	bubble(t, p, func(t *testing.T, l *life, store *memory) {
+	bubble(t, p, func(t *testing.T, l *life, store *checkpointtest.Disk) {
 		l.admit(t, pod("p", "main=1"))
 		l.stop()
 		l = start(t, devicemgr.Config{Store: store}, map[types.UID][]string{"p": {"main"}})
@@ -548,11 +549,11 @@ func TestDamagedRecord(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, newPlugin(healthyDevices("a", "b")...), func(t *testing.T, l *life, store *memory) {
+			bubble(t, newPlugin(healthyDevices("a", "b")...), func(t *testing.T, l *life, store *checkpointtest.Disk) {
 				l.admit(t, pod("p", "main=1", "none="))
 				running := map[types.UID][]string{"p": {"main", "none"}}
 				l.stop()
-				store.values["pod.p"] = "{"
+				store.Put("pod.p", "{")
 				for range 2 { // the second restart knows it too
 					l.stop()
 					l = start(t, devicemgr.Config{Store: store}, running)
@@ -581,7 +582,7 @@ func TestDamagedRecord(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	p := newPlugin(healthyDevices("a", "b")...)
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		l.admit(t, pod("p", "init:i=1", "main=2"))
 		check := func(when, want string) {
 			t.Helper()
@@ -612,7 +613,7 @@ func TestHealth(t *testing.T) {
 func TestPreStart(t *testing.T) {
 	p := newPlugin(healthyDevices("a")...)
 	p.options.PreStart = true
-	bubble(t, p, func(t *testing.T, l *life, store *memory) {
+	bubble(t, p, func(t *testing.T, l *life, store *checkpointtest.Disk) {
 		x := pod("p", "main=1", "none=")
 		l.admit(t, x)
 		if err := errors.Join(l.PreStart(t.Context(), x, "main"), l.PreStart(t.Context(), x, "none")); err != nil {
@@ -652,7 +653,7 @@ func TestAttachment(t *testing.T) {
 			Annotations: map[string]string{"k": "nic", "n": "nic"}, CDI: []string{"v/c=x"},
 		}, nil
 	}
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		if err := l.Offer(t.Context(), "example.com/nic", q); err != nil {
 			t.Fatal(err)
 		}
@@ -682,7 +683,7 @@ func TestTopology(t *testing.T) {
 		devicemgr.Device{ID: "c", Healthy: true, Nodes: numa.Nodes(1)})
 	p.options.Prefer = true
 	p.prefer = func(available, _ []string, size int) ([]string, error) { return available[len(available)-size:], nil }
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		policy, err := topology.NewPolicy(topology.NameRestricted, twoNodes(), topology.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -742,7 +743,7 @@ func TestTopology(t *testing.T) {
 // A choice that is overtaken is not made.
 func TestOvertaken(t *testing.T) {
 	p := newPlugin(healthyDevices("a")...)
-	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+	bubble(t, p, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
 		begin := func(p *v1.Pod) *devicemgr.Admission {
 			a, err := l.Begin(t.Context(), p)
 			if err == nil {

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
@@ -45,7 +46,7 @@ func runIt(a devicemgr.Attachment, command ...string) (output string, err error)
 
 // The devices of plugins in one's own containers, without an agent.
 func ExampleManager() {
-	m, err := devicemgr.New(devicemgr.Config{Store: newMemory()}) // a *checkpoint.Store keeps it
+	m, err := devicemgr.New(devicemgr.Config{Store: &checkpointtest.Disk{}}) // a *checkpoint.Store keeps it
 	if err != nil {
 		fmt.Println(err)
 		return

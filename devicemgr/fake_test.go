@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -144,65 +143,6 @@ func (p *plugin) Close() error {
 	defer p.mu.Unlock()
 	p.closed++
 	return nil
-}
-
-// memory is a Store. Once it is broken nothing more is written, as after a
-// crash.
-type memory struct {
-	mu     sync.Mutex
-	values map[string]string
-	broken error
-	writes int
-}
-
-func newMemory() *memory { return &memory{values: map[string]string{}} }
-
-func (s *memory) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.broken = err
-}
-
-func (s *memory) Write(key string, value []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken != nil {
-		return s.broken
-	}
-	s.writes++
-	s.values[key] = string(value)
-	return nil
-}
-
-func (s *memory) Read(key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := s.values[key]
-	if !ok {
-		return nil, fs.ErrNotExist
-	}
-	return []byte(v), nil
-}
-
-func (s *memory) Delete(key string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken != nil {
-		return s.broken
-	}
-	delete(s.values, key)
-	return nil
-}
-
-func (s *memory) Keys() ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []string
-	for k := range s.values {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys, nil
 }
 
 // pod asks for devices: "main=1", "init:setup=2", "sidecar:proxy=1". Containers

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -110,7 +111,7 @@ func FuzzRegister(f *testing.F) {
 		if decode(b, &req) != nil {
 			return
 		}
-		m, err := New(Config{SocketDir: t.TempDir(), Store: onlyWrite{}})
+		m, err := New(Config{SocketDir: t.TempDir(), Store: &checkpointtest.Disk{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,59 +12,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
-// hanging is a store on a disk that hangs at times: its calls wait for the end
-// of that. It is made in the bubble.
-type hanging struct {
-	*memory
-	mu      sync.Mutex
-	free    chan struct{} // nil: it does not hang
-	deletes bool          // only deletions hang
-}
-
-// hang has the disk hang, until end is called.
-func (s *hanging) hang() (end func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// hang has the disk hang in some calls, until end is called.
+func hang(store *checkpointtest.Disk, calls ...string) (end func()) {
 	free := make(chan struct{})
-	s.free = free
+	store.Fault(checkpointtest.Hang(free, calls...))
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.free = nil
+		store.Fault(nil)
 		close(free)
 	}
-}
-
-func (s *hanging) wait(deletion bool) {
-	s.mu.Lock()
-	free := s.free
-	if s.deletes && !deletion {
-		free = nil
-	}
-	s.mu.Unlock()
-	if free != nil {
-		<-free
-	}
-}
-
-func (s *hanging) Write(key string, value []byte) error {
-	s.wait(false)
-	return s.memory.Write(key, value)
-}
-
-func (s *hanging) Delete(key string) error {
-	s.wait(true)
-	return s.memory.Delete(key)
 }
 
 // While the disk hangs, whoever asks about other pods, or gives devices back, is
 // answered at once.
 func TestHungStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &hanging{memory: newMemory()}
+		store := &checkpointtest.Disk{}
 		l := start(t, devicemgr.Config{Store: store}, nil)
 		synctest.Wait()
 		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a", "b", "c")...)); err != nil {
@@ -74,7 +39,7 @@ func TestHungStore(t *testing.T) {
 		synctest.Wait()
 		old, slow := pod("old", "main=1"), pod("slow", "main=1")
 		l.admit(t, old)
-		end := store.hang()
+		end := hang(store, "write", "delete")
 		slowEnds := make(chan error, 1)
 		go func() { slowEnds <- l.Admit(t.Context(), slow) }()
 		synctest.Wait() // its record is being written
@@ -119,7 +84,7 @@ func TestHungStore(t *testing.T) {
 // blocks no other pod.
 func TestHungDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &hanging{memory: newMemory(), deletes: true}
+		store := &checkpointtest.Disk{}
 		l := start(t, devicemgr.Config{Store: store}, nil)
 		synctest.Wait()
 		p := newPlugin(healthyDevices("a")...)
@@ -131,7 +96,7 @@ func TestHungDeletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		end := store.hang()
+		end := hang(store, "delete")
 		ends := make(chan error, 1)
 		go func() { ends <- l.Admit(t.Context(), pod("p", "main=1")) }()
 		synctest.Wait()
@@ -150,7 +115,7 @@ func TestHungDeletion(t *testing.T) {
 // keeps its new one; and deletions that hang end with the disk's trouble.
 func TestReleaseIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &hanging{memory: newMemory()}
+		store := &checkpointtest.Disk{}
 		l := start(t, devicemgr.Config{Store: store}, nil)
 		synctest.Wait()
 		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a")...)); err != nil {
@@ -159,7 +124,7 @@ func TestReleaseIsOvertaken(t *testing.T) {
 		synctest.Wait()
 		p := pod("p", "main=1")
 		l.admit(t, p)
-		end := store.hang()
+		end := hang(store, "write", "delete")
 		l.Release("p")
 		again := make(chan error, 1)
 		go func() { again <- l.Admit(t.Context(), p) }()
@@ -172,7 +137,7 @@ func TestReleaseIsOvertaken(t *testing.T) {
 		if keys, _ := store.Keys(); !slices.Equal(keys, []string{"pod.p", "resources"}) || l.has("p", "main") != "a" {
 			t.Errorf("stored %v, devices %q; want the record of the second admission", keys, l.has("p", "main"))
 		}
-		store.fail(errors.New("disk is broken"))
+		store.Fault(checkpointtest.Fail(errors.New("disk is broken"), "write", "delete"))
 		l.Release("p")
 		synctest.Wait()
 		if used := l.Capacity()[gpu].Used; used != 0 {
@@ -184,24 +149,24 @@ func TestReleaseIsOvertaken(t *testing.T) {
 
 // lateWrites is a store on a disk that executes writes after the caller has given up.
 type lateWrites struct {
-	*memory
+	*checkpointtest.Disk
 	late bool
 	todo []func()
 }
 
 func (s *lateWrites) Write(key string, value []byte) error {
 	if s.late {
-		s.todo = append(s.todo, func() { _ = s.memory.Write(key, value) })
+		s.todo = append(s.todo, func() { _ = s.Disk.Write(key, value) })
 		return os.ErrDeadlineExceeded
 	}
-	return s.memory.Write(key, value)
+	return s.Disk.Write(key, value)
 }
 
 // Late writes are corrected: a pod that was not admitted has no record, and the record of an
 // admitted one has its devices.
 func TestLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &lateWrites{memory: newMemory()}
+		store := &lateWrites{Disk: &checkpointtest.Disk{}}
 		l := start(t, devicemgr.Config{Store: store}, nil)
 		synctest.Wait()
 		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a", "b")...)); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
@@ -22,7 +23,7 @@ const ofKubelet = `{"Data":{"PodDeviceEntries":[` +
 // Pods that a kubelet gave devices keep them, others do not get these, and the
 // kubelet's checkpoint says what this manager gives.
 func TestKubeletsDevices(t *testing.T) {
-	dir, store := t.TempDir(), newMemory()
+	dir, store := t.TempDir(), &checkpointtest.Disk{}
 	file := filepath.Join(dir, "kubelet_internal_checkpoint")
 	if err := os.WriteFile(file, []byte(ofKubelet), 0o600); err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func (l *life) offer(t *testing.T, p *plugin) {
 
 // Without a kubelet there is no such file, and a damaged one takes nothing away.
 func TestNoKubeletsDevices(t *testing.T) {
-	dir, store := t.TempDir(), newMemory()
+	dir, store := t.TempDir(), &checkpointtest.Disk{}
 	file := filepath.Join(dir, "kubelet_internal_checkpoint")
 	l := start(t, devicemgr.Config{SocketDir: dir, Store: store}, nil)
 	l.offer(t, newPlugin(healthyDevices("a")...))

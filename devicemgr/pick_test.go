@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -214,21 +215,14 @@ func FuzzParseRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		store := onlyWrite{}
+		store := &checkpointtest.Disk{}
 		m := &Manager{cfg: Config{Store: store}}
 		if err := m.write(r); err != nil {
 			t.Fatal(err)
 		}
-		again, err := parseRecord("u", store[podPrefix+"u"])
+		again, err := parseRecord("u", []byte(store.Value(podPrefix+"u")))
 		if err != nil || len(again.Held) != len(r.Held) || again.Lost != r.Lost {
 			t.Fatalf("read again: %v %v, was %v", again, err, r)
 		}
 	})
 }
-
-type onlyWrite map[string][]byte
-
-func (s onlyWrite) Write(key string, value []byte) error { s[key] = value; return nil }
-func (onlyWrite) Read(string) ([]byte, error)            { return nil, nil }
-func (onlyWrite) Delete(string) error                    { return nil }
-func (onlyWrite) Keys() ([]string, error)                { return nil, nil }

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
@@ -29,7 +30,7 @@ var (
 type world struct {
 	t     *testing.T
 	r     *rand.Rand
-	store *memory
+	store *checkpointtest.Disk
 	agent *life
 	now   map[string]*plugin // by resource; nil while it is away
 	log   []string
@@ -77,22 +78,22 @@ func (w *world) keep() map[types.UID]bool {
 
 // crash ends the agent at once: later writes are lost.
 func (w *world) crash() {
-	w.store.fail(errBroken)
+	w.store.Fault(checkpointtest.Fail(errBroken, "write", "delete"))
 	w.mu.Lock()
 	w.life++
 	w.mu.Unlock()
 	w.agent.stop()
 	w.wg.Wait()
 	if w.r.IntN(8) == 0 { // a record is damaged
-		for _, key := range slices.Sorted(maps.Keys(w.store.values)) {
+		for _, key := range slices.Sorted(maps.Keys(w.store.Values())) {
 			if strings.HasPrefix(key, "pod.") && w.r.IntN(2) == 0 {
 				w.note("damage %s", key)
-				w.store.values[key] = "{"
+				w.store.Put(key, "{")
 				break
 			}
 		}
 	}
-	w.store.fail(nil)
+	w.store.Fault(nil)
 	w.boot()
 	for name, p := range w.now {
 		if p != nil {
@@ -275,7 +276,7 @@ func TestNoDeviceTwice(t *testing.T) {
 		var w *world
 		synctest.Test(t, func(t *testing.T) {
 			w = &world{
-				t: t, r: rand.New(rand.NewPCG(s, s)), store: newMemory(), now: map[string]*plugin{},
+				t: t, r: rand.New(rand.NewPCG(s, s)), store: &checkpointtest.Disk{}, now: map[string]*plugin{},
 				pods: map[types.UID]*v1.Pod{}, running: map[types.UID]map[string][]string{}, busy: map[types.UID]bool{},
 			}
 			w.boot()

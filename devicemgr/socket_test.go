@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -152,7 +153,7 @@ func served(t *testing.T, deadline time.Duration) (l *life, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l = start(t, devicemgr.Config{SocketDir: dir, Store: newMemory(), Machine: twoNodes(), Timeout: deadline}, nil)
+	l = start(t, devicemgr.Config{SocketDir: dir, Store: &checkpointtest.Disk{}, Machine: twoNodes(), Timeout: deadline}, nil)
 	if err := register(t, dir, asks("no.sock", gpu)); err == nil { // waits until it is served
 		t.Fatal("a plugin without a socket was registered")
 	}
@@ -271,7 +272,7 @@ func TestStartCleansTheDirectory(t *testing.T) {
 		old.SetUnlinkOnClose(false)
 		old.Close()
 	}
-	start(t, devicemgr.Config{SocketDir: dir, Store: newMemory()}, nil)
+	start(t, devicemgr.Config{SocketDir: dir, Store: &checkpointtest.Disk{}}, nil)
 	if err := register(t, dir, asks("old.sock", gpu)); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("register an old socket: %v, want that it is not there", err)
 	}

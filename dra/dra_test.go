@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/dra"
 )
 
@@ -67,7 +68,7 @@ func TestLifeOfAClaim(t *testing.T) {
 func TestWritesOfAClaimWait(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.claims.put(claim("a", "p", "q"))
-		r.store.slow = 10 * time.Second
+		r.store.Fault(checkpointtest.Slow(10*time.Second, "write"))
 		ended := make(chan error)
 		for _, name := range []string{"p", "q"} {
 			go func() { ended <- r.Prepare(context.Background(), pod(name, "a")) }()
@@ -124,7 +125,7 @@ func TestChecks(t *testing.T) {
 			p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "my-a", ResourceClaimName: str("a")}}
 		}, "was not generated for the pod (UID p)"},
 		{"container with an unknown name", func(r *rig, p *v1.Pod) { p.Spec.Containers[0].Resources.Claims[0].Name = "other" }, "container main uses the claim"},
-		{"disk broken", func(r *rig, p *v1.Pod) { r.store.fail(errBroken) }, "store its record: disk is broken"},
+		{"disk broken", func(r *rig, p *v1.Pod) { r.store.Fault(checkpointtest.Fail(errBroken, "write", "delete")) }, "store its record: disk is broken"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
@@ -564,7 +565,7 @@ func TestRestart(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			r.claims.put(claim("a", "p", "q"))
 			for _, call := range []string{"prepare", "unprepare"} {
-				crash := func() { r.store.fail(errBroken) } // the driver has prepared it, but the answer is lost
+				crash := func() { r.store.Fault(checkpointtest.Fail(errBroken, "write", "delete")) } // the driver has prepared it, but the answer is lost
 				r.gpu.prepare = func(_ context.Context, list []dra.ClaimRef) (map[types.UID]dra.Prepared, error) {
 					if call == "prepare" {
 						crash()
@@ -580,7 +581,7 @@ func TestRestart(t *testing.T) {
 					_ = r.Unprepare(t.Context(), "p")
 				}
 				r.stop()
-				r.store.fail(nil)
+				r.store.Fault(nil)
 				r.gpu.called()
 				r.gpu.prepare, r.gpu.unprepare = nil, nil
 				r.restart(nil, r.gpu)
@@ -608,8 +609,11 @@ func TestDamage(t *testing.T) {
 			}
 			r.gpu.called()
 			r.stop()
-			r.store.values["claim.uid-a"] = value
-			r.store.values["other"] = "is not ours"
+			r.store.Put("claim.uid-a", value)
+			if value == "damaged" {
+				r.store.Damage("claim.uid-a")
+			}
+			r.store.Put("other", "is not ours")
 			r.restart(map[types.UID][]string{"p": {"main"}, "q": {"main"}}, r.gpu)
 			if got := gather(t, reg)["nodewright_dra_records_damaged_total"]; got != 1 {
 				t.Errorf("damaged records: %v, want 1", got)
@@ -629,7 +633,7 @@ func TestDiskBreaksAtTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.claims.put(claim("a", "p", "q"))
 		r.prepare(pod("p", "a"))
-		r.store.fail(errBroken)
+		r.store.Fault(checkpointtest.Fail(errBroken, "write", "delete"))
 		fails(t, r.Prepare(t.Context(), pod("q", "a")), "disk is broken")
 		if _, err := r.Attachment(pod("p", "a"), "main"); err != nil {
 			t.Error(err)
@@ -638,14 +642,14 @@ func TestDiskBreaksAtTheEnd(t *testing.T) {
 		r.unprepare("q")
 		fails(t, r.Unprepare(t.Context(), "p"), "NodeUnprepareResources of claim default/a", "disk is broken")
 		r.called("prepare a")
-		r.store.fail(nil)
+		r.store.Fault(nil)
 		r.unprepare("p")
 		r.called("unprepare a")
 	})
 }
 
 func TestNotRunning(t *testing.T) {
-	m, err := dra.New(dra.Config{Store: newMemory(), Claims: &claims{all: nil}})
+	m, err := dra.New(dra.Config{Store: &checkpointtest.Disk{}, Claims: &claims{all: nil}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -655,7 +659,7 @@ func TestNotRunning(t *testing.T) {
 	m.Retain(func(types.UID) bool { return false })
 	c := &claims{}
 	c.put(claim("a", "p"))
-	m, err = dra.New(dra.Config{Store: newMemory(), Claims: c})
+	m, err = dra.New(dra.Config{Store: &checkpointtest.Disk{}, Claims: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -673,7 +677,7 @@ func TestNewNamesMistakes(t *testing.T) {
 	fails(t, err, "Config.Store", "Config.Claims", "Config.Timeout is -1ns", "Config.Grace is -1ns")
 	reg := prometheus.NewRegistry()
 	for i := range 2 {
-		if _, err := dra.New(dra.Config{Store: newMemory(), Claims: &claims{}, Metrics: reg}); err != nil {
+		if _, err := dra.New(dra.Config{Store: &checkpointtest.Disk{}, Claims: &claims{}, Metrics: reg}); err != nil {
 			t.Errorf("New number %d: %v", i, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/dra"
 )
 
@@ -36,7 +37,7 @@ func (coffee) Close() error                                          { return ni
 func ExampleManager() {
 	known := &claims{} // of an API server; see the function claim
 	known.put(claim("morning=coffee.example.com", "web"))
-	m, err := dra.New(dra.Config{Store: newMemory(), Claims: known}) // a *checkpoint.Store keeps it
+	m, err := dra.New(dra.Config{Store: &checkpointtest.Disk{}, Claims: known}) // a *checkpoint.Store keeps it
 	if err != nil {
 		fmt.Println(err)
 		return

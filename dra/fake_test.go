@@ -4,85 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/dra"
 )
 
 const gpu = "gpu.example.com"
 
 var errBroken = errors.New("disk is broken")
-
-// memory is a Store. Once it is broken nothing more is written, as after a
-// crash.
-type memory struct {
-	mu     sync.Mutex
-	values map[string]string
-	broken error
-	slow   time.Duration // each write takes this long
-	writes int
-}
-
-func newMemory() *memory { return &memory{values: map[string]string{}} }
-
-func (s *memory) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.broken = err
-}
-
-func (s *memory) Write(key string, value []byte) error {
-	time.Sleep(s.slow)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken != nil {
-		return s.broken
-	}
-	s.writes++
-	s.values[key] = string(value)
-	return nil
-}
-
-func (s *memory) Read(key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := s.values[key]
-	if !ok || v == "damaged" {
-		return nil, fs.ErrNotExist
-	}
-	return []byte(v), nil
-}
-
-func (s *memory) Delete(key string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken != nil {
-		return s.broken
-	}
-	delete(s.values, key)
-	return nil
-}
-
-func (s *memory) Keys() ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var keys []string
-	for k := range s.values {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys, nil
-}
 
 // claims are the claims of the API server, in namespace default.
 type claims struct {
@@ -280,7 +218,7 @@ type rig struct {
 	*dra.Manager
 	t      *testing.T
 	cfg    dra.Config
-	store  *memory
+	store  *checkpointtest.Disk
 	claims *claims
 	gpu    *driver
 	tries  int // of Restore that it takes; 0 is 1
@@ -289,7 +227,7 @@ type rig struct {
 
 // newRig starts a manager with the driver gpu.
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, store: newMemory(), claims: &claims{}, gpu: newDriver(t, gpu)}
+	r := &rig{t: t, store: &checkpointtest.Disk{}, claims: &claims{}, gpu: newDriver(t, gpu)}
 	r.cfg = dra.Config{Store: r.store, Claims: r.claims, Boot: "1"}
 	r.start(nil)
 	r.offer(r.gpu)

@@ -9,23 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
-
-// hanging is a store on a disk that hangs: writes and deletions wait for free.
-type hanging struct {
-	*memory
-	free chan struct{}
-}
-
-func (s *hanging) Write(key string, value []byte) error {
-	<-s.free
-	return s.memory.Write(key, value)
-}
-
-func (s *hanging) Delete(key string) error {
-	<-s.free
-	return s.memory.Delete(key)
-}
 
 // While the disk hangs, whoever asks about other pods is answered at once, and
 // pods that have their claims are not held up.
@@ -36,8 +22,8 @@ func TestHungStore(t *testing.T) {
 		r.prepare(old)
 		r.prepare(gone)
 		r.stop()
-		store := &hanging{r.store, make(chan struct{})}
-		r.cfg.Store = store
+		free := make(chan struct{})
+		r.store.Fault(checkpointtest.Hang(free, "write", "delete"))
 		r.start(map[types.UID][]string{"old": {"main"}})
 		r.offer(r.gpu)
 
@@ -57,45 +43,24 @@ func TestHungStore(t *testing.T) {
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("waited %v for the disk", took)
 		}
-		close(store.free)
+		close(free)
 		if err := <-prepared; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// late is a store on a disk that hung at the start for longer than its calls last.
-type late struct {
-	*memory
-	keys, reads int // calls that are given up yet
-}
-
-func (s *late) Keys() ([]string, error) {
-	if s.keys > 0 {
-		s.keys--
-		return nil, fmt.Errorf("list: %w", os.ErrDeadlineExceeded)
-	}
-	return s.memory.Keys()
-}
-
-func (s *late) Read(key string) ([]byte, error) {
-	if s.reads > 0 && strings.HasPrefix(key, "claim.") {
-		s.reads--
-		return nil, fmt.Errorf("read %s: %w", key, os.ErrDeadlineExceeded)
-	}
-	return s.memory.Read(key)
-}
-
 // What earlier pods used is undone also if the disk did not tell of it at first.
 func TestLateRecords(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		late  late
+		late  string // the calls that hung at the start for longer than they last
+		times int
 		tries int    // of Restore
 		again string // expected call for the running pod
 	}{
-		{"not even their names", late{keys: 2}, 3, ""},
-		{"single ones", late{reads: 3}, 1, "prepare b"},
+		{"not even their names", "keys", 2, 3, ""},
+		{"single ones", "read", 3, 1, "prepare b"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
@@ -104,8 +69,14 @@ func TestLateRecords(t *testing.T) {
 				r.prepare(pod("stays", "b"))
 				r.stop()
 				r.called("prepare a,b")
-				tc.late.memory = r.store
-				r.cfg.Store = &tc.late
+				left := tc.times
+				r.store.Fault(func(call, key string) error {
+					if left == 0 || call != tc.late || call == "read" && !strings.HasPrefix(key, "claim.") {
+						return nil
+					}
+					left--
+					return fmt.Errorf("%s %s: %w", call, key, os.ErrDeadlineExceeded)
+				})
 				r.tries = tc.tries
 				r.start(map[types.UID][]string{"stays": {"main"}})
 				r.offer(r.gpu)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
 
 // Claims that a kubelet prepared for running pods are not prepared again, and those of removed
@@ -30,7 +32,8 @@ func TestFromKubelet(t *testing.T) {
 			t.Fatalf("%s, %v", kubelets, err)
 		}
 
-		r.store.values = map[string]string{}
+		r.store = &checkpointtest.Disk{}
+		r.cfg.Store = r.store
 		r.start(map[types.UID][]string{"p": {"main"}})
 		r.offer(r.gpu)
 		r.prepare(pod("p", "a"))

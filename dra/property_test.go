@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/dra"
 )
 
@@ -207,7 +208,7 @@ func (w *world) end(uid types.UID) {
 
 // crash ends the agent at once: later writes are lost.
 func (w *world) crash() {
-	w.rig.store.fail(errBroken)
+	w.rig.store.Fault(checkpointtest.Fail(errBroken, "write", "delete"))
 	w.mu.Lock()
 	w.life++
 	w.mu.Unlock()
@@ -215,15 +216,15 @@ func (w *world) crash() {
 	w.wg.Wait()
 	damaged := false
 	if w.r.IntN(8) == 0 {
-		for _, key := range slices.Sorted(maps.Keys(w.rig.store.values)) {
+		for _, key := range slices.Sorted(maps.Keys(w.rig.store.Values())) {
 			if !damaged && w.r.IntN(2) == 0 {
 				w.note("damage %s", key)
-				w.rig.store.values[key] = "damaged"
+				w.rig.store.Damage(key)
 				damaged = true
 			}
 		}
 	}
-	w.rig.store.fail(nil)
+	w.rig.store.Fault(nil)
 	running := map[types.UID][]string{}
 	for uid := range w.running {
 		running[uid] = []string{"main"}
@@ -384,7 +385,7 @@ func TestClaimsUnderAnyOrder(t *testing.T) {
 			for i := range all {
 				all[i] = fmt.Sprint("p", i)
 			}
-			r := &rig{t: t, store: newMemory(), claims: &claims{}}
+			r := &rig{t: t, store: &checkpointtest.Disk{}, claims: &claims{}}
 			r.cfg = dra.Config{Store: r.store, Claims: r.claims, Timeout: 4 * time.Second}
 			r.claims.put(claim("a", all...), claim("b="+strings.Join(driverNames, ","), all...), claim("c=nic.example.com", all...), claim("d=", all...))
 			w.rig = r
@@ -415,7 +416,7 @@ func TestClaimsUnderAnyOrder(t *testing.T) {
 				}
 			}
 			if keys, _ := r.store.Keys(); len(keys) > 0 {
-				t.Errorf("the store still has %v: %v", keys, r.store.values)
+				t.Errorf("the store still has %v: %v", keys, r.store.Values())
 			}
 			r.stop()
 			if t.Failed() {

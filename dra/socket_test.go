@@ -21,6 +21,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/dra"
 )
 
@@ -127,7 +128,7 @@ func newNodeOf(t *testing.T, timeout time.Duration) *node {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &node{dir: dir, reg: prometheus.NewRegistry(), news: make(chan dra.Change, 64)}
-	n.rig = &rig{t: t, store: newMemory(), claims: &claims{}}
+	n.rig = &rig{t: t, store: &checkpointtest.Disk{}, claims: &claims{}}
 	n.cfg = dra.Config{Store: n.store, Claims: n.claims, Boot: "1", Metrics: n.reg, Timeout: timeout}
 	n.start(nil)
 	n.Subscribe(func(c dra.Change) { n.news <- c })

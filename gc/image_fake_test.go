@@ -2,8 +2,6 @@ package gc_test
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
 	"testing"
@@ -103,20 +101,6 @@ func (s *fakeStore) gone() string {
 		out += " " + id[len("sha256:"):]
 	}
 	return out
-}
-
-type fakeMemory map[string][]byte
-
-func (m fakeMemory) Read(key string) ([]byte, error) {
-	if v, ok := m[key]; ok {
-		return v, nil
-	}
-	return nil, fmt.Errorf("read %s: %w", key, fs.ErrNotExist)
-}
-
-func (m fakeMemory) Write(key string, value []byte) error {
-	m[key] = value
-	return nil
 }
 
 type fakeEvents struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/gc"
 )
 
@@ -345,13 +346,13 @@ func TestReclaimWithoutFigures(t *testing.T) {
 
 func TestHistoryOutlastsARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := fakeMemory{}
+		memory := &checkpointtest.Disk{}
 		s := &fakeStore{capacity: 1000}
 		s.add(50, "used", "never")
 		s.use("used")
 		cfg := gc.ImageConfig{Store: s, Memory: memory, Policy: &gc.ImagePolicy{High: 90, Low: 80, MinAge: time.Minute, MaxAge: time.Hour}}
 		settled(t, cfg)
-		writes := len(memory["images"])
+		writes := len(memory.Value("images"))
 		s.use()
 		time.Sleep(51 * time.Minute)
 
@@ -365,7 +366,7 @@ func TestHistoryOutlastsARestart(t *testing.T) {
 			t.Errorf("removed%s, %v, want no more: it was in use at the last look", s.gone(), err)
 		}
 
-		memory["images"] = []byte("{")
+		memory.Put("images", "{")
 		s.add(50, "x")
 		if _, err := newManager(t, cfg).Collect(t.Context()); err != nil || s.gone() != " never" {
 			t.Errorf("removed%s, %v with a history that cannot be read", s.gone(), err)
@@ -375,18 +376,18 @@ func TestHistoryOutlastsARestart(t *testing.T) {
 
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := fakeMemory{}
+		memory := &checkpointtest.Disk{}
 		s := &fakeStore{capacity: 1000}
 		s.add(50, "used", "never")
 		s.use("used")
 		m := settled(t, gc.ImageConfig{Store: s, Memory: memory})
-		delete(memory, "images")
+		memory.Calls()
 		for range 5 {
 			time.Sleep(5 * time.Minute)
 			_, _ = m.Explain(t.Context())
 		}
-		if len(memory) != 0 {
-			t.Error("written again")
+		if calls := memory.Calls(); len(calls) > 0 {
+			t.Errorf("written again: %q", calls)
 		}
 	})
 }

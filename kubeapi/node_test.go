@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/node/status"
@@ -493,36 +493,9 @@ func TestWipedStore(t *testing.T) {
 	})
 }
 
-// memory is a Store.
-type memory struct {
-	mu     sync.Mutex
-	values map[string][]byte
-	writes int
-}
-
-func (m *memory) Write(k string, v []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.values == nil {
-		m.values = map[string][]byte{}
-	}
-	m.values[k] = v
-	m.writes++
-	return nil
-}
-
-func (m *memory) Read(k string) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if v, ok := m.values[k]; ok {
-		return v, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
 func TestStoredNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, store := kubeapitest.New(), &memory{}
+		srv, store := kubeapitest.New(), &checkpointtest.Disk{}
 		withStore := func(c *kubeapi.NodeConfig) { c.Store = store }
 		r := nodeStart(t, srv, newSays(), withStore)
 		time.Sleep(time.Minute)
@@ -531,8 +504,8 @@ func TestStoredNode(t *testing.T) {
 		srv.Put(n)
 		time.Sleep(10 * time.Minute)
 		r.stop()
-		if store.writes > 2 {
-			t.Errorf("%d writes: a heartbeat writes", store.writes)
+		if n := store.Count("write"); n > 2 {
+			t.Errorf("%d writes: a heartbeat writes", n)
 		}
 		srv.Stop()
 		r = nodeStart(t, srv, newSays(), withStore)
@@ -546,7 +519,7 @@ func TestStoredNode(t *testing.T) {
 			t.Errorf("with it: %v, %t", n, live)
 		}
 		r.stop()
-		store.values["node"] = []byte("garbage")
+		store.Put("node", "garbage")
 		m, err := kubeapi.NewNodeManager(kubeapi.NodeConfig{Name: "edge-1", API: must(kubeapi.HeartbeatClient(srv.Config(), 0, nil)), Status: newSays(), Store: store})
 		if err != nil || m.Restore() == nil {
 			t.Errorf("a damaged value: %v", err)
@@ -572,14 +545,12 @@ func TestNodeIsKnown(t *testing.T) {
 		"stored, and none at the server": {watches: true, stored: true, want: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			srv, store := kubeapitest.New(), &memory{}
+			srv, store := kubeapitest.New(), &checkpointtest.Disk{}
 			if tc.there {
 				srv.Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
 			}
 			if tc.stored {
-				if err := store.Write("node", []byte(`{"metadata":{"name":"edge-1"}}`)); err != nil {
-					t.Fatal(err)
-				}
+				store.Put("node", `{"metadata":{"name":"edge-1"}}`)
 			}
 			if tc.away {
 				srv.Stop()

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -55,7 +56,7 @@ func TestAdopted(t *testing.T) {
 // same, over touches and restarts.
 func TestPodOfAKubeletKeepsItsUID(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
-	kept := memory{}
+	kept := &checkpointtest.Disk{}
 	asked := 0
 	life := func(found ...Found) *directory {
 		s, err := Directory(DirectoryConfig{

@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,21 +15,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
-
-// memory is a Memory in memory.
-type memory map[string][]byte
-
-func (m memory) Read(key string) ([]byte, error) {
-	if b, ok := m[key]; ok {
-		return b, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (m memory) Write(key string, value []byte) error { m[key] = value; return nil }
-func (m memory) Delete(key string) error              { delete(m, key); return nil }
-func (m memory) Keys() ([]string, error)              { return slices.Collect(maps.Keys(m)), nil }
 
 func newRemembering(t *testing.T, path string, m Memory) *directory {
 	t.Helper()
@@ -188,30 +173,31 @@ func TestRunWithoutAList(t *testing.T) {
 // What was removed while no agent ran is forgotten, with its secrets, by the
 // first complete listing: a broken file of the same name has nothing then.
 func TestForgetsWhatWentMeanwhile(t *testing.T) {
-	dir, mem := t.TempDir(), memory{"other": []byte("x")}
+	dir, mem := t.TempDir(), &checkpointtest.Disk{}
+	mem.Put("other", "x")
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 	replace(t, a, podYAML("a", "")+"---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {k: v}\n")
 	replace(t, b, podYAML("b", ""))
 	d := newRemembering(t, dir, mem)
 	d.scan(t.Context())
 	d.remember()
-	if len(mem) != 3 {
-		t.Fatalf("%d things are remembered", len(mem))
+	if len(mem.Values()) != 3 {
+		t.Fatalf("%d things are remembered", len(mem.Values()))
 	}
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
 	d = newRemembering(t, dir, mem)
 	d.scan(t.Context())
-	if len(mem) != 3 {
+	if len(mem.Values()) != 3 {
 		t.Error("without the directory, there is nothing to tell that files are gone")
 	}
 	if err := errors.Join(os.Rename(dir+".away", dir), os.Remove(a)); err != nil {
 		t.Fatal(err)
 	}
 	d.scan(t.Context())
-	if mem[memoryKey(a)] != nil || mem[memoryKey(b)] == nil || mem["other"] == nil {
-		t.Errorf("remembered are %v", slices.Collect(maps.Keys(mem)))
+	if mem.Value(memoryKey(a)) != "" || mem.Value(memoryKey(b)) == "" || mem.Value("other") == "" {
+		t.Errorf("remembered are %v", mem.Values())
 	}
 	replace(t, a, "{ bad")
 	replace(t, b, "{ bad")
@@ -228,7 +214,9 @@ func FuzzRemembered(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		cfg := DirectoryConfig{NodeName: "n", Memory: memory{memoryKey("/m/a.yaml"): b}, Log: zap.NewNop()}
+		mem := &checkpointtest.Disk{}
+		mem.Put(memoryKey("/m/a.yaml"), string(b))
+		cfg := DirectoryConfig{NodeName: "n", Memory: mem, Log: zap.NewNop()}
 		d := &directory{cfg: cfg, files: map[string]*manifest{}, notes: newNotes(cfg)}
 		m := d.recall("/m/a.yaml")
 		if m == nil {

@@ -11,44 +11,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
-
-// hanging is a memory whose changes wait until they are let through.
-type hanging struct {
-	mu sync.Mutex
-	memory
-	let  chan struct{} // closed: changes go through
-	fail error         // what they come to
-}
-
-func (h *hanging) Read(key string) ([]byte, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.memory.Read(key)
-}
-
-func (h *hanging) Write(key string, value []byte) error {
-	<-h.let
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.fail != nil {
-		return h.fail
-	}
-	return h.memory.Write(key, value)
-}
-
-func (h *hanging) Delete(key string) error {
-	<-h.let
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.memory.Delete(key)
-}
-
-func (h *hanging) Keys() ([]string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.memory.Keys()
-}
 
 // A disk that hangs does not keep the removal of a manifest from being seen, nor its return,
 // and in the end has what is there.
@@ -57,7 +22,8 @@ func TestFilesAreSeenWhileTheMemoryHangs(t *testing.T) {
 	file := filepath.Join(dir, "a.yaml")
 	replace(t, file, podYAML("a", ""))
 	synctest.Test(t, func(t *testing.T) {
-		h := &hanging{memory: memory{}, let: make(chan struct{})}
+		h, let := &checkpointtest.Disk{}, make(chan struct{})
+		h.Fault(checkpointtest.Hang(let, "write", "delete"))
 		s, err := Directory(DirectoryConfig{Path: dir, NodeName: "n1", Rescan: time.Second, Poll: true, Memory: h})
 		if err != nil {
 			t.Fatal(err)
@@ -89,10 +55,10 @@ func TestFilesAreSeenWhileTheMemoryHangs(t *testing.T) {
 		want(0)
 		replace(t, file, podYAML("a", ""))
 		want(1)
-		close(h.let)
+		close(let)
 		synctest.Wait()
-		if len(h.memory) != 1 {
-			t.Errorf("%d records, want that of the file", len(h.memory))
+		if len(h.Values()) != 1 {
+			t.Errorf("%d records, want that of the file", len(h.Values()))
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -105,7 +71,17 @@ func TestFilesAreSeenWhileTheMemoryHangs(t *testing.T) {
 // tried again with the next.
 func TestNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hanging{memory: memory{"old": []byte("o")}, let: make(chan struct{}), fail: errors.New("no space left on device")}
+		h, let := &checkpointtest.Disk{}, make(chan struct{})
+		h.Put("old", "o")
+		h.Fault(func(call, _ string) error {
+			if call == "write" || call == "delete" {
+				<-let
+			}
+			if call == "write" {
+				return errors.New("no space left on device")
+			}
+			return nil
+		})
 		n := newNotes(DirectoryConfig{Memory: h, Log: zap.NewNop()})
 		end := n.begin(t.Context())
 		n.put(note{key: "new", value: []byte("n")})
@@ -116,18 +92,16 @@ func TestNotes(t *testing.T) {
 		if b, err := n.read("old"); err == nil {
 			t.Errorf("old is read as %q", b)
 		}
-		close(h.let)
+		close(let)
 		synctest.Wait()
-		if _, there := h.memory["old"]; there || len(h.memory) != 0 {
-			t.Errorf("the memory has %v", h.memory)
+		if len(h.Values()) != 0 {
+			t.Errorf("the memory has %v", h.Values())
 		}
-		h.mu.Lock()
-		h.fail = nil
-		h.mu.Unlock()
+		h.Fault(nil)
 		n.put(note{key: "third", value: []byte("t")})
 		end()
-		if string(h.memory["new"]) != "n" || string(h.memory["third"]) != "t" || len(n.pending) > 0 {
-			t.Errorf("the memory has %v", h.memory)
+		if h.Value("new") != "n" || h.Value("third") != "t" || len(n.pending) > 0 {
+			t.Errorf("the memory has %v", h.Values())
 		}
 	})
 }

@@ -1,14 +1,12 @@
 package podruntime
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,50 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// notes is a Memory that outlives managers.
-type notes struct {
-	mu     sync.Mutex
-	values map[string][]byte
-	writes int
-	err    error // of every call
-
-	deleted []string
-}
-
-func (n *notes) do(work func() error) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.err != nil {
-		return n.err
+// lose removes all values of a disk.
+func lose(d *checkpointtest.Disk) {
+	for key := range d.Values() {
+		_ = d.Delete(key)
 	}
-	return work()
-}
-
-func (n *notes) Read(key string) (b []byte, err error) {
-	return b, n.do(func() error {
-		if b = n.values[key]; b == nil {
-			return fs.ErrNotExist
-		}
-		return nil
-	})
-}
-
-func (n *notes) Write(key string, value []byte) error {
-	return n.do(func() error { n.writes++; n.values[key] = bytes.Clone(value); return nil })
-}
-
-func (n *notes) Delete(key string) error {
-	return n.do(func() error { delete(n.values, key); n.deleted = append(n.deleted, key); return nil })
-}
-
-func (n *notes) Keys() (keys []string, err error) {
-	return keys, n.do(func() error { keys = slices.Sorted(maps.Keys(n.values)); return nil })
 }
 
 // looping is a pod of one container, run by agents that come and go.
@@ -70,7 +36,7 @@ type looping struct {
 	t     *testing.T
 	rt    *critest.Runtime
 	w     *world
-	notes *notes
+	notes *checkpointtest.Disk // it outlives managers
 	cfg   Config
 	m     *Manager
 	begin time.Time
@@ -78,7 +44,7 @@ type looping struct {
 
 func newLooping(t *testing.T, b Backoff) *looping {
 	t.Helper()
-	l := &looping{t: t, rt: critest.New(), notes: &notes{values: map[string][]byte{}}, begin: time.Now()}
+	l := &looping{t: t, rt: critest.New(), notes: &checkpointtest.Disk{}, begin: time.Now()}
 	l.rt.AddImage("img")
 	l.rt.AddImage("fixed")
 	l.w = build(v1.RestartPolicyAlways, nil, "a")
@@ -242,7 +208,7 @@ func TestEditResetsARememberedLoop(t *testing.T) {
 // policy and whether or not the agent was there.
 func TestEditWaitsForNothing(t *testing.T) {
 	for name, away := range map[string]func(*looping){
-		"there": func(*looping) {}, "away": (*looping).again, "away without a memory": func(l *looping) { clear(l.notes.values); l.again() },
+		"there": func(*looping) {}, "away": (*looping).again, "away without a memory": func(l *looping) { lose(l.notes); l.again() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLooping(t, ConstantBackoff(time.Hour))
@@ -306,21 +272,21 @@ func TestFewWrites(t *testing.T) {
 		l := newLooping(t, nil)
 		l.next()
 		l.sync()
-		if l.notes.writes != 1 {
-			t.Errorf("%d writes after the first restart, want 1", l.notes.writes)
+		if l.notes.Count("write") != 1 {
+			t.Errorf("%d writes after the first restart, want 1", l.notes.Count("write"))
 		}
 		for range 5 {
 			l.sync() // it is held
 		}
-		if l.notes.writes != 1 {
-			t.Errorf("%d writes while it was held, want 1", l.notes.writes)
+		if l.notes.Count("write") != 1 {
+			t.Errorf("%d writes while it was held, want 1", l.notes.Count("write"))
 		}
 		l.next()
-		if l.notes.writes != 2 {
-			t.Errorf("%d writes after the second restart, want 2", l.notes.writes)
+		if l.notes.Count("write") != 2 {
+			t.Errorf("%d writes after the second restart, want 2", l.notes.Count("write"))
 		}
-		if n := len(l.notes.values["u"]); n > 200 {
-			t.Errorf("%d bytes are kept of one loop: %s", n, l.notes.values["u"])
+		if n := len(l.notes.Values()["u"]); n > 200 {
+			t.Errorf("%d bytes are kept of one loop: %s", n, l.notes.Values()["u"])
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -328,8 +294,8 @@ func TestFewWrites(t *testing.T) {
 		for range 61 {
 			l.next()
 		}
-		if l.notes.writes > 7 {
-			t.Errorf("%d writes in a minute of restarts each second, want at most 7", l.notes.writes)
+		if l.notes.Count("write") > 7 {
+			t.Errorf("%d writes in a minute of restarts each second, want at most 7", l.notes.Count("write"))
 		}
 	})
 }
@@ -337,13 +303,13 @@ func TestFewWrites(t *testing.T) {
 // What is damaged, or cannot be read, counts as nothing: the restart count
 // reports the loop.
 func TestLostMemory(t *testing.T) {
-	for name, lose := range map[string]func(*notes){
-		"garbage":         func(n *notes) { n.values["u"] = []byte("{") },
-		"another version": func(n *notes) { n.values["u"] = []byte(`{"version":9}`) },
-		"gone":            func(n *notes) { clear(n.values) },
-		"unreadable":      func(n *notes) { n.err = errors.New("input/output error") },
-		"of another pod with that name": func(n *notes) {
-			n.values["u"] = bytes.ReplaceAll(n.values["u"], []byte(`"restarts":4`), []byte(`"restarts":400`))
+	for name, lose := range map[string]func(*checkpointtest.Disk){
+		"garbage":         func(n *checkpointtest.Disk) { n.Put("u", "{") },
+		"another version": func(n *checkpointtest.Disk) { n.Put("u", `{"version":9}`) },
+		"gone":            lose,
+		"unreadable":      func(n *checkpointtest.Disk) { n.Fault(checkpointtest.Fail(errors.New("input/output error"))) },
+		"of another pod with that name": func(n *checkpointtest.Disk) {
+			n.Put("u", strings.ReplaceAll(n.Value("u"), `"restarts":4`, `"restarts":400`))
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -368,7 +334,7 @@ func TestMemoryThatFails(t *testing.T) {
 		l := newLooping(t, nil)
 		l.cfg.Log = zap.New(core)
 		l.again()
-		l.notes.err = errors.New("no space left on device")
+		l.notes.Fault(checkpointtest.Fail(errors.New("no space left on device")))
 		l.next()
 		for _, want := range []float64{0, 10, 20, 40} {
 			l.wantNext("full disk", want)
@@ -376,11 +342,11 @@ func TestMemoryThatFails(t *testing.T) {
 		if n := logs.FilterMessage("failed to write record of a pod's crash loops").Len(); n != 1 {
 			t.Errorf("%d complaints, want 1", n)
 		}
-		l.notes.err = nil
+		l.notes.Fault(nil)
 		time.Sleep(savePause)
 		l.sync() // the next look, without a restart
-		if l.notes.writes != 1 || logs.FilterMessage("records of crash loops can be written again").Len() != 1 {
-			t.Errorf("%d writes after the disk has space, want 1; log %v", l.notes.writes, logs.All())
+		if l.notes.Count("write") != 1 || logs.FilterMessage("records of crash loops can be written again").Len() != 1 {
+			t.Errorf("%d writes after the disk has space, want 1; log %v", l.notes.Count("write"), logs.All())
 		}
 	})
 }
@@ -392,19 +358,19 @@ func TestMemoryOfPodsThatAreGone(t *testing.T) {
 		l := newLooping(t, nil)
 		l.next()
 		l.next()
-		l.notes.values["away"] = []byte("{}")
+		l.notes.Put("away", "{}")
 		l.m.Retain(func(uid types.UID) bool { return uid == "u" })
-		if got := slices.Collect(maps.Keys(l.notes.values)); !slices.Equal(got, []string{"u"}) {
+		if got := slices.Collect(maps.Keys(l.notes.Values())); !slices.Equal(got, []string{"u"}) {
 			t.Errorf("remembered: %v, want u", got)
 		}
 		l.again()
 		l.sync()
 		l.m.Forget("u")
-		if len(l.notes.values) > 0 {
-			t.Errorf("a pod that is gone is remembered: %s", l.notes.values)
+		if len(l.notes.Values()) > 0 {
+			t.Errorf("a pod that is gone is remembered: %s", l.notes.Values())
 		}
 		l.m.Forget("u")
-		l.notes.err = errors.New("input/output error")
+		l.notes.Fault(checkpointtest.Fail(errors.New("input/output error")))
 		l.m.Retain(func(types.UID) bool { return false }) // it is logged
 	})
 }
@@ -415,21 +381,23 @@ func TestMemoryThatFailsAsAPodGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLooping(t, nil)
 		l.next()
-		l.notes.err = errors.New("input/output error")
+		l.notes.Fault(checkpointtest.Fail(errors.New("input/output error")))
 		l.next()
 		uid := l.w.pod.UID
 		l.m.Forget(uid)
 		l.m.Retain(func(types.UID) bool { return false })
-		l.notes.err = nil
+		l.notes.Fault(nil)
 		l.m.Retain(func(got types.UID) bool { return got == uid })
-		if len(l.notes.deleted) > 0 {
-			t.Errorf("deleted %v, which is kept", l.notes.deleted)
+		if n := l.notes.Count("delete"); n > 0 {
+			t.Errorf("%d deletions of what is kept", n)
 		}
+		l.notes.Calls()
 		for range 2 {
 			l.m.Retain(func(types.UID) bool { return false })
 		}
-		if !slices.Equal(l.notes.deleted, []string{string(uid)}) {
-			t.Errorf("deleted %v, want %s once", l.notes.deleted, uid)
+		deleted := slices.DeleteFunc(l.notes.Calls(), func(call string) bool { return !strings.HasPrefix(call, "delete ") })
+		if !slices.Equal(deleted, []string{"delete " + string(uid)}) {
+			t.Errorf("%q, want %s deleted once", deleted, uid)
 		}
 	})
 }

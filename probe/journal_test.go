@@ -3,75 +3,23 @@ package probe
 import (
 	"bytes"
 	"errors"
-	"io/fs"
 	"maps"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
 
-// slow is a store whose writes take a while, or fail, or both.
-type slow struct {
-	mu     sync.Mutex
-	files  map[string][]byte
-	writes int
-	takes  time.Duration
-	fails  error
-}
-
-func (s *slow) Read(key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b, ok := s.files[key]; ok {
-		return b, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (s *slow) Write(key string, b []byte) error {
-	s.mu.Lock()
-	takes := s.takes
-	s.mu.Unlock()
-	time.Sleep(takes)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.writes++
-	if s.fails != nil {
-		return s.fails
-	}
-	s.files[key] = b
-	return nil
-}
-
-func (s *slow) Delete(key string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.files[key]; !ok {
-		return fs.ErrNotExist
-	}
-	delete(s.files, key)
-	return nil
-}
-
-func (s *slow) Keys() ([]string, error) { return nil, errors.New("no list") }
-
-func (s *slow) set(takes time.Duration, fails error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.takes, s.fails = takes, fails
-}
-
-func testJournal(t *testing.T, s *slow) *journal {
+func testJournal(t *testing.T, s *checkpointtest.Disk) *journal {
 	t.Helper()
 	met, err := newMetrics(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.files = map[string][]byte{}
 	return newJournal(s, zap.NewNop(), met)
 }
 
@@ -79,7 +27,7 @@ func ready(r Result) record { return record{"c1": results{Readiness: r}} }
 
 func TestJournalBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{}
+		s := &checkpointtest.Disk{}
 		j := testJournal(t, s)
 		start := time.Now()
 		for i := range 600 { // one flip each 100 ms, for a minute
@@ -90,8 +38,8 @@ func TestJournalBudget(t *testing.T) {
 			t.Errorf("results were held up for %v", d-time.Minute)
 		}
 		synctest.Wait()
-		if s.writes < 14 || s.writes > 17 {
-			t.Errorf("%d writes in a minute of flapping, want 10 and one more each 10 s", s.writes)
+		if n := s.Count("write"); n < 14 || n > 17 {
+			t.Errorf("%d writes in a minute of flapping, want 10 and one more each 10 s", n)
 		}
 		j.close()
 		if got := j.read("1"); got["c1"][Readiness] != Failure {
@@ -106,7 +54,8 @@ func TestJournalBudget(t *testing.T) {
 
 func TestJournalOfOthersIsNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{takes: time.Minute}
+		s := &checkpointtest.Disk{}
+		s.Fault(checkpointtest.Slow(time.Minute, "write"))
 		j := testJournal(t, s)
 		start := time.Now()
 		j.wait(j.put("1", ready(Success)))
@@ -114,7 +63,7 @@ func TestJournalOfOthersIsNotHeldUp(t *testing.T) {
 		if d := time.Since(start); d != 2*journalWait {
 			t.Errorf("two results waited %v for a disk that hangs, want %v", d, 2*journalWait)
 		}
-		s.set(0, nil)
+		s.Fault(nil)
 		start = time.Now()
 		j.wait(j.put("2", ready(Success)))
 		if d := time.Since(start); d != 0 {
@@ -122,11 +71,11 @@ func TestJournalOfOthersIsNotHeldUp(t *testing.T) {
 		}
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if got := j.read("1"); got["c1"][Readiness] != Failure || s.writes != 3 {
-			t.Errorf("in the end: %v after %d writes", got, s.writes)
+		if got := j.read("1"); got["c1"][Readiness] != Failure || s.Count("write") != 3 {
+			t.Errorf("in the end: %v after %d writes", got, s.Count("write"))
 		}
 		j.wait(j.put("1", ready(Failure)))
-		if s.writes != 3 {
+		if s.Count("write") != 3 {
 			t.Error("the same was written again")
 		}
 	})
@@ -134,7 +83,8 @@ func TestJournalOfOthersIsNotHeldUp(t *testing.T) {
 
 func TestJournalFailsAndRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{fails: errors.New("disk full")}
+		s := &checkpointtest.Disk{}
+		s.Fault(checkpointtest.Fail(errors.New("disk full"), "write"))
 		j := testJournal(t, s)
 		start := time.Now()
 		j.wait(j.put("1", ready(Success)))
@@ -143,16 +93,16 @@ func TestJournalFailsAndRecovers(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s.writes < 5 || s.writes > 7 {
-			t.Errorf("%d writes in a minute of failures, want one each 10 s", s.writes)
+		if n := len(s.Calls()); n < 5 || n > 7 {
+			t.Errorf("%d writes in a minute of failures, want one each 10 s", n)
 		}
-		s.set(0, nil)
+		s.Fault(nil)
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		if b, err := s.Read("probe-1"); err != nil || !bytes.Equal(b, encode(ready(Success))) {
 			t.Errorf("when the disk is well again: %s, %v", b, err)
 		}
-		s.set(0, errors.New("disk full"))
+		s.Fault(checkpointtest.Fail(errors.New("disk full"), "write"))
 		j.put("1", ready(Failure))
 		j.close() // comes to an end
 	})
@@ -160,7 +110,8 @@ func TestJournalFailsAndRecovers(t *testing.T) {
 
 func TestJournalForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slow{takes: time.Second}
+		s := &checkpointtest.Disk{}
+		s.Fault(checkpointtest.Slow(time.Second, "write"))
 		j := testJournal(t, s)
 		j.put("1", ready(Success))
 		j.forget("1") // while it is being written
@@ -169,9 +120,10 @@ func TestJournalForgets(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(s.files) != 0 || len(j.entries) != 0 {
-			t.Errorf("left: files %v, entries %v", s.files, j.entries)
+		if left := s.Values(); len(left) != 0 || len(j.entries) != 0 {
+			t.Errorf("left: files %v, entries %v", left, j.entries)
 		}
+		s.Fault(checkpointtest.Fail(errors.New("no list"), "keys"))
 		j.sweep(func(types.UID) bool { return false }) // Keys fails; logged
 	})
 }
@@ -191,9 +143,9 @@ func TestJournalContent(t *testing.T) {
 		{"no ID", `{"version":1,"containers":{"":{}}}`, nil},
 		{"two", `{"version":1,"containers":{}} {}`, nil},
 	} {
-		s := &slow{}
+		s := &checkpointtest.Disk{}
 		j := testJournal(t, s)
-		s.files["probe-1"] = []byte(c.content)
+		s.Put("probe-1", c.content)
 		if got := j.read("1"); !maps.Equal(got, c.want) || (got == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
@@ -96,68 +95,12 @@ func (r *runtime) count(call string) (n int) {
 	return n
 }
 
-// disk is a journal in memory that can fail, be slow, and be copied as a
-// crash would leave it.
-type disk struct {
-	mu     sync.Mutex
-	files  map[string][]byte
-	writes int
-	fails  error
-	takes  time.Duration
-}
-
-func newDisk() *disk { return &disk{files: map[string][]byte{}} }
-
-func (d *disk) Read(key string) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b, ok := d.files[key]; ok {
-		return b, nil
-	}
-	return nil, fmt.Errorf("read %s: %w", key, fs.ErrNotExist)
-}
-
-func (d *disk) Write(key string, b []byte) error {
-	d.mu.Lock()
-	takes, fails := d.takes, d.fails
-	d.mu.Unlock()
-	time.Sleep(takes)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if fails != nil {
-		return fails
-	}
-	d.writes++
-	d.files[key] = slices.Clone(b)
-	return nil
-}
-
-func (d *disk) Delete(key string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.files, key)
-	return nil
-}
-
-func (d *disk) Keys() ([]string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Sorted(maps.Keys(d.files)), nil
-}
-
-// after returns the disk as it is now, as another process would find it.
-func (d *disk) after() *disk {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return &disk{files: maps.Clone(d.files)}
-}
-
 // rig is a Manager with everything around it.
 type rig struct {
 	*probe.Manager
 	t       *testing.T
 	runtime *runtime
-	journal *disk
+	journal *checkpointtest.Disk
 	stop    func()
 
 	mu      sync.Mutex
@@ -191,7 +134,7 @@ func newRig(t *testing.T, cfg probe.Config) *rig {
 		r.runtime = have
 	}
 	cfg.Exec = r.runtime
-	r.journal, _ = cfg.Journal.(*disk)
+	r.journal, _ = cfg.Journal.(*checkpointtest.Disk)
 	cfg.Events = r
 	cfg.OnChange = func(c probe.Change) {
 		r.mu.Lock()
@@ -312,7 +255,7 @@ func keepAll(types.UID) bool { return true }
 
 func TestLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, probe.Config{Journal: newDisk()})
+		r := newRig(t, probe.Config{Journal: &checkpointtest.Disk{}})
 		c := v1.Container{Name: "a", StartupProbe: execProbe("start"), ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
 		c.StartupProbe.FailureThreshold = 30
 		r.runtime.say("start", exitError(1))

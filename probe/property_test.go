@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/probe"
 )
@@ -27,7 +28,7 @@ func TestAnyOrder(t *testing.T) {
 
 func anyOrder(t *testing.T, rnd *rand.Rand) {
 	reg := prometheus.NewRegistry()
-	d := newDisk()
+	d := &checkpointtest.Disk{}
 	r := newRig(t, probe.Config{Metrics: reg, Journal: d, Parallel: 3, ParallelExec: 2, FastStart: rnd.IntN(2) == 0})
 	c := v1.Container{Name: "a", StartupProbe: execProbe("start"), ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
 	c.StartupProbe.FailureThreshold = 2
@@ -132,8 +133,8 @@ func TestKilledAnywhere(t *testing.T) {
 	for seed := range uint64(40) {
 		bubble(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
-			d := newDisk()
-			d.takes = time.Duration(rnd.IntN(50)) * time.Millisecond
+			d := &checkpointtest.Disk{}
+			d.Fault(checkpointtest.Slow(time.Duration(rnd.IntN(50))*time.Millisecond, "write"))
 			r := newRig(t, probe.Config{Journal: d})
 			pod := podOf(v1.Container{Name: "a", StartupProbe: execProbe("start"), ReadinessProbe: execProbe("ready")})
 			r.fresh(pod, "a", "c1")
@@ -149,8 +150,8 @@ func TestKilledAnywhere(t *testing.T) {
 			for _, typ := range allTypes[:2] {
 				shown[typ], _ = r.Result(typ, "c1")
 			}
-			copied := d.after()
-			copied.takes = time.Second // what the next process finds out itself shows later
+			copied := d.Clone()
+			copied.Fault(checkpointtest.Slow(time.Second, "write")) // what the next process finds out itself shows later
 			r.stop()
 			r = newRig(t, probe.Config{Journal: copied})
 			r.Observe(pod, running("a", "c1"))

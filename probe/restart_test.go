@@ -10,21 +10,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/probe"
 )
 
 // restarted returns a second Manager, after a kill -9 of the first.
-func (r *rig) restarted(d *disk) *rig {
+func (r *rig) restarted(d *checkpointtest.Disk) *rig {
 	r.t.Helper()
-	copied := d.after()
+	copied := d.Clone()
 	r.stop()
 	return newRig(r.t, probe.Config{Journal: copied, Exec: r.runtime})
 }
 
 func TestRestartFlipsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		r := newRig(t, probe.Config{Journal: d})
 		c := v1.Container{Name: "a", StartupProbe: execProbe("start"), ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
 		notReady := with(v1.Container{Name: "b"}, probe.Readiness, execProbe("fail"))
@@ -50,7 +51,7 @@ func TestRestartFlipsNothing(t *testing.T) {
 
 func TestReplacedMeanwhileStartsAfresh(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		r := newRig(t, probe.Config{Journal: d})
 		pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
 		r.fresh(pod, "a", "c1")
@@ -119,7 +120,7 @@ func TestStatusContradictsTheJournal(t *testing.T) {
 		{false, false, nil, probe.Success}, // of before it ran
 	} {
 		bubble(t, func(t *testing.T) {
-			d := newDisk()
+			d := &checkpointtest.Disk{}
 			r := newRig(t, probe.Config{Journal: d})
 			pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
 			r.fresh(pod, "a", "c1")
@@ -151,7 +152,7 @@ func TestStatusContradictsTheJournal(t *testing.T) {
 // again.
 func TestFailuresThatKillAreNotRestored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		r := newRig(t, probe.Config{Journal: d})
 		pod := podOf(with(v1.Container{Name: "a"}, probe.Liveness, execProbe("fail")), with(v1.Container{Name: "b"}, probe.Startup, execProbe("fail")))
 		r.fresh(pod, "a", "c1", "b", "b1")
@@ -176,7 +177,7 @@ func TestFailuresThatKillAreNotRestored(t *testing.T) {
 // The runtime cannot tell of a container at first: what is known of it waits.
 func TestUnknownStateAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		r := newRig(t, probe.Config{Journal: d})
 		pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
 		r.fresh(pod, "a", "c1")
@@ -208,7 +209,7 @@ func TestStartTimesOfTheWrongCentury(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				d := newDisk()
+				d := &checkpointtest.Disk{}
 				r := newRig(t, probe.Config{Journal: d})
 				spec := v1.Container{Name: "a", ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
 				spec.LivenessProbe.InitialDelaySeconds = 60
@@ -262,12 +263,12 @@ func TestJumpsWhileRunning(t *testing.T) {
 
 func TestGonePodsLeaveNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		r := newRig(t, probe.Config{Journal: d})
 		pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
 		other := pod.DeepCopy()
 		other.UID = "2"
-		d.files["other"] = nil // not ours
+		d.Put("other", "") // not ours
 		r.fresh(pod, "a", "c1")
 		r.fresh(other, "a", "d1")
 		r.wait(3 * sec)
@@ -300,8 +301,8 @@ func TestGonePodsLeaveNothing(t *testing.T) {
 // At every moment, what is shown is in the journal: also while it is slow.
 func TestJournalIsNeverBehind(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
-		d.takes = 60 * time.Millisecond
+		d := &checkpointtest.Disk{}
+		d.Fault(checkpointtest.Slow(60*time.Millisecond, "write"))
 		r := newRig(t, probe.Config{Journal: d})
 		r.fresh(podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("x"))), "a", "c1")
 		for i := range 1000 { // 7 s, in which it flips each second
@@ -327,12 +328,12 @@ func TestJournalIsNeverBehind(t *testing.T) {
 func TestNobodyKnowsWhatOthersSee(t *testing.T) {
 	for known, want := range map[bool]probe.Result{true: probe.Success, false: probe.Unknown} {
 		bubble(t, func(t *testing.T) {
-			d := newDisk()
+			d := &checkpointtest.Disk{}
 			r := newRig(t, probe.Config{Journal: d})
 			pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
 			r.fresh(pod, "a", "c1")
 			r.wait(2 * sec)
-			copied := d.after()
+			copied := d.Clone()
 			r.stop()
 			r = newRig(t, probe.Config{Journal: copied, Exec: r.runtime, Published: func(p *v1.Pod) (*v1.PodStatus, bool) { return &p.Status, known }})
 			r.runtime.slow(time.Millisecond)

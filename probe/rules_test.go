@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
@@ -374,7 +375,7 @@ func TestReadyAndStarted(t *testing.T) {
 
 func TestReadinessFlips(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, probe.Config{Journal: newDisk()})
+		r := newRig(t, probe.Config{Journal: &checkpointtest.Disk{}})
 		r.fresh(podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("x"))), "a", "c1")
 		r.wait(3 * sec)
 		r.runtime.say("x", exitError(1))
@@ -409,7 +410,7 @@ func TestRemoveIsIdempotent(t *testing.T) {
 // The end of the agent is no failure of anybody.
 func TestShutdownFlipsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		r := newRig(t, probe.Config{Journal: d})
 		r.fresh(podOf(with(v1.Container{Name: "a"}, probe.Liveness, execProbe("hang")), with(v1.Container{Name: "b"}, probe.Readiness, execProbe("ok"))), "a", "c1", "b", "b1")
 		r.wait(1500 * time.Millisecond)

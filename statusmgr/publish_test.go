@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -129,19 +130,18 @@ func TestReconcileFindsTheMirror(t *testing.T) {
 	})
 }
 
-// slowStore takes a second for each value.
-type slowStore struct{ *memStore }
-
-func (s slowStore) Write(key string, value []byte) error {
-	time.Sleep(time.Second)
-	return s.memStore.Write(key, value)
+// slowDisk takes a second for each value.
+func slowDisk() *checkpointtest.Disk {
+	d := &checkpointtest.Disk{}
+	d.Fault(checkpointtest.Slow(time.Second, "write"))
+	return d
 }
 
 // A pod's containers stop while its status waits for the disk: what is published with the
 // terminal phase shows them as stopped, and not as running.
 func TestAPhaseIsThatOfItsContainers(t *testing.T) {
 	sink := statusmgr.NewMemorySink(10)
-	run(t, statusmgr.Config{Sink: sink, Store: slowStore{newStore()}}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink, Store: slowDisk()}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
 		time.Sleep(time.Minute)
@@ -214,7 +214,7 @@ func TestForgottenPodsAreNotWritten(t *testing.T) {
 // The end of a pod that begins anew while that end waits for the disk is not published any more.
 func TestEndsOfEarlierLivesAreNotWritten(t *testing.T) {
 	sink := statusmgr.NewMemorySink(10)
-	run(t, statusmgr.Config{Sink: sink, Store: slowStore{newStore()}}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink, Store: slowDisk()}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
 		time.Sleep(time.Minute)

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
@@ -90,11 +91,11 @@ func TestAGuessBeforeItsTurn(t *testing.T) {
 // A status of an earlier life that comes late is ignored, and what the disk has of an earlier life is no
 // past of this one.
 func TestLives(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 	of := func(life uint32, st v1.PodStatus) statusmgr.Report {
 		return statusmgr.Report{Status: st, Life: life, Shown: statusmgr.Itself(newPod("p")), Runs: observed.No}
 	}
-	var left *memStore
+	var left *checkpointtest.Disk
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		m.Show(newPod("p"), of(2, status(v1.PodRunning)))
 		if m.Show(newPod("p"), of(1, terminated(v1.PodFailed, 1))) {
@@ -107,10 +108,10 @@ func TestLives(t *testing.T) {
 		sink.FailWith(always(errors.New("down")))
 		m.Show(newPod("p"), of(2, terminated(v1.PodFailed, 1)))
 		synctest.Wait()
-		left = store.crash()
+		left = store.Clone()
 	})
 	for _, life := range []uint32{2, 3} {
-		run(t, statusmgr.Config{Store: left.crash()}, func(m *statusmgr.Manager) {
+		run(t, statusmgr.Config{Store: left.Clone()}, func(m *statusmgr.Manager) {
 			if r, _ := m.Last("p"); r.Life != 2 {
 				t.Errorf("restored life %d, want 2", r.Life)
 			}
@@ -127,15 +128,15 @@ func TestLives(t *testing.T) {
 // run by now. That of any other pod is.
 func TestAStoredEndOfAStaticPodWaits(t *testing.T) {
 	for source, want := range map[string]string{"file": "", "api": "p Failed"} {
-		store, sink := newStore(), statusmgr.NewMemorySink(10)
-		var left *memStore
+		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		var left *checkpointtest.Disk
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(always(errors.New("down")))
 			p := newPod("p")
 			p.Annotations = map[string]string{"kubernetes.io/config.source": source}
 			m.Set(p, terminated(v1.PodFailed, 1))
 			synctest.Wait()
-			left = store.crash()
+			left = store.Clone()
 		})
 		sink = statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: left}, func(*statusmgr.Manager) {

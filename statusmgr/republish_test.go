@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -234,7 +235,7 @@ func TestFailedDeletionIsTriedAgain(t *testing.T) {
 // A terminal phase that was withheld is published when the containers are gone, though the status
 // is the same; all else is published at once.
 func TestWithheldPhasesAreNotForgotten(t *testing.T) {
-	sink, store := statusmgr.NewMemorySink(100), newStore()
+	sink, store := statusmgr.NewMemorySink(100), &checkpointtest.Disk{}
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
@@ -290,7 +291,7 @@ func TestForeignConditionsAreTheAPIs(t *testing.T) {
 
 // A sink that finds the pod gone is not asked again until there is news.
 func TestGonePodsAreLeftAlone(t *testing.T) {
-	sink, store := statusmgr.NewMemorySink(10), newStore()
+	sink, store := statusmgr.NewMemorySink(10), &checkpointtest.Disk{}
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(fmt.Errorf("get pod: %w", statusmgr.ErrGone)))
 		p := newPod("p")

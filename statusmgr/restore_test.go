@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,83 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
 var _ statusmgr.Store = (*checkpoint.Store)(nil)
 
-// memStore is a store in memory, which a crash does not touch.
-type memStore struct {
-	mu      sync.Mutex
-	values  map[string][]byte
-	writes  []string
-	deletes int
-	err     error // of changes
-	reads   error
-}
-
-func newStore() *memStore { return &memStore{values: map[string][]byte{}} }
-
-func (s *memStore) Write(key string, value []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return s.err
-	}
-	s.values[key] = value
-	s.writes = append(s.writes, key)
-	return nil
-}
-
-func (s *memStore) Read(key string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v, ok := s.values[key]; ok {
-		return v, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (s *memStore) Delete(key string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return s.err
-	}
-	delete(s.values, key)
-	s.deletes++
-	return nil
-}
-
-func (s *memStore) Keys() ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.values)), s.reads
-}
-
-func (s *memStore) failReads(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads = err
-}
-
-func (s *memStore) state() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprint(slices.Sorted(maps.Keys(s.values)), " after ", len(s.writes), " writes")
-}
-
-func (s *memStore) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-}
-
-// crash is a copy of the store as a crash at this moment leaves it.
-func (s *memStore) crash() *memStore {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &memStore{values: maps.Clone(s.values)}
+func state(d *checkpointtest.Disk) string {
+	return fmt.Sprint(slices.Sorted(maps.Keys(d.Values())), " after ", d.Count("write"), " writes")
 }
 
 func always(err error) func(*v1.Pod) error { return func(*v1.Pod) error { return err } }
@@ -106,10 +35,10 @@ func take(d time.Duration) func(*v1.Pod) time.Duration {
 // What ends a pod is stored before the sink is told for the first time, and
 // nothing is stored that the sink takes at once.
 func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		var first string
-		sink.FailWith(func(p *v1.Pod) error { first += p.Name + ":" + store.state() + " "; return nil })
+		sink.FailWith(func(p *v1.Pod) error { first += p.Name + ":" + state(store) + " "; return nil })
 		m.Set(newPod("p"), status(v1.PodRunning))
 		synctest.Wait()
 		m.Set(newPod("p"), terminated(v1.PodFailed, 1))
@@ -117,7 +46,7 @@ func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
 		if first != "p:[] after 0 writes p:[p] after 1 writes " {
 			t.Errorf("when the sink was told, the store had %s", first)
 		}
-		if got := store.state(); got != "[] after 1 writes" {
+		if got := state(store); got != "[] after 1 writes" {
 			t.Errorf("then it had %s", got)
 		}
 	})
@@ -125,18 +54,18 @@ func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
 
 // An end that has to wait for its turn is stored at once.
 func TestEndsAreStoredWhileTheyWait(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store, Parallel: 1}, func(m *statusmgr.Manager) {
 		sink.DelayBy(take(100 * time.Millisecond))
 		m.Set(newPod("first"), status(v1.PodRunning))
 		m.Set(newPod("p"), terminated(v1.PodFailed, 1))
 		synctest.Wait()
-		if got := store.state(); got != "[p] after 1 writes" {
+		if got := state(store); got != "[p] after 1 writes" {
 			t.Errorf("store has %s", got)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := store.state(); got != "[] after 1 writes" {
+		if got := state(store); got != "[] after 1 writes" {
 			t.Errorf("then it has %s", got)
 		}
 	})
@@ -144,31 +73,31 @@ func TestEndsAreStoredWhileTheyWait(t *testing.T) {
 
 func TestTroubleIsStored(t *testing.T) {
 	t.Run("a write that fails", func(t *testing.T) {
-		store, sink := newStore(), statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(always(errors.New("down")))
 			m.Set(newPod("p"), status(v1.PodRunning))
 			time.Sleep(time.Hour) // many tries, one write
 			synctest.Wait()
-			if got := store.state(); got != "[p] after 1 writes" {
+			if got := state(store); got != "[p] after 1 writes" {
 				t.Errorf("store has %s", got)
 			}
 			m.Set(newPod("p"), status(v1.PodPending))
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got := store.state(); got != "[p] after 2 writes" {
+			if got := state(store); got != "[p] after 2 writes" {
 				t.Errorf("after a change, store has %s", got)
 			}
 			sink.FailWith(nil)
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got := store.state(); got != "[] after 2 writes" {
+			if got := state(store); got != "[] after 2 writes" {
 				t.Errorf("once published, store has %s", got)
 			}
 		})
 	})
 	t.Run("a write that lasts", func(t *testing.T) {
-		store, sink := newStore(), statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.DelayBy(take(5 * time.Second))
 			m.Set(newPod("p"), status(v1.PodRunning))
@@ -178,14 +107,14 @@ func TestTroubleIsStored(t *testing.T) {
 			}{{900 * time.Millisecond, "[] after 0 writes"}, {time.Second, "[p] after 1 writes"}, {10 * time.Second, "[] after 1 writes"}} {
 				time.Sleep(tc.after)
 				synctest.Wait()
-				if got := store.state(); got != tc.want {
+				if got := state(store); got != tc.want {
 					t.Errorf("store has %s, want %s", got, tc.want)
 				}
 			}
 		})
 	})
 	t.Run("the end of the agent", func(t *testing.T) {
-		store, sink := newStore(), statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store, Parallel: 1}, func(m *statusmgr.Manager) {
 			sink.DelayBy(take(500 * time.Millisecond))
 			for _, name := range []string{"a", "b", "c"} {
@@ -194,13 +123,13 @@ func TestTroubleIsStored(t *testing.T) {
 			time.Sleep(750 * time.Millisecond) // a is published, b is under way, c waits
 			synctest.Wait()
 		})
-		if got := store.state(); got != "[b c] after 2 writes" {
+		if got := state(store); got != "[b c] after 2 writes" {
 			t.Errorf("store has %s", got)
 		}
 	})
 	t.Run("a store that fails", func(t *testing.T) {
-		store, sink := newStore(), statusmgr.NewMemorySink(10)
-		store.err = errors.New("full")
+		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store.Fault(checkpointtest.Fail(errors.New("full"), "write", "delete"))
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			m.Set(newPod("p"), terminated(v1.PodFailed, 1))
 			synctest.Wait()
@@ -210,17 +139,20 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("a value that cannot be deleted", func(t *testing.T) {
-		store, sink := newStore(), statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
-			sink.FailWith(func(*v1.Pod) error { store.fail(errors.New("read-only")); return nil })
+			sink.FailWith(func(*v1.Pod) error {
+				store.Fault(checkpointtest.Fail(errors.New("read-only"), "write", "delete"))
+				return nil
+			})
 			m.Set(newPod("p"), terminated(v1.PodFailed, 1))
 			synctest.Wait()
-			store.fail(nil)
-			if got := store.state(); got != "[p] after 1 writes" {
+			store.Fault(nil)
+			if got := state(store); got != "[p] after 1 writes" {
 				t.Errorf("store has %s", got)
 			}
 		})
-		if got := store.state(); got != "[] after 1 writes" {
+		if got := state(store); got != "[] after 1 writes" {
 			t.Errorf("at the end, store has %s", got)
 		}
 	})
@@ -228,8 +160,8 @@ func TestTroubleIsStored(t *testing.T) {
 
 // What was not published before a crash is, and nobody has to Set it.
 func TestUnsentStatusesSurviveACrash(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
-	var left *memStore
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	var left *checkpointtest.Disk
 	deleted := metav1.Now()
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
@@ -239,9 +171,10 @@ func TestUnsentStatusesSurviveACrash(t *testing.T) {
 		m.Terminate(p)
 		m.Set(newPod("gone"), terminated(v1.PodFailed, 1))
 		synctest.Wait()
-		left = store.crash()
+		left = store.Clone()
 	})
-	left.values["damaged"], left.values["other"] = []byte("{"), left.values["p"]
+	left.Put("damaged", "{")
+	left.Put("other", left.Value("p"))
 	sink = statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		synctest.Wait()
@@ -257,7 +190,7 @@ func TestUnsentStatusesSurviveACrash(t *testing.T) {
 		if ph, ok := m.Phase("gone"); !ok || ph != v1.PodFailed {
 			t.Errorf("phase %s, %v", ph, ok)
 		}
-		if got := left.state(); got != "[] after 0 writes" {
+		if got := state(left); got != "[] after 0 writes" {
 			t.Errorf("store has %s", got)
 		}
 	})
@@ -271,20 +204,20 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 		st.ContainerStatuses[0].RestartCount = n
 		return st
 	}
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
-	var left *memStore
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	var left *checkpointtest.Disk
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), restarted(6))
 		m.Set(newPod("q"), restarted(6))
 		synctest.Wait()
-		store.fail(errors.New("read-only"))
+		store.Fault(checkpointtest.Fail(errors.New("read-only"), "write", "delete"))
 		sink.FailWith(nil)
 		time.Sleep(time.Hour)
 		m.Set(newPod("p"), restarted(10))
 		synctest.Wait()
-		left = store.crash()
-		store.fail(nil)
+		left = store.Clone()
+		store.Fault(nil)
 	})
 	pod := newPod("p")
 	p, _ := sink.Get("p")
@@ -295,7 +228,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 		if h := sink.History(); len(h) > 0 {
 			t.Errorf("published %+v", h[0].Pod.Status)
 		}
-		if got := left.state(); got != "[p q] after 0 writes" {
+		if got := state(left); got != "[p q] after 0 writes" {
 			t.Errorf("store has %s", got)
 		}
 		m.Adopt(pod, statusmgr.Itself(pod))
@@ -314,7 +247,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 				t.Errorf("%s is published as %+v, %v", name, p, ok)
 			}
 		}
-		if got := left.state(); got != "[] after 0 writes" {
+		if got := state(left); got != "[] after 0 writes" {
 			t.Errorf("then the store has %s", got)
 		}
 	})
@@ -323,7 +256,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 // While the sink is still down after the crash, dropping the pod drops what is
 // stored.
 func TestRetainDropsWhatIsStored(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), status(v1.PodRunning))
@@ -430,7 +363,7 @@ func TestRestoreFailsAndTheAgentStarts(t *testing.T) {
 
 // A status that was Set before the store was read is newer than the stored.
 func TestRestoreLeavesWhatWasSet(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), status(v1.PodPending))
@@ -462,17 +395,17 @@ func TestRestoreLeavesWhatWasSet(t *testing.T) {
 
 // Statuses of a store that cannot be read at the start are published once it can.
 func TestLateRestore(t *testing.T) {
-	store, sink := newStore(), statusmgr.NewMemorySink(10)
-	var left *memStore
+	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	var left *checkpointtest.Disk
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("ended"), terminated(v1.PodFailed, 1))
 		m.Set(newPod("again"), terminated(v1.PodFailed, 1))
 		synctest.Wait()
-		left = store.crash()
+		left = store.Clone()
 	})
 	sink = statusmgr.NewMemorySink(10)
-	left.failReads(errors.New("input/output error"))
+	left.Fault(checkpointtest.Fail(errors.New("input/output error"), "keys"))
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		synctest.Wait()
 		m.Set(newPod("again"), status(v1.PodRunning)) // by a pod that did not hear of its end
@@ -480,7 +413,7 @@ func TestLateRestore(t *testing.T) {
 		if _, ok := m.Phase("ended"); ok {
 			t.Error("a status that could not be read is known")
 		}
-		left.failReads(nil)
+		left.Fault(nil)
 		time.Sleep(6 * time.Minute)
 		if p, ok := sink.Get("ended"); !ok || p.Status.Phase != v1.PodFailed {
 			t.Errorf("published %v", p)
@@ -488,7 +421,7 @@ func TestLateRestore(t *testing.T) {
 		if p, ok := sink.Get("again"); !ok || p.Status.Phase != v1.PodRunning {
 			t.Errorf("published %v", p)
 		}
-		if got := left.state(); got != "[] after 0 writes" {
+		if got := state(left); got != "[] after 0 writes" {
 			t.Errorf("store has %s", got)
 		}
 	})

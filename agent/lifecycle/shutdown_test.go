@@ -3,7 +3,6 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
@@ -61,34 +61,6 @@ func (m *shutdownMachine) letGo() bool {
 	defer m.mu.Unlock()
 	return m.released > 0
 }
-
-// disk is a store in memory.
-type disk struct {
-	mu     sync.Mutex
-	values map[string][]byte
-}
-
-func (d *disk) Read(key string) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if v, ok := d.values[key]; ok {
-		return v, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (d *disk) Write(key string, value []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.values == nil {
-		d.values = map[string][]byte{}
-	}
-	d.values[key] = slices.Clone(value)
-	return nil
-}
-
-func (d *disk) Delete(string) error     { return nil }
-func (d *disk) Keys() ([]string, error) { return nil, nil }
 
 // shutdownNode is a part that runs, of a host whose pods can be ended.
 type shutdownNode struct {
@@ -157,7 +129,7 @@ var (
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &shutdownMachine{}
-		n := newNode(t, m, &disk{})
+		n := newNode(t, m, &checkpointtest.Disk{})
 		n.host.Settle()
 		synctest.Wait()
 		if err := n.Restore(t.Context()); err != nil {
@@ -230,7 +202,7 @@ func TestWhoDoesNotBeginAgain(t *testing.T) {
 // has said otherwise.
 func TestShutdownIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, m := &disk{}, &shutdownMachine{}
+		store, m := &checkpointtest.Disk{}, &shutdownMachine{}
 		n := newNode(t, m, store)
 		synctest.Wait()
 		m.set(true)
@@ -337,36 +309,21 @@ func TestTheStoreHangs(t *testing.T) {
 	})
 }
 
-// lateDisk answers when it is free.
-type lateDisk struct {
-	disk
-	free chan struct{}
-}
-
-func (d *lateDisk) Read(key string) ([]byte, error) {
-	<-d.free
-	return d.disk.Read(key)
-}
-
 // What is read too late changes nothing any more.
 func TestTheStoreIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, m := &lateDisk{free: make(chan struct{})}, &shutdownMachine{}
-		free := store.free
-		store.free = make(chan struct{})
-		close(store.free)
+		store, m := &checkpointtest.Disk{}, &shutdownMachine{}
 		n := newNode(t, m, store)
 		synctest.Wait()
 		m.set(true)
-		time.Sleep(time.Second)
-		n.stop() // it remembers that the machine goes down
+		time.Sleep(10 * time.Second)
+		n.stop()
 
-		store.free = free
+		free := make(chan struct{})
+		store.Fault(checkpointtest.Hang(free, "read"))
 		n = newNode(t, &shutdownMachine{}, store)
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if n.ShuttingDown() != nil {
-			t.Error("down, though the machine says it is not")
+		if err := n.Restore(t.Context()); err == nil || !strings.Contains(err.Error(), "the store did not answer in time") {
+			t.Error(err)
 		}
 		close(free)
 		synctest.Wait()

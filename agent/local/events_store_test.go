@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,53 +13,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
-
-// memory is an EventStore in memory.
-type memory struct {
-	mu     sync.Mutex
-	values map[string][]byte
-	writes int
-	err    error
-}
-
-func (m *memory) Read(key string) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b, ok := m.values[key]; ok {
-		return b, m.err
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (m *memory) Write(key string, value []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.writes++
-	if m.err == nil {
-		m.values[key] = value
-	}
-	return m.err
-}
-
-func (m *memory) Delete(key string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.values, key)
-	return m.err
-}
-
-func (m *memory) Keys() ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Sorted(maps.Keys(m.values)), m.err
-}
-
-func (m *memory) written() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.writes
-}
 
 func podOf(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
@@ -71,7 +24,9 @@ func podOf(uid string) *v1.Pod {
 // Events survive a restart, and their counts go on.
 func TestKeepContinuesEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &memory{values: map[string][]byte{"pod-bad": []byte("{"), "pod-new": []byte(`{"version":2,"events":[{}]}`)}}
+		store := &checkpointtest.Disk{}
+		store.Put("pod-bad", "{")
+		store.Put("pod-new", `{"version":2,"events":[{}]}`)
 		run := func(do func(*EventLog)) *EventLog {
 			l := NewEventLog(zap.NewNop(), "n1", nil, nil)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -92,14 +47,14 @@ func TestKeepContinuesEvents(t *testing.T) {
 			l.Node("Normal", "Ready", "y")
 			time.Sleep(storeDelay + time.Second)
 			synctest.Wait()
-			if n := store.written(); n != 2 {
+			if n := store.Count("write"); n != 2 {
 				t.Errorf("%d writes after the delay, want one for the pod and one for the node", n)
 			}
 			l.Event(podOf("a"), "Warning", "Failed", "x")
 			l.Node("Normal", "Ready", "y")
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if n := store.written(); n != 2 {
+			if n := store.Count("write"); n != 2 {
 				t.Errorf("%d writes after repetitions, want no more than before", n)
 			}
 		})
@@ -119,21 +74,21 @@ func TestKeepContinuesEvents(t *testing.T) {
 // such pods do not.
 func TestEventsOutliveTheirPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &memory{values: map[string][]byte{}}
+		store := &checkpointtest.Disk{}
 		l := NewEventLog(zap.NewNop(), "n1", nil, nil)
 		none := func(types.UID) bool { return false }
 		l.Event(podOf("a"), "Warning", "Failed", "x")
 		time.Sleep(lasts - time.Minute)
 		l.store(store)
 		l.Retain(none)
-		if n := len(l.Of("a")); n != 1 || len(store.values) != 1 {
-			t.Errorf("%d events after 59 minutes, want 1; stored: %q", n, store.values)
+		if n := len(l.Of("a")); n != 1 || len(store.Values()) != 1 {
+			t.Errorf("%d events after 59 minutes, want 1; stored: %q", n, store.Values())
 		}
 		time.Sleep(2 * time.Minute)
 		l.Retain(none)
 		l.store(store)
-		if n := len(l.Of("a")); n != 0 || len(store.values) != 0 {
-			t.Errorf("%d events after more than an hour, want none; stored: %q", n, store.values)
+		if n := len(l.Of("a")); n != 0 || len(store.Values()) != 0 {
+			t.Errorf("%d events after more than an hour, want none; stored: %q", n, store.Values())
 		}
 		for i := range maxGone + 5 {
 			time.Sleep(time.Second)
@@ -152,7 +107,9 @@ func TestKeepOutlivesItsStore(t *testing.T) {
 		l := NewEventLog(zap.NewNop(), "n1", nil, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- l.Keep(ctx, &memory{err: errors.New("no disk")}) }()
+		store := &checkpointtest.Disk{}
+		store.Fault(checkpointtest.Fail(errors.New("no disk")))
+		go func() { done <- l.Keep(ctx, store) }()
 		l.Event(podOf("a"), "Warning", "Failed", "x")
 		time.Sleep(time.Minute)
 		cancel()

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
 
 // Calls go by their context where a store can, and otherwise are the store's plain
@@ -15,7 +15,7 @@ func TestStoreCalls(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	lazy := part.OpenStore(t.TempDir(), nil)
-	disk := agenttest.NewDisk()
+	disk := &checkpointtest.Disk{}
 	for _, tc := range []struct {
 		store part.Store
 		err   error

@@ -16,37 +16,13 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/numa"
 )
 
 const thing = "example.com/thing"
-
-// disk is a part.Store of which writes hang at times.
-type disk struct {
-	part.Store
-	mu   sync.Mutex
-	hung *agenttest.HungStore
-}
-
-func newDisk(t *testing.T) *disk { return &disk{Store: part.OpenVolatileStore(t.TempDir(), nil)} }
-
-func (d *disk) hang(s *agenttest.HungStore) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.hung = s
-}
-
-func (d *disk) Write(key string, value []byte) error {
-	d.mu.Lock()
-	hung := d.hung
-	d.mu.Unlock()
-	if hung != nil {
-		_ = hung.Write(key, value)
-	}
-	return d.Store.Write(key, value)
-}
 
 // plugin is a device plugin in this process. Its functions are set before it is
 // offered.
@@ -189,7 +165,7 @@ func (n *devicesNode) run(pod *v1.Pod) {
 func bubble(t *testing.T, p func() *plugin, fn func(t *testing.T, n *devicesNode, p *plugin)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := devicesStart(t, newDisk(t))
+		n := devicesStart(t, &checkpointtest.Disk{})
 		made := p()
 		n.offer(thing, made)
 		n.host.Calls()

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -47,14 +47,15 @@ func hooks(t *testing.T, n *devicesNode, runs, ends *v1.Pod) {
 // for the disk. What happened meanwhile is caught up on.
 func TestDiskHangsAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, runs, ends := newDisk(t), newDevicesPod("runs", "main=1"), newDevicesPod("ends", "main=1")
+		store, runs, ends := &checkpointtest.Disk{}, newDevicesPod("runs", "main=1"), newDevicesPod("ends", "main=1")
 		n := devicesStart(t, store)
 		n.offer(thing, newPlugin(of("a", "b")...))
 		n.wantAdmitted(runs, ends)
 		n.stop()
 
-		hung := &agenttest.HungStore{}
-		n = devicesJoin(t, slowToList{store, hung})
+		free := make(chan struct{})
+		store.Fault(checkpointtest.Hang(free, "keys"))
+		n = devicesJoin(t, store)
 		n.run(runs)
 		n.run(ends)
 		restored := make(chan error, 1)
@@ -79,7 +80,7 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 		}
 		n.wantCalls()
 
-		hung.Release()
+		close(free)
 		if err := <-restored; err != nil {
 			t.Error(err)
 		}
@@ -96,13 +97,21 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 // are nobody else's.
 func TestDevicesDiskComesBackLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, runs := newDisk(t), newDevicesPod("runs", "main=1")
+		store, runs := &checkpointtest.Disk{}, newDevicesPod("runs", "main=1")
 		n := devicesStart(t, store)
 		n.offer(thing, newPlugin(of("a")...))
 		n.wantAdmitted(runs)
 		n.stop()
 
-		n = devicesJoin(t, &devicesLateToList{store, 3})
+		late := 3 // calls that are given up
+		store.Fault(func(call, _ string) error {
+			if call != "keys" || late == 0 {
+				return nil
+			}
+			late--
+			return os.ErrDeadlineExceeded
+		})
+		n = devicesJoin(t, store)
 		n.run(runs)
 		begin, restored := time.Now(), make(chan error, 1)
 		go func() { restored <- n.Restore(t.Context()) }()
@@ -119,46 +128,23 @@ func TestDevicesDiskComesBackLate(t *testing.T) {
 	})
 }
 
-// devicesLateToList is a store of which Keys is given up some times.
-type devicesLateToList struct {
-	*disk
-	times int
-}
-
-func (s *devicesLateToList) Keys() ([]string, error) {
-	if s.times--; s.times >= 0 {
-		return nil, os.ErrDeadlineExceeded
-	}
-	return s.disk.Keys()
-}
-
-// slowToList is a store of which Keys hangs.
-type slowToList struct {
-	*disk
-	hung *agenttest.HungStore
-}
-
-func (s slowToList) Keys() ([]string, error) {
-	_, _ = s.hung.Keys()
-	return s.disk.Keys()
-}
-
 // The disk hangs while a pod is given devices: that pod waits, and others are
 // admitted, start and end.
 func TestDiskHangsInCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newDisk(t)
+		store := &checkpointtest.Disk{}
 		n := devicesStart(t, store)
 		n.offer(thing, newPlugin(of("a", "b", "c")...))
 		runs, ends, slow := newDevicesPod("runs", "main=1"), newDevicesPod("ends", "main=1"), newDevicesPod("slow", "main=1")
 		n.wantAdmitted(runs, ends)
-		hung := &agenttest.HungStore{}
-		store.hang(hung)
+		free := make(chan struct{})
+		store.Fault(checkpointtest.Hang(free, "write"))
+		store.Calls()
 		committed := make(chan error, 1)
 		go func() { committed <- n.admit(slow) }()
 		synctest.Wait()
-		if hung.Calls() != 1 {
-			t.Fatalf("%d calls hang", hung.Calls())
+		if calls := store.Calls(); len(calls) != 1 {
+			t.Fatalf("want one call that hangs: %q", calls)
 		}
 		hooks(t, n, runs, ends)
 		if !n.Waits(newDevicesPod("new", "main=1")) {
@@ -170,7 +156,7 @@ func TestDiskHangsInCommit(t *testing.T) {
 		if c := n.Resources()[thing]; c.Used != 2 {
 			t.Errorf("%+v, want one that runs and one that is being written", c)
 		}
-		hung.Release()
+		close(free)
 		if err := <-committed; err != nil || n.has("slow", "main") != "c" {
 			t.Errorf("%v, devices %q", err, n.has("slow", "main"))
 		}

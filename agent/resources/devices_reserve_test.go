@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/numa"
@@ -146,7 +147,7 @@ func TestReleaseOfWhatThePodHad(t *testing.T) {
 // A plugin that comes between Waits and Reserve is not asked on the loop.
 func TestPluginComesOnTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := devicesStart(t, newDisk(t))
+		n := devicesStart(t, &checkpointtest.Disk{})
 		pod := newDevicesPod("p", "main=1")
 		if n.Waits(pod) {
 			t.Error("there is nobody to wait for")

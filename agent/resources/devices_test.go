@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/record"
@@ -24,7 +25,7 @@ func TestDevicesNewAndJoin(t *testing.T) {
 	if _, err := resources.NewDevices(resources.DevicesConfig{}); err == nil || !strings.Contains(err.Error(), "DevicesConfig.Manager") {
 		t.Errorf("New without a manager: %v", err)
 	}
-	m, err := devicemgr.New(devicemgr.Config{Store: newDisk(t)})
+	m, err := devicemgr.New(devicemgr.Config{Store: &checkpointtest.Disk{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestDevicesReportInitContainers(t *testing.T) {
 // What runs keeps its devices over a restart, and nobody else gets them.
 func TestDevicesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, pod := newDisk(t), newDevicesPod("p", "main=1")
+		store, pod := &checkpointtest.Disk{}, newDevicesPod("p", "main=1")
 		n := devicesStart(t, store)
 		if !n.FreshDevices() {
 			t.Error("no plugin has ever come")

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/fit"
 )
 
@@ -41,9 +41,9 @@ func TestForeignCheckpointsAreSetAside(t *testing.T) {
 
 // A checkpoint that cannot be read for now is still there when it can.
 func TestCheckpointsThatCannotBeReadStay(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	d.Put("a", "what was there")
-	d.Behave("a", nil, errors.New("input/output error"))
+	d.Fault(checkpointtest.Fail(errors.New("input/output error"), "a"))
 	n := newNode(t)
 	n.store = d
 	n.start()
@@ -55,27 +55,20 @@ func TestCheckpointsThatCannotBeReadStay(t *testing.T) {
 // Checkpoints of a disk that hung at the start go with their pods: the next process
 // would believe them.
 func TestCheckpointsThatCouldNotBeReadGoWithTheirPods(t *testing.T) {
-	for name, key := range map[string]string{"none was listed": "", "two were not read": "a b"} {
+	for name, fails := range map[string][]string{"none was listed": {"keys"}, "two were not read": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
-			d := agenttest.NewDisk()
+			d := &checkpointtest.Disk{}
 			for _, k := range []string{"a", "b"} {
 				d.Put(k, "what was there")
 			}
-			for _, k := range strings.Fields(key) {
-				d.Behave(k, nil, errors.New("input/output error"))
-			}
-			if key == "" {
-				d.Behave("", nil, errors.New("input/output error"))
-			}
+			d.Fault(checkpointtest.Fail(errors.New("input/output error"), fails...))
 			n := newNode(t)
 			n.store = d
 			n.join()
-			if err := n.p.Restore(t.Context()); (err != nil) != (key == "") {
+			if err := n.p.Restore(t.Context()); (err != nil) != (fails[0] == "keys") {
 				t.Errorf("Restore: %v", err)
 			}
-			for _, k := range []string{"", "a", "b"} {
-				d.Behave(k, nil, nil)
-			}
+			d.Fault(nil)
 			isB := func(uid types.UID) bool { return uid == "b" }
 			if err := n.p.Sweep(t.Context(), isB); err != nil {
 				t.Error(err)
@@ -94,7 +87,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"version":1,"pod":{"UID":"a","Guaranteed":true,"Containers":[{"Name":"c","MilliCPU":2000}]},"cpuPolicy":"static","cpus":` + strings.Replace(cpus, "1-2", "0-4095", 1) + `}`))
 	f.Add([]byte(`{"version":1,"pod":{"uid":"a"},"cpuPolicy":"none","memory":{}}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		d.Put("a", string(value))
 		n := newNode(t)
 		n.store = d

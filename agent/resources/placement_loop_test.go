@@ -3,11 +3,8 @@ package resources_test
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -205,48 +203,11 @@ func TestPlacementDiskHangs(t *testing.T) {
 	})
 }
 
-// memStore is a store in memory that fails on demand.
-type memStore struct {
-	mu    sync.Mutex
-	files map[string][]byte
-	fails error
-	calls int
-}
-
-func (s *memStore) do(fn func()) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls++
-	if s.fails == nil {
-		fn()
-	}
-	return s.fails
-}
-
-func (s *memStore) Read(key string) (b []byte, err error) {
-	err = s.do(func() { b = s.files[key] })
-	if err == nil && b == nil {
-		err = fs.ErrNotExist
-	}
-	return b, err
-}
-
-func (s *memStore) Write(key string, value []byte) error {
-	return s.do(func() { s.files[key] = value })
-}
-
-func (s *memStore) Delete(key string) error { return s.do(func() { delete(s.files, key) }) }
-
-func (s *memStore) Keys() (keys []string, err error) {
-	err = s.do(func() { keys = slices.Sorted(maps.Keys(s.files)) })
-	return keys, err
-}
-
 // A release that the loop causes leaves the disk alone, and a checkpoint is
 // removed only if the pod has nothing by then.
 func TestReleaseOnTheLoop(t *testing.T) {
 	n := newNode(t)
-	s := &memStore{files: map[string][]byte{}}
+	s := &checkpointtest.Disk{}
 	n.store = s
 	n.start()
 	a := owns("a", "2")
@@ -254,51 +215,51 @@ func TestReleaseOnTheLoop(t *testing.T) {
 	if no != nil {
 		t.Fatal(no)
 	}
-	if err := n.p.Prepare(t.Context(), a, nil); err != nil || len(s.files) != 1 {
-		t.Fatal(err, s.files)
+	if err := n.p.Prepare(t.Context(), a, nil); err != nil || len(s.Values()) != 1 {
+		t.Fatal(err, s.Values())
 	}
 	known := func(types.UID) bool { return true }
-	before := s.calls
+	s.Calls()
 	r.Release()
-	if s.calls != before {
-		t.Error("the disk was asked")
+	if calls := s.Calls(); len(calls) > 0 {
+		t.Errorf("the disk was asked: %q", calls)
 	}
 	r, _ = n.reserve(a) // and is back before anything is swept
-	if err := n.p.Sweep(t.Context(), known); err != nil || len(s.files) != 1 {
-		t.Error(err, s.files)
+	if err := n.p.Sweep(t.Context(), known); err != nil || len(s.Values()) != 1 {
+		t.Error(err, s.Values())
 	}
 	r.Release()
-	s.fails = errors.New("full")
+	s.Fault(checkpointtest.Fail(errors.New("full")))
 	if err := n.p.Sweep(t.Context(), known); err == nil || !strings.Contains(err.Error(), "full") {
 		t.Errorf("error %v", err)
 	}
-	s.fails = nil
-	if err := n.p.Sweep(t.Context(), known); err != nil || len(s.files) > 0 {
-		t.Error(err, s.files)
+	s.Fault(nil)
+	if err := n.p.Sweep(t.Context(), known); err != nil || len(s.Values()) > 0 {
+		t.Error(err, s.Values())
 	}
 }
 
 // A write that fails may have written: the checkpoint is removed with the pod.
 func TestWriteFails(t *testing.T) {
 	n := newNode(t)
-	s := &memStore{files: map[string][]byte{}}
+	s := &checkpointtest.Disk{}
 	n.store = s
 	n.start()
 	a := owns("a", "2")
 	if _, no := n.reserve(a); no != nil {
 		t.Fatal(no)
 	}
-	s.fails = errors.New("full")
+	s.Fault(checkpointtest.Fail(errors.New("full")))
 	if err := n.p.Prepare(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "full") {
 		t.Errorf("error %v", err)
 	}
 	if err := n.p.Stopped(t.Context(), part.RefOf(a)); err != nil {
 		t.Error(err) // that is no matter of the pod's
 	}
-	s.fails = nil
-	s.files["uid-a"] = []byte("torn")
-	if err := n.p.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(s.files) > 0 {
-		t.Error(err, s.files)
+	s.Fault(nil)
+	s.Put("uid-a", "torn")
+	if err := n.p.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(s.Values()) > 0 {
+		t.Error(err, s.Values())
 	}
 }
 
@@ -308,7 +269,9 @@ func TestStoreFails(t *testing.T) {
 	n.start()
 	a := owns("a", "2")
 	n.run(a)
-	n.store = &memStore{fails: errors.New("broken")}
+	broken := &checkpointtest.Disk{}
+	broken.Fault(checkpointtest.Fail(errors.New("broken")))
+	n.store = broken
 	n.join()
 	if err := n.p.Restore(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("error %v", err)

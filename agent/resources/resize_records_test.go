@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/podruntime"
 )
 
@@ -75,10 +76,10 @@ func TestOverRestarts(t *testing.T) {
 
 // A record that is damaged or cannot be read counts as missing.
 func TestUnreadableRecords(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	d.Put("uid-a", "garbage")
 	d.Put("uid-b", `{"containers":{}}`)
-	d.Behave("uid-b", nil, errors.New("input/output error"))
+	d.Fault(checkpointtest.Fail(errors.New("input/output error"), "uid-b"))
 	n := restored(t, d)
 	for _, name := range []string{"a", "b"} {
 		pod := resizeSized(name, "2Gi")
@@ -101,9 +102,9 @@ func TestResizeDiskComesBackLate(t *testing.T) {
 }
 
 func comesBackLate(t *testing.T, key string, fault error) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	d.Put("uid-a", `{"containers":{"c":{"limits":{"memory":"2Gi"},"requests":{"memory":"2Gi"}}}}`)
-	d.Behave(key, nil, fault)
+	d.Fault(checkpointtest.Fail(fault, key))
 	n := resizeStart(t, d)
 	a, fresh := resizeSized("a", "4Gi"), resizeSized("fresh", "1Gi")
 	n.host.SetPods(a, fresh)
@@ -115,7 +116,7 @@ func comesBackLate(t *testing.T, key string, fault error) {
 	n.wantRuns(n.edit(a), "1Gi")
 	n.wantRuns(n.edit(resizeSized("fresh", "2Gi")), "1Gi")
 	n.prepare(fresh)
-	d.Behave(key, nil, nil)
+	d.Fault(nil)
 	if err := <-restored; err != nil || time.Since(begin) != 7*time.Second {
 		t.Errorf("restored after %v, %v", time.Since(begin), err)
 	}
@@ -130,14 +131,14 @@ func comesBackLate(t *testing.T, key string, fault error) {
 // A record that cannot be written keeps containers from being changed, and is
 // written again.
 func TestResizeWriteFails(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	n := restored(t, d)
 	a := resizeSized("a", "1Gi")
 	n.Recall(a, nothing(a))
 	a = resizeSized("a", "2Gi")
 	n.edit(a)
 	n.host.Calls()
-	d.Behave("uid-a", nil, errors.New("no space left on device"))
+	d.Fault(checkpointtest.Fail(errors.New("no space left on device"), "uid-a"))
 	for range 2 {
 		err := n.Prepare(t.Context(), a, nil)
 		var named interface{ Reason() string }
@@ -147,7 +148,7 @@ func TestResizeWriteFails(t *testing.T) {
 	}
 	n.wantConditions(a.UID, "PodResizeInProgress Error write allocation record: no space left on device")
 	n.wantCalls("event default/a Warning ResizeError: write allocation record: no space left on device")
-	d.Behave("uid-a", nil, nil)
+	d.Fault(nil)
 	n.prepare(a)
 	if d.Value("uid-a") == "" {
 		t.Error("nothing was written")
@@ -157,16 +158,16 @@ func TestResizeWriteFails(t *testing.T) {
 // The record of a pod that only waits is written beside its syncs.
 func TestWaitingPodIsNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		n := restored(t, d)
 		a := resizeSized("a", "1Gi")
 		n.Recall(a, nothing(a))
 		n.edit(resizeSized("a", "5Gi"))
-		d.Behave("uid-a", nil, errors.New("no space left on device"))
+		d.Fault(checkpointtest.Fail(errors.New("no space left on device"), "uid-a"))
 		n.prepare(a)
 		synctest.Wait()
 		hang := make(chan struct{})
-		d.Behave("uid-a", hang, nil)
+		d.Fault(checkpointtest.Hang(hang, "uid-a"))
 		n.prepare(a)
 		n.prepare(a)
 		synctest.Wait()
@@ -193,7 +194,7 @@ func TestWaitingPodIsNotHeldUp(t *testing.T) {
 // long as its context lasts.
 func TestWritesHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		n := restored(t, d)
 		a, b := resizeSized("a", "1Gi"), resizeSized("b", "1Gi")
 		for _, pod := range []*v1.Pod{a, b} {
@@ -201,7 +202,7 @@ func TestWritesHang(t *testing.T) {
 			n.edit(pod)
 		}
 		hang := make(chan struct{})
-		d.Behave("uid-a", hang, nil)
+		d.Fault(checkpointtest.Hang(hang, "uid-a"))
 		a, b = resizeSized("a", "2Gi"), resizeSized("b", "2Gi")
 		n.edit(a)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -289,10 +290,10 @@ func TestResizeDiskHangs(t *testing.T) {
 // taken from none that was resized in place.
 func TestRecordIsReadLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		d.Put("uid-a", `{"containers":{"c":{"limits":{"memory":"2Gi"},"requests":{"memory":"2Gi"}}}}`)
 		hang := make(chan struct{})
-		d.Behave("", hang, nil)
+		d.Fault(checkpointtest.Hang(hang, "keys"))
 		n := resizeStart(t, d)
 		restored, prepared := make(chan error), make(chan error)
 		go func() { restored <- n.Restore(t.Context()) }()
@@ -323,7 +324,7 @@ func TestRecordIsReadLate(t *testing.T) {
 // The record of a pod that comes back while it is removed is written anew.
 func TestPodComesBackDuringTheSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		n := restored(t, d)
 		a := resizeSized("a", "1Gi")
 		come := func() {
@@ -334,7 +335,7 @@ func TestPodComesBackDuringTheSweep(t *testing.T) {
 		come()
 		n.prepare(a)
 		hang := make(chan struct{})
-		d.Behave("uid-a", hang, nil)
+		d.Fault(checkpointtest.Hang(hang, "uid-a"))
 		done := make(chan error, 2)
 		go func() { done <- n.Sweep(t.Context(), knows()) }()
 		synctest.Wait()
@@ -355,18 +356,18 @@ func TestPodComesBackDuringTheSweep(t *testing.T) {
 
 // A record that cannot be removed goes with the next sweep.
 func TestDeleteFails(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	d.Put("uid-a", `{"containers":{}}`)
 	d.Put("uid-b", `{"containers":{}}`)
 	n := restored(t, d)
-	d.Behave("uid-a", nil, errors.New("read-only file system"))
+	d.Fault(checkpointtest.Fail(errors.New("read-only file system"), "uid-a"))
 	if err := n.Sweep(t.Context(), knows()); err != nil {
 		t.Error(err)
 	}
 	if d.Value("uid-a") == "" || d.Value("uid-b") != "" {
 		t.Errorf("records %v", d.Value("uid-a"))
 	}
-	d.Behave("uid-a", nil, nil)
+	d.Fault(nil)
 	if err := n.Sweep(t.Context(), knows()); err != nil || d.Value("uid-a") != "" {
 		t.Errorf("records %v, %v", d.Value("uid-a"), err)
 	}

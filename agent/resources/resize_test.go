@@ -13,12 +13,13 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podworker"
 )
 
 func TestDecisions(t *testing.T) {
-	n := restored(t, agenttest.NewDisk())
+	n := restored(t, &checkpointtest.Disk{})
 	a, b := resizeSized("a", "1Gi"), resizeSized("b", "1Gi")
 	for _, pod := range []*v1.Pod{a, b} {
 		n.Recall(pod, nothing(pod))
@@ -75,7 +76,7 @@ func TestDecisions(t *testing.T) {
 // Until every source has spoken, nothing is decided; so it is for a pod of which
 // is not known what runs.
 func TestDecisionsWait(t *testing.T) {
-	p, err := resources.NewResize(resources.ResizeConfig{Store: agenttest.NewDisk()})
+	p, err := resources.NewResize(resources.ResizeConfig{Store: &checkpointtest.Disk{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestDecisionsWait(t *testing.T) {
 // and who has waited longest.
 func TestOrderOfWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := restored(t, agenttest.NewDisk())
+		n := restored(t, &checkpointtest.Disk{})
 		full := true
 		n.host.OnCheckResize(func(_, _ *v1.Pod) (string, string) {
 			if full {
@@ -163,7 +164,7 @@ func (failure) Reason() string { return podruntime.ReasonResize }
 
 // A resize goes on with the syncs of the version that was allocated.
 func TestProgress(t *testing.T) {
-	n := restored(t, agenttest.NewDisk())
+	n := restored(t, &checkpointtest.Disk{})
 	old := resizeSized("a", "1Gi")
 	n.Recall(old, nothing(old))
 	a := resizeSized("a", "2Gi")
@@ -194,7 +195,7 @@ func TestProgress(t *testing.T) {
 
 // Of a pod that has ended nothing waits and nothing is resized.
 func TestStoppedAndSwept(t *testing.T) {
-	n := restored(t, agenttest.NewDisk())
+	n := restored(t, &checkpointtest.Disk{})
 	for _, name := range []string{"a", "b"} {
 		pod := resizeSized(name, "1Gi")
 		n.Recall(pod, nothing(pod))
@@ -218,7 +219,7 @@ func TestStoppedAndSwept(t *testing.T) {
 }
 
 func TestConfigAndJoin(t *testing.T) {
-	n := resizeStart(t, agenttest.NewDisk())
+	n := resizeStart(t, &checkpointtest.Disk{})
 	clash := prometheus.NewRegistry()
 	clash.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pod_infeasible_resizes_total", Help: "another"}))
 	_, err := resources.NewResize(resources.ResizeConfig{Metrics: clash})
@@ -228,7 +229,7 @@ func TestConfigAndJoin(t *testing.T) {
 	if err := n.Join(n.host); err == nil {
 		t.Error("joined twice")
 	}
-	p, err := resources.NewResize(resources.ResizeConfig{Store: agenttest.NewDisk()})
+	p, err := resources.NewResize(resources.ResizeConfig{Store: &checkpointtest.Disk{}})
 	if err != nil {
 		t.Fatal(err)
 	}

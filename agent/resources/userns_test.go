@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -164,11 +165,17 @@ func TestDamagedValues(t *testing.T) {
 
 // A damaged value could not be written anew: it is at the next sweep.
 func TestDamagedValueOnADiskThatIsFull(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	d.Put("a.ids-1", "garbage")
-	d.Behave("a.ids-1", nil, nil)
-	full := &fullOnce{Store: d}
-	l := usernsStart(t, full)
+	full := true
+	d.Fault(func(call, _ string) error {
+		if call != "write" || !full {
+			return nil
+		}
+		full = false
+		return errors.New("no space left on device")
+	})
+	l := usernsStart(t, d)
 	if got := l.prepare(t, "b"); got != 2*65536 {
 		t.Errorf("b: %d", got)
 	}
@@ -178,20 +185,6 @@ func TestDamagedValueOnADiskThatIsFull(t *testing.T) {
 	if got := d.Value("a.ids-1"); got != `{"first":65536,"length":65536}` {
 		t.Errorf("kept %s", got)
 	}
-}
-
-// fullOnce fails its first write.
-type fullOnce struct {
-	part.Store
-	failed bool
-}
-
-func (f *fullOnce) Write(key string, value []byte) error {
-	if !f.failed {
-		f.failed = true
-		return errors.New("no space left on device")
-	}
-	return f.Store.Write(key, value)
 }
 
 // Of a damaged value that was kept under the UID alone nothing is known but that its
@@ -245,10 +238,10 @@ func TestLostRanges(t *testing.T) {
 // is made once.
 func TestWriteHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		l := usernsStart(t, d)
 		hang := make(chan struct{})
-		d.Behave("a.ids-1", hang, nil)
+		d.Fault(checkpointtest.Hang(hang, "a.ids-1"))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		go func() { done <- l.Prepare(ctx, own("a"), nil) }()
@@ -272,7 +265,7 @@ func TestWriteHangs(t *testing.T) {
 		if got := strings.Join(d.Calls(), ", "); got != "keys, write a.ids-1, write b.ids-2" {
 			t.Errorf("asked the disk to %s", got)
 		}
-		d.Behave("a.ids-1", nil, nil)
+		d.Fault(nil)
 		if got := l.host.Calls(); len(got) != 0 {
 			t.Errorf("asked the host for %q", got)
 		}
@@ -315,9 +308,9 @@ func TestUsernsDiskHangs(t *testing.T) {
 
 // A write that fails fails the sync with a reason, and is made again.
 func TestUsernsWriteFails(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	l := usernsStart(t, d)
-	d.Behave("a.ids-1", nil, errors.New("no space left on device"))
+	d.Fault(checkpointtest.Fail(errors.New("no space left on device"), "a.ids-1"))
 	err := l.Prepare(t.Context(), own("a"), nil)
 	var named interface{ Reason() string }
 	if !errors.As(err, &named) || named.Reason() != podlife.SandboxFailed.Reason() {
@@ -328,7 +321,7 @@ func TestUsernsWriteFails(t *testing.T) {
 		t.Errorf("asked the host for %q, want %q", got, want)
 	}
 	l.prepare(t, "b")
-	d.Behave("a.ids-1", nil, nil)
+	d.Fault(nil)
 	if got := l.prepare(t, "a"); got != 65536 {
 		t.Errorf("range from %d", got)
 	}
@@ -336,9 +329,9 @@ func TestUsernsWriteFails(t *testing.T) {
 
 // What is kept cannot be read: nobody has a range until it can.
 func TestReadFails(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	d.Put("a.ids-1", `{"first":65536,"length":65536}`)
-	d.Behave("a.ids-1", nil, errors.New("input/output error"))
+	d.Fault(checkpointtest.Fail(errors.New("input/output error"), "a.ids-1"))
 	l := usernsStart(t, d)
 	if err := l.Prepare(t.Context(), own("b"), nil); err == nil || !strings.Contains(err.Error(), "input/output error") {
 		t.Errorf("error %v", err)
@@ -346,7 +339,7 @@ func TestReadFails(t *testing.T) {
 	if err := l.Sweep(t.Context(), usernsKnows()); err == nil {
 		t.Error("swept")
 	}
-	d.Behave("a.ids-1", nil, nil)
+	d.Fault(nil)
 	if got := l.prepare(t, "b"); got != 2*65536 {
 		t.Errorf("range from %d", got)
 	}
@@ -356,12 +349,12 @@ func TestReadFails(t *testing.T) {
 // that is done.
 func TestUsernsPodComesBackDuringTheSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := agenttest.NewDisk()
+		d := &checkpointtest.Disk{}
 		l := usernsStart(t, d)
 		l.prepare(t, "a")
 		l.prepare(t, "b")
 		hang := make(chan struct{})
-		d.Behave("a.ids-1", hang, nil)
+		d.Fault(checkpointtest.Hang(hang, "a.ids-1"))
 		done := make(chan error, 2)
 		go func() { done <- l.Sweep(t.Context(), usernsKnows("b")) }()
 		synctest.Wait()
@@ -384,17 +377,17 @@ func TestUsernsPodComesBackDuringTheSweep(t *testing.T) {
 
 // A range that cannot be given back stays taken, and goes with the next sweep.
 func TestUsernsDeleteFails(t *testing.T) {
-	d := agenttest.NewDisk()
+	d := &checkpointtest.Disk{}
 	l := usernsStart(t, d)
 	l.prepare(t, "a")
-	d.Behave("a.ids-1", nil, errors.New("read-only file system"))
+	d.Fault(checkpointtest.Fail(errors.New("read-only file system"), "a.ids-1"))
 	if err := l.Sweep(t.Context(), usernsKnows()); err != nil {
 		t.Error(err)
 	}
 	if got := l.prepare(t, "b"); got != 2*65536 {
 		t.Errorf("b: %d", got)
 	}
-	d.Behave("a.ids-1", nil, nil)
+	d.Fault(nil)
 	if err := l.Sweep(t.Context(), usernsKnows("b")); err != nil {
 		t.Error(err)
 	}
@@ -407,7 +400,7 @@ func TestConfigJoinAndEnd(t *testing.T) {
 	if _, err := resources.NewUserNamespaces(resources.UserNamespacesConfig{}); err == nil {
 		t.Error("no store, and no error")
 	}
-	l := usernsStart(t, agenttest.NewDisk())
+	l := usernsStart(t, &checkpointtest.Disk{})
 	if err := l.Join(l.host); err == nil {
 		t.Error("joined twice")
 	}

@@ -5,10 +5,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,34 +14,12 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
-
-type bundlesMemory struct {
-	mu     sync.Mutex
-	values map[string][]byte
-	writes int
-}
-
-func (m *bundlesMemory) Read(key string) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b, ok := m.values[key]; ok {
-		return b, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (m *bundlesMemory) Write(key string, b []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.values[key] = b
-	m.writes++
-	return nil
-}
 
 func bundlesStart(t *testing.T, srv *kubeapitest.Server, m podsync.BundlesMemory) (*podsync.Bundles, func()) {
 	t.Helper()
@@ -221,7 +197,7 @@ func TestAServerWithoutBundles(t *testing.T) {
 
 func TestOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, m := kubeapitest.New(), &bundlesMemory{values: map[string][]byte{}}
+		srv, m := kubeapitest.New(), &checkpointtest.Disk{}
 		srv.Create(ctb("plain", "", "x", "p"))
 		srv.Create(ctb("s:1", "s", "x", "a", "a", "b"))
 		b, stop := bundlesStart(t, srv, m)
@@ -235,8 +211,8 @@ func TestOffline(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if m.writes > 3 {
-			t.Errorf("written %d times", m.writes)
+		if m.Count("write") > 3 {
+			t.Errorf("written %d times", m.Count("write"))
 		}
 		stop()
 		srv.Stop()
@@ -256,7 +232,7 @@ func TestOffline(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		stop()
-		m.values["bundles"] = []byte("{")
+		m.Put("bundles", "{")
 		b, stop = bundlesStart(t, srv, m)
 		defer stop()
 		if got := bundlesSays(t, b, plugins.Bundle{Name: "s:1"}); got != "a b" {

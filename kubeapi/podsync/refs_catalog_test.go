@@ -2,7 +2,6 @@ package podsync_test
 
 import (
 	"context"
-	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,21 +11,11 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 )
-
-type refsMemory map[string][]byte
-
-func (m refsMemory) Read(key string) ([]byte, error) {
-	if b, ok := m[key]; ok {
-		return b, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (m refsMemory) Write(key string, b []byte) error { m[key] = b; return nil }
 
 func refsStart(t *testing.T, srv *kubeapitest.Server, m podsync.CatalogMemory) (*podsync.Catalog, func()) {
 	t.Helper()
@@ -64,7 +53,7 @@ func refsNames(c *podsync.Catalog) string {
 
 func TestCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, m := kubeapitest.New(), refsMemory{}
+		srv, m := kubeapitest.New(), &checkpointtest.Disk{}
 		srv.Create(service("default", "kubernetes", "10.0.0.1"))
 		srv.Create(service("ns", "headless", "None"))
 		srv.Create(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"})

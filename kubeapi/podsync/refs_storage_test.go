@@ -3,7 +3,6 @@ package podsync_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,22 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
-
-type storageMemory map[string][]byte
-
-func (m storageMemory) Read(key string) ([]byte, error) {
-	if b, ok := m[key]; ok {
-		return b, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (m storageMemory) Write(key string, b []byte) error { m[key] = b; return nil }
 
 // node is the Node as the server has it.
 func node(srv *kubeapitest.Server) *v1.Node {
@@ -64,7 +53,7 @@ func storageStart(t *testing.T, srv *kubeapitest.Server, m podsync.StorageMemory
 
 func TestDriversAreFollowedOnceAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, m := kubeapitest.New(), storageMemory{}
+		srv, m := kubeapitest.New(), &checkpointtest.Disk{}
 		srv.Create(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "plain"}})
 		srv.Create(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rich"}, Spec: storagev1.CSIDriverSpec{
 			AttachRequired: new(false), PodInfoOnMount: new(true), VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}, FSGroupPolicy: new(storagev1.FileFSGroupPolicy),

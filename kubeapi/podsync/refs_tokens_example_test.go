@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // A pod's token is there after a restart, though nobody answers any more.
 func ExampleTokenKeeper() {
-	ctx, disk, server := context.Background(), newDisk(), &issuer{} // a checkpoint.Store, and a Requester
+	ctx, disk, server := context.Background(), &checkpointtest.Disk{}, &issuer{} // a checkpoint.Store, and a Requester
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		log.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,59 +20,17 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// disk is a Memory that can fail.
-type disk struct {
-	mu     sync.Mutex
-	values map[string][]byte
-	fail   error
-	before func(key string) // a write
-}
-
-func newDisk() *disk { return &disk{values: map[string][]byte{}} }
-
-func (d *disk) Keys() ([]string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Sorted(maps.Keys(d.values)), d.fail
-}
-
-func (d *disk) Read(key string) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b, ok := d.values[key]; ok {
-		return b, nil
-	}
-	return nil, fs.ErrNotExist
-}
-
-func (d *disk) Write(key string, b []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.before != nil {
-		d.before(key)
-	}
-	if d.fail == nil {
-		d.values[key] = slices.Clone(b)
-	}
-	return d.fail
-}
-
-func (d *disk) Delete(key string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.values, key)
-	return d.fail
-}
-
-func (d *disk) has(text string) bool {
-	for _, b := range d.values {
-		if strings.Contains(string(b), text) {
+// has reports whether a value has a text.
+func has(d *checkpointtest.Disk, text string) bool {
+	for _, v := range d.Values() {
+		if strings.Contains(v, text) {
 			return true
 		}
 	}
@@ -104,7 +61,7 @@ func (i *issuer) Request(ctx context.Context, ns, account string, spec authentic
 
 // keeper keeps tokens with the key of a file; "" is none, and nil one that cannot
 // be used.
-func keeper(t *testing.T, i *issuer, d *disk, keyFile string) *podsync.TokenKeeper {
+func keeper(t *testing.T, i *issuer, d *checkpointtest.Disk, keyFile string) *podsync.TokenKeeper {
 	t.Helper()
 	s := seal.Clear()
 	if keyFile != "" {
@@ -165,7 +122,7 @@ func TestAfterARestart(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i, d := &issuer{}, newDisk()
+				i, d := &issuer{}, &checkpointtest.Disk{}
 				if got := says(t, keeper(t, i, d, ""), "u"); got != "ns/sa/u#1" {
 					t.Fatalf("at first %q", got)
 				}
@@ -195,26 +152,20 @@ func TestAfterARestart(t *testing.T) {
 	}
 }
 
-// slowDisk is one whose list takes a while.
-type slowDisk struct {
-	*disk
-	takes time.Duration
-}
-
-func (d slowDisk) Keys() ([]string, error) {
-	time.Sleep(d.takes)
-	return d.disk.Keys()
-}
-
 // A disk that hangs at the start keeps no question beyond its context, and what it had is read when it
 // is well.
 func TestAfterARestartOnAHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, d := &issuer{}, newDisk()
+		i, d := &issuer{}, &checkpointtest.Disk{}
 		says(t, keeper(t, i, d, ""), "u")
 		i.err = errAway
-		d.fail = errors.New("input/output error")
-		k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: i, Memory: slowDisk{d, 20 * time.Second}, Seal: seal.Clear()})
+		d.Fault(func(call, _ string) error {
+			if call == "keys" {
+				time.Sleep(20 * time.Second)
+			}
+			return errors.New("input/output error")
+		})
+		k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: i, Memory: d, Seal: seal.Clear()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +179,7 @@ func TestAfterARestartOnAHungDisk(t *testing.T) {
 			t.Errorf("answered after %v: %v", time.Since(begun), err)
 		}
 		all.Wait()
-		d.fail = nil
+		d.Fault(nil)
 		if got := says(t, k, "u"); !strings.HasPrefix(got, "error: ") {
 			t.Errorf("read again at once: %q", got)
 		}
@@ -241,7 +192,7 @@ func TestAfterARestartOnAHungDisk(t *testing.T) {
 
 // A token that was never issued is nowhere, and one of another request is not it.
 func TestNothingIsKept(t *testing.T) {
-	i, d := &issuer{}, newDisk()
+	i, d := &issuer{}, &checkpointtest.Disk{}
 	_ = says(t, keeper(t, i, d, ""), "u")
 	i.err = errAway
 	k := keeper(t, i, d, "")
@@ -269,60 +220,65 @@ func TestNothingIsKept(t *testing.T) {
 // expired.
 func TestSuccession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, d := &issuer{}, newDisk()
+		i, d := &issuer{}, &checkpointtest.Disk{}
 		k := keeper(t, i, d, "")
-		d.before = func(key string) {
-			if i.asked > 1 && d.values[key] == nil {
+		full := false
+		d.Fault(func(call, key string) error {
+			if call == "write" && i.asked > 1 && d.Value(key) == "" {
 				t.Error("the old token is gone while the new one is written")
 			}
-		}
+			if full {
+				return errors.New("no space left")
+			}
+			return nil
+		})
 		for range 50 {
 			_ = says(t, k, "u")
 			time.Sleep(time.Hour)
-			if len(d.values) != 1 {
-				t.Fatalf("%d tokens are kept, want 1", len(d.values))
+			if len(d.Values()) != 1 {
+				t.Fatalf("%d tokens are kept, want 1", len(d.Values()))
 			}
 		}
-		d.fail = errors.New("no space left")
+		full = true
 		last := says(t, k, "u")
 		if last != "ns/sa/u#51" {
 			t.Errorf("with a full disk %q", last)
 		}
-		if !d.has("ns/sa/u#50") {
+		if !has(d, "ns/sa/u#50") {
 			t.Error("the last one that was stored is gone")
 		}
-		d.fail = nil
+		full = false
 		time.Sleep(time.Hour)
-		if _ = says(t, k, "u"); !d.has("ns/sa/u#52") {
+		if _ = says(t, k, "u"); !has(d, "ns/sa/u#52") {
 			t.Error("the next one is not stored")
 		}
 	})
 }
 
 func TestPodsThatAreGone(t *testing.T) {
-	i, d := &issuer{}, newDisk()
+	i, d := &issuer{}, &checkpointtest.Disk{}
 	k := keeper(t, i, d, "")
 	for _, uid := range []types.UID{"u-1", "u-2", "u-3"} {
 		_ = says(t, k, uid)
 	}
 	k.Forget("u-1")
-	if d.has("u-1") || !d.has("u-2") || !d.has("u-3") {
-		t.Errorf("kept %v", slices.Sorted(maps.Keys(d.values)))
+	if has(d, "u-1") || !has(d, "u-2") || !has(d, "u-3") {
+		t.Errorf("kept %v", slices.Sorted(maps.Keys(d.Values())))
 	}
 	if got := says(t, k, "u-1"); got != "ns/sa/u-1#4" {
 		t.Errorf("what was forgotten is %q", got)
 	}
 	// One went while there was no agent, and cannot even be read.
-	for key := range d.values {
+	for key := range d.Values() {
 		if strings.Contains(key, "u-2") {
-			d.values[key] = []byte("{")
+			d.Put(key, "{")
 		}
 	}
-	d.values["another's"] = []byte("x")
+	d.Put("another's", "x")
 	k = keeper(t, i, d, "")
 	k.Retain(func(uid types.UID) bool { return uid == "u-3" })
-	if len(d.values) != 2 || !d.has("u-3") || !d.has("x") {
-		t.Errorf("kept %v", slices.Sorted(maps.Keys(d.values)))
+	if len(d.Values()) != 2 || !has(d, "u-3") || !has(d, "x") {
+		t.Errorf("kept %v", slices.Sorted(maps.Keys(d.Values())))
 	}
 }
 
@@ -332,9 +288,9 @@ func TestTokensAreEncrypted(t *testing.T) {
 	if err := errors.Join(os.WriteFile(key, []byte(strings.Repeat("k", 32)), 0o600), os.WriteFile(other, []byte(strings.Repeat("o", 32)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	i, d := &issuer{}, newDisk()
+	i, d := &issuer{}, &checkpointtest.Disk{}
 	_ = says(t, keeper(t, i, d, ""), "u")
-	if !d.has("ns/sa/u#1") {
+	if !has(d, "ns/sa/u#1") {
 		t.Error("without a key it is not kept as it is")
 	}
 	away := &issuer{err: errAway}
@@ -349,19 +305,19 @@ func TestTokensAreEncrypted(t *testing.T) {
 		if got := says(t, keeper(t, away, d, tc.file), "u"); !strings.HasPrefix(got, tc.want) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
-		if d.has("ns/sa/u") {
+		if has(d, "ns/sa/u") {
 			t.Errorf("%s: it is not encrypted", tc.name)
 		}
 	}
-	if got := says(t, keeper(t, i, d, filepath.Join(dir, "none")), "v"); got != "ns/sa/v#2" || len(d.values) != 1 {
-		t.Errorf("with a key that is not there: %q, %d kept", got, len(d.values))
+	if got := says(t, keeper(t, i, d, filepath.Join(dir, "none")), "v"); got != "ns/sa/v#2" || len(d.Values()) != 1 {
+		t.Errorf("with a key that is not there: %q, %d kept", got, len(d.Values()))
 	}
 }
 
 // Without a key no token is kept. One that was kept in the clear is good for this
 // life, and no longer on the disk.
 func TestNoTokenIsKeptWithoutAKey(t *testing.T) {
-	i, d := &issuer{}, newDisk()
+	i, d := &issuer{}, &checkpointtest.Disk{}
 	none := filepath.Join(t.TempDir(), "none")
 	for _, tc := range []struct {
 		uid  types.UID
@@ -369,8 +325,8 @@ func TestNoTokenIsKeptWithoutAKey(t *testing.T) {
 		want string
 		kept int
 	}{{"u", none, "ns/sa/u#1", 0}, {"u", "", "ns/sa/u#2", 1}, {"u", none, "ns/sa/u#2", 0}, {"u", none, "ns/sa/u#3", 0}} {
-		if got := says(t, keeper(t, i, d, tc.file), tc.uid); got != tc.want || len(d.values) != tc.kept {
-			t.Errorf("got %q, %d kept; want %+v", got, len(d.values), tc)
+		if got := says(t, keeper(t, i, d, tc.file), tc.uid); got != tc.want || len(d.Values()) != tc.kept {
+			t.Errorf("got %q, %d kept; want %+v", got, len(d.Values()), tc)
 		}
 	}
 }
@@ -378,7 +334,7 @@ func TestNoTokenIsKeptWithoutAKey(t *testing.T) {
 // A key that is lost costs one line in the log, however many tokens there were.
 func TestRefsALostKeyIsToldOnce(t *testing.T) {
 	dir := t.TempDir()
-	start := func(i *issuer, d *disk, log *zap.Logger) *podsync.TokenKeeper {
+	start := func(i *issuer, d *checkpointtest.Disk, log *zap.Logger) *podsync.TokenKeeper {
 		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -389,7 +345,7 @@ func TestRefsALostKeyIsToldOnce(t *testing.T) {
 		}
 		return k
 	}
-	i, d := &issuer{}, newDisk()
+	i, d := &issuer{}, &checkpointtest.Disk{}
 	k := start(i, d, nil)
 	for _, uid := range []types.UID{"u", "v", "w"} {
 		_ = says(t, k, uid)
@@ -417,8 +373,8 @@ func TestKeeperConfig(t *testing.T) {
 			t.Errorf("got %v, want %s in it", err, want)
 		}
 	}
-	d := newDisk()
-	d.fail = errors.New("broken")
+	d := &checkpointtest.Disk{}
+	d.Fault(checkpointtest.Fail(errors.New("broken")))
 	if got := says(t, keeper(t, &issuer{}, d, ""), "u"); got != "ns/sa/u#1" {
 		t.Errorf("with a broken disk %q", got)
 	}
@@ -427,7 +383,7 @@ func TestKeeperConfig(t *testing.T) {
 // Many ask at once, and pods go meanwhile.
 func TestKeeperIsSafe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
+		d := &checkpointtest.Disk{}
 		k := keeper(t, &issuer{}, d, "")
 		_ = says(t, k, "u") // the issuer is no part of the race
 		var wg sync.WaitGroup

@@ -1,13 +1,11 @@
 package podsync_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -37,7 +36,7 @@ func (r *running) partial() bool {
 // server has confirmed it.
 func TestWhatIsRememberedIsPartial(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("a"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m})
 		r.want(t, "a")
@@ -69,7 +68,7 @@ func TestWhatIsRememberedIsPartial(t *testing.T) {
 // would keep it beside the new status.
 func TestWhatIsRememberedIsNotPatched(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("a"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m})
 		r.want(t, "a")
@@ -99,25 +98,11 @@ func TestWhatIsRememberedIsNotPatched(t *testing.T) {
 	})
 }
 
-// hung is a memory that does not come back from a write.
-type hung struct {
-	*memory
-	hangs atomic.Bool
-	ended chan struct{}
-}
-
-func (h *hung) Write(key string, value []byte) error {
-	if h.hangs.Load() {
-		<-h.ended
-	}
-	return h.memory.Write(key, value)
-}
-
 // What has the server take the end of a pod has it remembered, whatever the watch says: at a start
 // without the server it is over.
 func TestEndIsRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := &hung{memory: newMemory(), ended: make(chan struct{})}
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("a"))
 		srv.Create(pod("b"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m})
@@ -149,11 +134,12 @@ func TestEndIsRemembered(t *testing.T) {
 		if p, _ := r.Pod("ns", "a"); p.Status.Phase != v1.PodPending {
 			t.Errorf("the watch has told of phase %s", p.Status.Phase)
 		}
-		m.hangs.Store(true)
+		ended := make(chan struct{})
+		m.Fault(checkpointtest.Hang(ended, "write"))
 		if took := update("b", v1.PodFailed); took != time.Second {
 			t.Errorf("a status waits %v for a disk that hangs", took)
 		}
-		close(m.ended)
+		close(ended)
 		r.stop()
 		srv.Fail(kubeapitest.Slow(8*time.Second, kubeapitest.Any))
 		r = start(t, srv, podsync.SourceConfig{Memory: m})
@@ -176,7 +162,7 @@ func TestEndIsRemembered(t *testing.T) {
 func TestWhatWaitsInTheFirstAnswer(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-			m := newMemory()
+			m := &checkpointtest.Disk{}
 			srv.Create(pod("a"))
 			r := start(t, srv, podsync.SourceConfig{Memory: m})
 			r.want(t, "a")
@@ -224,7 +210,7 @@ func (r *running) uids() map[string]string {
 // merged.
 func TestARestartOffline(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(configMap("c", "1"))
 		srv.Create(secret("s", "1"))
 		srv.Create(pod("a", "configmap/c", "secret/s"))
@@ -261,7 +247,7 @@ func TestARestartOffline(t *testing.T) {
 
 func TestAServerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("a"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
@@ -283,7 +269,7 @@ func TestAServerThatHangs(t *testing.T) {
 
 func TestAFastServerIsWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(configMap("c", "1"))
 		srv.Create(pod("a", "configmap/c"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
@@ -304,7 +290,7 @@ func TestAFastServerIsWaitedFor(t *testing.T) {
 func TestAWipedStore(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-			m := newMemory()
+			m := &checkpointtest.Disk{}
 			srv.Create(pod("a"))
 			srv.Create(pod("b"))
 			srv.Create(pod("c"))
@@ -341,7 +327,7 @@ func TestAWipedStore(t *testing.T) {
 // An empty answer of a server that has seen all that the node has is the truth.
 func TestAnEmptyAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("a"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
@@ -370,7 +356,7 @@ func TestADeletionIsNotTakenBack(t *testing.T) {
 // The server's echo of the node's own statuses is not worth a write each.
 func TestStatusesAreWrittenNowAndThen(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("a"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
@@ -380,11 +366,11 @@ func TestStatusesAreWrittenNowAndThen(t *testing.T) {
 			srv.Put(p)
 			time.Sleep(2 * time.Second)
 		}
-		if n := m.wrote(); n > 4 {
+		if n := m.Count("write"); n > 4 {
 			t.Errorf("%d writes in two minutes", n)
 		}
 		r.stop()
-		if !strings.Contains(m.String(), strings.Repeat("x", 60)) {
+		if !strings.Contains(stored(m), strings.Repeat("x", 60)) {
 			t.Error("the last status was not kept")
 		}
 	})
@@ -405,7 +391,7 @@ func TestABeginIsWrittenNowAndThen(t *testing.T) {
 		"init containers": {func(s *v1.PodSpec) { s.RestartPolicy, s.InitContainers = v1.RestartPolicyAlways, s.Containers }, true},
 	} {
 		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-			m := newMemory()
+			m := &checkpointtest.Disk{}
 			p := pod("a")
 			tc.spec(&p.Spec)
 			p.Status.Phase = v1.PodPending
@@ -413,22 +399,22 @@ func TestABeginIsWrittenNowAndThen(t *testing.T) {
 			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 			defer r.stop()
 			r.want(t, "a")
-			before := m.wrote()
+			before := m.Count("write")
 			p = srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
 			p.Status.Phase = v1.PodRunning
 			srv.Put(p)
 			time.Sleep(time.Second)
-			if now := m.wrote() > before; now != tc.now {
+			if now := m.Count("write") > before; now != tc.now {
 				t.Errorf("%s: written at once: %v, want %v", name, now, tc.now)
 			}
 			time.Sleep(time.Minute)
-			if n := m.wrote() - before; n != 1 || !strings.Contains(m.String(), "Running") {
+			if n := m.Count("write") - before; n != 1 || !strings.Contains(stored(m), "Running") {
 				t.Errorf("%s: %d writes after a minute, and there is %v", name, n, m)
 			}
 			p.Status.Phase = v1.PodFailed
 			srv.Put(p)
 			time.Sleep(time.Second)
-			if n := m.wrote() - before; n != 2 {
+			if n := m.Count("write") - before; n != 2 {
 				t.Errorf("%s: %d writes when it has ended, want 2", name, n)
 			}
 		})
@@ -437,51 +423,59 @@ func TestABeginIsWrittenNowAndThen(t *testing.T) {
 
 func TestAMemoryThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
-		m.err = errors.New("no space left")
+		m := &checkpointtest.Disk{}
+		m.Fault(checkpointtest.Fail(errors.New("no space left")))
 		srv.Create(pod("a"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
-		m.mu.Lock()
-		m.err = nil
-		m.mu.Unlock()
+		m.Fault(nil)
 		time.Sleep(31 * time.Second)
-		if m.wrote() == 0 {
+		if m.Count("write") == 0 {
 			t.Error("it was not tried again")
 		}
 		r.stop()
-		for key := range m.values {
-			m.values[key] = []byte("{}") // another object, or none
+		for key := range m.Values() {
+			m.Put(key, "{}") // another object, or none
 		}
-		m.values["configmap-x"], m.values["pod-y"], m.values["somebody-elses"] = []byte("{"), nil, nil
+		m.Put("configmap-x", "{")
+		m.Put("pod-y", "")
+		m.Put("somebody-elses", "")
 		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
-		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
-			t.Errorf("there is %v", m)
+		if _, ok := m.Values()["pod-y"]; ok || len(m.Values()) != 2 {
+			t.Errorf("there is %s", stored(m))
 		}
 	})
+}
+
+// changes returns how many writes and deletions were tried since the last call.
+func changes(d *checkpointtest.Disk) (n int) {
+	for _, call := range d.Calls() {
+		if strings.HasPrefix(call, "write ") || strings.HasPrefix(call, "delete ") {
+			n++
+		}
+	}
+	return n
 }
 
 // A memory that fails is tried again for what has changed, and for all of it now and then: not
 // for all with each change of one.
 func TestAMemoryThatFailsIsLeftAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(pod("gone"))
 		r := start(t, srv, podsync.SourceConfig{Memory: m})
 		defer r.stop()
 		r.want(t, "gone")
-		m.mu.Lock()
-		m.err = errors.New("no space left")
-		m.mu.Unlock()
+		m.Fault(checkpointtest.Fail(errors.New("no space left")))
 		srv.Remove(kubeapi.Pods, "ns", "gone")
 		for i := range 10 {
 			srv.Create(pod(fmt.Sprint("p", i)))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		before := m.tried()
+		m.Calls()
 		for i := range 20 {
 			p := srv.Get(&v1.Pod{}, "ns", "p0").(*v1.Pod)
 			p.Labels = map[string]string{"n": fmt.Sprint(i)}
@@ -489,23 +483,20 @@ func TestAMemoryThatFailsIsLeftAlone(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		if n := m.tried() - before; n != 20 {
+		n := changes(m)
+		if n != 20 {
 			t.Errorf("%d tries for 20 changes of a pod", n)
 		}
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if n := m.tried() - before; n < 31 || n > 45 {
+		if n += changes(m); n < 31 || n > 45 {
 			t.Errorf("%d tries after half a minute more", n)
 		}
-		m.mu.Lock()
-		m.err = nil
-		m.mu.Unlock()
+		m.Fault(nil)
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if len(m.values) != 10 {
-			t.Errorf("there are %d values, want 10", len(m.values))
+		if len(m.Values()) != 10 {
+			t.Errorf("there are %d values, want 10", len(m.Values()))
 		}
 	})
 }
@@ -522,7 +513,7 @@ func TestSecretsAreEncrypted(t *testing.T) {
 	write(key, strings.Repeat("0f", 32)+"\n", 0o600)
 	write(other, strings.Repeat("k", 32), 0o400)
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(secret("s", "hidden"))
 		srv.Create(configMap("c", "1"))
 		srv.Create(pod("a", "secret/s", "configmap/c"))
@@ -543,11 +534,11 @@ func TestSecretsAreEncrypted(t *testing.T) {
 		}
 		plain := "aGlkZGVu" // hidden, in base64
 		remember("clear")
-		if !strings.Contains(m.String(), plain) {
+		if !strings.Contains(stored(m), plain) {
 			t.Error("without a key it is not kept as it is")
 		}
 		remember(key)
-		if strings.Contains(m.String(), plain) || strings.Contains(m.String(), "hidden") {
+		if strings.Contains(stored(m), plain) || strings.Contains(stored(m), "hidden") {
 			t.Error("it is not encrypted")
 		}
 		offline(key, "a c=1 s=hidden")
@@ -557,10 +548,10 @@ func TestSecretsAreEncrypted(t *testing.T) {
 		offline(filepath.Join(dir, "missing"), "a c=1")
 		offline(key, "a c=1 s=hidden") // nothing was lost meanwhile
 		// A value is good under its own name alone.
-		for k, v := range m.values {
+		for k, v := range m.Values() {
 			if strings.HasPrefix(k, "secret-") {
-				m.values["secret-0"] = bytes.Clone(v)
-				v[len(v)-1] ^= 1
+				m.Put("secret-0", v)
+				m.Put(k, v[:len(v)-1]+string(v[len(v)-1]^1))
 			}
 		}
 		offline(key, "a c=1")
@@ -588,7 +579,7 @@ func sealer(file string) *seal.Sealer {
 // one start, and gone once the server has answered.
 func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(secret("s", "hidden"))
 		srv.Create(pod("a", "secret/s"))
 		plain := "aGlkZGVu" // hidden, in base64
@@ -600,7 +591,7 @@ func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
 			time.Sleep(time.Minute)
 			r.want(t, "a s=hidden")
 			r.stop()
-			if strings.Contains(m.String(), plain) != tc.kept {
+			if strings.Contains(stored(m), plain) != tc.kept {
 				t.Errorf("with %+v: kept %v", tc.seal, m)
 			}
 		}
@@ -618,7 +609,7 @@ func TestALostKeyIsToldOnce(t *testing.T) {
 		return s
 	}
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		srv.Create(secret("s", "1"))
 		srv.Create(secret("s2", "2"))
 		srv.Create(pod("a", "secret/s", "secret/s2"))

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -181,7 +182,7 @@ func TestResourceClaimsOffline(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		srv.Create(device("gpu", "a"))
 		srv.Create(using("a", "gpu"))
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
@@ -198,7 +199,7 @@ func TestResourceClaimsOffline(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		r.want(t, "")
 		r.stop()
-		if got := m.String(); strings.Contains(got, "resourceclaim") {
+		if got := stored(m); strings.Contains(got, "resourceclaim") {
 			t.Errorf("kept %s", got)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -49,75 +50,8 @@ func secret(name, value string) *v1.Secret {
 	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string][]byte{"k": []byte(value)}}
 }
 
-// memory is a Memory in memory.
-type memory struct {
-	mu     sync.Mutex
-	values map[string][]byte
-	writes int
-	tries  int // to write or delete
-	err    error
-}
-
-func newMemory() *memory { return &memory{values: map[string][]byte{}} }
-
-func (m *memory) Keys() ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var keys []string
-	for k := range m.values {
-		keys = append(keys, k)
-	}
-	return keys, m.err
-}
-
-func (m *memory) Read(key string) ([]byte, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.values[key], m.err
-}
-
-func (m *memory) Write(key string, value []byte) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tries++
-	if m.err == nil {
-		m.values[key] = value
-		m.writes++
-	}
-	return m.err
-}
-
-func (m *memory) Delete(key string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tries++
-	if m.err == nil {
-		delete(m.values, key)
-	}
-	return m.err
-}
-
-func (m *memory) tried() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.tries
-}
-
-func (m *memory) wrote() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.writes
-}
-
-func (m *memory) String() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []string
-	for k, v := range m.values {
-		out = append(out, k+" "+string(v))
-	}
-	return strings.Join(out, "\n")
-}
+// stored is all that a disk has.
+func stored(d *checkpointtest.Disk) string { return fmt.Sprint(d.Values()) }
 
 // running is a source with what it delivered.
 type running struct {
@@ -380,7 +314,7 @@ func TestARefusalIsNoAnswer(t *testing.T) {
 	for _, code := range []int{401, 403, 404, 500, 503} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-				m := newMemory()
+				m := &checkpointtest.Disk{}
 				srv.Create(configMap("c", "1"))
 				srv.Create(pod("a", "configmap/c"))
 				r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
@@ -458,7 +392,7 @@ func TestClaims(t *testing.T) {
 			{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
 		}
 		srv.Create(p)
-		m := newMemory()
+		m := &checkpointtest.Disk{}
 		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		last := func() (s podmgr.Snapshot) {
 			synctest.Wait()

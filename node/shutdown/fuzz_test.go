@@ -1,18 +1,10 @@
 package shutdown
 
 import (
-	"bytes"
 	"testing"
+
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 )
-
-// kept is a Store of one value.
-type kept struct{ value []byte }
-
-func (k *kept) Read(string) ([]byte, error) { return k.value, nil }
-func (k *kept) Write(_ string, value []byte) error {
-	k.value = bytes.Clone(value)
-	return nil
-}
 
 // Whatever an earlier agent seems to have left, it is an error and changes
 // nothing, or it is written the same again; only a shutdown of this life of the
@@ -23,7 +15,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"down":true,"boot":""}`), "")
 	f.Add([]byte(`{"startTime":"9999-12-31T23:59:59.999999999+23:59"}`), "")
 	f.Fuzz(func(t *testing.T, raw []byte, boot string) {
-		store := &kept{raw}
+		store := &checkpointtest.Disk{}
+		store.Put(stateKey, string(raw))
 		met, err := newMetrics(nil)
 		if err != nil {
 			t.Fatal(err)

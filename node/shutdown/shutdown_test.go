@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podlife"
 )
@@ -406,26 +407,11 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// memory is a Store that can hang or fail.
-type memory struct {
-	value []byte
-	err   error
-	hang  chan struct{}
-}
-
-func (s *memory) Write(_ string, value []byte) error {
-	if s.hang != nil {
-		<-s.hang
-	}
-	s.value = value
-	return s.err
-}
-
-func (s *memory) Read(string) ([]byte, error) {
-	if s.value == nil {
-		return nil, os.ErrNotExist
-	}
-	return s.value, s.err
+// remembers is a disk with a state.
+func remembers(state string) *checkpointtest.Disk {
+	d := &checkpointtest.Disk{}
+	d.Put("graceful_node_shutdown_state", state)
+	return d
 }
 
 // An agent that remembers a shutdown, and cannot ask the machine, admits pods
@@ -435,7 +421,7 @@ func TestUnconfirmed(t *testing.T) {
 		n := newNode(t)
 		n.watchFail = errors.New("no bus")
 		cfg := n.config()
-		cfg.State = &memory{value: []byte(`{"startTime":"2026-01-02T03:04:05Z","down":true,"boot":"this"}`)}
+		cfg.State = remembers(`{"startTime":"2026-01-02T03:04:05Z","down":true,"boot":"this"}`)
 		m, stop := n.start(cfg)
 		defer stop()
 		time.Sleep(20 * time.Second)
@@ -455,22 +441,23 @@ func TestStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, pod("app", 0, 5))
 		cfg := n.config()
-		store := &memory{hang: make(chan struct{})}
+		store, hang := &checkpointtest.Disk{}, make(chan struct{})
+		store.Fault(checkpointtest.Hang(hang, "write"))
 		cfg.State = store
 		_, stop := n.start(cfg)
 		n.signals <- true
 		time.Sleep(time.Minute)
 		n.expect("0: event Shutdown shutdown event", "0: changed true", "2: kill app 5 Failed", "7: unmounted 1", "9: release")
-		close(store.hang)
+		close(hang)
 		stop()
 	})
 }
 
 func TestRestoreDamaged(t *testing.T) {
 	n := newNode(t)
-	for name, store := range map[string]*memory{
-		"no JSON": {value: []byte("{")}, "not readable": {value: []byte("{}"), err: errors.New("input/output error")},
-	} {
+	unreadable := remembers("{}")
+	unreadable.Fault(checkpointtest.Fail(errors.New("input/output error")))
+	for name, store := range map[string]*checkpointtest.Disk{"no JSON": remembers("{"), "not readable": unreadable} {
 		cfg := n.config()
 		cfg.State = store
 		m, err := shutdown.New(cfg)
@@ -486,7 +473,7 @@ func TestRestoreDamaged(t *testing.T) {
 func TestOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		m, stop := n.start(shutdown.Config{State: &memory{value: []byte(`{"down":true,"boot":"this"}`)}, BootID: "this"})
+		m, stop := n.start(shutdown.Config{State: remembers(`{"down":true,"boot":"this"}`), BootID: "this"})
 		if _, _, ok := m.Admit(); !ok {
 			t.Error("pods are not admitted though shutdowns are not handled")
 		}

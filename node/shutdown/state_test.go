@@ -51,7 +51,7 @@ func FuzzStart(f *testing.F) {
 	f.Add([]byte(`{"down":true,"boot":"other"}`))
 	f.Add([]byte(`{"down":1}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		m, err := newManager(t, &memory{value: value})
+		m, err := newManager(t, remembers(string(value)))
 		if m.Err() != nil && (err != nil || !strings.Contains(string(value), "this") && !strings.Contains(string(value), `\u`)) {
 			t.Errorf("%q: pods are refused, %v", value, err)
 		}
