@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -55,7 +56,7 @@ func TestAPluginThatIsAwayIsWaitedFor(t *testing.T) {
 		if !l.FreshDevices() {
 			t.Error("a node without plugins has devices of an earlier life")
 		}
-		l.offer(thing, newPlugin(of("a")...))
+		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 		api.tell(newPod("first", wants("c", thing, "1")))
 		settle()
 		l.wantPhase("first", v1.PodRunning)

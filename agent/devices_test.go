@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/topology"
 )
@@ -60,8 +61,8 @@ func TestDevices(t *testing.T) {
 		n := deviceNode(t)
 		n.metrics = prometheus.NewRegistry()
 		l := n.start()
-		p := newPlugin(of("a", "b")...)
-		p.options = devicemgr.Options{PreStart: true}
+		p := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
+		p.Does = devicemgr.Options{PreStart: true}
 		l.offer(thing, p)
 		n.want = []*v1.Pod{newPod("p", wants("c", thing, "1"), runs("other"))}
 		l.tell()
@@ -80,8 +81,8 @@ func TestDevices(t *testing.T) {
 		if conf.GetAnnotations()["example.com/from"] != "plugin" || len(conf.GetCDIDevices()) != 1 {
 			t.Errorf("annotations %v, CDI %v", conf.GetAnnotations(), conf.GetCDIDevices())
 		}
-		if p.count("PreStart a") != 1 {
-			t.Errorf("calls %v", p.calls)
+		if p.Count("prestart a") != 1 {
+			t.Errorf("calls %v", p.Called())
 		}
 		capacity, allocatable := l.Resources()
 		if c, a := capacity[thing], allocatable[thing]; c.Value() != 2 || a.Value() != 2 {
@@ -100,7 +101,7 @@ func TestDevices(t *testing.T) {
 		}
 
 		// The device falls ill: the status reports at once, the container runs on.
-		p.lists <- []devicemgr.Device{{ID: "a"}, {ID: "b", Healthy: true}}
+		p.Lists <- []devicemgr.Device{{ID: "a"}, {ID: "b", Healthy: true}}
 		settle()
 		if h := health(); h != v1.ResourceHealthStatusUnhealthy {
 			t.Errorf("health %s of an unhealthy device", h)
@@ -109,8 +110,8 @@ func TestDevices(t *testing.T) {
 		// Each start is told to the plugin.
 		n.rt.Kill(n.id("c"))
 		settle()
-		if p.count("PreStart a") != 2 || p.count("Allocate") != 1 {
-			t.Errorf("calls %v", p.calls)
+		if p.Count("prestart a") != 2 || p.Count("allocate") != 1 {
+			t.Errorf("calls %v", p.Called())
 		}
 
 		// What it had is free when it has ended.
@@ -137,7 +138,7 @@ func TestDevicesThatAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
-		l.offer(thing, newPlugin(of("a")...))
+		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 		n.want = []*v1.Pod{newPod("first", wants("c", thing, "1"))}
 		l.tell()
 		settle()
@@ -164,7 +165,7 @@ func TestDevicesThatAreShort(t *testing.T) {
 		l.wantPhase("third", v1.PodRunning)
 
 		// A plugin that was never here comes after all.
-		l.offer("example.com/other", newPlugin(of("x")...))
+		l.offer("example.com/other", devicetest.NewPlugin(devicetest.Healthy("x")...))
 		settle()
 		l.wantPhase("unknown", v1.PodRunning)
 		l.stop()
@@ -199,7 +200,7 @@ func TestDevicesAfterABoot(t *testing.T) {
 				n.sink = &follower{} // which remembers nothing
 				n.want = []*v1.Pod{newPod("p", wants("c", thing, "1")), newPod("q", runs("q"))}
 				l := n.start()
-				l.offer(thing, newPlugin(of("a")...))
+				l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 				settle()
 				l.wantPhase("p", v1.PodRunning)
 				l.stop()
@@ -229,7 +230,7 @@ func TestDevicesAfterABoot(t *testing.T) {
 					l.stop()
 					return
 				}
-				l.offer(thing, newPlugin(of("a")...))
+				l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 				synctest.Wait()
 				time.Sleep(50 * time.Millisecond) // it is not looked for at intervals
 				l.wantPhase("p", v1.PodRunning)
@@ -253,7 +254,7 @@ func TestDevicesOverRestarts(t *testing.T) {
 				n := deviceNode(t)
 				n.want = []*v1.Pod{newPod("p", wants("c", thing, "1"))}
 				l := n.start()
-				l.offer(thing, newPlugin(of("a", "b")...))
+				l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 				settle()
 				id := n.id("c")
 				l.stop()
@@ -261,7 +262,7 @@ func TestDevicesOverRestarts(t *testing.T) {
 				n.rt.ForgetCalls()
 				n.want = append(n.want, newPod("new", wants("d", thing, "1")))
 				l = n.start()
-				p := newPlugin(of("a", "b")...)
+				p := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
 				if pluginFirst {
 					l.offer(thing, p)
 				}
@@ -276,8 +277,8 @@ func TestDevicesOverRestarts(t *testing.T) {
 					settle()
 				}
 				l.wantPhase("new", v1.PodRunning)
-				if n.env("d", "DEVICES") != "b" || p.count("Allocate") != 1 {
-					t.Errorf("the new pod has %q; calls %v", n.env("d", "DEVICES"), p.calls)
+				if n.env("d", "DEVICES") != "b" || p.Count("allocate") != 1 {
+					t.Errorf("the new pod has %q; calls %v", n.env("d", "DEVICES"), p.Called())
 				}
 				if n.id("c") != id {
 					t.Error("the container that ran was replaced")
@@ -286,8 +287,8 @@ func TestDevicesOverRestarts(t *testing.T) {
 				// It can be restarted with what it has.
 				n.rt.Kill(id)
 				settle()
-				if n.env("c", "DEVICES") != "a" || p.count("Allocate") != 1 {
-					t.Errorf("the container has %q after its restart; calls %v", n.env("c", "DEVICES"), p.calls)
+				if n.env("c", "DEVICES") != "a" || p.Count("allocate") != 1 {
+					t.Errorf("the container has %q after its restart; calls %v", n.env("c", "DEVICES"), p.Called())
 				}
 				l.stop()
 			})
@@ -300,10 +301,10 @@ func TestPluginThatHangsInAllocate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
-		bad := newPlugin(of("x")...)
-		bad.allocate = hang
+		bad := devicetest.NewPlugin(devicetest.Healthy("x")...)
+		bad.Allocates = devicetest.Hang
 		l.offer("example.com/bad", bad)
-		l.offer(thing, newPlugin(of("a", "b")...))
+		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 		n.want = []*v1.Pod{newPod("hangs", wants("c", "example.com/bad", "1")), newPod("good", wants("g", thing, "1")), newPod("plain", runs("p"))}
 		l.tell()
 		settle()
@@ -338,9 +339,9 @@ func TestPodThatGoesWhileItIsDecidedOn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := deviceNode(t)
 				l := n.start()
-				p := newPlugin(of("a")...)
+				p := devicetest.NewPlugin(devicetest.Healthy("a")...)
 				slow := 10 * time.Second
-				p.allocate = func(context.Context, []string) error { time.Sleep(slow); return nil } // it heeds no ctx
+				p.Allocates = func(context.Context) error { time.Sleep(slow); return nil } // it heeds no ctx
 				l.offer(thing, p)
 				pod := newPod("p", wants("c", thing, "1"))
 				n.want = []*v1.Pod{pod}
@@ -362,8 +363,8 @@ func TestPodThatGoesWhileItIsDecidedOn(t *testing.T) {
 				settle()
 				if again {
 					l.wantPhase("p", v1.PodRunning)
-					if p.count("Allocate") != 2 {
-						t.Errorf("calls %v", p.calls)
+					if p.Count("allocate") != 2 {
+						t.Errorf("calls %v", p.Called())
 					}
 				}
 				n.want = nil
@@ -386,8 +387,8 @@ func TestRoomOfAPodThatIsDecidedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
-		p := newPlugin(of("a")...)
-		p.allocate = hang
+		p := devicetest.NewPlugin(devicetest.Healthy("a")...)
+		p.Allocates = devicetest.Hang
 		l.offer(thing, p)
 		first := wants("f", thing, "1")
 		big := sized("f", "2", "64Mi")
@@ -424,7 +425,7 @@ func TestDevicesInPlacement(t *testing.T) {
 					n.placement.CPUPolicy, n.placement.ReservedCPUs = fit.CPUStatic, cpumgr.Reservation{CPUs: numa.CPUs(0)}
 				}
 				l := n.start()
-				l.offer(thing, newPlugin(
+				l.offer(thing, devicetest.NewPlugin(
 					devicemgr.Device{ID: "a", Healthy: true, Nodes: numa.Nodes(0)},
 					devicemgr.Device{ID: "b", Healthy: true, Nodes: numa.Nodes(1)}, devicemgr.Device{ID: "c", Healthy: true, Nodes: numa.Nodes(1)},
 				))
@@ -475,8 +476,8 @@ func TestPluginThatRefuses(t *testing.T) {
 		n := pinnedNode(t)
 		n.devices = newFakeDevices()
 		l := n.start()
-		p := newPlugin(of("a")...)
-		p.allocate = func(context.Context, []string) error { return errors.New("it is dirty") }
+		p := devicetest.NewPlugin(devicetest.Healthy("a")...)
+		p.Allocates = func(context.Context) error { return errors.New("it is dirty") }
 		l.offer(thing, p)
 		c := sized("c", "7", "64Mi")
 		c.Resources.Limits[thing] = wants("", thing, "1").Resources.Limits[thing]
@@ -501,10 +502,10 @@ func TestSlowPreStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
-		p := newPlugin(of("a", "b", "c", "d", "e")...)
-		p.options = devicemgr.Options{PreStart: true}
+		p := devicetest.NewPlugin(devicetest.Healthy("a", "b", "c", "d", "e")...)
+		p.Does = devicemgr.Options{PreStart: true}
 		slow := 20 * time.Second
-		p.preStart = func(ctx context.Context) error { time.Sleep(slow); return nil }
+		p.Starts = func(ctx context.Context) error { time.Sleep(slow); return nil }
 		l.offer(thing, p)
 		for i := range 5 { // more than may start at a time
 			n.want = append(n.want, newPod(fmt.Sprint("slow", i), wants(fmt.Sprint("s", i), thing, "1")))
@@ -522,13 +523,13 @@ func TestSlowPreStart(t *testing.T) {
 		for i := range 5 {
 			l.wantPhase(fmt.Sprint("slow", i), v1.PodRunning)
 		}
-		if p.count("PreStart") != 5 {
-			t.Errorf("calls %v", p.calls)
+		if p.Count("prestart") != 5 {
+			t.Errorf("calls %v", p.Called())
 		}
 
 		// It goes away; a container that restarts waits for it to come back.
 		slow = 0
-		close(p.died)
+		close(p.Lists)
 		settle()
 		n.rt.Kill(n.id("s0"))
 		settle()
@@ -536,8 +537,8 @@ func TestSlowPreStart(t *testing.T) {
 			t.Errorf("state %+v", st)
 		}
 		time.Sleep(40 * time.Second)
-		next := newPlugin(of("a", "b", "c", "d", "e")...)
-		next.options = devicemgr.Options{PreStart: true}
+		next := devicetest.NewPlugin(devicetest.Healthy("a", "b", "c", "d", "e")...)
+		next.Does = devicemgr.Options{PreStart: true}
 		l.offer(thing, next)
 		settle()
 		l.wantPhase("slow0", v1.PodRunning)
@@ -553,8 +554,8 @@ func TestDevicesOfInitContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
-		p := newPlugin(of("a", "b")...)
-		p.options, p.prefer = devicemgr.Options{Prefer: true}, func(all []string) []string { return all[len(all)-1:] }
+		p := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
+		p.Does, p.Chooses = devicemgr.Options{Prefer: true}, func(all []string) ([]string, error) { return all[len(all)-1:], nil }
 		l.offer(thing, p)
 		pod := newPod("p", wants("c", thing, "1"))
 		init := wants("i", thing, "1")
@@ -577,7 +578,7 @@ func TestDevicesOfRejectedPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
-		l.offer(thing, newPlugin(of("a", "b")...))
+		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 		n.want = []*v1.Pod{newPod("p", wants("c", thing, "2"))}
 		l.tell()
 		settle()
@@ -589,7 +590,7 @@ func TestDevicesOfRejectedPods(t *testing.T) {
 		l = n.start()
 		time.Sleep(6 * time.Minute) // the plugin does not come back
 		l.wantPhase("p", v1.PodFailed)
-		l.offer(thing, newPlugin(of("a", "b")...))
+		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 		n.want = append(n.want, newPod("next", wants("d", thing, "2")))
 		l.tell()
 		settle()

@@ -1,11 +1,9 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/devicetest"
 )
 
 const gpuDriver = "gpu.example.com"
@@ -29,16 +28,13 @@ type fakeClaims struct {
 	all          []*resourceapi.ResourceClaim
 	current      *dra.Manager // of the agent that runs
 
-	mu     sync.Mutex
-	calls  []string
-	fail   error
-	health chan dra.Health
+	*devicetest.Driver
 }
 
 func claimNode(t *testing.T) *node {
 	n := newNode(t)
 	n.devices = newFakeDevices()
-	n.claims = &fakeClaims{fakeDevices: newFakeDevices(), n: n, health: make(chan dra.Health)}
+	n.claims = &fakeClaims{fakeDevices: newFakeDevices(), n: n, Driver: devicetest.NewDriver()}
 	return n
 }
 
@@ -85,55 +81,12 @@ func (f *fakeClaims) come() {
 	}
 }
 
-func (f *fakeClaims) note(call string, list []dra.ClaimRef) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range list {
-		f.calls = append(f.calls, call+" "+c.Name)
-	}
-	return f.fail
-}
-
 func (f *fakeClaims) called(want string) {
 	f.n.t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if got := strings.Join(f.calls, "; "); got != want {
+	if got := f.Called(); got != want {
 		f.n.t.Errorf("driver heard %q, want %q", got, want)
 	}
-	f.calls = nil
 }
-
-func (f *fakeClaims) Prepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]dra.Prepared, error) {
-	err := f.note("prepare", list)
-	out := map[types.UID]dra.Prepared{}
-	for _, c := range list {
-		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "n", Name: c.Name, CDI: []string{"v/c=" + c.Name}}}}
-	}
-	return out, err
-}
-
-func (f *fakeClaims) Unprepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]error, error) {
-	err := f.note("unprepare", list)
-	out := map[types.UID]error{}
-	for _, c := range list {
-		out[c.UID] = nil
-	}
-	return out, err
-}
-
-func (f *fakeClaims) Watch(ctx context.Context, report func([]dra.DeviceHealth)) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case h := <-f.health:
-			report([]dra.DeviceHealth{{Pool: "n", Device: "a", Health: h, Timeout: time.Hour}})
-		}
-	}
-}
-
-func (f *fakeClaims) Close() error { return nil }
 
 // claiming has a pod use claims, in all of its containers.
 func claiming(p *v1.Pod, claims ...string) *v1.Pod {
@@ -192,7 +145,7 @@ func TestClaims(t *testing.T) {
 			}
 		}
 		health(v1.ResourceHealthStatusUnknown)
-		n.claims.health <- dra.Unhealthy
+		n.claims.Health <- dra.Unhealthy
 		settle()
 		health(v1.ResourceHealthStatusUnhealthy)
 
@@ -244,9 +197,7 @@ func TestClaimsAtTheEnd(t *testing.T) {
 		settle()
 		l.wantPhase("p", v1.PodRunning)
 		n.claims.called("prepare a")
-		n.claims.mu.Lock()
-		n.claims.fail = errors.New("it is in use")
-		n.claims.mu.Unlock()
+		n.claims.Fail(errors.New("it is in use"))
 		n.want = nil
 		l.tell()
 		settle()
@@ -254,9 +205,8 @@ func TestClaimsAtTheEnd(t *testing.T) {
 			t.Errorf("events %v", r)
 		}
 		l.stop() // it is not undone yet
-		n.claims.mu.Lock()
-		n.claims.fail, n.claims.calls = nil, nil
-		n.claims.mu.Unlock()
+		n.claims.Fail(nil)
+		n.claims.Called()
 		l = n.start()
 		n.claims.come()
 		settle()

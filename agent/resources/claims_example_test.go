@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -59,7 +60,7 @@ func Example() {
 	go func() { ended <- p.Run(ctx) }()
 	fmt.Println("restored:", p.Restore(ctx))
 	<-p.Ready()
-	fmt.Println("a driver came:", manager.Offer(gpu, "1", newDriver()))
+	fmt.Println("a driver came:", manager.Offer(gpu, "1", devicetest.NewDriver()))
 
 	fmt.Println("prepared:", p.Prepare(ctx, pod, nil))
 	var in podspec.Input

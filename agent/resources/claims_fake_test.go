@@ -1,13 +1,9 @@
 package resources_test
 
 import (
-	"context"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -19,73 +15,10 @@ import (
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/devicetest"
 )
 
 const gpu = "gpu.example.com"
-
-// driver gives each claim the CDI device v/c=CLAIM.
-type driver struct {
-	health chan dra.Health
-
-	mu    sync.Mutex
-	calls []string
-	fail  error
-}
-
-func newDriver() *driver { return &driver{health: make(chan dra.Health)} }
-
-func (d *driver) note(call string, list []dra.ClaimRef) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range list {
-		d.calls = append(d.calls, call+" "+c.Name)
-	}
-	return d.fail
-}
-
-func (d *driver) failing(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.fail = err
-}
-
-// called returns the calls since the last time.
-func (d *driver) called() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := strings.Join(d.calls, "; ")
-	d.calls = nil
-	return s
-}
-
-func (d *driver) Prepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]dra.Prepared, error) {
-	out := map[types.UID]dra.Prepared{}
-	for _, c := range list {
-		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "n", Name: c.Name, CDI: []string{"v/c=" + c.Name}}}}
-	}
-	return out, d.note("prepare", list)
-}
-
-func (d *driver) Unprepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]error, error) {
-	out := map[types.UID]error{}
-	for _, c := range list {
-		out[c.UID] = nil
-	}
-	return out, d.note("unprepare", list)
-}
-
-func (d *driver) Watch(ctx context.Context, report func([]dra.DeviceHealth)) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case h := <-d.health:
-			report([]dra.DeviceHealth{{Pool: "n", Device: "a", Health: h, Timeout: time.Hour}})
-		}
-	}
-}
-
-func (d *driver) Close() error { return nil }
 
 // node is a part with its surroundings.
 type node struct {
@@ -130,7 +63,7 @@ func start(t *testing.T, store part.Store, running ...*v1.Pod) *node {
 	return n
 }
 
-func (n *node) offer(d *driver) {
+func (n *node) offer(d *devicetest.Driver) {
 	n.t.Helper()
 	if err := n.m.Offer(gpu, "1", d); err != nil {
 		n.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -60,7 +61,7 @@ func TestNewAndJoin(t *testing.T) {
 // shows how that is; all is undone at its end.
 func TestPodWithClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, d := start(t, part.OpenVolatileStore(t.TempDir(), nil)), newDriver()
+		n, d := start(t, part.OpenVolatileStore(t.TempDir(), nil)), devicetest.NewDriver()
 		pod := newPod("p", "a")
 		n.host.SetPods(pod)
 		err := n.Prepare(t.Context(), pod, nil)
@@ -88,7 +89,7 @@ func TestPodWithClaims(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if calls := d.called(); calls != "prepare a" {
+		if calls := d.Called(); calls != "prepare a" {
 			t.Errorf("driver heard %q", calls)
 		}
 		in := podspec.Input{Attached: map[string]podspec.Attachment{"main": {CDI: []string{"v/c=other", "v/c=a"}}}}
@@ -107,7 +108,7 @@ func TestPodWithClaims(t *testing.T) {
 
 		st := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main", AllocatedResourcesStatus: []v1.ResourceStatus{{Name: "example.com/x"}, {Name: "claim:old"}}}}}
 		before := st.ContainerStatuses[0].AllocatedResourcesStatus
-		d.health <- dra.Unhealthy
+		d.Health <- dra.Unhealthy
 		n.wantCalls("resync p")
 		n.Report(pod, &st)
 		got := st.ContainerStatuses[0].AllocatedResourcesStatus
@@ -115,14 +116,14 @@ func TestPodWithClaims(t *testing.T) {
 			t.Errorf("status %v", got)
 		}
 
-		d.failing(errors.New("it is in use"))
+		d.Fail(errors.New("it is in use"))
 		if err := n.Stopped(t.Context(), part.RefOf(pod)); !errors.As(err, &shown) || shown.Reason() != resources.ReasonUnprepareClaims {
 			t.Errorf("stopped: %v", err)
 		}
 		if calls := n.host.Calls(); len(calls) != 1 || !strings.HasPrefix(calls[0], "event default/p Warning FailedUnprepareDynamicResources: ") {
 			t.Errorf("host heard %q", calls)
 		}
-		d.failing(nil)
+		d.Fail(nil)
 		if err := n.Stopped(t.Context(), part.RefOf(pod)); err != nil {
 			t.Error(err)
 		}
@@ -142,7 +143,7 @@ func TestReportInitContainers(t *testing.T) {
 		pod.Spec.InitContainers = []v1.Container{init, side}
 		n.host.SetPods(pod)
 		n.host.SetClaim(newClaim("a"))
-		n.offer(newDriver())
+		n.offer(devicetest.NewDriver())
 		if err := n.Prepare(t.Context(), pod, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,7 @@ func TestReportInitContainers(t *testing.T) {
 // that are gone are undone.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, d := part.OpenVolatileStore(t.TempDir(), nil), newDriver()
+		store, d := part.OpenVolatileStore(t.TempDir(), nil), devicetest.NewDriver()
 		runs, gone := newPod("runs", "a"), newPod("gone", "b")
 		n := start(t, store)
 		n.host.SetPods(runs, gone)
@@ -172,7 +173,7 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		n.stop()
-		d.called()
+		d.Called()
 
 		n = start(t, store, runs)
 		n.offer(d)
@@ -183,7 +184,7 @@ func TestRestart(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if calls := d.called(); calls != "unprepare b" {
+		if calls := d.Called(); calls != "unprepare b" {
 			t.Errorf("driver heard %q", calls)
 		}
 		n.stop()
@@ -271,7 +272,7 @@ func TestDiskHangs(t *testing.T) {
 			t.Error(err)
 		}
 		<-n.Ready()
-		n.offer(newDriver())
+		n.offer(devicetest.NewDriver())
 		if err := n.Prepare(t.Context(), pod, nil); err != nil {
 			t.Error(err)
 		}
@@ -283,7 +284,7 @@ func TestDiskHangs(t *testing.T) {
 // meanwhile has its claim undone all the same.
 func TestDiskComesBackLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, d, gone := part.OpenVolatileStore(t.TempDir(), nil), newDriver(), newPod("gone", "a")
+		store, d, gone := part.OpenVolatileStore(t.TempDir(), nil), devicetest.NewDriver(), newPod("gone", "a")
 		n := start(t, store)
 		n.host.SetPods(gone)
 		n.host.SetClaim(newClaim("a"))
@@ -292,7 +293,7 @@ func TestDiskComesBackLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.stop()
-		d.called()
+		d.Called()
 
 		n = join(t, &lateToList{store, 3})
 		restored := make(chan error, 1)
@@ -310,7 +311,7 @@ func TestDiskComesBackLate(t *testing.T) {
 		if err := n.Stopped(t.Context(), part.RefOf(gone)); err != nil {
 			t.Error(err)
 		}
-		if calls := d.called(); calls != "unprepare a" {
+		if calls := d.Called(); calls != "unprepare a" {
 			t.Errorf("driver heard %q", calls)
 		}
 		n.stop()

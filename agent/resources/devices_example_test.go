@@ -11,6 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -48,7 +49,7 @@ func Example_devices() {
 
 	come := make(chan devicemgr.Change, 1)
 	manager.Subscribe(func(c devicemgr.Change) { come <- c })
-	for manager.Offer(ctx, thing, newPlugin(of("a", "b")...)) != nil { // until it runs
+	for manager.Offer(ctx, thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...)) != nil { // until it runs
 	}
 	<-come
 

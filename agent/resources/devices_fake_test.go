@@ -1,10 +1,8 @@
 package resources_test
 
 import (
-	"context"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -19,96 +17,11 @@ import (
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/numa"
 )
 
 const thing = "example.com/thing"
-
-// plugin is a device plugin in this process. Its functions are set before it is
-// offered.
-type plugin struct {
-	options  devicemgr.Options
-	allocate func(ctx context.Context) error
-	preStart func(ctx context.Context) error
-	prefer   func(available []string) ([]string, error)
-
-	lists chan []devicemgr.Device
-
-	mu    sync.Mutex
-	calls []string
-}
-
-func newPlugin(list ...devicemgr.Device) *plugin {
-	p := &plugin{lists: make(chan []devicemgr.Device, 9)}
-	p.lists <- list
-	return p
-}
-
-// of are healthy devices.
-func of(ids ...string) (list []devicemgr.Device) {
-	for _, id := range ids {
-		list = append(list, devicemgr.Device{ID: id, Healthy: true})
-	}
-	return list
-}
-
-func (p *plugin) note(call string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls = append(p.calls, call)
-}
-
-// called returns the calls since the last time.
-func (p *plugin) called() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := strings.Join(p.calls, "; ")
-	p.calls = nil
-	return s
-}
-
-func (p *plugin) Options(context.Context) (devicemgr.Options, error) { return p.options, nil }
-func (p *plugin) Close() error                                       { return nil }
-
-func (p *plugin) Watch(ctx context.Context, list func([]devicemgr.Device)) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case l := <-p.lists:
-			list(l)
-		}
-	}
-}
-
-func (p *plugin) Prefer(_ context.Context, available, _ []string, _ int) ([]string, error) {
-	p.note("prefer")
-	return p.prefer(available)
-}
-
-func (p *plugin) Allocate(ctx context.Context, ids []string) (devicemgr.Attachment, error) {
-	p.note("allocate " + strings.Join(ids, ","))
-	if p.allocate != nil {
-		if err := p.allocate(ctx); err != nil {
-			return devicemgr.Attachment{}, err
-		}
-	}
-	return devicemgr.Attachment{
-		Env:         []v1.EnvVar{{Name: "THINGS", Value: strings.Join(ids, ",")}},
-		Mounts:      []devicemgr.Mount{{ContainerPath: "/lib/things", HostPath: "/opt/things", ReadOnly: true}},
-		Nodes:       []devicemgr.DeviceNode{{ContainerPath: "/dev/thing", HostPath: "/dev/null", Permissions: "rw"}},
-		Annotations: map[string]string{"example.com/from": "plugin"},
-		CDI:         []string{"example.com/thing=" + ids[0]},
-	}, nil
-}
-
-func (p *plugin) PreStart(ctx context.Context, ids []string) error {
-	p.note("prestart " + strings.Join(ids, ","))
-	if p.preStart != nil {
-		return p.preStart(ctx)
-	}
-	return nil
-}
 
 // devicesNode is a part with its surroundings.
 type devicesNode struct {
@@ -162,7 +75,7 @@ func (n *devicesNode) run(pod *v1.Pod) {
 }
 
 // bubble runs a test of a node whose plugin of thing is p.
-func bubble(t *testing.T, p func() *plugin, fn func(t *testing.T, n *devicesNode, p *plugin)) {
+func bubble(t *testing.T, p func() *devicetest.Plugin, fn func(t *testing.T, n *devicesNode, p *devicetest.Plugin)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := devicesStart(t, &checkpointtest.Disk{})
@@ -174,7 +87,7 @@ func bubble(t *testing.T, p func() *plugin, fn func(t *testing.T, n *devicesNode
 	})
 }
 
-func (n *devicesNode) offer(name string, p *plugin) {
+func (n *devicesNode) offer(name string, p *devicetest.Plugin) {
 	n.t.Helper()
 	synctest.Wait()
 	if err := n.m.Offer(n.t.Context(), name, p); err != nil {
@@ -240,10 +153,4 @@ func newDevicesPod(name string, wishes ...string) *v1.Pod {
 		pod.Spec.Containers = append(pod.Spec.Containers, con)
 	}
 	return pod
-}
-
-// hang does not answer before ctx ends.
-func hang(ctx context.Context) error {
-	<-ctx.Done()
-	return ctx.Err()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -49,7 +50,7 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, runs, ends := &checkpointtest.Disk{}, newDevicesPod("runs", "main=1"), newDevicesPod("ends", "main=1")
 		n := devicesStart(t, store)
-		n.offer(thing, newPlugin(of("a", "b")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 		n.wantAdmitted(runs, ends)
 		n.stop()
 
@@ -99,7 +100,7 @@ func TestDevicesDiskComesBackLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, runs := &checkpointtest.Disk{}, newDevicesPod("runs", "main=1")
 		n := devicesStart(t, store)
-		n.offer(thing, newPlugin(of("a")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 		n.wantAdmitted(runs)
 		n.stop()
 
@@ -120,7 +121,7 @@ func TestDevicesDiskComesBackLate(t *testing.T) {
 		if err := <-restored; err != nil || time.Since(begin) != 7*time.Second {
 			t.Errorf("restored after %v, %v", time.Since(begin), err)
 		}
-		n.offer(thing, newPlugin(of("a")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 		if err := n.admit(newDevicesPod("new", "main=1")); err == nil || n.has("runs", "main") != "a" {
 			t.Errorf("%v, one that runs has %q", err, n.has("runs", "main"))
 		}
@@ -134,7 +135,7 @@ func TestDiskHangsInCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &checkpointtest.Disk{}
 		n := devicesStart(t, store)
-		n.offer(thing, newPlugin(of("a", "b", "c")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b", "c")...))
 		runs, ends, slow := newDevicesPod("runs", "main=1"), newDevicesPod("ends", "main=1"), newDevicesPod("slow", "main=1")
 		n.wantAdmitted(runs, ends)
 		free := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/topology"
 )
@@ -34,18 +35,18 @@ func TestRejections(t *testing.T) {
 		{"the plugin refuses", "main=1", refuses, part.Rejection{
 			Reason: topology.ReasonUnexpected, Message: "Allocate failed due to plugin of example.com/thing: Allocate: it is dirty, which is unexpected", Final: true,
 		}},
-		{"the plugin hangs", "main=1", hang, part.Rejection{
+		{"the plugin hangs", "main=1", devicetest.Hang, part.Rejection{
 			Reason:  topology.ReasonUnexpected,
 			Message: "Allocate failed due to plugin of example.com/thing: Allocate: context deadline exceeded, which is unexpected", Final: true,
 		}},
 		{"nobody offers it", "main=1@example.com/other", nil, part.Rejection{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func() *plugin {
-				p := newPlugin(of("a", "b")...)
-				p.allocate = tt.allocate
+			bubble(t, func() *devicetest.Plugin {
+				p := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
+				p.Allocates = tt.allocate
 				return p
-			}, func(t *testing.T, n *devicesNode, _ *plugin) {
+			}, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 				err := n.admit(newDevicesPod("p", tt.wish))
 				var got part.Rejection
 				if r := (*part.Rejection)(nil); errors.As(err, &r) {
@@ -64,7 +65,7 @@ func TestRejections(t *testing.T) {
 
 // A plugin that goes away is waited for, and then no more.
 func TestPluginAway(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a")...) }, func(t *testing.T, n *devicesNode, _ *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a")...) }, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		n.m.Withdraw(thing)
 		n.wantCalls("readmit")
 		wantWait(t, n.admit(newDevicesPod("p", "main=1")), "its plugin was withdrawn")
@@ -80,7 +81,7 @@ func TestPluginAway(t *testing.T) {
 // Of two reservations of one device the second is to be made anew. What is
 // released can be had by others.
 func TestChangedMeanwhile(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a")...) }, func(t *testing.T, n *devicesNode, _ *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a")...) }, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		reserve := func(name string) part.Reservation {
 			t.Helper()
 			pod := newDevicesPod(name, "main=1")
@@ -123,10 +124,10 @@ func TestChangedMeanwhile(t *testing.T) {
 // A pod that had its devices before it was asked about keeps them when another
 // part rejects it for now.
 func TestReleaseOfWhatThePodHad(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a")...) }, func(t *testing.T, n *devicesNode, p *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a")...) }, func(t *testing.T, n *devicesNode, p *devicetest.Plugin) {
 		pod := newDevicesPod("p", "main=1")
 		n.wantAdmitted(pod)
-		p.called()
+		p.Called()
 		if n.Waits(pod) {
 			t.Error("plugins are to be asked again")
 		}
@@ -138,7 +139,7 @@ func TestReleaseOfWhatThePodHad(t *testing.T) {
 			t.Error(err)
 		}
 		r.Release()
-		if n.has("p", "main") != "a" || p.called() != "" {
+		if n.has("p", "main") != "a" || p.Called() != "" {
 			t.Errorf("the pod has %q", n.has("p", "main"))
 		}
 	})
@@ -152,7 +153,7 @@ func TestPluginComesOnTheLoop(t *testing.T) {
 		if n.Waits(pod) {
 			t.Error("there is nobody to wait for")
 		}
-		n.offer(thing, newPlugin(of("a")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 		n.host.Calls()
 		_, no := n.Reserve(t.Context(), part.Request{Pod: pod})
 		wantWait(t, no, "came just now")
@@ -191,7 +192,7 @@ func TestAligned(t *testing.T) {
 		{"the plugin refuses", func(*devicesNode) error { return errors.New("no idea") }, "UnexpectedAdmissionError waits=false final=true"},
 		{"it goes away", func(n *devicesNode) error { n.m.Withdraw(thing); return errors.New("gone") }, "DevicesNotReady waits=true final=false"},
 		{"another takes over", func(n *devicesNode) error {
-			next := newPlugin(of("x")...)
+			next := devicetest.NewPlugin(devicetest.Healthy("x")...)
 			err := n.m.Offer(context.Background(), thing, next)
 			synctest.Wait()
 			return errors.Join(err, errors.New("replaced"))
@@ -199,12 +200,12 @@ func TestAligned(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var self *devicesNode
-			bubble(t, func() *plugin {
-				p := newPlugin(near("a", 0), near("b", 1), near("c", 1), near("d", 1))
-				p.options.Prefer = true
-				p.prefer = func([]string) ([]string, error) { return []string{"b", "c"}, tt.prefer(self) }
+			bubble(t, func() *devicetest.Plugin {
+				p := devicetest.NewPlugin(near("a", 0), near("b", 1), near("c", 1), near("d", 1))
+				p.Does.Prefer = true
+				p.Chooses = func([]string) ([]string, error) { return []string{"b", "c"}, tt.prefer(self) }
 				return p
-			}, func(t *testing.T, n *devicesNode, _ *plugin) {
+			}, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 				self = n
 				pod := newDevicesPod("p", "main=2")
 				n.Waits(pod)
@@ -236,7 +237,7 @@ func TestAligned(t *testing.T) {
 
 // A dry run shows what would be chosen, and takes nothing.
 func TestShowFit(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a", "b")...) }, func(t *testing.T, n *devicesNode, p *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a", "b")...) }, func(t *testing.T, n *devicesNode, p *devicetest.Plugin) {
 		dry := func(wish string) local.Fit {
 			r, no := n.Reserve(t.Context(), part.Request{Pod: newDevicesPod("p", wish, "other"), DryRun: true})
 			if no != nil {
@@ -253,7 +254,7 @@ func TestShowFit(t *testing.T) {
 		if f := dry("main=3"); f.Fits || f.Reason != topology.ReasonUnexpected || len(f.Containers) > 0 {
 			t.Errorf("%+v", f)
 		}
-		if n.Resources()[thing].Used != 0 || p.called() != "" {
+		if n.Resources()[thing].Used != 0 || p.Called() != "" {
 			t.Error("a dry run took devices")
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/record"
 )
@@ -44,11 +45,11 @@ func TestDevicesNewAndJoin(t *testing.T) {
 // A pod has its devices from its admission to its end, and its containers and its
 // status show them.
 func TestPodWithDevices(t *testing.T) {
-	bubble(t, func() *plugin {
-		p := newPlugin(of("a", "b")...)
-		p.options.PreStart = true
+	bubble(t, func() *devicetest.Plugin {
+		p := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
+		p.Does.PreStart = true
 		return p
-	}, func(t *testing.T, n *devicesNode, p *plugin) {
+	}, func(t *testing.T, n *devicesNode, p *devicetest.Plugin) {
 		pod := newDevicesPod("p", "main=1", "other")
 		if n.Waits(newDevicesPod("plain", "main")) || !n.Waits(pod) {
 			t.Error("plugins are asked for the pod with devices, and for that alone")
@@ -74,7 +75,7 @@ func TestPodWithDevices(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if calls := p.called(); calls != "allocate a; prestart a" {
+		if calls := p.Called(); calls != "allocate a; prestart a" {
 			t.Errorf("calls %q", calls)
 		}
 
@@ -84,7 +85,7 @@ func TestPodWithDevices(t *testing.T) {
 		if len(before) != 1 || before[0].Resources[0].Health != v1.ResourceHealthStatusHealthy || st.ContainerStatuses[1].AllocatedResourcesStatus != nil {
 			t.Errorf("status %+v", st)
 		}
-		p.lists <- []devicemgr.Device{{ID: "a"}, {ID: "b", Healthy: true}}
+		p.Lists <- []devicemgr.Device{{ID: "a"}, {ID: "b", Healthy: true}}
 		n.wantCalls("resync p", "readmit")
 		n.Report(pod, &st)
 		if h := st.ContainerStatuses[0].AllocatedResourcesStatus; len(h) != 1 || h[0].Resources[0].Health != v1.ResourceHealthStatusUnhealthy {
@@ -112,7 +113,7 @@ func TestPodWithDevices(t *testing.T) {
 
 // Only sidecars among the init containers show how their devices are.
 func TestDevicesReportInitContainers(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a", "b")...) }, func(t *testing.T, n *devicesNode, _ *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a", "b")...) }, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		pod := newDevicesPod("p", "init=1", "side=1")
 		pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, nil
 		always := v1.ContainerRestartPolicyAlways
@@ -134,7 +135,7 @@ func TestDevicesRestart(t *testing.T) {
 		if !n.FreshDevices() {
 			t.Error("no plugin has ever come")
 		}
-		n.offer(thing, newPlugin(of("a", "b")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 		n.wantAdmitted(pod)
 		n.stop()
 
@@ -144,7 +145,7 @@ func TestDevicesRestart(t *testing.T) {
 		}
 		n.Adopt(pod)
 		wantWait(t, n.admit(newDevicesPod("q", "main=1")), "its plugin has not registered since the restart")
-		n.offer(thing, newPlugin(of("a", "b")...))
+		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
 		n.wantAdmitted(newDevicesPod("q", "main=1"))
 		if n.has("p", "main") != "a" || n.has("q", "main") != "b" {
 			t.Errorf("p has %q, q has %q", n.has("p", "main"), n.has("q", "main"))
@@ -165,15 +166,15 @@ func wantWait(t *testing.T, err error, message string) {
 // The start of a container waits for a plugin for a second; the pod is synced
 // again when the plugin is done, and no other call is made meanwhile.
 func TestSlowPreStart(t *testing.T) {
-	bubble(t, func() *plugin {
-		p := newPlugin(of("a")...)
-		p.options.PreStart = true
-		p.preStart = func(context.Context) error { time.Sleep(20 * time.Second); return nil }
+	bubble(t, func() *devicetest.Plugin {
+		p := devicetest.NewPlugin(devicetest.Healthy("a")...)
+		p.Does.PreStart = true
+		p.Starts = func(context.Context) error { time.Sleep(20 * time.Second); return nil }
 		return p
-	}, func(t *testing.T, n *devicesNode, p *plugin) {
+	}, func(t *testing.T, n *devicesNode, p *devicetest.Plugin) {
 		pod := newDevicesPod("p", "main=1")
 		n.wantAdmitted(pod)
-		p.called()
+		p.Called()
 		begin := time.Now()
 		start := func() error {
 			_, err := n.BeforeCreate(t.Context(), part.Container{Pod: pod, Name: "main"}, nil)
@@ -193,7 +194,7 @@ func TestSlowPreStart(t *testing.T) {
 		if err := start(); err != nil {
 			t.Error(err)
 		}
-		if calls := p.called(); calls != "prestart a" {
+		if calls := p.Called(); calls != "prestart a" {
 			t.Errorf("calls %q", calls)
 		}
 	})
@@ -202,20 +203,20 @@ func TestSlowPreStart(t *testing.T) {
 // A start that failed is tried again when the plugin is back, and no call is
 // under way when Run has returned.
 func TestFailedPreStart(t *testing.T) {
-	bubble(t, func() *plugin {
-		p := newPlugin(of("a")...)
-		p.options.PreStart = true
-		p.preStart = func(context.Context) error { return errors.New("it is dirty") }
+	bubble(t, func() *devicetest.Plugin {
+		p := devicetest.NewPlugin(devicetest.Healthy("a")...)
+		p.Does.PreStart = true
+		p.Starts = func(context.Context) error { return errors.New("it is dirty") }
 		return p
-	}, func(t *testing.T, n *devicesNode, _ *plugin) {
+	}, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		pod := newDevicesPod("p", "main=1")
 		n.wantAdmitted(pod)
 		main := part.Container{Pod: pod, Name: "main"}
 		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "it is dirty") {
 			t.Errorf("start: %v", err)
 		}
-		next := newPlugin(of("a")...)
-		next.options.PreStart, next.preStart = true, hang
+		next := devicetest.NewPlugin(devicetest.Healthy("a")...)
+		next.Does.PreStart, next.Starts = true, devicetest.Hang
 		n.offer(thing, next)
 		n.wantCalls("retry p", "readmit")
 		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil {
@@ -231,7 +232,7 @@ func TestFailedPreStart(t *testing.T) {
 // A container that has no record of its devices gets new ones, and is made with
 // them the next time.
 func TestStartWithoutRecord(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a")...) }, func(t *testing.T, n *devicesNode, _ *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a")...) }, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		pod := newDevicesPod("p", "main=1")
 		in := podspec.Input{}
 		if err := n.Compile(pod, &in); err != nil || len(in.Attached) != 0 {
@@ -249,11 +250,11 @@ func TestStartWithoutRecord(t *testing.T) {
 
 // Devices that a failed start gives back do not have it tried again at once.
 func TestStartThatCannotAllocate(t *testing.T) {
-	bubble(t, func() *plugin {
-		p := newPlugin(of("a")...)
-		p.allocate = func(context.Context) error { return errors.New("it is dirty") }
+	bubble(t, func() *devicetest.Plugin {
+		p := devicetest.NewPlugin(devicetest.Healthy("a")...)
+		p.Allocates = func(context.Context) error { return errors.New("it is dirty") }
 		return p
-	}, func(t *testing.T, n *devicesNode, _ *plugin) {
+	}, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		main := part.Container{Pod: newDevicesPod("p", "main=1"), Name: "main"}
 		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "it is dirty") {
 			t.Errorf("start: %v", err)
@@ -263,7 +264,7 @@ func TestStartThatCannotAllocate(t *testing.T) {
 }
 
 func TestLostPluginIsRecorded(t *testing.T) {
-	bubble(t, func() *plugin { return newPlugin(of("a")...) }, func(t *testing.T, n *devicesNode, _ *plugin) {
+	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a")...) }, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		synctest.Wait()
 		n.m.Withdraw(thing)
 		synctest.Wait()
