@@ -259,7 +259,6 @@ func patched(k kind, old object, body []byte, as types.PatchType) (object, error
 	if err != nil {
 		return nil, err
 	}
-	delete(content["metadata"].(map[string]any), "resourceVersion") // no precondition, unless the patch has one
 	switch as {
 	case types.JSONPatchType:
 		content, err = patch.JSON(content, body)
