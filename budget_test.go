@@ -35,7 +35,7 @@ var ceilings = map[string]float64{
 	"pluginmgr":              12,
 	"cri":                    12.5, "cri/critest": 12.5, "gc/crigc": 12.5, "localcri/image": 12.5,
 	"eviction": 14, "node/shutdown": 14, "podworker": 14, "probe": 14, "statusmgr": 14, "volumemgr": 14, "volumemgr/plugintest": 14,
-	"cgroups": 14.5, "volumemgr/plugins": 14.5,
+	"bundle": 14.5, "cgroups": 14.5, "volumemgr/plugins": 14.5,
 	"kubeletconfig": 15, "podmgr": 15,
 	"kubeapi": 16, "kubeapi/kubeapitest": 16, "localapi": 16,
 	"kubeapi/podsync": 16.5,

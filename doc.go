@@ -16,7 +16,8 @@
 // # Single blocks
 //
 //   - Meaning: [podspec] compiles a pod for a runtime, [podstatus] computes its status,
-//     [podmeta] answers questions about its fields, [podmgr] reads manifests.
+//     [podmeta] answers questions about its fields, [podmgr] reads manifests, [bundle]
+//     takes them from a registry as one artifact.
 //   - Lifecycle: [podworker] and [podworker/serial] serialize work by pod or by any key,
 //     [podruntime] plans and executes the next step, [pleg] sees changes.
 //   - Runtimes: [cri] is a client, [localcri] a runtime in the process, [images] pulls.
@@ -45,6 +46,7 @@
 // [podstatus]: https://pkg.go.dev/github.com/nodewright/nodewright/podstatus
 // [podmeta]: https://pkg.go.dev/github.com/nodewright/nodewright/podmeta
 // [podmgr]: https://pkg.go.dev/github.com/nodewright/nodewright/podmgr
+// [bundle]: https://pkg.go.dev/github.com/nodewright/nodewright/bundle
 // [podworker]: https://pkg.go.dev/github.com/nodewright/nodewright/podworker
 // [podworker/serial]: https://pkg.go.dev/github.com/nodewright/nodewright/podworker/serial
 // [podruntime]: https://pkg.go.dev/github.com/nodewright/nodewright/podruntime

@@ -32,6 +32,7 @@ type origin struct {
 	file     string // path or URL
 	url      bool
 	plain    bool // pods get no UID, and no node name in their name
+	hashed   bool // the UID of a pod is the hash of its document only: the document must not set it
 }
 
 // shown returns the file or URL for messages, without the credentials of a URL.
@@ -81,6 +82,33 @@ func Decode(name string, manifest []byte) Snapshot {
 		Pods: d.pods, ConfigMaps: d.configMaps, Secrets: d.secrets, Claims: d.claims, Volumes: d.volumes, ResourceClaims: d.resources,
 		Problems: d.problems,
 	}
+}
+
+// ManifestFile is a manifest, with the name that its pods' UIDs and Problems have.
+type ManifestFile struct {
+	Name string
+	Data []byte
+}
+
+// DecodeStatic decodes manifests for a [Source] of static pods, with the limits and checks of
+// [Directory]. The pods get the names, UIDs and annotations that Directory gives to pods of files
+// with these names on the node nodeName. A pod whose document has not changed has the same UID in
+// each release of this module. A document that sets metadata.uid is a Problem: a changed pod would
+// have the UID of the pod that it replaces. No two files may have the same name.
+func DecodeStatic(files []ManifestFile, nodeName string) Snapshot {
+	d := directory{cfg: DirectoryConfig{NodeName: nodeName}, files: map[string]*manifest{}}
+	for _, f := range files {
+		now := decode(f.Data, origin{nodeName: nodeName, file: f.Name, hashed: true})
+		if d.size+now.size > maxDirectory {
+			now = decoded{problems: []Problem{{File: f.Name, Reason: tooMuch}}}
+		}
+		d.set(f.Name, &manifest{good: now, problems: now.problems})
+	}
+	s := d.snapshot()
+	for i := range s.Problems {
+		s.Problems[i].Source = ""
+	}
+	return s
 }
 
 // decode decodes all documents of a manifest, YAML or JSON. It returns the valid objects and the
@@ -399,6 +427,10 @@ func orDefault(namespace string) string {
 func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	p := &v1.Pod{}
 	if !d.strict(raw, p, o, n, name) || !d.pathSafe(&p.ObjectMeta, o, n, name) {
+		return
+	}
+	if o.hashed && p.UID != "" {
+		d.problem(o, n, name, "metadata.uid", "is set; want none")
 		return
 	}
 	// Decode's pods are for an API server, which gives them their UIDs.

@@ -309,3 +309,41 @@ metadata: {name: j}
 		t.Errorf("problems %+v", problems)
 	}
 }
+
+// A source of its own gives pods the names and UIDs of files. Files share the limits of a
+// directory, no document sets a UID, and no two have one pod.
+func TestDecodeStatic(t *testing.T) {
+	of := func(name, node, more string) *v1.Pod {
+		t.Helper()
+		s := DecodeStatic([]ManifestFile{{name, []byte(podYAML("a", more))}}, node)
+		if len(s.Problems) > 0 || len(s.Pods) != 1 {
+			t.Fatalf("%d pods, problems %v", len(s.Pods), s.Problems)
+		}
+		return s.Pods[0]
+	}
+	p := of("web.yaml", "N1", "")
+	if file := decode([]byte(podYAML("a", "")), origin{nodeName: "N1", file: "web.yaml"}).pods[0]; p.UID != file.UID || p.Name != "a-n1" {
+		t.Errorf("pod %s %s, want that of a file, %s %s", p.Name, p.UID, file.Name, file.UID)
+	}
+	for what, other := range map[string]*v1.Pod{"file": of("b.yaml", "N1", ""), "node": of("web.yaml", "N2", ""), "content": of("web.yaml", "N1", ", labels: {x: z}")} {
+		if other.UID == p.UID {
+			t.Errorf("UID stays the same when the %s changes", what)
+		}
+	}
+	// Little text, and 23 MB of empty containers.
+	large := fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "l"}, "spec": {"containers": [{}%s]}}`, strings.Repeat(",{}", 56_000))
+	for name, tc := range map[string]struct {
+		files []ManifestFile
+		want  string
+	}{
+		"UID":         {[]ManifestFile{{"a.yaml", []byte(podYAML("a", ", uid: mine"))}}, "metadata.uid: is set"},
+		"same pod":    {[]ManifestFile{{"a.yaml", []byte(podYAML("a", ""))}, {"b.yaml", []byte(podYAML("a", ", labels: {x: z}"))}}, "already used by a pod in a.yaml"},
+		"no pod":      {[]ManifestFile{{"a.yaml", []byte("kind: Deployment")}}, "a.yaml"},
+		"all of them": {[]ManifestFile{{"a.json", large}, {"b.json", large}, {"c.json", large}}, "c.json: with this file all come to more than"},
+	} {
+		s := DecodeStatic(tc.files, "n")
+		if !slices.ContainsFunc(s.Problems, func(p Problem) bool { return strings.Contains(p.Error(), tc.want) && p.Source == "" }) {
+			t.Errorf("%s: %d problems, want one with %q", name, len(s.Problems), tc.want)
+		}
+	}
+}

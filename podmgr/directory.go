@@ -51,6 +51,9 @@ const (
 	hurriedPatience = time.Second
 )
 
+// tooMuch is the problem of a file that exceeds maxDirectory.
+var tooMuch = fmt.Sprintf("with this file, all manifests take more than %d bytes in memory", maxDirectory)
+
 // Memory stores the last good versions of manifests over a restart; *checkpoint.Store implements
 // it. Only the source's Run calls it. Write and Delete are called one at a time; Read and Keys
 // may be called meanwhile, so that a hung disk does not hide the removal of a manifest. Values
@@ -525,8 +528,7 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 		room += old.good.size
 	}
 	if now.size > room {
-		changed = d.broken(path, r.sig, fmt.Sprintf("with this file, all manifests take more than %d bytes in memory", maxDirectory))
-		return changed, 0
+		return d.broken(path, r.sig, tooMuch), 0
 	}
 	// Before the pods are delivered: identify changes their UIDs.
 	took := d.identify(ctx, path, r.changed, &now)

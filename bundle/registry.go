@@ -1,0 +1,167 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Limits of requests. A transfer is a bundle with all its blobs.
+const (
+	askPatience      = 30 * time.Second
+	transferPatience = 5 * time.Minute
+	connectPatience  = 30 * time.Second
+	maxHead          = 1 << 20 // bytes of a header
+)
+
+// Registry transfers bundles from and to registries. The zero value sends no credentials. HTTP
+// without TLS is used for registries on this machine only.
+type Registry struct {
+	// Keychain has the credentials. If it is nil, there are none.
+	Keychain authn.Keychain
+	// Transport sends single requests. If it is nil, it is that of net/http with time limits.
+	Transport http.RoundTripper
+}
+
+// parse parses a reference with a registry and a tag or digest: nothing is assumed.
+func parse(ref string) (name.Reference, error) {
+	r, err := name.ParseReference(ref, name.StrictValidation)
+	if err != nil {
+		return nil, fmt.Errorf("reference %.300q: want REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST", ref)
+	}
+	return r, nil
+}
+
+func (r Registry) options(ctx context.Context) []remote.Option {
+	keys := r.Keychain
+	if keys == nil {
+		keys = authn.NewMultiKeychain()
+	}
+	next := r.Transport
+	if next == nil {
+		next = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: connectPatience}).DialContext, TLSHandshakeTimeout: connectPatience,
+			ResponseHeaderTimeout: askPatience, MaxResponseHeaderBytes: maxHead, DisableKeepAlives: true,
+		}
+	}
+	// One try: the Manager has its own back-off.
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keys), remote.WithTransport(guard{next}), remote.WithRetryBackoff(remote.Backoff{Steps: 1})}
+}
+
+// Resolve returns the digest that a reference has now, by one HEAD request.
+func (r Registry) Resolve(ctx context.Context, ref string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	at, err := parse(ref)
+	if err != nil {
+		return "", err
+	}
+	d, err := remote.Head(at, r.options(ctx)...)
+	if err != nil {
+		return "", err
+	}
+	return d.Digest.String(), nil
+}
+
+// Fetch downloads the bundle that has the digest in the repository of a reference, and verifies it.
+// An ErrInvalid means that the artifact with that digest is no valid bundle.
+func (r Registry) Fetch(ctx context.Context, ref, digest string) (*Bundle, error) {
+	ctx, cancel := context.WithTimeout(ctx, transferPatience)
+	defer cancel()
+	at, err := parse(ref)
+	if err != nil {
+		return nil, err
+	}
+	repo, opts := at.Context(), r.options(ctx)
+	found, err := remote.Get(repo.Digest(digest), opts...)
+	if err != nil {
+		return nil, err
+	}
+	return open(digest, found.Manifest, func(d ocispec.Descriptor) ([]byte, error) {
+		layer, err := remote.Layer(repo.Digest(d.Digest.String()), opts...)
+		if err != nil {
+			return nil, err
+		}
+		body, err := layer.Compressed() // which means: as it is
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = body.Close() }()
+		data, err := io.ReadAll(io.LimitReader(body, d.Size+1))
+		if err == nil && int64(len(data)) > d.Size {
+			err = fmt.Errorf("%w: blob %s has more than %d bytes", errDigest, d.Digest, d.Size)
+		}
+		return data, err
+	})
+}
+
+// Push uploads a bundle, and gives it the tag of the reference.
+func (r Registry) Push(ctx context.Context, ref string, b *Bundle) error {
+	ctx, cancel := context.WithTimeout(ctx, transferPatience)
+	defer cancel()
+	at, err := parse(ref)
+	if err != nil {
+		return err
+	}
+	opts := r.options(ctx)
+	for _, p := range b.blobs() {
+		if err := remote.WriteLayer(at.Context(), static.NewLayer(p.data, types.MediaType(p.mediaType)), opts...); err != nil {
+			return err
+		}
+	}
+	return remote.Put(at, raw(b.manifest), opts...)
+}
+
+// raw is an OCI manifest for [remote.Put].
+type raw []byte
+
+func (m raw) RawManifest() ([]byte, error)      { return m, nil }
+func (raw) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// guard is a transport that sends nothing without TLS to another machine, and limits the size of
+// answers.
+type guard struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper. Redirects and token servers use it as well.
+func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !loopback(r.URL.Hostname()) {
+		return nil, fmt.Errorf("%s://%s has no TLS; want https", r.URL.Scheme, r.URL.Host)
+	}
+	resp, err := g.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = &limited{resp.Body, maxLayer + 1}
+	}
+	return resp, err
+}
+
+func loopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// limited is a reader that fails after a number of bytes.
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
+	l.left -= int64(n)
+	return n, err
+}
+
+var errTooLarge = errors.New("has too many bytes")
