@@ -43,6 +43,12 @@ func parse(ref string) (name.Reference, error) {
 	return r, nil
 }
 
+// CheckRef returns an error if ref does not name a registry and a tag or digest.
+func CheckRef(ref string) error {
+	_, err := parse(ref)
+	return err
+}
+
 func (r Registry) options(ctx context.Context) []remote.Option {
 	keys := r.Keychain
 	if keys == nil {

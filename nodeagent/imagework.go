@@ -129,6 +129,14 @@ func (n *Node) offered(ctx context.Context, image string) local.FitMissing {
 	return m
 }
 
+// Credentials returns the node's own credentials for a repository of a registry, the most specific
+// first. The error is that of credential providers that failed; credentials of others may come with
+// it.
+func (n *Node) Credentials(ctx context.Context, repository string) ([]*runtimeapi.AuthConfig, error) {
+	auths, errs := n.credentials(ctx, repository)
+	return auths[:len(auths)-1], errors.Join(errs...)
+}
+
 // credentials returns the node's own credentials for an image, and no credentials last. A keyring
 // that fails does not stop others from being tried.
 func (n *Node) credentials(ctx context.Context, image string) (auths []*runtimeapi.AuthConfig, errs []error) {

@@ -137,17 +137,23 @@ func (c *Client) post(ctx context.Context, path string, send, into any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := c.do(ctx, http.MethodPost, path, body)
+	return c.Post(ctx, path, bytes.NewReader(body), into)
+}
+
+// Get reads a document at a path of the socket, such as /api/v1/configmaps of an agent that serves
+// the Kubernetes API. If the path does not exist, the error wraps ErrNotFound.
+func (c *Client) Get(ctx context.Context, path string, into any) error { return c.get(ctx, path, into) }
+
+// Post sends a body, which may be nil, to a path of the socket, and decodes the answer from JSON into
+// into.
+func (c *Client) Post(ctx context.Context, path string, body io.Reader, into any) error {
+	resp, err := c.send(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return json.NewDecoder(resp.Body).Decode(into)
 }
-
-// Get reads a document at a path of the socket, such as /api/v1/configmaps of an agent that serves
-// the Kubernetes API. If the path does not exist, the error wraps ErrNotFound.
-func (c *Client) Get(ctx context.Context, path string, into any) error { return c.get(ctx, path, into) }
 
 func podPath(namespace, name string) string {
 	return "/v1/pods/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)

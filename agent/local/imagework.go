@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,12 +115,8 @@ func (c *Client) LoadImages(ctx context.Context, archive io.Reader, name string)
 }
 
 func (c *Client) imageWork(ctx context.Context, path, image string, body io.Reader) (l LoadedImages, err error) {
-	resp, err := c.send(ctx, http.MethodPost, path+"?"+url.Values{"image": {image}}.Encode(), body)
-	if err != nil {
-		return l, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return l, json.NewDecoder(resp.Body).Decode(&l)
+	err = c.Post(ctx, path+"?"+url.Values{"image": {image}}.Encode(), body, &l)
+	return l, err
 }
 
 // RemoveImage removes an image. Unless force is set, an image that a pod uses is kept, and the call

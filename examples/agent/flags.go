@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
+	"github.com/nodewright/nodewright/bundle"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/network/bridge"
@@ -37,6 +39,8 @@ type runFlags struct {
 	registryHosts    string
 	localAPI         string
 	localUI          bool
+	bundle           string
+	bundleInterval   time.Duration
 	recordSize       string
 	gc               gcFlags
 	version          versionFlag
@@ -66,6 +70,8 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
+	fs.StringVar(&f.bundle, "bundle", "", "run the pods of a bundle: a `reference` with a tag to poll, such as registry.example/fleet/shop:prod, or \""+onlyApplied+"\" to run only bundles of \"agent bundle apply\"")
+	fs.DurationVar(&f.bundleInterval, "bundle-interval", bundle.DefaultInterval, "the `duration` between two polls of --bundle, which varies by a fifth")
 	fs.StringVar(&f.recordSize, "record-size", "", "the maximum size in `bytes` of the record that \"agent why --at\" reads; default 16Mi; 0 disables the record")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as; =raw adds build details; =v1.37.x+mine sets the release")
@@ -91,6 +97,9 @@ func (f *runFlags) recorded() []nodeagent.Maker {
 	}
 	return []nodeagent.Maker{nodeagent.Record(record.Config{MaxBytes: n, Version: versionString()})}
 }
+
+// leastInterval is the shortest interval of polls: a fleet shares a registry.
+const leastInterval = 5 * time.Second
 
 // longestSocketPath is the maximum length of a unix socket's path in bytes (unix(7)).
 const longestSocketPath = 107
@@ -144,6 +153,14 @@ func (f *runFlags) validate() error {
 	}
 	if f.localUI && (f.localAPI == "" || f.localAPI == onSocket) {
 		bad("--local-api-ui: requires --local-api=ADDRESS, got %q", f.localAPI)
+	}
+	if f.bundle != "" && f.bundle != onlyApplied {
+		if err := bundle.CheckRef(f.bundle); err != nil {
+			bad("--bundle: %w, or %s", err, onlyApplied)
+		}
+	}
+	if f.bundleInterval < leastInterval {
+		bad("--bundle-interval=%v: want %v or more", f.bundleInterval, leastInterval)
 	}
 	if n, err := f.recordBytes(); err != nil || n != 0 && n < leastRecord {
 		bad("--record-size=%q: want a quantity of bytes such as 16Mi, at least 1Mi, or 0 for no record", f.recordSize)

@@ -28,6 +28,11 @@
 //	agent check -f FILE          mistakes in manifests, and what this machine lacks for them
 //	agent fit -f FILE            whether a pod would fit on the node, or why not
 //	agent kubeconfig             a kubeconfig for the Kubernetes API of this node
+//	agent bundle build DIR -o F  put all manifests of a node into one OCI artifact
+//	agent bundle push F REF      upload a bundle to a registry
+//	agent bundle apply F|REF     run the pods of a bundle; it rolls back if they do not get ready
+//	agent bundle status          which bundle runs, and why another was rejected
+//	agent bundle rollback        run the previous bundle again
 //	agent reset                  stop all pods of the agent's own container runtime
 //	agent ui                     serve a page about the node for a browser
 //	agent config                 the configuration in effect, with the origin of each value
@@ -94,7 +99,7 @@ func newRoot(std stdio) *cobra.Command {
 		group   string
 		command *cobra.Command
 	}{
-		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
+		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)}, {running, newBundle(std)},
 		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newRecord(std)}, {looking, newReplay(std)}, {looking, newInfo(std)}, {looking, newTop(std)}, {looking, newUI(std)},
 		{working, newLogs(std)}, {working, newExec(std)}, {working, newAttach(std)}, {working, newCopy(std)}, {working, newPortForward(std)}, {working, newDebug(std)}, {working, newImages(std)},
 		{planning, newCheck(std)}, {planning, newFit(std)},

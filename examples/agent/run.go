@@ -89,6 +89,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o.Services = append(o.Services, tellConfig(conf, f.kubelet))
+	runBundles(&o, f) // before the API, which shows the pods of all sources
 	if err := serveLocalAPI(&o, f); err != nil {
 		return err
 	}
@@ -168,8 +169,8 @@ func runnable(c *kubeletconfig.Config, f *runFlags) error {
 	if err := shutdownFlagAlone(c, f); err != nil {
 		return err
 	}
-	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.Kubeconfig == "" && f.localAPI == "" {
-		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig, or --local-api")
+	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.Kubeconfig == "" && f.localAPI == "" && f.bundle == "" {
+		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig, or --local-api, or --bundle")
 	}
 	return nodeagent.Supported(c)
 }
