@@ -38,7 +38,7 @@ func ReadDir(dir string) ([]podmgr.ManifestFile, error) {
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return bytes.Compare([]byte(a.Name()), []byte(b.Name())) })
 	var files []podmgr.ManifestFile
 	for _, e := range entries {
-		if !e.Type().IsRegular() || !IsManifest(e.Name()) {
+		if !e.Type().IsRegular() || !isManifest(e.Name()) {
 			return nil, fmt.Errorf("%s: want only files that end in .yaml, .yml or .json", filepath.Join(dir, e.Name()))
 		}
 		data, err := safefile.ReadFile(filepath.Join(dir, e.Name()), maxFile)
@@ -72,7 +72,8 @@ func (b *Bundle) Archive() ([]byte, error) {
 	for _, data := range [][]byte{b.manifest, b.config, b.layer} {
 		put(blobPath(digest.FromBytes(data)), data)
 	}
-	return out.Bytes(), errors.Join(err, w.Close())
+	err = errors.Join(err, w.Close())
+	return out.Bytes(), err
 }
 
 func blobPath(d digest.Digest) string {

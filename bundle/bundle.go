@@ -301,15 +301,15 @@ func checkEntry(h *tar.Header) error {
 		return invalid("layer: %.100q has the type %q: want files only", name, h.Typeflag)
 	case name != path.Base(name) || name == ".." || name == "/" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '\\' || r == 0x7f }):
 		return invalid("layer: %.100q: want a name without directories, of at most %d bytes", name, maxName)
-	case !IsManifest(name):
+	case !isManifest(name):
 		return invalid("layer: %.100q: want a name that ends in .yaml, .yml or .json", name)
 	}
 	return nil
 }
 
-// IsManifest reports whether a file of this name is a manifest: it ends in .yaml, .yml or .json, and
+// isManifest reports whether a file of this name is a manifest: it ends in .yaml, .yml or .json, and
 // is not hidden.
-func IsManifest(name string) bool {
+func isManifest(name string) bool {
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
 }
 

@@ -36,6 +36,9 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !bytes.HasSuffix(archive, make([]byte, 1024)) {
+		t.Error("the archive has no end")
+	}
 	file := filepath.Join(t.TempDir(), "b.tar")
 	if err := os.WriteFile(file, archive, 0o600); err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// packed is a layer with these entries, of which those with the name zeros are that many zeros.
+// packed is a layer with these entries, whose content is zeros.
 func packed(t testing.TB, entries ...tar.Header) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -206,7 +209,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("digest %s of a manifest with another one", b.Digest)
 		}
 		for _, f := range b.Files {
-			if f.Name != filepath.Base(f.Name) || !IsManifest(f.Name) {
+			if f.Name != filepath.Base(f.Name) || !isManifest(f.Name) {
 				t.Errorf("file %q", f.Name)
 			}
 		}

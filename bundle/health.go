@@ -62,7 +62,7 @@ func (t *trial) look(now time.Time, wanted, pods []*v1.Pod) (verdict, string) {
 	t.restarts = restarts
 	text := "all pods are ready"
 	if len(missing) > 0 {
-		text = pods3(missing)
+		text = firstOf(missing)
 	} else if t.since.IsZero() {
 		text = "containers restart"
 	}
@@ -75,8 +75,8 @@ func (t *trial) look(now time.Time, wanted, pods []*v1.Pod) (verdict, string) {
 	return waiting, text
 }
 
-// pods3 joins the first three reasons.
-func pods3(reasons []string) string {
+// firstOf joins the first three reasons.
+func firstOf(reasons []string) string {
 	const most = 3
 	if more := len(reasons) - most; more > 0 {
 		return strings.Join(reasons[:most], "; ") + fmt.Sprintf("; and %d more pods", more)

@@ -178,7 +178,11 @@ func (m *Manager) Fetch(ctx context.Context, ref string) (digest string, err err
 	if err != nil {
 		return digest, err
 	}
-	return digest, m.offer(ctx, b, "")
+	seen := ""
+	if ref == m.cfg.Ref {
+		seen = digest // not again by the next poll
+	}
+	return digest, m.offer(ctx, b, seen)
 }
 
 // Rollback ends the trial of a bundle or, if there is none, brings the bundle back that was good

@@ -325,12 +325,12 @@ func TestDiskFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		d.cut = 0 // not synchronized: Run waits for its next look
+		d.cutAt(0)
 		time.Sleep(time.Minute)
 		if s := b.Status(); s.Good != "" || !strings.Contains(s.Waits, errPower.Error()) {
 			t.Errorf("%+v", s)
 		}
-		d.cut = -1
+		d.cutAt(-1)
 		time.Sleep(2 * time.Second)
 		if s := b.Status(); s.Good != a.Digest {
 			t.Errorf("%+v", s)
