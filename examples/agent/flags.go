@@ -71,7 +71,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
 	fs.StringVar(&f.bundle, "bundle", "", "run the pods of a bundle: a `reference` with a tag to poll, such as registry.example/fleet/shop:prod, or \""+onlyApplied+"\" to run only bundles of \"agent bundle apply\"")
-	fs.DurationVar(&f.bundleInterval, "bundle-interval", bundle.DefaultInterval, "the `duration` between two polls of --bundle, which varies by a fifth")
+	fs.DurationVar(&f.bundleInterval, "bundle-interval", 0, "the `duration` between two polls of --bundle, which varies by a fifth; default 1m")
 	fs.StringVar(&f.recordSize, "record-size", "", "the maximum size in `bytes` of the record that \"agent why --at\" reads; default 16Mi; 0 disables the record")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as; =raw adds build details; =v1.37.x+mine sets the release")
@@ -159,8 +159,8 @@ func (f *runFlags) validate() error {
 			bad("--bundle: %w, or %s", err, onlyApplied)
 		}
 	}
-	if f.bundleInterval < leastInterval {
-		bad("--bundle-interval=%v: want %v or more", f.bundleInterval, leastInterval)
+	if f.bundleInterval != 0 && f.bundleInterval < leastInterval {
+		bad("--bundle-interval=%v: want %v or more, or 0 for %v", f.bundleInterval, leastInterval, bundle.DefaultInterval)
 	}
 	if n, err := f.recordBytes(); err != nil || n != 0 && n < leastRecord {
 		bad("--record-size=%q: want a quantity of bytes such as 16Mi, at least 1Mi, or 0 for no record", f.recordSize)

@@ -94,6 +94,8 @@ func TestFlagsWrong(t *testing.T) {
 		{[]string{"--starts-in-flight", "-1"}, []string{"--starts-in-flight=-1", "1 or more"}},
 		{[]string{"--starts-in-flight", "few"}, []string{`--starts-in-flight="few"`, "want a whole number"}},
 		{[]string{"--v", "99999999999999999999"}, []string{`-v="99999999999999999999"`, "want a whole number"}},
+		{[]string{"--bundle", "shop:prod"}, []string{`--bundle: reference "shop:prod"`, "REGISTRY/NAME:TAG", "or apply"}},
+		{[]string{"--bundle-interval", "1s"}, []string{"--bundle-interval=1s", "5s or more"}},
 		{[]string{"--register-node=maybe"}, []string{`--register-node="maybe"`, "want true or false"}},
 		{[]string{"--root-dir"}, []string{"--root-dir", "want a value after it"}},
 		{[]string{"--no-such"}, []string{"unknown flag --no-such", "--help lists the flags"}},
