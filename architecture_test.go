@@ -150,6 +150,13 @@ var shared = map[string][]string{
 	"internal/dirwatch": {"github.com/fsnotify/fsnotify", "internal/detached"},
 	"internal/slowfile": {"internal/detached", "internal/safefile"},
 
+	// Devices of CDI specifications.
+	"internal/cdi": {
+		"github.com/opencontainers/runtime-spec/specs-go", "go.uber.org/zap",
+		"tags.cncf.io/container-device-interface/pkg/cdi", "tags.cncf.io/container-device-interface/pkg/parser", "tags.cncf.io/container-device-interface/specs-go",
+		"internal/callerror", "internal/detached", "internal/manifestguard", "internal/safefile",
+	},
+
 	// Namespaces, kept by mounts.
 	"internal/nspin": {"golang.org/x/sys/unix"},
 

@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
-	"github.com/nodewright/nodewright/localcri/internal/cdi"
+	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/localcri/internal/imagemetrics"
 
 	networkmetrics "github.com/nodewright/nodewright/localcri/internal/netmetrics"

@@ -22,7 +22,7 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/image"
-	"github.com/nodewright/nodewright/localcri/internal/cdi"
+	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/network/networktest"

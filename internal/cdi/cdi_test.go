@@ -14,7 +14,7 @@ import (
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nodewright/nodewright/localcri/internal/cdi"
+	"github.com/nodewright/nodewright/internal/cdi"
 )
 
 // machine has directories of specifications.
@@ -159,6 +159,33 @@ func TestMountsOfAUserNamespace(t *testing.T) {
 	m.must(m.reg.Inject(t.Context(), s, []string{"vendor.com/gpu=0"}))
 	if o := s.Mounts[1].Options; o[len(o)-1] != "ridmap" {
 		t.Errorf("options %q, want ridmap at their end", o)
+	}
+}
+
+func TestDevicesOfAKind(t *testing.T) {
+	m := newMachine(t)
+	list := func(kind string) []cdi.Device {
+		t.Helper()
+		found, err := m.reg.Devices(t.Context(), kind)
+		m.must(err)
+		return found
+	}
+	if found := list("vendor.com/gpu"); found != nil {
+		t.Errorf("without files: %+v", found)
+	}
+	m.write(0, "gpu.yaml", full)
+	m.write(1, "bad.yaml", "{")
+	m.write(1, "other.json", fmt.Sprintf(one, "run"))
+	want := []cdi.Device{{Name: "0", Nodes: []string{"/dev/null"}}, {Name: "1"}}
+	if found := list("vendor.com/gpu"); !reflect.DeepEqual(found, want) {
+		t.Errorf("%+v, want %+v", found, want)
+	}
+	if found := list("vendor.com/g"); found != nil {
+		t.Errorf("of a kind that no file has: %+v", found)
+	}
+	m.write(1, "again.json", fmt.Sprintf(one, "again")) // in conflict with other.json
+	if found := list("vendor.com/x"); found != nil {
+		t.Errorf("in two files: %+v", found)
 	}
 }
 

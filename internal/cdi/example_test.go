@@ -6,7 +6,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nodewright/nodewright/localcri/internal/cdi"
+	"github.com/nodewright/nodewright/internal/cdi"
 )
 
 // A device that no specification has is an error, and the container's configuration

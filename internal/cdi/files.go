@@ -95,7 +95,7 @@ func list(dir string) (names []string, resolved string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if err := trusted(resolved); err != nil {
+	if err := Trusted(resolved); err != nil {
 		return nil, "", err
 	}
 	entries, err := safefile.Entries(resolved, maxFiles)
@@ -150,7 +150,7 @@ func open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := trusted(filepath.Dir(resolved)); err != nil {
+	if err := Trusted(filepath.Dir(resolved)); err != nil {
 		return nil, err
 	}
 	f, err := safefile.Open(resolved)
@@ -180,9 +180,9 @@ func identify(f *os.File) (identity, error) {
 	return identity{uint64(st.Dev), st.Ino, info.Size(), info.ModTime(), st.Ctim}, nil //nolint:unconvert // Dev has 32 bits elsewhere
 }
 
-// trusted returns an error if another user than root or the user of this process can replace
-// files in a directory, or in one of its parents. It resolves links.
-func trusted(dir string) error {
+// Trusted returns an error if another user than root or the user of this process can replace
+// files in a directory, or in one of its parents. No part of the path may be a link.
+func Trusted(dir string) error {
 	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
 		if err != nil {

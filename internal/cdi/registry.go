@@ -40,7 +40,7 @@ const (
 	maxTotal  = 32 << 20 // bytes, for all files together
 	maxSpec   = 8 << 20  // bytes of a container's configuration after injection
 
-	// patience limits how long Inject waits for the file systems of specifications and devices.
+	// patience limits how long a call waits for the file systems of specifications and devices.
 	patience = 10 * time.Second
 	// maxCalls is the number of calls that may wait for such a file system at once.
 	maxCalls = 16
@@ -49,7 +49,8 @@ const (
 // A Registry finds the CDI devices of a machine. Its methods may be called from any goroutine.
 type Registry struct {
 	cfg   Config
-	slow  detached.Group[*oci.Spec]
+	edits detached.Group[*oci.Spec]
+	looks detached.Group[*devices]
 	calls atomic.Uint64
 
 	mu    sync.Mutex
@@ -70,7 +71,7 @@ func New(cfg Config) (*Registry, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &Registry{cfg: cfg, slow: detached.Group[*oci.Spec]{Limit: maxCalls}}, nil
+	return &Registry{cfg: cfg, edits: detached.Group[*oci.Spec]{Limit: maxCalls}, looks: detached.Group[*devices]{Limit: maxCalls}}, nil
 }
 
 // Dirs returns the directories of specifications.
@@ -88,12 +89,7 @@ func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) e
 		return err
 	}
 	names = slices.Clone(names)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("directories %q or their devices did not answer within %v", r.cfg.Dirs, patience))
-	defer cancel()
-	// Each call has a key of its own: a call that shared the result of an earlier one could miss
-	// a file that was written after that one began.
-	key := strconv.FormatUint(r.calls.Add(1), 10)
-	edited, err = r.slow.Do(ctx, key, func() (*oci.Spec, error) {
+	edited, err = call(ctx, r, &r.edits, func() (*oci.Spec, error) {
 		return edited, r.devices().inject(edited, names)
 	})
 	if err != nil {
@@ -101,6 +97,34 @@ func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) e
 	}
 	*spec = *edited
 	return nil
+}
+
+// Device is a device of a specification.
+type Device struct {
+	Name string // within its kind
+	// Nodes are the paths on the host of the device's own nodes. Nodes that all devices of its
+	// specification have are not among them.
+	Nodes []string
+}
+
+// Devices returns the devices of a kind (vendor/class), sorted by name. A device that Inject
+// refuses, because two files of the same directory define it, is left out. It fails if a file
+// system does not answer within 10 s.
+func (r *Registry) Devices(ctx context.Context, kind string) ([]Device, error) {
+	found, err := call(ctx, r, &r.looks, func() (*devices, error) { return r.devices(), nil })
+	if err != nil {
+		return nil, err
+	}
+	return found.of(kind), nil
+}
+
+// call makes a call into the file systems of the specifications and the devices. Each call has a
+// key of its own: a call that shared the result of an earlier one could miss a file that was
+// written after that one began.
+func call[T any](ctx context.Context, r *Registry, g *detached.Group[T], f func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("directories %q or their devices did not answer within %v", r.cfg.Dirs, patience))
+	defer cancel()
+	return g.Do(ctx, strconv.FormatUint(r.calls.Add(1), 10), f)
 }
 
 // clone makes a deep copy of a configuration or of a part of one.

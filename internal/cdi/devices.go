@@ -3,6 +3,7 @@
 package cdi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -39,6 +40,24 @@ func (d *devices) add(path string, priority int, s *specs.Spec) {
 		}
 		d.byName[name] = next
 	}
+}
+
+// of returns the devices of a kind, sorted by name, without those that find refuses.
+func (d *devices) of(kind string) []Device {
+	var list []Device
+	for name, found := range d.byName {
+		of, rest, _ := strings.Cut(name, "=")
+		if of != kind || found.rival != "" {
+			continue
+		}
+		next := Device{Name: rest}
+		for _, n := range found.edits.DeviceNodes {
+			next.Nodes = append(next.Nodes, cmp.Or(n.HostPath, n.Path))
+		}
+		list = append(list, next)
+	}
+	slices.SortFunc(list, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
+	return list
 }
 
 // inject applies the edits of the named devices to spec. It may change spec even if it
