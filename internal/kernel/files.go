@@ -17,6 +17,8 @@ type Files interface {
 	Read(name string, limit int) ([]byte, error)
 	// Dirs returns the names of the directories in a directory of at most limit entries.
 	Dirs(name string, limit int) ([]string, error)
+	// Link returns the target of a symbolic link.
+	Link(name string) (string, error)
 }
 
 // Of returns the Files of an io/fs file system. It returns nil if f is nil.
@@ -91,6 +93,11 @@ func (f ioFiles) Dirs(name string, limit int) ([]string, error) {
 	return out, nil
 }
 
+func (f ioFiles) Link(name string) (string, error) {
+	target, err := fs.ReadLink(f.FS, name)
+	return target, classify(err)
+}
+
 // below implements Files for the files below a directory.
 type below struct {
 	Files
@@ -103,6 +110,7 @@ func (b below) Read(name string, limit int) ([]byte, error) {
 func (b below) Dirs(name string, limit int) ([]string, error) {
 	return b.Files.Dirs(path.Join(b.dir, name), limit)
 }
+func (b below) Link(name string) (string, error) { return b.Files.Link(path.Join(b.dir, name)) }
 
 // readError wraps both a meaning, such as ErrAbsent, and the error of a system call. Its text is the
 // text of the system call's error.
