@@ -40,7 +40,7 @@ var ceilings = map[string]float64{
 	"kubeapi": 16, "kubeapi/kubeapitest": 16, "localapi": 16,
 	"kubeapi/podsync": 16.5,
 	"devicemgr":       21, "node/status/cristatus": 21, "record/otlp": 21,
-	"csi": 21.5, "images": 21.5, "podruntime": 21.5, "podspec": 21.5,
+	"csi": 21.5, "devicemgr/hostdevices": 21.5, "images": 21.5, "podruntime": 21.5, "podspec": 21.5,
 	"dra": 22, "server": 22,
 	"agent": 22.5, "agent/agenttest": 22.5, "agent/lifecycle": 22.5, "agent/part": 22.5, "agent/pressure": 22.5,
 	"agent/csi": 23, "agent/resources": 23,

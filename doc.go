@@ -23,7 +23,8 @@
 //   - Runtimes: [cri] is a client, [localcri] a runtime in the process, [images] pulls.
 //   - Health: [probe], with checks and schedules that work without pods.
 //   - Resources: [fit] answers whether a pod would fit, of [topology], [cpumgr] and
-//     [memmgr]; [devicemgr], [dra] and [pluginmgr] speak with plugins; [cgroups] limits.
+//     [memmgr]; [devicemgr], [dra] and [pluginmgr] speak with plugins; [devicemgr/hostdevices]
+//     offers devices without one; [cgroups] limits.
 //   - Storage and network: [volumemgr], [csi], [network].
 //   - The node: [eviction], [gc], and [node]: status, usage, OOM kills, shutdown.
 //   - A cluster: [kubeapi] and [kubeapi/podsync], and [server], the kubelet's HTTPS API.
@@ -60,6 +61,7 @@
 // [cpumgr]: https://pkg.go.dev/github.com/nodewright/nodewright/cpumgr
 // [memmgr]: https://pkg.go.dev/github.com/nodewright/nodewright/memmgr
 // [devicemgr]: https://pkg.go.dev/github.com/nodewright/nodewright/devicemgr
+// [devicemgr/hostdevices]: https://pkg.go.dev/github.com/nodewright/nodewright/devicemgr/hostdevices
 // [dra]: https://pkg.go.dev/github.com/nodewright/nodewright/dra
 // [pluginmgr]: https://pkg.go.dev/github.com/nodewright/nodewright/pluginmgr
 // [cgroups]: https://pkg.go.dev/github.com/nodewright/nodewright/cgroups

@@ -80,7 +80,7 @@ func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 		// omits names that no plugin has ever offered.
 		s := slot{name: c.Name, kind: kind}
 		for name, q := range c.Resources.Limits {
-			if n := q.Value(); n > 0 && checkResource(string(name)) == nil && !m.cfg.Claimed(pod, c.Name, string(name)) {
+			if n := q.Value(); n > 0 && CheckResource(string(name)) == nil && !m.cfg.Claimed(pod, c.Name, string(name)) {
 				s.wants = append(s.wants, ask{string(name), int(n)})
 			}
 		}

@@ -285,7 +285,7 @@ func (m *Manager) Expect(names ...string) error {
 	var errs []error
 	m.mu.Lock()
 	for _, n := range names {
-		if err := checkResource(n); err != nil {
+		if err := CheckResource(n); err != nil {
 			errs = append(errs, err)
 			continue
 		}

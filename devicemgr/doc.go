@@ -1,5 +1,6 @@
 // Package devicemgr gives pods the devices of device plugins. A plugin is a program that speaks
-// the device plugin API, v1beta1, through a unix socket, or a [Plugin] in this process.
+// the device plugin API, v1beta1, through a unix socket, or a [Plugin] in this process. Package
+// hostdevices has plugins for device nodes, USB devices and CDI devices of the machine.
 //
 //	m, err := devicemgr.New(devicemgr.Config{SocketDir: "/var/lib/kubelet/device-plugins", Store: store})
 //	if err != nil {

@@ -198,8 +198,8 @@ func TestCheckResource(t *testing.T) {
 		"requests.example.com/gpu": false, "example.com/g/pu": false, "Example.com/gpu": false, "example..com/gpu": false,
 		"example.com/" + long: false, "example.com/-gpu": false, "cpu": false, "hugepages-2Mi": false, "exa mple/gpu": false,
 	} {
-		if err := checkResource(name); (err == nil) != good {
-			t.Errorf("checkResource(%q) = %v, want good=%v", name, err, good)
+		if err := CheckResource(name); (err == nil) != good {
+			t.Errorf("CheckResource(%q) = %v, want good=%v", name, err, good)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (r *record) check(uid types.UID) error {
 			bad("held[%d] is of container %q and resource %q; want names, and each pair once", i, h.Container, h.Resource)
 		}
 		seen[[2]string{h.Container, h.Resource}] = true
-		if err := checkResource(h.Resource); err != nil {
+		if err := CheckResource(h.Resource); err != nil {
 			bad("held[%d]: %w", i, err)
 		}
 		if len(h.Devices) == 0 {
@@ -143,10 +143,10 @@ func strict(value []byte, into any) error {
 	return nil
 }
 
-// checkResource returns an error if a plugin must not offer a resource with that name: it must be
+// CheckResource returns an error if a plugin must not offer a resource with that name: it must be
 // an extended resource. The rules are those of IsExtendedResourceName in Kubernetes. With a
 // native name, a plugin could offer CPUs.
-func checkResource(name string) error {
+func CheckResource(name string) error {
 	domain, rest, ok := strings.Cut(name, "/")
 	good := ok && len(domain) <= maxDomain && !strings.HasPrefix(name, "requests.") && !strings.HasSuffix(domain, "kubernetes.io") &&
 		qualified(rest, maxName, true)

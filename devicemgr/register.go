@@ -162,7 +162,7 @@ func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 // register checks a request and connects. Like the kubelet, it ignores the options in the request
 // and asks the plugin for them.
 func (r *registry) register(ctx context.Context, req *pluginapi.RegisterRequest) error {
-	if err := checkResource(req.GetResourceName()); err != nil {
+	if err := CheckResource(req.GetResourceName()); err != nil {
 		return err
 	}
 	// Counted before the version is checked, as in the kubelet.
@@ -246,7 +246,7 @@ func checkVersions(versions []string) error {
 // connect connects to the plugin at a socket and makes the first call. It rejects links, since
 // they may lead out of the directory.
 func (m *Manager) connect(ctx context.Context, resource, socket string) error {
-	if err := checkResource(resource); err != nil {
+	if err := CheckResource(resource); err != nil {
 		return err
 	}
 	info, err := os.Lstat(socket)
@@ -274,7 +274,7 @@ func (m *Manager) Registrar() Registrar { return Registrar{m} }
 // Validate returns an error if a plugin would be rejected. It does not look at the socket of the
 // plugin, and does not block.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
-	return errors.Join(checkResource(name), checkVersions(versions))
+	return errors.Join(CheckResource(name), checkVersions(versions))
 }
 
 // Register adds the plugin that serves at a socket. endpoint is the absolute path of the socket,

@@ -117,7 +117,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	for _, n := range known.Resources {
 		// Names that are invalid today, or too many, are dropped silently. They are stored again
 		// when their plugin registers.
-		if checkResource(n) == nil && len(m.resources) < maxResources {
+		if CheckResource(n) == nil && len(m.resources) < maxResources {
 			m.resource(n, why)
 		}
 	}

@@ -73,7 +73,7 @@ func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) er
 // open makes the first call and, if that succeeds, starts the session. If it fails, a working
 // plugin is not replaced.
 func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*session, error) {
-	if err := checkResource(name); err != nil {
+	if err := CheckResource(name); err != nil {
 		return nil, err
 	}
 	call, done := context.WithTimeout(ctx, m.cfg.Timeout)
