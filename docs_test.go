@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nodewright/nodewright/devicemgr/hostdevices"
 	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/podmgr"
@@ -485,6 +486,10 @@ func validYAML(t *testing.T, text string) error {
 		if err == nil && len(warnings) > 0 {
 			err = fmt.Errorf("warnings %q", warnings)
 		}
+		return err
+	}
+	if strings.HasPrefix(text, "devices:\n") {
+		_, err := hostdevices.Parse([]byte(text))
 		return err
 	}
 	if !strings.Contains(text, "kind: Pod\n") {

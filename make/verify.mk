@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -48,6 +48,12 @@ test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri AR
 # 10 minutes; root only to install what kernels are compiled with; changes nothing.
 uml: ## a user-mode Linux of Debian's newest sources, for test-vm ARGS=-uml and conformance-v2, twice as fast as the one of its package, with cpusets
 	internal/cmd/testvm/uml.sh build/vm/uml
+
+# 4 minutes; root; changes nothing. Elsewhere than on a machine with an NVIDIA GPU it says so and ends.
+gpu: ## a pod with an NVIDIA GPU of the machine, without a device plugin: of the CDI specification of nvidia-ctk, or of one of the test's own
+	@if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then echo "skipped: this machine has no NVIDIA GPU, there is no /dev/nvidia0"; exit 0; fi; \
+	  { [ -x $(BIN)/runc ] || command -v runc >/dev/null || go -C tools build -o $(BIN)/runc github.com/opencontainers/runc; } && \
+	  go test -tags gpu -count=1 -timeout 4m -v -run 'TestGPU$$' ./examples/agent $(ARGS)
 
 # A night; root; what its parts change. Without I_KNOW=1 it leaves out differential, which takes /var/lib/kubelet.
 nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite

@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -150,6 +152,95 @@ func TestDevicePlugin(t *testing.T) {
 	same("after the agent's end")
 	l.until("healthy again", func(now map[string]*v1.Pod) bool { return health(now["two"]) == v1.ResourceHealthStatusHealthy })
 	l.wantHolds("two", "a,b")
+}
+
+// Devices of the machine are offered without a plugin: nodes by their paths, and those of a CDI
+// specification. A pod has those that it asks for, and keeps them when the agent is killed; a pod
+// that asks for none sees none. A node that is removed is an unhealthy device, and a new one is
+// offered.
+func TestHostDevices(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	dir, err := os.MkdirTemp("/dev", "nodewright-test")
+	l.must(err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plug := func(name string, minor uint32) {
+		t.Helper()
+		l.must(unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor))))
+	}
+	plug("port0", 3) // as /dev/null
+	plug("port1", 5) // as /dev/zero
+	plug("eye", 7)   // as /dev/full
+	l.must(os.WriteFile(filepath.Join(l.c.Dir, "cdi", "camera.json"), fmt.Appendf(nil, `{
+		"cdiVersion": "0.6.0", "kind": "nodewright.test/camera",
+		"devices": [{"name": "front", "containerEdits": {"env": ["CAMERA=front"], "deviceNodes": [{"path": "/dev/camera", "hostPath": "%s/eye"}]}}]
+	}`, dir), 0o600))
+	l.args = []string{"--devices", l.file("devices.yaml", fmt.Sprintf(`
+devices:
+- {resource: example.com/port, paths: ['%s/port*']}
+- {resource: example.com/camera, cdi: nodewright.test/camera}
+cdiDirs: [%s]
+`, dir, filepath.Join(l.c.Dir, "cdi")))}
+	l.write("port.yaml", thingPod("port", "example.com/port", 1))
+	l.write("camera.yaml", thingPod("camera", "example.com/camera", 1))
+	l.write("plain.yaml", box("plain", "sleep, forever"))
+	l.start()
+	now := l.untilReady("port", "camera", "plain")
+	id := strings.TrimPrefix(dir, "/dev/")
+	l.wantHolds("port", id+"/port0")
+	l.wantHolds("camera", "nodewright.test/camera=front")
+	for name, want := range map[string][]string{"port": {dir + "/port0"}, "camera": {"/dev/camera"}, "plain": nil} {
+		for _, node := range []string{dir + "/port0", dir + "/port1", dir + "/eye", "/dev/camera"} {
+			info, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", l.pid(containerID(now[name], "c")), node))
+			if has := err == nil && info.Mode()&os.ModeCharDevice != 0; has != slices.Contains(want, node) {
+				t.Errorf("pod %s: %s is there: %v; want %q", name, node, has, want)
+			}
+		}
+	}
+	l.testbox("port", "cat", dir+"/port0") // it may
+	if env := l.testbox("camera", "env", "."); !strings.Contains(env, "CAMERA=front") {
+		t.Errorf("environment of the pod with the camera:\n%s", env)
+	}
+
+	is := func(want v1.ResourceHealthStatus) {
+		t.Helper()
+		l.until(string(want), func(now map[string]*v1.Pod) bool { return health(now["port"]) == want })
+	}
+	is(v1.ResourceHealthStatusHealthy)
+	l.kill()
+	l.must(os.Remove(filepath.Join(dir, "port0")))
+	l.start()
+	is(v1.ResourceHealthStatusUnknown) // this agent has never seen it
+	plug("port0", 3)
+	is(v1.ResourceHealthStatusHealthy)
+	l.must(os.Remove(filepath.Join(dir, "port0")))
+	is(v1.ResourceHealthStatusUnhealthy)
+	l.wantHolds("port", id+"/port0")
+	was := containerID(now["port"], "c")
+	if is := containerID(l.untilReady("port")["port"], "c"); was != is {
+		t.Error("the container was replaced")
+	}
+	// Without its device the container does not start again.
+	l.must(syscall.Kill(l.pid(was), syscall.SIGKILL))
+	missing := fmt.Sprintf("device %q of example.com/port is missing", id+"/port0")
+	l.until("waits for its device", func(map[string]*v1.Pod) bool { return strings.Contains(l.ask("why", "port"), missing) })
+	plug("port0", 3)
+	l.until("started again", func(now map[string]*v1.Pod) bool { return ready(now["port"]) && containerID(now["port"], "c") != was })
+	l.wantHolds("port", id+"/port0")
+
+	// One that is plugged in later, for a pod that needs it beside the one that is free.
+	plug("port2", 9) // as /dev/urandom
+	two := thingPod("two", "example.com/port", 2)
+	dry := l.file("dry", two)
+	l.until("a second free port", func(map[string]*v1.Pod) bool { return fits(l, dry) })
+	l.write("two.yaml", two)
+	l.untilReady("two")
+	l.wantHolds("two", id+"/port1,"+id+"/port2")
+}
+
+// fits reports whether the pod of a manifest would fit.
+func fits(l *lab, file string) bool {
+	return l.command(l.t.Context(), "fit", "-f", file).Run() == nil
 }
 
 // file is a file with a content.

@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/bundle"
+	"github.com/nodewright/nodewright/devicemgr/hostdevices"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/network/bridge"
@@ -37,6 +39,7 @@ type runFlags struct {
 	reach            bridge.Reach
 	preload          string
 	registryHosts    string
+	devices          string
 	localAPI         string
 	localUI          bool
 	bundle           string
@@ -68,6 +71,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	})
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of image archives that the agent's own container runtime loads at the start")
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
+	fs.StringVar(&f.devices, "devices", "", "a `file` that says which devices of the machine are which extended resources, without a device plugin")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
 	fs.StringVar(&f.bundle, "bundle", "", "run the pods of a bundle: a `reference` with a tag to poll, such as registry.example/fleet/shop:prod, or \""+onlyApplied+"\" to run only bundles of \"agent bundle apply\"")
@@ -96,6 +100,21 @@ func (f *runFlags) recorded() []nodeagent.Maker {
 		return nil
 	}
 	return []nodeagent.Maker{nodeagent.Record(record.Config{MaxBytes: n, Version: versionString()})}
+}
+
+// hostDevices returns the makers of the part that offers devices of the machine, if there is a file
+// of them.
+func (f *runFlags) hostDevices() ([]nodeagent.Maker, error) {
+	if f.devices == "" {
+		return nil, nil
+	}
+	settings, err := hostdevices.Load(f.devices)
+	if err != nil {
+		return nil, fmt.Errorf("--devices: %w", err)
+	}
+	return []nodeagent.Maker{func(b *nodeagent.Builder) (part.Part, error) {
+		return hostdevices.New(hostdevices.Config{Settings: settings, Offer: b.Facts.OfferDevices, Log: b.Log.Named("hostdevices")})
+	}}, nil
 }
 
 // leastInterval is the shortest interval of polls: a fleet shares a registry.
@@ -135,7 +154,7 @@ func (f *runFlags) validate() error {
 	if !slices.Contains([]string{"", localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone}, f.network) {
 		bad("--network=%q: want %s, %s or %s", f.network, localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone)
 	}
-	for _, path := range []*string{&f.preload, &f.registryHosts} {
+	for _, path := range []*string{&f.preload, &f.registryHosts, &f.devices} {
 		if *path == "" {
 			continue
 		}

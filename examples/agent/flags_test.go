@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -122,9 +123,21 @@ func TestFlagsWrong(t *testing.T) {
 func TestFlagsOfPaths(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	f, err := parseRunFlags([]string{"--preload-images", "images", "--registry-hosts", "../certs.d"})
-	if err != nil || f.preload != filepath.Join(dir, "images") || f.registryHosts != filepath.Join(filepath.Dir(dir), "certs.d") {
-		t.Errorf("%q, %q, %v", f.preload, f.registryHosts, err)
+	f, err := parseRunFlags([]string{"--preload-images", "images", "--registry-hosts", "../certs.d", "--devices", "devices.yaml"})
+	if err != nil || f.preload != filepath.Join(dir, "images") || f.registryHosts != filepath.Join(filepath.Dir(dir), "certs.d") || f.devices != filepath.Join(dir, "devices.yaml") {
+		t.Errorf("%q, %q, %q, %v", f.preload, f.registryHosts, f.devices, err)
+	}
+}
+
+// The agent does not start with a file of devices that has mistakes.
+func TestDevicesFileWithMistakes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "devices.yaml")
+	if err := os.WriteFile(file, []byte("devices: [{resource: example.com/serial, paths: [/etc/passwd]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := invoke(t, "run", "--pod-manifest-path", t.TempDir(), "--devices", file)
+	if want := "--devices: " + file + `: devices[0].paths[0] is "/etc/passwd"; want a path below /dev`; code == 0 || !strings.Contains(stderr, want) {
+		t.Errorf("exit %d, %s; want %q", code, stderr, want)
 	}
 }
 

@@ -71,6 +71,10 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	if err != nil {
 		return err
 	}
+	devices, err := f.hostDevices()
+	if err != nil {
+		return err
+	}
 	log, level, err := openLog(conf)
 	if err != nil {
 		return err
@@ -83,6 +87,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	o := nodeOptions(f, conf)
+	o.Parts = append(o.Parts, devices...)
 	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{
 		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()}, PreloadDir: f.preload, HostsDir: f.registryHosts,
 	})
