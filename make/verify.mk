@@ -52,7 +52,7 @@ uml: ## a user-mode Linux of Debian's newest sources, for test-vm ARGS=-uml and 
 # 4 minutes; root; changes nothing. Elsewhere than on a machine with an NVIDIA GPU it says so and ends.
 gpu: ## a pod with an NVIDIA GPU of the machine, without a device plugin: of the CDI specification of nvidia-ctk, or of one of the test's own
 	@if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then echo "skipped: this machine has no NVIDIA GPU, there is no /dev/nvidia0"; exit 0; fi; \
-	  { [ -x $(BIN)/runc ] || command -v runc >/dev/null || go -C tools build -o $(BIN)/runc github.com/opencontainers/runc; } && \
+	  { [ -x $(BIN)/runc ] || command -v runc >/dev/null || CGO_ENABLED=1 go -C tools build -o $(BIN)/runc github.com/opencontainers/runc; } && \
 	  go test -tags gpu -count=1 -timeout 4m -v -run 'TestGPU$$' ./examples/agent $(ARGS)
 
 # A night; root; what its parts change. Without I_KNOW=1 it leaves out differential, which takes /var/lib/kubelet.

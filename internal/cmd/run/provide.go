@@ -163,7 +163,7 @@ func install(ctx context.Context, packages string) error {
 func goDo(ctx context.Context, p paths, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.repository
-	cmd.Env = append(os.Environ(), "GOBIN="+p.bin)
+	cmd.Env = append(os.Environ(), "GOBIN="+p.bin, "CGO_ENABLED=1") // a part of runc is C
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd.Run()
 }
