@@ -4,17 +4,17 @@ package image
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
 )
 
-// sweep returns the keys of the layers that no image, lease or pull needs. hung means that a
-// record could not be read. Such a record could name any layer, so sweep then returns none. It is
-// a pure function of the tables, so that tests can cover every case.
-func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, now time.Time) []string {
+// sweep returns the keys of the layers that no image, lease or pull needs, except layers of failed
+// pulls that are kept for the next try: longer than deadline, and with most bytes together. hung
+// means that a record could not be read. Such a record could name any layer, so sweep then returns
+// none. It is a pure function of the tables, so that tests can cover every case.
+func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, deadline time.Time, most int64) []string {
 	if hung {
 		return nil
 	}
@@ -36,15 +36,14 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 			used[k] = true
 		}
 	}
-	var out []string
+	unused := map[string]partial{}
 	for key, l := range layers {
-		// A layer of a failed pull is kept until keep for the next try; a layer that a pull holds
-		// is not named by a record yet.
-		if !used[key] && l.held == 0 && !now.Before(l.keep) {
-			out = append(out, key)
+		// A layer that a pull holds is not named by a record yet.
+		if !used[key] && l.held == 0 {
+			unused[key] = partial{l.Size, l.keep}
 		}
 	}
-	return out
+	return surplus(unused, deadline, most)
 }
 
 // collect removes the layers that sweep returns. When it returns, they are in the trash. It
@@ -57,10 +56,11 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 		return nil
 	}
 	defer func() { <-s.disk }()
+	deadline := s.deadline()
 	// The decision and the removal from the table are one step: a later pull downloads the layer
 	// again instead of using one that is about to be deleted.
 	s.mu.Lock()
-	keys := sweep(s.layers, s.images, s.leases, s.hung, time.Now())
+	keys := sweep(s.layers, s.images, s.leases, s.hung, deadline, s.cfg.MaxImageBytes)
 	dirs := make([]string, len(keys))
 	for i, k := range keys {
 		dirs[i] = s.layers[k].dir
@@ -110,23 +110,5 @@ func (s *Store) collected(ctx context.Context) error {
 		return errClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-// dropPartial removes partial downloads that no pull has continued within keepPartial.
-func (s *Store) dropPartial() {
-	s.mu.Lock()
-	var old []string
-	for name, since := range s.partial {
-		// A lane of that name means that a download writes to the file now.
-		if s.lanes[name] == nil && time.Since(since) >= keepPartial {
-			old = append(old, name)
-			delete(s.partial, name)
-		}
-	}
-	s.mu.Unlock()
-	// Outside the lock: unlink of a large file may take seconds on some file systems.
-	for _, name := range old {
-		_ = os.Remove(s.path(ingestDir, name))
 	}
 }

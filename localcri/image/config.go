@@ -140,10 +140,6 @@ const (
 	pullTimeout     = 6 * time.Hour   // of a pull whose caller sets no deadline
 )
 
-// keepPartial is how long partial downloads, and layers of failed pulls, are kept for another
-// try.
-const keepPartial = time.Hour
-
 // withDefaults returns a copy with every optional field set. The error has all mistakes of the
 // configuration.
 func (c Config) withDefaults() (Config, error) {

@@ -13,15 +13,16 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // download downloads a blob into a file, which can be read while it grows.
 type download struct {
-	file *os.File
-	path string
-	want descriptor
+	store *Store
+	file  *os.File
+	want  descriptor
+	// resumed means that the file had bytes before this download. pieced means that the content is
+	// not that of one response. Once ended is closed, both do not change.
+	resumed, pieced bool
 	// leave lets the next download of the same blob begin. cancel stops run. ended is closed when
 	// run has returned.
 	leave  func()
@@ -47,7 +48,7 @@ func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 	if d.Size > s.cfg.MaxLayerBytes {
 		return nil, fmt.Errorf("%w: blob has %d bytes; want at most %d", errLimit, d.Size, s.cfg.MaxLayerBytes)
 	}
-	name := "blob-" + d.Digest.hex()
+	name := blobPrefix + d.Digest.hex()
 	// Two layers may have the same blob: the second waits, and then finds it on the disk,
 	// complete or in part.
 	leave, err := s.enter(ctx, name)
@@ -60,7 +61,10 @@ func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	dl := &download{file: f, path: f.Name(), want: d, leave: leave, cancel: cancel, ended: make(chan struct{}), written: size, more: make(chan struct{})}
+	dl := &download{
+		store: s, file: f, want: d, resumed: size > 0, pieced: size > 0,
+		leave: leave, cancel: cancel, ended: make(chan struct{}), written: size, more: make(chan struct{}),
+	}
 	// The file is complete from an earlier try. Its digest is compared at reading, like that of
 	// any other: a wrong file is removed.
 	if size == d.Size && size > 0 {
@@ -84,36 +88,6 @@ func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 		dl.grow(0, err)
 	}()
 	return dl, nil
-}
-
-// openPartial opens the file of a blob and returns it with the number of bytes that it has
-// already. It creates the file if it is missing. If the file has more than blobSize bytes, it is
-// not a part of the blob, and is emptied.
-func (s *Store) openPartial(name string, blobSize int64) (*os.File, int64, error) {
-	fd, err := unix.Open(s.path(ingestDir, name), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, 0, err
-	}
-	f := os.NewFile(uintptr(fd), s.path(ingestDir, name))
-	info, err := f.Stat()
-	size := int64(0)
-	if err == nil {
-		size = info.Size()
-		// Longer than the blob: a remainder of something else with that name. The download begins
-		// again.
-		if size > blobSize {
-			size, err = 0, f.Truncate(0)
-		}
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, 0, err
-	}
-	s.mu.Lock()
-	// keepPartial is counted from the last use.
-	s.partial[name] = time.Now()
-	s.mu.Unlock()
-	return f, size, nil
 }
 
 // grow tells the reader about n more bytes in the file. If n is 0, err is the end of the
@@ -141,47 +115,28 @@ func (d *download) state() (written int64, more chan struct{}, end error) {
 	return d.written, d.more, d.err
 }
 
+// received returns the number of bytes in the file.
+func (d *download) received() int64 {
+	written, _, _ := d.state()
+	return written
+}
+
+// complete reports whether the file has as many bytes as the blob.
+func (d *download) complete() bool { return d.received() == d.want.Size }
+
 // run downloads from one endpoint after the other.
 func (d *download) run(ctx context.Context, r *registry) error {
-	return r.each(ctx, r.trusted(d.want.Digest), func(e *endpoint, last bool) error {
-		// Each endpoint has its own number of tries without progress; every byte resets it.
-		back := backoff()
-		for tries := 0; ; {
-			before, _, _ := d.state()
-			err := d.from(ctx, r, e)
-			// Another try at the same endpoint would not help: the bytes are wrong, or the disk
-			// has failed.
-			if err == nil || ctx.Err() != nil || errors.Is(err, errWrongBytes) || errors.Is(err, errFull) || isErrno(err) {
-				return err
-			}
-			// So a large layer can be downloaded even if the connection breaks every few minutes.
-			if now, _, _ := d.state(); now > before {
-				tries = 0
-				back.Reset()
-			}
-			if tries++; tries == maxTries || tries == 1 && !last { // the next one may answer
-				return err
-			}
-			// persist handles answers with a status, and waits as long as the server's
-			// Retry-After says.
-			var st *statusError
-			if errors.As(err, &st) {
-				return err // each decides
-			}
-			if perr := pause(ctx, err, back); perr != nil {
-				return perr
-			}
-		}
-	})
+	return r.each(ctx, r.trusted(d.want.Digest), d.received, func(e *endpoint) error { return d.from(ctx, e) })
 }
 
 // from downloads the missing bytes from one endpoint. It does not compare the digest; the
 // reader of the blob does.
-func (d *download) from(ctx context.Context, r *registry, e *endpoint) error {
-	at, _, _ := d.state()
-	if at == d.want.Size && at > 0 {
+func (d *download) from(ctx context.Context, e *endpoint) error {
+	at := d.received()
+	if d.complete() && at > 0 {
 		return nil
 	}
+	d.pieced = d.pieced || at > 0
 	// The mark in the context removes the size limit of small answers.
 	ctx, w := newWatch(context.WithValue(ctx, blobKey{}, true), progressTimeout)
 	defer w.stop()
@@ -193,48 +148,64 @@ func (d *download) from(ctx context.Context, r *registry, e *endpoint) error {
 	}
 	resp, err := e.get(ctx, w, "blobs", string(d.want.Digest), header)
 	var st *statusError
-	// The server does not support the range: request everything, and let copy skip the beginning.
-	if at > 0 && errors.As(err, &st) && st.code == http.StatusRequestedRangeNotSatisfiable {
+	rejected := errors.As(err, &st) && st.code == http.StatusRequestedRangeNotSatisfiable
+	if err == nil && d.checkRange(resp, at, e) != nil {
+		_ = resp.Body.Close()
+		rejected = true
+	}
+	// Request everything, and let copy skip the beginning.
+	if rejected {
 		resp, err = e.get(ctx, w, "blobs", string(d.want.Digest), nil)
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if err := d.checkRange(resp, at, e); err != nil {
+		return err
+	}
 	skip := at
 	if resp.StatusCode == http.StatusPartialContent {
-		// A proxy that answers with another range would corrupt the file.
-		if first, total := contentRange(resp.Header.Get("Content-Range")); first != at || total != d.want.Size {
-			return fmt.Errorf("%w: %s answers with bytes %d- of %d; want %d- of %d", errUnavailable, e.repo.RegistryStr(), first, total, at, d.want.Size)
-		}
 		skip = 0
 	} else if resp.ContentLength >= 0 && resp.ContentLength != d.want.Size {
 		// Detected before a byte is written; -1 would be an unknown length.
-		return fmt.Errorf("%w: %s has %d bytes; want %d", errWrongBytes, e.repo.RegistryStr(), resp.ContentLength, d.want.Size)
+		return fmt.Errorf("%w: %s has %d bytes; want %d", errWrongLength, e.repo.RegistryStr(), resp.ContentLength, d.want.Size)
 	}
-	return d.copy(ctx, r.store, e, w, resp.Body, skip)
+	return d.copy(ctx, e, w, resp.Body, skip)
 }
+
+// checkRange returns an error if a response has another part of the blob than that from at on. It
+// would corrupt the file.
+func (d *download) checkRange(resp *http.Response, at int64, e *endpoint) error {
+	if resp.StatusCode != http.StatusPartialContent {
+		return nil
+	}
+	if first, total := contentRange(resp.Header.Get("Content-Range")); first != at || total != d.want.Size {
+		return fmt.Errorf("%w: %s answers with bytes %d- of %d; want %d- of %d", errUnavailable, e.repo.RegistryStr(), first, total, at, d.want.Size)
+	}
+	return nil
+}
+
+// copyBuffer is the size of a read from the network, in bytes.
+const copyBuffer = 64 << 10
 
 // copy appends a response body to the file. A server without range support sends the existing
 // bytes again. copy skips these (skip is their number), since they are in the file already.
-func (d *download) copy(ctx context.Context, s *Store, e *endpoint, w *watch, body io.Reader, skip int64) error {
-	buf := make([]byte, 64<<10)
+func (d *download) copy(ctx context.Context, e *endpoint, w *watch, body io.Reader, skip int64) error {
+	s, buf := d.store, make([]byte, copyBuffer)
 	// So large that the free space is checked before the first write.
 	sinceSpace := int64(1 << 62)
 	for {
 		n, err := body.Read(buf)
-		if n > 0 {
-			// Skipped bytes are progress, too: the server is alive.
-			w.seen()
-		}
+		s.counters.downloaded.Add(uint64(n))
 		b := buf[:n]
 		cut := min(int64(len(b)), skip)
 		skip -= cut
 		b = b[cut:]
-		at, _, _ := d.state()
+		at := d.received()
 		// More bytes than in the manifest would fill the disk before the digest is known.
 		if int64(len(b)) > d.want.Size-at {
-			return fmt.Errorf("%w: %s sends more than %d bytes", errWrongBytes, e.repo.RegistryStr(), d.want.Size)
+			return fmt.Errorf("%w: %s sends more than %d bytes", errWrongLength, e.repo.RegistryStr(), d.want.Size)
 		}
 		if len(b) > 0 {
 			// statfs for every 64 KiB would cost more than the write.
@@ -249,14 +220,17 @@ func (d *download) copy(ctx context.Context, s *Store, e *endpoint, w *watch, bo
 			if _, werr := d.file.WriteAt(b, at); werr != nil {
 				return werr
 			}
-			s.counters.downloaded.Add(uint64(len(b)))
 			d.grow(int64(len(b)), nil)
+		}
+		// Skipped bytes are progress, too: the server is alive.
+		if n > 0 {
+			w.seen()
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			// A connection that was closed early does no damage: the next try continues from
 			// here.
-			if at, _, _ := d.state(); at != d.want.Size {
+			if at := d.received(); at != d.want.Size {
 				return fmt.Errorf("%w: %s sends %d bytes; want %d", errUnavailable, e.repo.RegistryStr(), at, d.want.Size)
 			}
 			return nil
@@ -327,13 +301,10 @@ func (d *download) Read(p []byte) (int, error) {
 }
 
 // close implements blob. It waits for the goroutine of run.
-func (d *download) close(done bool) {
+func (d *download) close(keep bool) {
 	d.cancel()
 	<-d.ended
-	// Removed before the next download may start: it must not open a file that is then deleted.
-	if done {
-		_ = os.Remove(d.path)
-	}
-	_ = d.file.Close()
+	// Before the next download may start: it must not open a file that is then deleted.
+	d.store.closePartial(d.file, d.received(), keep)
 	d.leave()
 }

@@ -5,6 +5,7 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -26,7 +27,12 @@ var (
 	// errWrongBytes means that size or digest differ. Another endpoint may have the right
 	// content.
 	errWrongBytes = errors.New("content differs from its digest or size")
-	errSignature  = errors.New("signature is not accepted")
+	// errWrongDigest is an errWrongBytes of a whole blob.
+	errWrongDigest = fmt.Errorf("%w", errWrongBytes)
+	// errWrongLength is an errWrongBytes of an answer whose length is not that of the blob. It says
+	// nothing about the bytes that are on the disk already.
+	errWrongLength = fmt.Errorf("%w", errWrongBytes)
+	errSignature   = errors.New("signature is not accepted")
 	// errInvalid means that the request, a name or the archive is wrong. Another try fails as
 	// well.
 	errInvalid = errors.New("invalid")

@@ -131,8 +131,12 @@ func (s *Store) release(keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range keys {
-		if l := s.layers[k]; l != nil {
-			l.held--
+		l := s.layers[k]
+		if l == nil {
+			continue
+		}
+		if l.held--; l.held == 0 && !l.keep.IsZero() { // zero: an image has it
+			l.keep = time.Now().Add(keepPartial)
 		}
 	}
 }
@@ -161,10 +165,20 @@ func (s *Store) fly(ctx context.Context, f *flight, src source, w wanted) error 
 	}
 	var dir string
 	var out *unpacked
-	// Each round has one endpoint less for the blob; distrust ends the loop.
-	for {
+	for again := false; ; {
 		dir, out, err = s.extract(ctx, f, src, w)
-		if !errors.Is(err, errWrongBytes) || !src.distrust(w.descriptor) {
+		if !errors.Is(err, errWrongDigest) {
+			break
+		}
+		// The file may have been damaged by a power failure, or one of several answers was wrong: the
+		// endpoints may be good.
+		if d := f.download.Load(); d != nil && d.pieced && !again {
+			again = true
+			s.cfg.Log.Warn("resumed blob has a wrong digest; downloading it from the start", zap.Error(err))
+			continue
+		}
+		// Each round has one endpoint less for the blob; distrust ends the loop.
+		if !src.distrust(w.descriptor) {
 			break
 		}
 		s.cfg.Log.Warn("blob has a wrong digest; getting it from another endpoint", zap.Error(err))
@@ -188,18 +202,20 @@ func (s *Store) fly(ctx context.Context, f *flight, src source, w wanted) error 
 }
 
 // extract unpacks a layer into a new directory in ingest, which is removed on failure. The
-// directory has the tree, but no record yet. The file of the blob is
-// removed once it is no longer needed; after a lost connection it is kept for the next try.
+// directory has the tree, but no record yet. The file of the blob is removed once it is no longer
+// needed, or known to be wrong; after a lost connection it is kept for the next try. errWrongDigest
+// means that the blob has been removed because its content is wrong.
 func (s *Store) extract(ctx context.Context, f *flight, src source, w wanted) (dir string, out *unpacked, err error) {
 	b, err := src.blob(ctx, w.descriptor)
 	if err != nil {
 		return "", nil, err
 	}
-	if d, ok := b.(*download); ok {
+	d, ok := b.(*download)
+	if ok {
 		f.download.Store(d)
 	}
-	whole := false
-	defer func() { b.close(whole || errors.Is(err, errWrongBytes)) }()
+	keep := true
+	defer func() { b.close(keep) }()
 	// Reads take the slot, and release it while they wait.
 	slot := &slotted{ctx: ctx, b: b, slots: s.unpackSlots}
 	defer slot.release()
@@ -218,7 +234,8 @@ func (s *Store) extract(ctx context.Context, f *flight, src source, w wanted) (d
 	}
 	out, err = s.extractTo(ctx, dir, in, w.diff)
 	if err == nil {
-		whole = true
+		// A layer that depends on lower ones is unpacked once for each chain.
+		keep = !out.alone() && s.shared("layer-"+w.diff.hex())
 		return dir, out, nil
 	}
 	s.discard(dir)
@@ -226,18 +243,54 @@ func (s *Store) extract(ctx context.Context, f *flight, src source, w wanted) (d
 	if ctx.Err() != nil {
 		return "", nil, context.Cause(ctx)
 	}
+	// The blob may be right, and the next try needs it, unless the disk cannot read it.
+	if errors.Is(err, errFull) || isErrno(err) {
+		keep = !errors.Is(err, unix.EIO)
+		return "", nil, err
+	}
+	// The archive cannot be read, and not all of it is here: a file that a power failure has damaged
+	// is not worth the rest.
+	if in.err == nil && d != nil && d.resumed && !d.complete() {
+		keep = false
+		return "", nil, fmt.Errorf("%w: resumed blob %s: %w", errWrongDigest, w.Digest, err)
+	}
 	// Corrupt bytes make an archive that cannot be read: report the wrong digest, which is the
 	// cause.
 	if _, derr := io.Copy(io.Discard, in); derr != nil {
+		keep = !errors.Is(derr, errWrongDigest)
 		return "", nil, derr
 	}
 	// The bytes match the manifest, so the archive itself is bad: another download would have the
 	// same bytes.
-	whole = true
-	if errors.Is(err, errFull) || errors.Is(err, errLimit) || errors.Is(err, errWrongBytes) || isErrno(err) {
+	keep = false
+	if errors.Is(err, errLimit) || errors.Is(err, errWrongBytes) {
 		return "", nil, err
 	}
 	return "", nil, fmt.Errorf("%w: %w", errInvalid, err)
+}
+
+// renameLayers renames layers with the given keys and paths to their keys with a prefix, in a
+// directory of the store. The files of the layers are synced: the next start uses the names. The
+// caller holds s.disk.
+func (s *Store) renameLayers(layers map[string]string, dir, prefix string) error {
+	for k, from := range layers {
+		name := filepath.Join(dir, prefix+k)
+		err := os.Rename(from, s.path(name))
+		// A directory with this name that is not in the table: one that could not be moved away.
+		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+			err = errors.Join(s.putAway(name), os.Rename(from, s.path(name)))
+		}
+		if err != nil {
+			return err
+		}
+		// At once, so that the table stays right if the next rename fails.
+		s.mu.Lock()
+		if l := s.layers[k]; l != nil {
+			l.dir = s.path(name)
+		}
+		s.mu.Unlock()
+	}
+	return nil
 }
 
 // isErrno reports whether the error comes from the file system, and not from the image or its
@@ -434,23 +487,8 @@ func (s *Store) commit(ctx context.Context, keys []string) error {
 		return fmt.Errorf("sync layers: %w", err)
 	}
 	s.cfg.step("synced")
-	for k, from := range staged {
-		to := s.path(layersDir, k)
-		// The next start uses the name: a directory with this name contains only synced files.
-		err := os.Rename(from, to)
-		// A directory with this name that is not in the table: one that could not be moved away.
-		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-			err = errors.Join(s.putAway(filepath.Join(layersDir, k)), os.Rename(from, to))
-		}
-		if err != nil {
-			return err
-		}
-		// At once, so that the table stays right if the next rename fails.
-		s.mu.Lock()
-		if l := s.layers[k]; l != nil {
-			l.dir = to
-		}
-		s.mu.Unlock()
+	if err := s.renameLayers(staged, layersDir, ""); err != nil {
+		return err
 	}
 	// The names must be synced before an image's record uses them.
 	if err := unix.Fsync(dir.fd); err != nil {

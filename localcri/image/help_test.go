@@ -89,6 +89,7 @@ type server struct {
 	types     map[string]string
 	blobs     map[digest][]byte
 	asked     map[string]int // by method and path
+	plain     bool           // layers are not compressed
 	// before is asked first, and reports whether it has answered.
 	before func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -181,7 +182,11 @@ func (s *server) image(t testing.TB, repo, tag string, extra map[string]any, lay
 	diffs, descs := []string{}, []map[string]any{}
 	for _, l := range layers {
 		diffs = append(diffs, string(digestOf(l)))
-		d := s.put(gzipped(t, l))
+		b := l
+		if !s.plain {
+			b = gzipped(t, l)
+		}
+		d := s.put(b)
 		out.layers = append(out.layers, d.Digest)
 		descs = append(descs, map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": d.Digest, "size": d.Size})
 	}

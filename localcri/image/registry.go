@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -32,9 +33,14 @@ const (
 	maxTalk       = 16 << 20 // bytes of an answer, except a blob
 	maxHeader     = 1 << 20  // bytes of a header
 	maxTries      = 5        // in a row without progress
+	tryInterval   = time.Second
 	maxRetryAfter = 5 * time.Minute
 	dialTimeout   = 30 * time.Second
 )
+
+// keepAlive ends a connection whose other end is gone after a minute: a NAT that has forgotten it
+// would otherwise hold up a download for progressTimeout.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}
 
 // registry is a source: the mirrors of a host and the host itself, for one pull.
 type registry struct {
@@ -54,7 +60,9 @@ type registry struct {
 type endpoint struct {
 	repo name.Repository
 	root string // of the registry API
-	auth authn.Authenticator
+	// namespace is the registry whose content a mirror is asked for, and "" for the registry itself.
+	namespace string
+	auth      authn.Authenticator
 	// plain reports that the server has no TLS: HTTP is allowed, and sign found no HTTPS.
 	plain bool
 	// http is the transport without credentials. signed is based on it, and requests to token
@@ -70,7 +78,7 @@ type endpoint struct {
 // newRegistry returns the source for one pull of ref. It does not connect yet. Each pull has its
 // own connections and credentials, so that no pull can use the password of another pull.
 func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*registry, error) {
-	host, path := reference.Domain(ref), reference.Path(ref)
+	host := reference.Domain(ref)
 	conf, err := s.reach(host)
 	if err != nil {
 		return nil, err
@@ -89,12 +97,12 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 		case sameHost(mhost, host):
 			a = own
 		}
-		if err := r.add(m.Host, path, m.Endpoint, a); err != nil {
+		if err := r.add(ref, m.Host, m.Endpoint, a); err != nil {
 			return nil, err
 		}
 	}
 	// The registry itself is the last resort, after all mirrors.
-	if err := r.add(cmp.Or(conf.Server, host), path, conf.Endpoint, own); err != nil {
+	if err := r.add(ref, cmp.Or(conf.Server, host), conf.Endpoint, own); err != nil {
 		return nil, err
 	}
 	if len(r.ends) == 0 {
@@ -103,15 +111,19 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	return r, nil
 }
 
-// add appends a server, optionally with a path that precedes repositories.
-func (r *registry) add(server, path string, conf Endpoint, auth authn.Authenticator) error {
+// add appends a server for the repository of ref, optionally with a path that precedes repositories.
+func (r *registry) add(ref reference.Named, server string, conf Endpoint, auth authn.Authenticator) error {
 	if conf.Lacks == Tags|Content {
 		return nil
 	}
 	host, before, _ := strings.Cut(server, "/")
-	e, err := r.store.endpoint(host, strings.TrimPrefix(before+"/"+path, "/"), conf, auth)
+	e, err := r.store.endpoint(host, strings.TrimPrefix(before+"/"+reference.Path(ref), "/"), conf, auth)
 	if err != nil {
 		return err
+	}
+	// A mirror of several registries knows by this which one is meant, as from containerd.
+	if registry := reference.Domain(ref); !sameHost(host, registry) {
+		e.namespace = registry
 	}
 	if conf.Lacks&Content == 0 {
 		r.ends = append(r.ends, e)
@@ -200,7 +212,7 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 	}
 	t := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
-		DialContext: (&net.Dialer{Timeout: cmp.Or(conf.DialTimeout, dialTimeout), KeepAlive: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
+		DialContext: (&net.Dialer{Timeout: cmp.Or(conf.DialTimeout, dialTimeout), KeepAliveConfig: keepAlive}).DialContext, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: s.cfg.PullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
 		// Transparent decompression would change bytes and length.
 		DisableCompression: true, // the digest is that of the compressed bytes
@@ -373,6 +385,9 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 		scheme = "http"
 	}
 	u := url.URL{Scheme: scheme, Host: e.repo.RegistryStr(), Path: e.root + "/" + e.repo.RepositoryStr() + "/" + kind + "/" + ref}
+	if e.namespace != "" {
+		u.RawQuery = url.Values{"ns": {e.namespace}}.Encode()
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -466,70 +481,91 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s: %s", errUnavailable, e.repo.RegistryStr(), text)
 }
 
-// pause waits before the next try. It waits as long as the server asked in err or, if the server
-// did not, as long as back says. If another try is useless, pause returns err.
-func pause(ctx context.Context, err error, back *retry.Backoff) error {
-	wait := time.Duration(-1)
+// never is the wait before a try that would be useless.
+const never = math.MaxInt64
+
+// waitAfter returns how long to wait before another try after err: as long as the server asked for,
+// -1 if it did not say, or never. broken tells whether to try again after a broken connection.
+func waitAfter(err error, broken bool) time.Duration {
 	var st *statusError
-	if errors.As(err, &st) {
+	switch {
+	case errors.As(err, &st):
 		// 404 and 403 do not change within a second. If a server asks for more than
 		// maxRetryAfter, there is no further try here: kubelets try a pull again within five
 		// minutes anyway.
-		if !st.again() || st.after > maxRetryAfter {
-			return err
+		if st.again() && st.after <= maxRetryAfter {
+			return st.after // 0 is valid
 		}
-		wait = st.after // 0 is valid
+	case broken && (errors.Is(err, errUnavailable) || errors.Is(err, errNoProgress)):
+		return -1
 	}
-	if wait < 0 {
-		wait = back.Next()
-	}
-	// Returning the error now is better than a timeout later.
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return err // the caller would be gone
-	}
-	if !retry.Sleep(ctx, wait) {
-		return context.Cause(ctx)
-	}
-	return nil
+	return never
 }
 
-// backoff returns a new back-off between tries at one endpoint.
-func backoff() *retry.Backoff { return &retry.Backoff{First: time.Second, Max: 30 * time.Second} }
-
-// each asks one endpoint after the other until one succeeds. last tells ask that there is no
-// further endpoint. If none succeeds, the error is that of the last endpoint, which is the
+// each asks one endpoint after the other until one succeeds. If all fail and another try may help,
+// it waits and asks all of them again, up to maxTries times in a row without progress: received
+// returns how many bytes of a blob are on the disk. received is nil for a document, which is not
+// requested again after a broken connection. The error is that of the last endpoint, which is the
 // registry itself, followed by the errors of the mirrors.
-func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpoint, last bool) error) error {
-	var before []string
-	var err error
-	for i, e := range ends {
-		// The last endpoint has no alternative, so ask is told.
-		if err = r.persist(ctx, func() error { return ask(e, i == len(ends)-1) }); err == nil || ctx.Err() != nil {
+func (r *registry) each(ctx context.Context, ends []*endpoint, received func() int64, ask func(*endpoint) error) error {
+	isBlob := received != nil
+	if !isBlob {
+		received = func() int64 { return 0 }
+	}
+	back := &retry.Backoff{First: tryInterval, Max: 30 * time.Second}
+	for tries := 1; ; tries++ {
+		before, wait := received(), time.Duration(never)
+		var err error
+		var mirrors []string
+		for i, e := range ends {
+			if err = whileProgress(ctx, received, func() error { return ask(e) }); err == nil {
+				return nil
+			}
+			// No other endpoint helps against a full disk.
+			if ctx.Err() != nil || errors.Is(err, errFull) || isErrno(err) {
+				return err
+			}
+			wait = min(wait, waitAfter(err, isBlob))
+			if i < len(ends)-1 {
+				mirrors = append(mirrors, err.Error())
+			}
+		}
+		// The failures of mirrors explain why the registry was asked.
+		if len(mirrors) > 0 {
+			err = fmt.Errorf("%w (mirrors: %s)", err, strings.Join(mirrors, "; "))
+		}
+		// So a large layer can be downloaded even if the connection breaks every few minutes.
+		if received() > before {
+			tries = 1
+			back.Reset()
+		}
+		if wait == never || tries == maxTries {
 			return err
 		}
-		if i < len(ends)-1 {
-			before = append(before, err.Error())
+		if wait < 0 {
+			wait = back.Next()
+		}
+		// Returning the error now is better than a timeout later.
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+			return err // the caller would be gone
+		}
+		if !retry.Sleep(ctx, wait) {
+			return context.Cause(ctx)
 		}
 	}
-	// The failures of mirrors explain why the registry was asked.
-	if len(before) > 0 {
-		return fmt.Errorf("%w (mirrors: %s)", err, strings.Join(before, "; "))
-	}
-	return err
 }
 
-// persist calls ask again while the server reports that it is busy. If the error is not an HTTP
-// status, persist returns it at once, since ask handles such errors itself.
-func (r *registry) persist(ctx context.Context, ask func() error) error {
-	back := backoff()
-	for n := 1; ; n++ {
+// whileProgress calls ask again as long as the connection breaks after bytes have been received: the
+// same endpoint can most likely continue. It returns the error of the last call.
+func whileProgress(ctx context.Context, received func() int64, ask func() error) error {
+	for {
+		begin, before := time.Now(), received()
 		err := ask()
-		var st *statusError
-		if err == nil || n == maxTries || !errors.As(err, &st) {
+		if err == nil || received() == before || waitAfter(err, true) >= 0 {
 			return err
 		}
-		if perr := pause(ctx, err, back); perr != nil {
-			return perr
+		if !retry.Sleep(ctx, tryInterval-time.Since(begin)) {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -547,7 +583,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 			return nil, "", fmt.Errorf("%w: no endpoint of the registry has the capability resolve, for tag %s", errInvalid, shown(ref))
 		}
 	}
-	err = r.each(ctx, ends, func(e *endpoint, _ bool) error {
+	err = r.each(ctx, ends, nil, func(e *endpoint) error {
 		b, mediaType, err = e.document(ctx, progressTimeout, "manifests", ref, acceptManifests, maxManifest)
 		if d := digest(ref); err == nil && d.check() == nil {
 			err = checkBytes(b, d)
@@ -559,7 +595,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 
 // config implements source. Configurations are small, so they are read into memory.
 func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err error) {
-	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
+	err = r.each(ctx, r.ends, nil, func(e *endpoint) error {
 		b, _, err = e.document(ctx, progressTimeout, "blobs", string(d.Digest), nil, maxConfig)
 		if err == nil {
 			err = checkBytes(b, d.Digest)

@@ -31,8 +31,8 @@ type blob interface {
 	io.Reader
 	// wait waits until Read can return without waiting for the network.
 	wait(ctx context.Context) error
-	// close ends the use of the blob. done means that the downloaded file is no longer needed.
-	close(done bool)
+	// close ends the use of the blob. keep means that a downloaded file is kept for another pull.
+	close(keep bool)
 }
 
 // verified reads a blob, and compares its size and digest at its end. Until Read has returned
@@ -69,7 +69,7 @@ func (v *verified) Read(p []byte) (int, error) {
 		err = fmt.Errorf("%w: blob %s has more than its %d bytes", errWrongBytes, v.want.Digest, v.want.Size)
 	case errors.Is(err, io.EOF):
 		if got := digest(fmt.Sprintf("%s%x", digestPrefix, v.sum.Sum(nil))); got != v.want.Digest || v.n != v.want.Size {
-			err = fmt.Errorf("%w: blob has %d bytes and digest %s; want %d and %s", errWrongBytes, v.n, got, v.want.Size, v.want.Digest)
+			err = fmt.Errorf("%w: blob has %d bytes and digest %s; want %d and %s", errWrongDigest, v.n, got, v.want.Size, v.want.Digest)
 		}
 	}
 	v.err = err

@@ -65,8 +65,8 @@ type Store struct {
 	lanes   map[string]*lane
 	changed chan struct{}   // closed when a layer is added
 	purged  []chan struct{} // to be closed once the present trash is deleted
-	// partial has the last use of each file of a download in ingest, by name.
-	partial map[string]time.Time
+	// partial has the files of interrupted downloads in ingest, by name.
+	partial map[string]partial
 
 	counters counters
 }
@@ -127,7 +127,7 @@ func New(cfg Config) (*Store, error) {
 		cfg: cfg, ready: make(chan struct{}), over: make(chan struct{}),
 		unpackSlots: make(chan struct{}, cfg.UnpackJobs), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
 		images: map[digest]*record{}, tags: map[string]digest{}, layers: map[string]*layer{}, leases: map[string]*lease{},
-		flights: map[digest]*flight{}, pulls: map[string]*[]wanted{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]time.Time{},
+		flights: map[digest]*flight{}, pulls: map[string]*[]wanted{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]partial{},
 	}, nil
 }
 
@@ -177,6 +177,10 @@ func (s *Store) Run(ctx context.Context) error {
 		s.mu.Lock()   // flights begin under s.mu, so later ones see that the store has ended
 		s.mu.Unlock() //nolint:staticcheck // only for this order
 		s.work.Wait()
+		// For the next process. The store's own context has ended.
+		if err := s.syncStaged(context.WithoutCancel(ctx)); err != nil {
+			s.cfg.Log.Warn("failed to sync layers of interrupted pulls", zap.Error(err))
+		}
 	}()
 	// In parallel, since importing gigabytes must not delay the rest.
 	s.work.Go(func() {
@@ -184,9 +188,8 @@ func (s *Store) Run(ctx context.Context) error {
 		s.preload(ctx)
 	})
 	// Leftovers of the last process.
-	s.collect(ctx)
-	// Nothing expires in less than keepPartial.
-	tick := time.NewTicker(keepPartial)
+	s.tidy(ctx)
+	tick := time.NewTicker(tidyInterval)
 	defer tick.Stop()
 	for {
 		// Only here, so that no call waits for the deletion of a tree.
@@ -196,8 +199,7 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-s.purge:
 		case <-tick.C:
-			s.dropPartial()
-			s.collect(ctx)
+			s.tidy(ctx)
 		}
 	}
 }
@@ -300,14 +302,10 @@ func (s *Store) probe() error {
 // read reads the directory, and removes leftovers of a crash. After an error Run ends, since
 // the content is not known, and so nothing may be collected.
 func (s *Store) read() error {
-	// Renamed first and deleted later: half-unpacked layers may be large.
-	if err := s.putAway(ingestDir); err != nil {
-		return err
-	}
-	if err := os.Mkdir(s.path(ingestDir), 0o700); err != nil {
-		return err
-	}
 	if err := s.readLayers(); err != nil {
+		return err
+	}
+	if err := s.readIngest(); err != nil {
 		return err
 	}
 	if err := s.readRecords(); err != nil {
@@ -330,16 +328,14 @@ func (s *Store) readLayers() error {
 		return err
 	}
 	for _, key := range names {
-		b, err := safefile.ReadIn(s.path(layersDir, key), metaFile, 64<<10)
-		// If the read failed, b is empty and perr does not matter.
-		m, perr := parseMeta(b, key)
+		m, err := readMeta(s.path(layersDir, key), key)
 		switch {
-		case err == nil && perr == nil:
+		case err == nil:
 			s.layers[key] = &layer{layerMeta: *m, dir: s.path(layersDir, key), committed: true}
 		// With these errors the directory is damaged. Any other error, such as EIO, may be
 		// temporary: an intact layer must not be deleted for it.
-		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
-			s.cfg.Log.Warn("removed damaged layer; pulling it again on use", zap.String("layer", key), zap.Error(errors.Join(err, perr)))
+		case errors.Is(err, errMeta), errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
+			s.cfg.Log.Warn("removed damaged layer; pulling it again on use", zap.String("layer", key), zap.Error(err))
 			if err := s.setLayerAside(filepath.Join(layersDir, key)); err != nil {
 				return err
 			}
@@ -348,6 +344,22 @@ func (s *Store) readLayers() error {
 		}
 	}
 	return nil
+}
+
+// errMeta means that the record of a layer cannot be used.
+var errMeta = errors.New("record of layer")
+
+// readMeta reads the record of a layer from the layer's directory.
+func readMeta(dir, key string) (*layerMeta, error) {
+	b, err := safefile.ReadIn(dir, metaFile, 64<<10)
+	if err != nil {
+		return nil, err
+	}
+	m, err := parseMeta(b, key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errMeta, err)
+	}
+	return m, nil
 }
 
 // parseMeta parses the record of the layer with a key. If it returns an error, the layer cannot
@@ -560,8 +572,15 @@ func take(ctx context.Context, tokens chan struct{}) error {
 	}
 }
 
-// space returns an errFull if less than the reserve is free.
-func (s *Store) space() error {
+// margin is the space above the reserve at which pulls end, in bytes. Downloads check the space
+// every 16 MiB, and a pull that lacks space must not use the reserve, which would cause evictions.
+const margin = 64 << 20
+
+// space returns an errFull if pulls may not use more of the disk.
+func (s *Store) space() error { return s.free(margin) }
+
+// free returns an errFull if less than the reserve and this number of bytes is free.
+func (s *Store) free(more int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.cfg.RootDir, &st); err != nil {
 		return err
@@ -574,8 +593,8 @@ func (s *Store) space() error {
 		bytes, inodes = max(bytes, b), max(inodes, n)
 	}
 	// File systems without a fixed inode table, such as btrfs, report no inodes.
-	if free < bytes || st.Files > 0 && int64(st.Ffree) < inodes {
-		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want at least %d and %d", errFull, s.cfg.RootDir, free, st.Ffree, bytes, inodes)
+	if free-more < bytes || st.Files > 0 && int64(st.Ffree) < inodes {
+		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want at least %d and %d", errFull, s.cfg.RootDir, free, st.Ffree, bytes+more, inodes)
 	}
 	return nil
 }
