@@ -106,8 +106,8 @@ func (w *watch) arm(ctx context.Context) error {
 	return nil
 }
 
-// signal registers one signal, within ten seconds. A kernel without the file
-// gives ErrUnsupported.
+// signal registers one signal, and gives up after ten seconds. It returns ErrUnsupported if the
+// kernel lacks the signal's file in the cgroup.
 func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
 	// The answer may arrive after the call was abandoned. The later of the two, the
 	// answer or the end of the wait, sees the earlier one, so that no registration

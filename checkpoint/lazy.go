@@ -66,7 +66,7 @@ func (l *Lazy) opened() *Store {
 	return l.store
 }
 
-// bound returns the context for calls that have none.
+// bound returns a context that ends after Config.Timeout, for methods without a context.
 func (l *Lazy) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), cmp.Or(max(l.cfg.Timeout, 0), defaultTimeout))
 }

@@ -131,9 +131,9 @@ func (m *Manager) Trouble() error {
 // minUpdate is the shortest interval at which a driver's limit is read, as in the API.
 const minUpdate = 10 * time.Second
 
-// keepLimits reads the volume limits of drivers again, at the intervals of their CSIDriver
-// objects. It checks at the shortest interval that the API allows, so that a changed object takes
-// effect without a restart.
+// keepLimits reads the volume limit of each driver again, at the interval in the driver's CSIDriver
+// object. It reads these objects every minUpdate, so that a changed interval takes effect without a
+// restart.
 func (m *Manager) keepLimits(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return

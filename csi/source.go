@@ -139,8 +139,9 @@ func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.Vo
 	}
 }
 
-// capability returns the volume capability for requests. group is set only for a driver that
-// mounts with a group. Block devices have neither a file system type nor mount options.
+// capability returns the volume capability for requests. group is the group that the driver mounts
+// with, or "" if it cannot mount with one. context is the SELinux context of the mount; "" means
+// none. The capability of a block device has neither a file system type nor mount options.
 func (s source) capability(can abilities, group, context string) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.modes, can.multiWriter)}}
 	if s.block {

@@ -36,7 +36,8 @@ type session struct {
 
 	// Manager.mu guards the fields below.
 	options Options
-	// since is the start of the session. A plugin without a list is given up Config.Grace later.
+	// since is the start of the session. If the plugin has sent no list of its devices by
+	// Config.Grace after since, the session is given up.
 	since  time.Time
 	listed bool // the plugin has sent a list in the current watch
 }

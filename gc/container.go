@@ -272,8 +272,8 @@ func (m *ContainerCollector) all(ctx context.Context) {
 	}
 }
 
-// some makes passes over the pods in died, and blocks until they end. Failures are not reported as
-// events: the next pass over all pods does that if they last.
+// some makes a pass over each pod in m.died, and blocks until all passes have ended. It reports no
+// failure as an event: if the failure lasts, the next pass over all pods does that.
 func (m *ContainerCollector) some(ctx context.Context) {
 	m.mu.Lock()
 	died := m.died

@@ -280,7 +280,7 @@ func (s *records) note(ref, repository string, creds pullCredentials) error {
 	if changed || e.unsaved {
 		if err = writeRecord(s.path(recordDir), name, record); err != nil {
 			err = fmt.Errorf("record of a pulled image: %w", err)
-			s.log.Warn("failed to record pull of image; credentials are verified by another pull", zap.String("image", ref), zap.Error(err))
+			s.log.Warn("failed to record pull of image; pods that use it may pull it again to verify their credentials", zap.String("image", ref), zap.Error(err))
 		}
 	}
 	s.mu.Lock()

@@ -10,7 +10,7 @@
 //		return err // one line per mistake
 //	}
 //	for _, w := range warnings {
-//		log.Warn("configuration", zap.String("warning", w))
+//		log.Warn("questionable setting in the configuration", zap.String("warning", w))
 //	}
 //	manager, err := gc.NewImageCollector(gc.ImageConfig{Policy: cfg.ImageGC(), ...})
 //

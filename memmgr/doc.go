@@ -21,8 +21,9 @@
 // # Guarantees
 //
 // No memory is allocated twice, and reserved memory is never allocated. A State consists of
-// assignments with exact sizes, from which the free memory is computed: a release restores the
-// exact amount, and neither the order of decisions nor a restart of the agent changes the result.
+// assignments with exact sizes, from which the free memory is computed. So a release restores the
+// exact amount, and the free memory depends neither on the order of earlier decisions nor on a
+// restart of the agent.
 //
 // State is saved per pod ([State.EncodePod]). A file that is damaged, or belongs to another
 // policy or machine, affects only its pod, and [Static.Rebuild] restores the assignment from the

@@ -82,12 +82,12 @@ func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error
 	rootDir = filepath.Clean(rootDir)
 	c, err := openClaims(ctx, dir, rootDir)
 	if err != nil {
-		return fmt.Errorf("claims of agents: %w", err)
+		return fmt.Errorf("open the claims of this machine's agents: %w", err)
 	}
 	defer c.close()
 	others, err := c.others(ctx)
 	if err != nil {
-		return fmt.Errorf("claims of agents: %w", err)
+		return fmt.Errorf("read the claims of other agents: %w", err)
 	}
 	var errs []error
 	for _, one := range claims {
@@ -105,7 +105,7 @@ func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error
 		err = c.dir.Replace(claimFile(rootDir), b, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("claims of agents: %w", err)
+		return fmt.Errorf("write this agent's claims: %w", err)
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func DropClaims(ctx context.Context, dir, rootDir string) error {
 	}
 	c, err := openClaims(ctx, dir, rootDir)
 	if err != nil {
-		return fmt.Errorf("claims of agents: %w", err)
+		return fmt.Errorf("open the claims of this machine's agents: %w", err)
 	}
 	defer c.close()
 	if err := c.dir.Remove(claimFile(rootDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("claims of agents: %w", err)
+		return fmt.Errorf("remove this agent's claims: %w", err)
 	}
 	return nil
 }

@@ -53,8 +53,9 @@ const (
 	Surplus Kind = "SurplusInstance"
 )
 
-// Why a container waits for its start, beside HookFailed, or a pod for its sandbox. The value of
-// each, except ImageFailed, is the reason of the container's waiting state.
+// Why a container waits to be started (HookFailed, above, is another such reason), or why a pod
+// waits for its sandbox. Except for ImageFailed, each value is the reason of the container's
+// waiting state.
 const (
 	// CrashLoop means that the container ended too often, or too soon.
 	CrashLoop Kind = "CrashLoopBackOff"

@@ -87,8 +87,9 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// emptyValue reports whether the text after an equals sign is an empty value: white space that is
-// not followed by an unquoted value.
+// emptyValue reports whether a variable has the empty value. rest is the text after its equals
+// sign. It has to begin with a space or a tab; after the blanks, the line has to end or go on with
+// a single quote or a #. A single quote after blanks does not begin a value.
 func emptyValue(rest, blanks string) bool {
 	line, _, _ := strings.Cut(rest, "\n")
 	after := strings.Trim(line, blanks)

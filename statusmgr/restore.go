@@ -108,7 +108,7 @@ func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 		}
 		rec, err := parseRecord(key, value)
 		if err != nil {
-			m.cfg.Log.Error("removed invalid stored status", zap.Error(err), zap.NamedError("removal", m.cfg.Store.Delete(key)))
+			m.cfg.Log.Error("stored status is invalid; removing it", zap.String("key", key), zap.Error(err), zap.NamedError("removal", m.cfg.Store.Delete(key)))
 			continue
 		}
 		var was *v1.PodStatus

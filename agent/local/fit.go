@@ -33,8 +33,8 @@ type Fit struct {
 	// latest.
 	RetryUntil time.Time `json:"retryUntil,omitzero"`
 	// Shortages has a line for each resource that is short, with the requested and the free amount.
-	// Requests has a line for each resource of a pod that fits, with its request and the free
-	// amount.
+	// If the pod fits, Requests has a line for each of its resources, with the requested and the
+	// free amount.
 	Shortages []string `json:"shortages,omitempty"`
 	Requests  []string `json:"requests,omitempty"`
 	// Missing lists the objects that the pod needs and the node does not have. A pod that fits
@@ -46,7 +46,8 @@ type Fit struct {
 	Steps []string `json:"steps,omitempty"`
 }
 
-// Kinds of FitMissing besides the kinds of objects. A Volume has the name that the pod gives it.
+// Values of FitMissing.Kind that are not the kind of a Kubernetes object. The name of a Volume is
+// its name in the pod.
 const (
 	KindImage    = "Image"
 	KindHostPort = "HostPort"

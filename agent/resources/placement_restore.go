@@ -66,7 +66,7 @@ func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
 			found = append(found, c)
 			continue
 		}
-		p.cfg.Log.Error("checkpoint ignored; the runtime's state is authoritative", zap.String("uid", key), zap.Error(rerr))
+		p.cfg.Log.Error("ignored checkpoint of a pod's CPUs and memory; using the placement that the runtime reports", zap.String("uid", key), zap.Error(rerr))
 		if errors.Is(rerr, errForeign) {
 			p.logged("failed to set checkpoint aside", part.SetAside(p.cfg.Store, key, rerr), zap.String("uid", key))
 		} else {

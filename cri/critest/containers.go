@@ -278,8 +278,8 @@ func testImageNames(t *testing.T, s Subject) {
 	}
 }
 
-// testOutOfMemory tests the reason of a container that failed because the kernel killed one of its
-// processes for memory, whichever process it was.
+// testOutOfMemory tests that a container has the reason OOMKilled if it failed because the kernel
+// killed its first process, a child or a grandchild for lack of memory.
 func testOutOfMemory(t *testing.T, s Subject) {
 	r := newRig(t, s)
 	for name, steps := range map[string][]string{"first": {"alloc", "200"}, "child": {"child", "alloc", "200"}, "grandchild": {"child", "child", "alloc", "200"}} {

@@ -81,7 +81,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	}
 	defer func() { _ = log.Sync() }()
 	for _, w := range warnings {
-		log.Warn("configuration", zap.String("warning", w))
+		log.Warn("questionable setting in the configuration", zap.String("warning", w))
 	}
 	if err := nodeagent.RaiseLimits(conf); err != nil {
 		log.Warn("failed to change limits of the process", zap.Error(err))

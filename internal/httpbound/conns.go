@@ -78,13 +78,13 @@ func (l *conns) admit(c *conn) (ok bool, instead *conn) {
 	return true, instead
 }
 
-// unused returns a connection without a running request, for which may returns true. It prefers
-// the oldest connection that never had a request, and then the one that has been idle the
-// longest. It returns nil if there is none.
-func (l *conns) unused(may func(*conn) bool) *conn {
+// unused returns a connection that has no running request and that accept accepts. It prefers the
+// oldest connection that never had a request, and then the one that has been idle the longest. It
+// returns nil if there is none.
+func (l *conns) unused(accept func(*conn) bool) *conn {
 	for _, from := range []*list.List{&l.fresh, &l.idle} {
 		for e := from.Front(); e != nil; e = e.Next() {
-			if c := e.Value.(*conn); may(c) {
+			if c := e.Value.(*conn); accept(c) {
 				return c
 			}
 		}

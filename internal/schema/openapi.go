@@ -17,8 +17,8 @@ type Kind struct {
 // Ref returns a document's reference to a model.
 func Ref(model string) string { return "#/components/schemas/" + model }
 
-// Components returns the schemas of OpenAPI v3 of some kinds, and of all types in them, by the
-// names of their models, with descriptions if there are any.
+// Components returns the OpenAPI v3 schemas of kinds and of all types that they contain. The keys
+// are the names of the schemas. Types that Kubernetes describes have these descriptions.
 func Components(kinds ...Kind) map[string]any {
 	c := components{}
 	for _, k := range kinds {

@@ -113,11 +113,11 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	}
 	hash := static.Annotations[podmeta.AnnotationHash]
 	if hash == "" {
-		return fmt.Errorf("mirror of %s: the static pod has no annotation %s", keyOf(static), podmeta.AnnotationHash)
+		return fmt.Errorf("create mirror pod of %s: the static pod has no annotation %s", keyOf(static), podmeta.AnnotationHash)
 	}
 	// The API refuses an owner without a UID.
 	if uid == "" {
-		return fmt.Errorf("mirror of %s: the Node %s has no UID", keyOf(static), m.cfg.NodeName)
+		return fmt.Errorf("create mirror pod of %s: the Node %s has no UID", keyOf(static), m.cfg.NodeName)
 	}
 	err = m.cfg.Client.Create(ctx, kubeapi.Pods, keyOf(static), m.image(static, hash, uid), nil)
 	if apierrors.IsAlreadyExists(err) {
@@ -125,14 +125,14 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 		// existing mirror may be up to date.
 		var there v1.Pod
 		if err := m.cfg.Client.Get(ctx, kubeapi.Pods, keyOf(static), &there); err != nil {
-			return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
+			return fmt.Errorf("get mirror pod of %s: %w", keyOf(static), err)
 		}
 		if isMirrorOf(&there, static) {
 			return nil
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
+		return fmt.Errorf("create mirror pod of %s: %w", keyOf(static), err)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err er
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("mirror of %s: %w", k, ctx.Err())
+			return nil, fmt.Errorf("wait for another call for the mirror pod of %s: %w", k, ctx.Err())
 		}
 	}
 }

@@ -325,7 +325,7 @@ func (s *Source) failed(err error, again time.Duration) {
 // well records that the server answers. The caller holds s.mu.
 func (s *Source) well() {
 	if s.troubled {
-		s.cfg.Log.Info("read pods from the API server again")
+		s.cfg.Log.Info("pods can be read from the API server again")
 	}
 	// The server has confirmed the stored state, which is delivered as complete even if it did not
 	// change.

@@ -32,7 +32,8 @@ func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 	return d.follow(ctx, w, changed)
 }
 
-// watcher is a *dirwatch.Watcher.
+// watcher has the methods of *dirwatch.Watcher that follow calls. Tests have another
+// implementation.
 type watcher interface {
 	Watch(ctx context.Context, dirs ...string) bool
 	Changed() <-chan struct{}

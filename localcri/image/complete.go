@@ -30,7 +30,7 @@ func complete(dir string, out *unpacked, below []int, lim unpackLimits) error {
 	// copied files are added afterwards.
 	for _, path := range out.implied {
 		if err := u.inherit(path, below, &steps); err != nil {
-			return fmt.Errorf("complete %s: %w", shown(path), err)
+			return fmt.Errorf("copy owner and mode of %s from a lower layer: %w", shown(path), err)
 		}
 	}
 	for _, l := range out.links {

@@ -118,7 +118,8 @@ func ofSettings(m netlink.Message) change {
 	return 0
 }
 
-// ofLink returns the change if the bridge, or a pod's port of it, has changed, and otherwise 0.
+// ofLink returns changedBridge if the bridge has changed or the interface of a pod was removed from
+// it, and otherwise 0.
 func (w watched) ofLink(m netlink.Message) change {
 	// Events of family AF_BRIDGE are about ports and their states; a changed link
 	// causes an ordinary event as well.
@@ -153,8 +154,8 @@ func (w watched) ofLink(m netlink.Message) change {
 	return 0
 }
 
-// ofAddress returns the change if an address of the bridge has changed, or if another address
-// overlaps a subnet. Otherwise it returns 0.
+// ofAddress returns changedBridge if an address of the bridge has changed, changedRoutes if an
+// address of another interface overlaps a subnet of the pods, and otherwise 0.
 func (w watched) ofAddress(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofIfAddrmsg {
 		return 0
@@ -167,7 +168,7 @@ func (w watched) ofAddress(m netlink.Message) change {
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofIfAddrmsg:], unix.IFA_ADDRESS)
 }
 
-// ofRoute returns the change if a route overlaps a subnet, and otherwise 0.
+// ofRoute returns changedRoutes if a route overlaps a subnet of the pods, and otherwise 0.
 func (w watched) ofRoute(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return 0

@@ -156,7 +156,8 @@ func (l layout) guardChains() []chain {
 	}
 }
 
-// load loads a value about the packet into the first register of a key.
+// load returns the expression that loads metadata of the packet, such as the name of its port, into
+// regKey: the first register of the key of a set look-up.
 func load(key expr.MetaKey) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: reg32(regKey)}}
 }

@@ -107,7 +107,7 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	if latest.Bridge != p.name || subnet != p.subnet || subnet6.IsValid() && subnet6 != p.subnet6 {
 		p.notes.subnet = fmt.Sprintf("pods have bridge %s and subnets %s; bridge %s and subnets %s take effect when the agent starts without such pods",
 			latest.Bridge, subnets(subnet, subnet6), p.name, subnets(p.subnet, p.subnet6))
-		p.log.Warn("kept the subnet of existing pods", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
+		p.log.Warn("ignored the configured bridge and subnets: existing pods use others", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
 			zap.String("configuredBridge", p.name), zap.String("configuredSubnets", subnets(p.subnet, p.subnet6)))
 	}
 	p.name, p.subnet, p.fresh = latest.Bridge, subnet, false

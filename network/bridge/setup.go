@@ -168,8 +168,8 @@ func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	return nil
 }
 
-// addPorts adds the entries and marks the pod as serving, or does neither. It holds the gate
-// during both, so that Run sees both or neither.
+// addPorts adds the entries of the pod's host ports to the table and marks the pod as serving, or
+// does neither. It holds p.gate meanwhile, so that Run sees both or neither.
 func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	leave, err := p.enter(ctx)
 	if err != nil {

@@ -95,6 +95,6 @@ func (m *Manager) keep() {
 	select {
 	case <-done:
 	case <-time.After(keepFor):
-		m.cfg.Log.Error("state of shutdown is not stored yet; continuing")
+		m.cfg.Log.Error("the state of the shutdown takes long to store; the shutdown goes on meanwhile")
 	}
 }

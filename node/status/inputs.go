@@ -44,8 +44,8 @@ type RuntimeState struct {
 	Features *v1.NodeFeatures // if nil, no features are reported
 }
 
-// beginning is the time after the agent's start in which failures of its own checks do not
-// affect a ready Node: the interval of full checks.
+// beginning is how long after the agent's start failures of its own checks do not affect a ready
+// Node. It equals the interval of full checks.
 const beginning = refreshEvery
 
 // Problems keep a node from being ready. All are nil on a healthy one. Their texts

@@ -134,7 +134,7 @@ type Manager struct {
 	lastGood time.Time
 	network  error
 	unwell   []string // failures of health checks
-	// seen matches the published state; Reported replaces it by pending.
+	// seen is what the published status was computed from. Reported sets it to pending.
 	seen    Seen
 	pending Seen // of the last Fill
 	open    bool // all inputs were read once
@@ -423,7 +423,7 @@ func (m *Manager) readMachine(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.cfg.Log.Warn("failed to read machine", zap.Error(err))
+		m.cfg.Log.Warn("failed to read capacity and IDs of the machine", zap.Error(err))
 		if m.machined.IsZero() {
 			m.factsErr = err
 		}

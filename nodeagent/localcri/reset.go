@@ -82,7 +82,8 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	return err
 }
 
-// maxEntries limits the removed entries of a root directory, which has some thirty.
+// maxEntries is the most entries that a reset removes from a root directory. A usual root directory
+// has about thirty.
 const maxEntries = 10_000
 
 // empty removes the content of a directory, and nothing beyond a mount point.

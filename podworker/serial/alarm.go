@@ -14,7 +14,7 @@ type alarm struct {
 	armed time.Time   // when timer fires; zero if it is not running
 }
 
-// set sets the alarm to the time at. d is the duration from now until then.
+// set makes the alarm due at the given time, which is d from now.
 func (a *alarm) set(at time.Time, d time.Duration, reason string) {
 	a.at, a.reason = at, reason
 	if !a.armed.IsZero() && !a.armed.After(at) {

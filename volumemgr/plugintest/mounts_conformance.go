@@ -148,7 +148,7 @@ func ConformMounter(t *testing.T, m mount.Mounter) {
 			t.Error("cleaned below a mount")
 		}
 		if at(t, a) != 1 || at(t, b) != 1 {
-			t.Error("a mount is gone")
+			t.Errorf("after the refused Unmount and Clean: %d mounts at a, %d at a/b; want 1 and 1", at(t, a), at(t, b))
 		}
 		if err := errors.Join(mount.Clean(ctx, m, b, mount.Plain), mount.Clean(ctx, m, a, mount.Plain)); err != nil {
 			t.Error(err)

@@ -138,7 +138,7 @@ func (n *Node) at(p string) string {
 
 func perr(op, p string, err error) error { return &fs.PathError{Op: op, Path: p, Err: err} }
 
-// children returns the names in the directory with a key.
+// children returns the names in the directory that is stored under key.
 func (n *Node) children(key string) []string {
 	prefix := strings.TrimSuffix(key, "/") + "/"
 	var out []string

@@ -15,8 +15,8 @@ import (
 // Margin is added to a pod's grace period. After that, no pod waits for its resources.
 const Margin = 30 * time.Second
 
-// leaving is a set of pods whose resources may soon be free: they are terminating, or their
-// reservation may fail.
+// leaving is a set of pods whose resources may soon be free: they are terminating, or they have
+// reserved resources but are not admitted yet, and may still be rejected.
 type leaving struct {
 	uids  []types.UID
 	names []string  // by namespace and name

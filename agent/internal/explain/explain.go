@@ -309,7 +309,8 @@ func (e *explanation) surplus() bool {
 	return len(lines) > 0 && e.waits(e.why.State, "the end of surplus instances: "+strings.Join(lines, ", "))
 }
 
-// work explains a pod by the current or failed work of its worker.
+// work explains why the pod does not run by what its worker does now, waits for or failed to do. It
+// returns false if the worker has nothing of this.
 func (e *explanation) work() bool {
 	w := e.Worker
 	failed := failedLine(w)

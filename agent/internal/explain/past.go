@@ -740,7 +740,8 @@ func (p *past) around(end time.Time) []local.Moment {
 	return out[max(0, n-maxLead):]
 }
 
-// stateAt returns the state of the pod at a time, as the beginning of a sentence without a subject.
+// stateAt returns the state of the pod at a time, as a phrase without a subject that begins a
+// sentence, such as "ran and was ready".
 func (p *past) stateAt(t time.Time) string {
 	if p.ofNode {
 		return "was as before"

@@ -102,9 +102,9 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// inOrder returns names and their dependencies, which needs returns. Each name is in the
-// result once, after its own dependencies.
-func inOrder(names []string, needs func(string) ([]string, error)) ([]string, error) {
+// inOrder returns the names and their dependencies, each once and after its own dependencies. It
+// calls dependencies for the direct dependencies of a name.
+func inOrder(names []string, dependencies func(string) ([]string, error)) ([]string, error) {
 	var order []string
 	seen := map[string]bool{}
 	var visit func(string) error
@@ -113,7 +113,7 @@ func inOrder(names []string, needs func(string) ([]string, error)) ([]string, er
 			return nil
 		}
 		seen[name] = true
-		below, err := needs(name)
+		below, err := dependencies(name)
 		if err != nil {
 			return err
 		}

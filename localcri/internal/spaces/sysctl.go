@@ -16,8 +16,8 @@ type Own struct {
 	IPC, Network, UTS, User bool
 }
 
-// ipcSysctls are the sysctls of an IPC namespace, without fs.mqueue (sysctl.d, and
-// ipc/ipc_sysctl.c of Linux).
+// ipcSysctls are the sysctls of an IPC namespace, except those below fs.mqueue. The source is
+// ipc/ipc_sysctl.c of Linux.
 var ipcSysctls = []string{
 	"kernel/auto_msgmni", "kernel/msg_next_id", "kernel/msgmax", "kernel/msgmnb", "kernel/msgmni", "kernel/sem", "kernel/sem_next_id",
 	"kernel/shm_next_id", "kernel/shm_rmid_forced", "kernel/shmall", "kernel/shmmax", "kernel/shmmni",
