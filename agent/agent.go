@@ -137,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	// Created under the lock: before, the directory may belong to another agent.
 	if err := os.MkdirAll(a.podsDir(), 0o750); err != nil {
 		lock.Release()
-		return fmt.Errorf("root directory: %w", err)
+		return fmt.Errorf("create directory of pods: %w", err)
 	}
 	a.hooks.Log(a.log)
 	if len(a.hooks.Holders) == 0 {
@@ -179,7 +179,7 @@ func (a *Agent) lock() (*node.DirLock, error) {
 		return l, l.Hold()
 	}
 	if err := os.MkdirAll(a.cfg.Paths.Root, 0o750); err != nil {
-		return nil, fmt.Errorf("root directory: %w", err)
+		return nil, fmt.Errorf("create root directory: %w", err)
 	}
 	if err := os.MkdirAll(a.cfg.Paths.PodLogs, 0o755); err != nil { //nolint:gosec // log collectors are other users
 		return nil, fmt.Errorf("directory of pod logs: %w", err)

@@ -16,10 +16,10 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// housekeeping compares the wanted pods with those of the workers, the runtime and the disk. It
-// starts missing pods and ends others. It does nothing before every source has delivered, since a
-// pod may still be wanted by a source that has not. It runs on the loop and does not block: the
-// sweep does the work on disks.
+// housekeeping compares the wanted pods with the pods that the workers, the runtime and the disk
+// have. It starts missing pods and ends pods that are not wanted. It does nothing before every
+// source has delivered, since a pod may still be wanted by a source that has not. It runs on the
+// loop and does not block: the sweep does the work on disks.
 func (a *Agent) housekeeping(ctx context.Context) {
 	// Waiting pods are decided on even before that: their source has delivered them.
 	a.retryWaiting(ctx, every)

@@ -157,7 +157,7 @@ func (a *Agent) conclude(ctx context.Context) {
 	}
 }
 
-// every selects all waiting pods.
+// every returns true: it selects all waiting pods.
 func every(book.Entry) bool { return true }
 
 // retryWaiting decides again on the selected waiting pods.

@@ -43,7 +43,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	defer release()
 	obs, err := a.observe(ctx, w.Pod, newerThan)
 	if err != nil {
-		return podworker.Outcome{}, fmt.Errorf("runtime status: %w", err)
+		return podworker.Outcome{}, fmt.Errorf("read the pod's status from the runtime: %w", err)
 	}
 	// Called before the allocation is read: a container may run with resources that no checkpoint
 	// has.
@@ -105,7 +105,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod) (in podspec.Input, err error) {
 	if err := os.MkdirAll(a.podDir(pod.UID), 0o750); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
-		return in, fmt.Errorf("pod directory: %w", err)
+		return in, fmt.Errorf("create pod directory: %w", err)
 	}
 	// Volumes come before the cgroup, since they may take long or fail.
 	mounts, err := a.volumes.Mount(ctx, pod)
@@ -113,7 +113,7 @@ func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs
 		return in, podlife.WithReason("FailedMount", fmt.Errorf("mount volumes: %w", err))
 	}
 	if err := a.ensureCgroup(ctx, pod); err != nil {
-		return in, podlife.WithReason(reasonPodCgroup, fmt.Errorf("pod cgroup: %w", err))
+		return in, podlife.WithReason(reasonPodCgroup, fmt.Errorf("set up pod cgroup: %w", err))
 	}
 	if err := a.prepareParts(ctx, pod, obs); err != nil {
 		return in, err
@@ -160,7 +160,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	defer release()
 	obs, err := a.observe(ctx, pod, newerThan)
 	if err != nil {
-		return fmt.Errorf("runtime status: %w", err)
+		return fmt.Errorf("read the pod's status from the runtime: %w", err)
 	}
 	// A liveness probe must not restart a terminating container. Readiness probes continue, since
 	// clients may still send traffic.
@@ -224,7 +224,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	defer release()
 	obs, err := a.pleg.GetNewerThan(ctx, uid, newerThan)
 	if err != nil {
-		return fmt.Errorf("runtime status: %w", err)
+		return fmt.Errorf("read the pod's status from the runtime: %w", err)
 	}
 	// There is no spec. The containers' annotations have their grace period and hooks (see
 	// podruntime).
@@ -258,7 +258,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	// The existing observation has proven that everything has stopped.
 	obs, err := a.observe(ctx, pod, time.Time{})
 	if err != nil {
-		return fmt.Errorf("runtime status: %w", err)
+		return fmt.Errorf("read the pod's status from the runtime: %w", err)
 	}
 	defer a.pleg.Hold(pod.UID)()
 	a.publish(ctx, w, obs, observed.No, true)
@@ -283,7 +283,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 		return podlife.WithReason("FailedUnmount", fmt.Errorf("unmount volumes: %w", err))
 	}
 	if err := a.destroyCgroup(ctx, pod.UID); err != nil {
-		return podlife.WithReason("FailedKillPod", fmt.Errorf("pod cgroup: %w", err))
+		return podlife.WithReason("FailedKillPod", fmt.Errorf("remove pod cgroup: %w", err))
 	}
 	// From here on the sink may delete the pod's object.
 	a.statuses.Terminate(pod)

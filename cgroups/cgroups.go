@@ -171,14 +171,14 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 	// configuration, and making it would hide the mistake.
 	root, err := m.literal(parseCgroupfs(m.cfg.Root))
 	if err != nil {
-		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
+		return nil, fmt.Errorf("use root cgroup %s: %w", m.cfg.Root, err)
 	}
 	err = d.exists(ctx, root)
 	if lacks := new(ControllerError); errors.As(err, &lacks) && d.on.version == V2 {
 		err = d.enable(ctx, root) // the cgroups above may be able to pass controllers down
 	}
 	if err != nil {
-		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
+		return nil, fmt.Errorf("use root cgroup %s: %w", m.cfg.Root, err)
 	}
 	// Making a tier makes kubepods above it as well.
 	for _, n := range []Name{m.tree.tier(v1.PodQOSBurstable), m.tree.tier(v1.PodQOSBestEffort)} {

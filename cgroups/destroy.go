@@ -130,7 +130,7 @@ func (d *driver) removeDir(ctx context.Context, dir string) error {
 	if listErr != nil || len(children) == 0 {
 		return errors.Join(err, listErr)
 	}
-	// The depth is that of the cgroups that the container created.
+	// The recursion is as deep as the cgroups that the container created.
 	for _, c := range children {
 		if err := d.removeDir(ctx, path.Join(dir, c)); err != nil {
 			return err

@@ -108,12 +108,12 @@ func (d *driver) exists(ctx context.Context, cgroup string) error {
 	return errors.Join(missing...)
 }
 
-// lacks returns an error for each controller that the machine has and the v2 cgroup lacks. has is
-// the list of the cgroup's controllers.
-func (d *driver) lacks(cgroup string, has []string) error {
+// lacks returns a ControllerError for each controller that the machine has and that is not in
+// enabled, the list of a v2 cgroup's controllers.
+func (d *driver) lacks(cgroup string, enabled []string) error {
 	var errs []error
 	for _, c := range []string{"cpu", "cpuset", "memory", "pids", "hugetlb"} {
-		if d.on.of[c] != "" && !slices.Contains(has, c) {
+		if d.on.of[c] != "" && !slices.Contains(enabled, c) {
 			errs = append(errs, &ControllerError{c, cgroup})
 		}
 	}
@@ -131,8 +131,8 @@ func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	if len(n) <= d.root {
 		return false, d.exists(ctx, cgroup)
 	}
-	// systemd creates directories only in hierarchies that it manages; mkdir below
-	// creates those of the rest.
+	// systemd creates directories only in hierarchies that it manages; mkdir below creates the
+	// directories in the other hierarchies.
 	if d.units != nil {
 		if made, err = d.startUnit(ctx, n, cgroup); err != nil {
 			return made, err
@@ -208,12 +208,12 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 	return nil // only optional controllers failed
 }
 
-// missing returns the controllers that children need, that the machine has, and that are not in
-// the list has.
-func (d *driver) missing(has string) []string {
+// missing returns the controllers that children need and the machine has, and that are not in the
+// list enabled.
+func (d *driver) missing(enabled string) []string {
 	var out []string
 	for _, c := range used {
-		if d.on.of[c] != "" && !slices.Contains(strings.Fields(has), c) {
+		if d.on.of[c] != "" && !slices.Contains(strings.Fields(enabled), c) {
 			out = append(out, c)
 		}
 	}
@@ -271,10 +271,9 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		filled = true
 	}
 	if filled && len(parseCgroupfs(parent)) > d.root {
-		// With clone_children the kernel copies the cpuset to new children itself,
-		// those of containers included. That saves writes, each of which makes the
-		// kernel rebuild its scheduling domains. If the write fails, the next child
-		// is filled like this one.
+		// With clone_children the kernel copies the cpuset to new children itself, also to the
+		// cgroups of containers. That saves writes, each of which makes the kernel rebuild its
+		// scheduling domains. If the write fails, the next child is filled like this one.
 		_ = d.write(ctx, d.file("cpuset", parent, "cgroup.clone_children"), "1")
 	}
 	return nil

@@ -21,7 +21,7 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	}
 	d, err := m.start(ctx)
 	if err != nil {
-		return fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		return fmt.Errorf("remove cgroup of pod %s: %w", uid, err)
 	}
 	e, release, err := m.hold(ctx, uid)
 	if err != nil {
@@ -38,11 +38,11 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	for _, class := range classes {
 		n, err := m.tree.pod(class, uid)
 		if err != nil {
-			return fmt.Errorf("cgroup of pod %s: %w", uid, err)
+			return fmt.Errorf("remove cgroup of pod %s: %w", uid, err)
 		}
 		cgroup, err := m.literal(n)
 		if err != nil {
-			return fmt.Errorf("cgroup of pod %s: %w", uid, err)
+			return fmt.Errorf("remove cgroup of pod %s: %w", uid, err)
 		}
 		if !d.anywhere(ctx, cgroup) {
 			continue

@@ -44,23 +44,23 @@ func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, e
 	}
 	d, err := m.start(ctx)
 	if err != nil {
-		return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		return nil, "", fmt.Errorf("find cgroup of pod %s: %w", uid, err)
 	}
 	// Most pods of a node are Burstable or BestEffort.
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
 		n, err := m.tree.pod(class, uid)
 		if err != nil {
-			return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+			return nil, "", fmt.Errorf("find cgroup of pod %s: %w", uid, err)
 		}
 		cgroup, err := m.literal(n)
 		if err != nil {
-			return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+			return nil, "", fmt.Errorf("find cgroup of pod %s: %w", uid, err)
 		}
 		if d.anywhere(ctx, cgroup) {
 			return d, cgroup, nil
 		}
 	}
-	return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, ErrNotExist)
+	return nil, "", fmt.Errorf("find cgroup of pod %s: %w", uid, ErrNotExist)
 }
 
 // Pod is a pod's cgroup found on the machine.
@@ -78,7 +78,7 @@ func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
 	}
 	d, err := m.start(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("cgroups of pods: %w", err)
+		return nil, fmt.Errorf("list cgroups of pods: %w", err)
 	}
 	return m.find(ctx, d)
 }
@@ -101,7 +101,7 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("cgroups of pods: %w", err)
+				return nil, fmt.Errorf("list cgroups of pods: %w", err)
 			}
 			for _, c := range children {
 				n := append(slices.Clone(m.tree.tier(class)), c)

@@ -69,7 +69,7 @@ func (f files) read(ctx context.Context, path string) ([]byte, error) {
 func (f files) write(ctx context.Context, path, value string) error {
 	err := f.do(ctx, "write", path, func() error { return f.fs.Write(path, value) })
 	if err != nil {
-		return fmt.Errorf("value %q: %w", value, err)
+		return fmt.Errorf("write value %q: %w", value, err)
 	}
 	return nil
 }

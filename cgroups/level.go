@@ -50,14 +50,14 @@ type part struct {
 	limit    bool // the limit; if false, the request
 }
 
-// partsUp returns the parts of a resource that grow from have to want: the limit
-// before the request. In the other order the request would exceed the limit for a
-// moment.
+// partsUp returns the parts of a resource that are larger in want than in have, the limit before
+// the request. In the other order the request would exceed the limit for a moment.
 func partsUp(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, 1, part{name, true}, part{name, false})
 }
 
-// partsDown returns the parts that shrink: the request before the limit.
+// partsDown returns the parts of a resource that are smaller in want than in have, the request
+// before the limit.
 func partsDown(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, -1, part{name, false}, part{name, true})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/internal/kernel"
 )
 
-// mountinfo is that of this process, since its own mount namespace is the only one in which it
+// mountinfo is the file of this process, since its own mount namespace is the only one in which it
 // can open files.
 const (
 	mountinfo = "/proc/self/mountinfo"
@@ -52,9 +52,9 @@ type machine struct {
 	pages []int64
 }
 
-// detect finds the mounts of cgroups. want is the required version, 0 for any. The
-// version is 2 only if v1 has neither cpu nor memory: where both are mounted
-// (hybrid), the controllers are those of v1.
+// detect finds the mounts of cgroups. want is the required version, 0 for any. The version is 2
+// only if v1 has neither cpu nor memory: where both are mounted (hybrid), the controllers of v1 are
+// used.
 func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	data, err := f.read(ctx, mountinfo)
 	if err != nil {

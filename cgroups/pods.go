@@ -102,16 +102,16 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 	})
 }
 
-// Raise raises the values of cpu or memory of the pod's cgroup that are below those
-// of the pod: the limit, then the request. Call it before the containers are
-// raised: the kernel does not let children use more than their parent.
+// Raise raises the values of cpu or memory in the pod's cgroup that are lower than the pod's: first
+// the limit, then the request. Call it before the containers are raised: the kernel does not let
+// children use more than their parent.
 func (m *Manager) Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
 	return m.resize(ctx, pod, resource, partsUp)
 }
 
-// Lower lowers the values of cpu or memory of the pod's cgroup that are above those
-// of the pod: the request, then the limit. It returns ErrInUse for a memory limit
-// at or below the usage. Call it after the containers were lowered.
+// Lower lowers the values of cpu or memory in the pod's cgroup that are higher than the pod's:
+// first the request, then the limit. It returns ErrInUse for a memory limit at or below the usage.
+// Call it after the containers were lowered.
 func (m *Manager) Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
 	return m.resize(ctx, pod, resource, partsDown)
 }

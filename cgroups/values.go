@@ -27,8 +27,8 @@ type write struct {
 	optional bool
 }
 
-// writes returns the writes for r in an order that the kernel accepts. have has the current values,
-// which decide the order of some writes. sizes are the machine's huge page sizes in bytes.
+// writes returns the writes for r in an order that the kernel accepts. have contains the current
+// values, which decide the order of some writes. sizes are the machine's huge page sizes in bytes.
 func (v Version) writes(r Resources, sizes []int64, have level) []write {
 	if v == V1 {
 		return writesV1(r, sizes, have)
@@ -115,7 +115,7 @@ func memoryV1(r Resources, have level) []write {
 func writesV2(r Resources, sizes []int64) []write {
 	var out []write
 	add := func(file, value string, optional bool) {
-		// Names of files begin with that of their controller.
+		// The name of a file begins with the name of its controller.
 		controller, _, _ := strings.Cut(file, ".")
 		out = append(out, write{controller, file, value, optional})
 	}
@@ -179,9 +179,9 @@ func hugepageLimits(r Resources, sizes []int64) []hugepageLimit {
 	return out
 }
 
-// same reports whether have is the file's content after a write of want. The kernel rounds bytes
-// down to pages. Without the same rounding here, a limit that is no multiple of a page would be
-// written every time.
+// same reports whether the content have is what the file has after the write. The kernel rounds
+// bytes down to pages. Without the same rounding here, a limit that is no multiple of a page would
+// be written every time.
 func (w write) same(have string, page int64) bool {
 	have = strings.TrimSpace(have)
 	if have == w.value {

@@ -287,7 +287,7 @@ func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error
 	return memoryEvents(kernel.ParseTable(data)), nil
 }
 
-// watching adds a watch to the watches of a pod if on is true, and otherwise removes it.
+// watching adds a watch to the watches of a pod, or removes it if on is false.
 func (m *Manager) watching(uid types.UID, w *watch, on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,8 +26,8 @@ func encode(value []byte) []byte {
 	return out
 }
 
-// checksum covers the length and the value. The magic needs no checksum, since decode compares
-// all of it.
+// checksum returns the hash of a file's length field and value. The magic needs no checksum, since
+// decode compares all of it.
 func checksum(file []byte) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = h.Write(file[len(magic) : len(magic)+lengthSize])

@@ -145,20 +145,20 @@ func (d division) holds(nodes []int, share int) bool {
 	return sum >= d.need
 }
 
-// dealOut takes rest CPUs from the nodes, one group from each in turn, and subtracts them from
+// dealOut takes count CPUs from the nodes, one group from each in turn, and subtracts them from
 // left. left is the number of free CPUs by node. extra lists the nodes in the order in which they
 // gave a group. ok is false if the nodes have too few groups.
-func (d division) dealOut(rest int, nodes, left []int) (extra []int, ok bool) {
-	for rest > 0 {
-		before := rest
+func (d division) dealOut(count int, nodes, left []int) (extra []int, ok bool) {
+	for count > 0 {
+		before := count
 		for _, i := range nodes {
-			if rest > 0 && left[i] >= d.group {
+			if count > 0 && left[i] >= d.group {
 				left[i] -= d.group
-				rest -= d.group
+				count -= d.group
 				extra = append(extra, i)
 			}
 		}
-		if rest == before {
+		if count == before {
 			return nil, false
 		}
 	}

@@ -80,7 +80,7 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	}
 	shared, err := numa.ParseCPUs(f.DefaultCPUSet)
 	if err != nil {
-		return Assignments{}, fmt.Errorf("defaultCpuSet: %w", err)
+		return Assignments{}, fmt.Errorf("parse field defaultCpuSet: %w", err)
 	}
 	out := Assignments{Policy: f.PolicyName, Shared: shared, Pods: map[string]map[string]numa.CPUSet{}}
 	for uid, containers := range f.Entries {

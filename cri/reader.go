@@ -259,11 +259,12 @@ func (r *Reader) noted(e observed.Event) {
 	}
 }
 
-// Events opens the runtime's event stream, calls ready once the stream is open, and calls on for
-// every event until the stream ends. It always returns an error: observed.ErrNoEventStream if the
-// runtime has no stream, ctx's error if ctx has ended, and otherwise the reason why the stream
-// ended. on is called from the caller's goroutine, one event after the other; ready is called
-// from another goroutine. There are no events for changes before ready, so call List after ready.
+// Events opens the runtime's event stream, calls the function ready once the stream is open, and
+// calls the function on for every event until the stream ends. It always returns an error:
+// observed.ErrNoEventStream if the runtime has no stream, ctx's error if ctx has ended, and
+// otherwise the reason why the stream ended. on is called from the caller's goroutine, one event
+// after the other; ready is called from another goroutine. There are no events for changes before
+// ready, so call List after ready.
 func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

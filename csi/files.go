@@ -50,7 +50,7 @@ func (m *Manager) published(ctx context.Context, driver, target string) error {
 func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
 	found, err := mount.Find(ctx, m.cfg.Mounter, path)
 	if err != nil {
-		return false, fmt.Errorf("mount table: %w", err)
+		return false, fmt.Errorf("read mount table: %w", err)
 	}
 	return len(found) > 0, nil
 }
@@ -142,7 +142,7 @@ func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) 
 func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	table, err := m.cfg.Mounter.Table(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("mount table: %w", err)
+		return nil, fmt.Errorf("read mount table: %w", err)
 	}
 	real, err := mount.Resolve(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -269,7 +269,7 @@ func (m *Manager) object(ctx context.Context, name string) (plugins.CSIDriver, e
 		return missing(name), nil
 	}
 	if err != nil {
-		return o, transient(fmt.Errorf("CSIDriver %s: %w", name, err))
+		return o, transient(fmt.Errorf("read CSIDriver %s: %w", name, err))
 	}
 	return o, nil
 }

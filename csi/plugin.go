@@ -131,9 +131,9 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 	return result, nil
 }
 
-// publish publishes a volume with a file system: it writes the record, calls the driver, checks
-// the result and sets the group. again is the time until the next publication, for drivers that
-// require it.
+// publish publishes a volume with a file system: it writes the record, calls the driver, checks the
+// result and sets the group. The result again is the time until the next publication, for drivers
+// that require one.
 func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {

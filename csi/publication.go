@@ -130,7 +130,7 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 		m.cfg.Exhausted(v.Pod, err)
 	}
 	if err != nil {
-		return nil, transient(fmt.Errorf("attachment %s: %w", attachment, err))
+		return nil, transient(fmt.Errorf("wait for attachment %s: %w", attachment, err))
 	}
 	if n := size(metadata); n > maxContext {
 		return nil, transient(fmt.Errorf("attachmentMetadata of %s has %d bytes; want at most %d", attachment, n, maxContext))
@@ -141,9 +141,9 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	return metadata, nil
 }
 
-// tokensOf returns the tokens that a driver requires for the pod, as JSON by audience, or "" if
-// it requires none. again is the time after which the volume has to be published again, because
-// tokens expire or because of requiresRepublish.
+// tokensOf returns the tokens that a driver requires for the pod, as JSON by audience, or "" if it
+// requires none. The result again is the time after which the volume has to be published again,
+// because tokens expire or because of requiresRepublish.
 func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
 	if len(object.TokenRequests) == 0 || pod == nil {

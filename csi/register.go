@@ -89,7 +89,7 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	}
 	info, err := os.Stat(endpoint)
 	if err != nil {
-		return fmt.Errorf("endpoint: %w", err)
+		return fmt.Errorf("inspect endpoint: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("endpoint %s is %s; want a socket", endpoint, info.Mode().Type())

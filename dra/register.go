@@ -67,7 +67,7 @@ func (r Registrar) Register(_ context.Context, name, endpoint string, versions [
 	}
 	info, err := os.Stat(endpoint)
 	if err != nil {
-		return fmt.Errorf("endpoint: %w", err)
+		return fmt.Errorf("inspect endpoint: %w", err)
 	}
 	// With a file that is not a socket, pods would wait for the driver without a visible reason.
 	if info.Mode().Type() != fs.ModeSocket {

@@ -191,8 +191,8 @@ func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error 
 	return out
 }
 
-// Watch reads the stream of reports until it ends. Health is an optional service, separate from
-// that of claims; for a driver without it, Watch returns ErrNoHealth.
+// Watch reads the stream of reports until it ends. Health is an optional service, separate from the
+// service for claims. For a driver without it, Watch returns ErrNoHealth.
 func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 	stream, err := healthapi.NewDRAResourceHealthClient(r.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
 	for err == nil {

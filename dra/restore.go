@@ -93,8 +93,8 @@ func (m *Manager) reread(ctx context.Context) {
 	}
 }
 
-// read reads one record, without Manager.mu. again means that the disk failed and the record may
-// be intact. After any other error the record is lost.
+// read reads one record, without Manager.mu. The result again says that the disk failed and the
+// record may be intact. After any other error the record is lost.
 func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	key := claimPrefix + string(uid)
 	value, err := m.cfg.Store.Read(key)

@@ -59,7 +59,7 @@ type Config struct {
 	// Thresholds are the thresholds of all signals, usually from rank.Parse. Without thresholds
 	// only limits of local storage are watched.
 	Thresholds []rank.Threshold
-	// Signals are further signals beside those of package rank.
+	// Signals are signals in addition to the ones of package rank.
 	Signals []Signal
 	Reclaim Reclaimer  // if nil, nothing is reclaimed
 	Notify  []Notifier // without notifiers, signals are read at their intervals only

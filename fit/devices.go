@@ -159,7 +159,7 @@ func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, err
 // to the pod.
 func (d devices) left() Devices { return d.all.less(d.given, 1) }
 
-// less returns d with fewer free devices. It subtracts given, multiplied by times.
+// less returns d with fewer free devices: it subtracts each number in given, multiplied by times.
 func (d Devices) less(given map[string]map[int]int, times int) Devices {
 	out := maps.Clone(d)
 	for name, nodes := range given {

@@ -139,9 +139,9 @@ type HostPort struct {
 	Port     int32
 }
 
-// HostPorts returns the ports of the node that a pod takes, those of sidecars included.
-// Plain init containers do not count: they have ended before others listen, as in the
-// kubelet. In the host's network every container port is one of the node's.
+// HostPorts returns the ports of the node that a pod takes, including the ports of its sidecars.
+// Plain init containers do not count: they have ended before others listen, as in the kubelet. In
+// the host's network every container port is one of the node's.
 func HostPorts(pod *v1.Pod) []HostPort {
 	var ports []HostPort
 	add := func(cs []v1.Container) {

@@ -151,7 +151,7 @@ func (t *Tally) of(pods []*v1.Pod) v1.ResourceList {
 	if known == len(pods) && t.sums != nil {
 		return t.sums
 	}
-	sums := make(v1.ResourceList, len(t.sums)) // that of before is with its readers
+	sums := make(v1.ResourceList, len(t.sums)) // a new map, since readers have the former one
 	for name, q := range t.sums {
 		sums[name] = q.DeepCopy()
 	}

@@ -50,8 +50,8 @@ func (m *ContainerCollector) Reclaim(ctx context.Context) (removed int, err erro
 	return m.pass(ctx, true)
 }
 
-// pass makes a pass over all pods; all is situation.All. It blocks until every removal has ended
-// or timed out. It calls sweep even if the runtime cannot be listed.
+// pass makes a pass over all pods. The argument all is the value of situation.All. It blocks until
+// every removal has ended or timed out. It calls sweep even if the runtime cannot be listed.
 func (m *ContainerCollector) pass(ctx context.Context, all bool) (int, error) {
 	r := m.begin(all)
 	defer r.holds.End()
@@ -192,7 +192,7 @@ func (m *ContainerCollector) remove(ctx context.Context, v containerVerdict) err
 	if v.StopFirst {
 		if err := m.cfg.Runtime.StopContainer(ctx, v.ID); err != nil {
 			// Without a stop, its process could continue unnoticed.
-			return fmt.Errorf("stop: %w", err)
+			return fmt.Errorf("stop container: %w", err)
 		}
 	}
 	return m.cfg.Runtime.RemoveContainer(ctx, v.Container)

@@ -114,7 +114,7 @@ func (f *File) load() (credentialFile, error) {
 	}
 	c := credentialFile{modified: fi.ModTime(), size: fi.Size()}
 	if c.all, err = parseDockerConfig(f.path, b); err != nil {
-		c.err = fmt.Errorf("image credentials: %w", err)
+		c.err = fmt.Errorf("parse image credentials: %w", err)
 	}
 	return f.keep(c), nil
 }

@@ -32,7 +32,7 @@ func TestFile(t *testing.T) {
 		{"", "", ""}, // no file
 		{`{"auths": {"r.example": {"username": "u", "password": "p"}, "r.example/a": {"username": "v", "password": "q"}, "other": {"username": "x"}}}`, "v:q u:p", ""},
 		{`{"auths": {"r.example": {"username": "new", "password": "p"}}}`, "new:p", ""},
-		{`{"auths": {"r.example": {"username": "sec`, "", "image credentials: " + path + ": not valid JSON"},
+		{`{"auths": {"r.example": {"username": "sec`, "", "parse image credentials: " + path + ": not valid JSON"},
 		{`{}`, "", ""},
 	} {
 		if tc.content != "" {
@@ -89,7 +89,7 @@ echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPro
 	if pairs(got) != "me:pass" {
 		t.Errorf("credentials %q, want those of the one that works", pairs(got))
 	}
-	for _, want := range []string{"credential provider bad: exit status 3: no such account", `credential provider odd: answers with "Pod" of "v1"`} {
+	for _, want := range []string{"get credentials from provider bad: exit status 3: no such account", `get credentials from provider odd: answers with "Pod" of "v1"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)
 		}

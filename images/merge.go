@@ -20,21 +20,20 @@ func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
 
-// merged returns the union of c and the credentials more, and whether it differs from c. It
-// modifies neither, since the index shares records. An image that all pods of the node may use
-// remains so.
-func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
+// merged returns the union of c and other, and whether the union differs from c. It modifies
+// neither, since the index shares records. An image that all pods of the node may use remains so.
+func (c pullCredentials) merged(other pullCredentials) (pullCredentials, bool) {
 	switch {
-	case c.NodePodsAccessible || more.none():
+	case c.NodePodsAccessible || other.none():
 		return c, false
-	case more.NodePodsAccessible:
+	case other.NodePodsAccessible:
 		return pullCredentials{NodePodsAccessible: true}, true
 	}
-	secrets, a := union(c.KubernetesSecrets, more.KubernetesSecrets, comparePullSecrets)
-	accounts, b := union(c.KubernetesServiceAccounts, more.KubernetesServiceAccounts, compareAccounts)
+	secrets, a := union(c.KubernetesSecrets, other.KubernetesSecrets, comparePullSecrets)
+	accounts, b := union(c.KubernetesServiceAccounts, other.KubernetesServiceAccounts, compareAccounts)
 	// Only secrets are limited: service accounts are not rotated.
 	if len(secrets) > maxSecrets {
-		secrets = trimmed(secrets, more.KubernetesSecrets)
+		secrets = trimmed(secrets, other.KubernetesSecrets)
 	}
 	return pullCredentials{KubernetesSecrets: secrets, KubernetesServiceAccounts: accounts}, a || b
 }

@@ -180,7 +180,7 @@ func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod)
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("credential provider %s: %w", plugin.Name, err))
+			errs = append(errs, fmt.Errorf("get credentials from provider %s: %w", plugin.Name, err))
 		}
 	}
 	return all, errors.Join(errs...)

@@ -29,7 +29,7 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 	// present.
 	m.recoverPulls(ctx)
 	if err := m.records.prune(present, since); err != nil {
-		return fmt.Errorf("images: prune: %w", err)
+		return fmt.Errorf("images: remove old records of pulled images: %w", err)
 	}
 	return nil
 }

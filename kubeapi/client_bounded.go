@@ -40,8 +40,8 @@ const (
 // boundedAnswers limits the size of answers.
 type boundedAnswers struct{ next http.RoundTripper }
 
-// RoundTrip limits the body of an answer, except that of a watch: client-go limits
-// each event of a watch.
+// RoundTrip limits the body of an answer, except for watches: client-go limits each event of a
+// watch.
 func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(req)
 	if err == nil && req.URL.Query().Get("watch") != "true" {

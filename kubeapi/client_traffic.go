@@ -14,8 +14,8 @@ import (
 // from any goroutine and must return at once. verb is GET, POST, PUT, PATCH or
 // DELETE.
 type Traffic interface {
-	// Sent reports the bytes of a request's body, and Received those of an answer's
-	// body, as they are read. Watches are left out.
+	// Sent reports the bytes of a request's body, and Received the bytes of an answer's body, as
+	// they are read. Watches are left out.
 	Sent(verb, host string, bytes int64)
 	Received(verb, host string, bytes int64)
 	// Throttled reports how long a call waited for the rate limit.

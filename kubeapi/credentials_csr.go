@@ -56,11 +56,11 @@ func requestName(public, subject []byte, usages []certificatesv1.KeyUsage) strin
 func newRequest(key crypto.Signer, t *x509.CertificateRequest, signer string, usages []certificatesv1.KeyUsage) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, t, key)
 	if err != nil {
-		return nil, fmt.Errorf("certificate request: %w", err)
+		return nil, fmt.Errorf("make certificate request: %w", err)
 	}
 	parsed, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, fmt.Errorf("certificate request: %w", err)
+		return nil, fmt.Errorf("make certificate request: %w", err)
 	}
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: requestName(parsed.RawSubjectPublicKeyInfo, parsed.RawSubject, usages)},
@@ -117,7 +117,7 @@ func sign(ctx context.Context, api CredentialsAPI, want *certificatesv1.Certific
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("certificate request: %w", err)
+		return nil, fmt.Errorf("create certificate request: %w", err)
 	}
 	uid := have.UID
 	for {
@@ -148,8 +148,8 @@ const (
 	watchFor  = 60 * time.Second // limit of a watch; then the request is read again
 )
 
-// awaitChange waits until a request may have changed since its version have was read.
-// It returns an error only if ctx ends.
+// awaitChange waits until a request may have changed since it was read as have. It returns an error
+// only if ctx ends.
 func awaitChange(ctx context.Context, api CredentialsAPI, have *certificatesv1.CertificateSigningRequest) error {
 	if have.ResourceVersion == "" {
 		retry.Sleep(ctx, lookAgain)

@@ -55,7 +55,7 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 func newKey() (key crypto.Signer, keyPEM []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("new key: %w", err)
+		return nil, nil, fmt.Errorf("generate key: %w", err)
 	}
 	keyPEM, err = encodeKey(k)
 	return k, keyPEM, err

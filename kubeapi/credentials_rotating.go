@@ -18,18 +18,18 @@ func RotatingConfig(user *rest.Config) (server *rest.Config, initial *tls.Certif
 	server.QPS, server.Burst = user.QPS, user.Burst
 	certPEM, err := dataOf(user.CertData, user.CertFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("client certificate: %w", err)
+		return nil, nil, fmt.Errorf("read client certificate: %w", err)
 	}
 	keyPEM, err := dataOf(user.KeyData, user.KeyFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("key of the client certificate: %w", err)
+		return nil, nil, fmt.Errorf("read key of the client certificate: %w", err)
 	}
 	if len(certPEM) == 0 || len(keyPEM) == 0 {
 		return server, nil, nil
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, nil, fmt.Errorf("client certificate: %w", err)
+		return nil, nil, fmt.Errorf("read client certificate: %w", err)
 	}
 	return server, &pair, nil
 }

@@ -33,7 +33,7 @@ func (m *NodeManager) Restore() error {
 		err = fmt.Errorf("record is for node %q; this node is %q", n.Name, m.cfg.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("node: stored: %w", err)
+		return fmt.Errorf("read stored Node: %w", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

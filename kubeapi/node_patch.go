@@ -23,11 +23,11 @@ func nodePatch(old, want *v1.Node) ([]byte, error) {
 	old, want = differing(old, want)
 	before, err := strategicpatch.Object(old)
 	if err != nil {
-		return nil, fmt.Errorf("node patch: %w", err)
+		return nil, fmt.Errorf("compute patch of the Node: %w", err)
 	}
 	after, err := strategicpatch.Object(want)
 	if err != nil {
-		return nil, fmt.Errorf("node patch: %w", err)
+		return nil, fmt.Errorf("compute patch of the Node: %w", err)
 	}
 	patch := map[string]any{}
 	if meta := strategicpatch.Diff(part(before, "metadata", "labels", "annotations"), part(after, "metadata", "labels", "annotations")); len(meta) > 0 {
@@ -56,7 +56,7 @@ func nodePatch(old, want *v1.Node) ([]byte, error) {
 	}
 	out, err := json.Marshal(patch)
 	if err != nil {
-		return nil, fmt.Errorf("node patch: %w", err)
+		return nil, fmt.Errorf("compute patch of the Node: %w", err)
 	}
 	return out, nil
 }

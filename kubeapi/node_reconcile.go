@@ -115,7 +115,8 @@ func zeroExtended(have *v1.Node) bool {
 	return changed
 }
 
-// reconcileHugePages sets the huge page sizes of the machine: it adds, changes and removes entries.
+// reconcileHugePages makes the huge page sizes in have equal to the sizes in fresh: it adds,
+// changes and removes entries. It reports whether it changed any.
 func reconcileHugePages(have, fresh *v1.Node) bool {
 	sync := func(to, from v1.ResourceList) bool {
 		changed := false

@@ -67,7 +67,7 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 		return true, nil
 	}
 	if !apierrors.IsAlreadyExists(err) && (!apierrors.IsForbidden(err) || r.cfg.GetOnExistsOnly) {
-		return false, fmt.Errorf("create: %w", err)
+		return false, fmt.Errorf("create the Node: %w", err)
 	}
 	have := &v1.Node{}
 	if gerr := r.cfg.API.Get(ctx, Nodes, Key{Name: fresh.Name}, have); gerr != nil {
@@ -80,7 +80,7 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 		return false, nil
 	}
 	if _, err := r.patch(ctx, have, want); err != nil {
-		return false, fmt.Errorf("update: %w", err)
+		return false, fmt.Errorf("update the Node: %w", err)
 	}
 	return false, nil
 }

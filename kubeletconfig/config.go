@@ -112,7 +112,7 @@ func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, 
 	}
 	c := new(v1beta1.KubeletConfiguration)
 	if _, err := decode(merged, c); err != nil {
-		return nil, nil, nil, fmt.Errorf("configuration: %w", err)
+		return nil, nil, nil, fmt.Errorf("decode configuration: %w", err)
 	}
 	SetDefaults(c)
 	// healthzPort: 0 and readOnlyPort: 0 open no port, so users may expect the same of port: 0.

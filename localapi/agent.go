@@ -31,10 +31,10 @@ func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
-// want signals the source if a change of an object may affect the delivered pods. was and is are
-// the entries of the object before and after the change.
-func (s *Server) want(k objects.Kind, was, is objects.Entry) {
-	before, now := s.owned(was), s.owned(is)
+// want signals the source if a change of an object may affect the delivered pods. old and current
+// are the entries of the object before and after the change.
+func (s *Server) want(k objects.Kind, old, current objects.Entry) {
+	before, now := s.owned(old), s.owned(current)
 	if k == s.events || k.Type().Group == leasesV1.Group || before == nil && now == nil ||
 		before != nil && now != nil && sameForAgent(before, now) {
 		return

@@ -139,11 +139,11 @@ func (s *Server) trim() {
 	}
 }
 
-// fewer splits a list of events, oldest first, into the events that stay (left, at most as many as
-// the parameter most) and those to remove (gone). Each namespace keeps an equal number of its
-// newest events, and so does each object within a namespace. A group with fewer events than that
-// keeps all of them.
-func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
+// fewer splits a list of events, oldest first, into the events that stay (kept, at most limit
+// events) and the events to remove (removed). Each namespace keeps an equal number of its newest
+// events, and so does each object within a namespace. A group with fewer events than that keeps all
+// of them.
+func fewer(list []*v1.Event, limit int) (kept, removed []*v1.Event) {
 	list = slices.Clone(list)
 	slices.Reverse(list)
 	type group struct {
@@ -162,7 +162,7 @@ func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
 		}
 		slices.SortStableFunc(list, func(a, b *v1.Event) int { return cmp.Compare(place[a], place[b]) })
 	}
-	return list[:most], list[most:]
+	return list[:limit], list[limit:]
 }
 
 func lastSeen(e *v1.Event) time.Time {

@@ -157,7 +157,7 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// sameNode compares nodes, except for the time at which they were described.
+// sameNode reports whether two nodes are equal, except for the time at which they were described.
 func sameNode(a, b *v1.Node) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	for _, n := range []*v1.Node{x, y} {

@@ -77,7 +77,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	}
 	a, err := pkiParse(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("authority in %s: %w", dir, err)
+		return nil, fmt.Errorf("parse authority in %s: %w", dir, err)
 	}
 	return a, nil
 }

@@ -210,9 +210,9 @@ func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
 	return out
 }
 
-// removed reports whether list lacks a resource that the list from has.
-func removed(list, from v1.ResourceList) bool {
-	for name := range from {
+// removed reports whether list lacks a resource that the list old has.
+func removed(list, old v1.ResourceList) bool {
+	for name := range old {
 		if _, ok := list[name]; !ok {
 			return true
 		}

@@ -167,7 +167,7 @@ func (st *stream) run(ctx context.Context) {
 	}
 }
 
-// tell sends the selected changes.
+// tell sends the selected changes. It returns false if one cannot be sent.
 func (st *stream) tell(changes []objects.Step) bool {
 	sent := false
 	for i := range changes {

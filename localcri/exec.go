@@ -56,7 +56,7 @@ func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error
 	}
 	m, err := p.client(ctx)
 	if err != nil {
-		return nil, nil, coded(fmt.Errorf("monitor of container %s: %w", c.id, err))
+		return nil, nil, coded(fmt.Errorf("connect to the monitor of container %s: %w", c.id, err))
 	}
 	return m, x, nil
 }

@@ -62,7 +62,7 @@ func (r *InProcess) empty(ctx context.Context, removed func(pod string, containe
 	err := r.removeAll(ctx, removed)
 	for _, a := range r.network.List() {
 		if derr := r.network.Detach(ctx, a.ID); derr != nil {
-			err = errors.Join(err, fmt.Errorf("network of %s: %w", a.ID, derr))
+			err = errors.Join(err, fmt.Errorf("detach network of %s: %w", a.ID, derr))
 		}
 	}
 	end()
@@ -105,7 +105,7 @@ func (r *InProcess) removeAll(ctx context.Context, removed func(pod string, cont
 			pod := s.GetMetadata().GetNamespace() + "/" + s.GetMetadata().GetName()
 			switch {
 			case err != nil:
-				errs = append(errs, fmt.Errorf("sandbox of pod %s: %w", pod, err))
+				errs = append(errs, fmt.Errorf("remove sandbox of pod %s: %w", pod, err))
 			case removed != nil:
 				removed(pod, of[s.GetId()])
 			}

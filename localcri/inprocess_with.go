@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// RunWith runs the runtime together with a function that needs it, such as the Run of an agent.
-// The runtime starts before run, and ends after run has returned. The context of run ends with
-// ctx, or if the runtime fails. RunWith returns the errors of the runtime and of run. Containers
-// keep running.
+// RunWith runs the runtime together with a function that needs the runtime, such as the Run of an
+// agent. The runtime starts before the function is called, and ends after the function has
+// returned. The context of the function ends with ctx, or if the runtime fails. RunWith returns the
+// errors of the runtime and of the function. Containers keep running.
 func (r *InProcess) RunWith(ctx context.Context, run func(context.Context) error) error {
 	ctx, endUser := context.WithCancel(ctx)
 	defer endUser()

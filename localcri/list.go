@@ -196,7 +196,7 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 			"enableCDI": r.cfg.CDI != nil, "cdiSpecDirs": cdiDirs(r.cfg.CDI), // containerd's keys
 		})
 		if err != nil {
-			return nil, fmt.Errorf("encode: %w", err)
+			return nil, fmt.Errorf("encode the configuration: %w", err)
 		}
 		out.Info = map[string]string{"config": string(config)}
 	}
@@ -222,7 +222,7 @@ func (r *Runtime) handlers(ctx context.Context) ([]*runtimeapi.RuntimeHandler, e
 	for _, name := range sortedKeys(r.cfg.Handlers) {
 		f, err := r.executors[name].Features(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("handler %q: %w", name, err)
+			return nil, fmt.Errorf("read features of handler %q: %w", name, err)
 		}
 		what := func() *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{

@@ -29,8 +29,8 @@ func orphans(ids map[string]int64, known map[string]bool) []string {
 	return out
 }
 
-// undoOrphans removes leftovers of a crash that have no record. It removes those of containers
-// first, since containers use parts of sandboxes.
+// undoOrphans removes leftovers of a crash that have no record. It removes the leftovers of
+// containers first, since containers use parts of sandboxes.
 func (r *Runtime) undoOrphans(ctx context.Context) {
 	for _, left := range []struct {
 		kind string

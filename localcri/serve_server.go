@@ -92,7 +92,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.Streams != nil {
 		at, err := listenLoopback(s.cfg.StreamAddress)
 		if err != nil {
-			return fmt.Errorf("streams: %w", err)
+			return fmt.Errorf("listen for streams: %w", err)
 		}
 		if streams, err = newStreamServer(ctx, at, s.cfg.Streams, s.cfg.Log); err != nil {
 			return err

@@ -99,7 +99,7 @@ func (p savedPod) entry(uid, policy string) (*entry, error) {
 	if len(p.Whole) > 0 {
 		var err error
 		if whole, err = loadBlocks(p.Whole); err != nil {
-			return nil, fmt.Errorf("whole: %w", err)
+			return nil, fmt.Errorf("field whole: %w", err)
 		}
 	}
 	names := map[string]bool{}

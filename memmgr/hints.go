@@ -75,8 +75,8 @@ func (p *Static) over(s State, pod numa.Pod, container int) bool {
 		slices.ContainsFunc(s.holders(pod.UID), func(h holder) bool { return h.index > container && h.kind == numa.Regular })
 }
 
-// matching returns the nodes of the blocks if their amounts are exactly those of the request.
-// Otherwise it returns 0.
+// matching returns the nodes of the blocks if the amounts of the blocks are exactly the requested
+// ones. Otherwise it returns 0.
 func matching(blocks []Block, ask []Amount) numa.NodeSet {
 	if len(blocks) != len(ask) {
 		return 0

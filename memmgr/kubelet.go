@@ -103,7 +103,7 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	if len(b) > MaxKubeletFile {
 		return Assignments{}, fmt.Errorf("file has %d bytes; want %d at most", len(b), MaxKubeletFile)
 	}
-	// NB: the types limit the depth of nesting, and encoding/json that of skipped values.
+	// The types limit the depth of nesting, and encoding/json limits it in skipped values.
 	f := kubeletFile{kubeletState: newKubeletState()}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return Assignments{}, err
@@ -116,7 +116,7 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	}
 	s := newKubeletState()
 	if err := json.Unmarshal([]byte(f.Data), &s); err != nil {
-		return Assignments{}, fmt.Errorf("data: %w", err)
+		return Assignments{}, fmt.Errorf("decode field data: %w", err)
 	}
 	return s.assignments()
 }

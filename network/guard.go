@@ -80,7 +80,7 @@ func parseGuard(b []byte) (group, error) {
 func processTimes(pid int) (start uint64, pgrp int, err error) {
 	p, err := kernel.This.Process(context.Background(), pid)
 	if err != nil {
-		return 0, 0, fmt.Errorf("process %d: %w", pid, err)
+		return 0, 0, fmt.Errorf("read times of process %d: %w", pid, err)
 	}
 	return p.Start, p.Group, nil
 }

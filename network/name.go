@@ -12,9 +12,9 @@ import (
 // nameLength is the number of hexadecimal digits in the name of a namespace.
 const nameLength = 32
 
-// spaceName returns the name of an ID's namespace. It ends in the first digits of the
-// ID if that is a hexadecimal number that is long enough, like the IDs of sandboxes,
-// and otherwise in those of the ID's SHA-256.
+// spaceName returns the name of an ID's namespace. It ends in the first digits of the ID if that is
+// a hexadecimal number that is long enough, like the IDs of sandboxes, and otherwise in the first
+// digits of the ID's SHA-256.
 func spaceName(prefix, id string) string {
 	digits := id
 	if !isHex(id) || len(id) < nameLength {

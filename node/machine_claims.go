@@ -200,8 +200,8 @@ type otherAgent struct {
 	file, pid string
 }
 
-// others reads the records of other agents, and removes those of agents without a
-// root directory: they have no running containers.
+// others reads the records of other agents. It removes the record of an agent whose root directory
+// is gone: such an agent has no running containers.
 func (c *claimsDir) others(ctx context.Context) ([]otherAgent, error) {
 	entries, err := c.dir.Entries(maxAgents)
 	if err != nil {

@@ -38,7 +38,7 @@ type Machine struct {
 func DetectMachine(dir string, maxPods int64) (Machine, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return Machine{}, fmt.Errorf("node name: %w", err)
+		return Machine{}, fmt.Errorf("read host name: %w", err)
 	}
 	n := Machine{
 		Name: strings.ToLower(strings.TrimSpace(host)),
@@ -55,7 +55,7 @@ func DetectMachine(dir string, maxPods int64) (Machine, error) {
 	}
 	pages, err := hugePages(kernel.This)
 	if err != nil {
-		err = fmt.Errorf("huge pages: %w", err)
+		err = fmt.Errorf("read huge pages: %w", err)
 	}
 	maps.Copy(n.Capacity, pages)
 	info, merr := kernel.This.MemInfo(context.Background())
@@ -64,7 +64,7 @@ func DetectMachine(dir string, maxPods int64) (Machine, error) {
 		merr = errors.New("/proc/meminfo: line \"MemTotal\" is missing")
 	}
 	if merr != nil {
-		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
+		return n, errors.Join(err, fmt.Errorf("read memory capacity: %w", merr))
 	}
 	n.Capacity[v1.ResourceMemory] = *resource.NewQuantity(int64(total), resource.BinarySI)
 	return n, err

@@ -84,7 +84,7 @@ func (h *Hardware) node(c *kubeletconfig.Config) (node.Machine, error) {
 	if n.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return n, fmt.Errorf("node name: %w", err)
+			return n, fmt.Errorf("read host name: %w", err)
 		}
 		n.Name = strings.ToLower(host)
 	}

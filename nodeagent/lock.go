@@ -57,7 +57,7 @@ func ResolveRoot(dir string) (string, error) {
 		return abs, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("root directory %q: %w", dir, err)
+		return "", fmt.Errorf("resolve root directory %q: %w", dir, err)
 	}
 	return resolved, nil
 }

@@ -207,8 +207,8 @@ func same(items []item, l *observed.Listed) bool {
 	return true
 }
 
-// has reports whether the list items contains the item want with the same state. It compares the
-// element at index place first.
+// has reports whether items contains the item want with the same state. It compares the element at
+// index place first.
 func has(items []item, place int, want *observed.Item, sandbox bool) bool {
 	if it := &items[place]; it.id == want.ID {
 		return it.state == want.State

@@ -15,7 +15,7 @@ import (
 
 // Limits of a plugin's answers.
 const (
-	// maxMessage limits the bytes of an answer, and those of its headers.
+	// maxMessage limits the bytes of an answer, and also the bytes of its headers.
 	maxMessage = 64 << 10
 	// maxName limits the bytes of a type and of a name. Names are DNS subdomains or
 	// names of resources.

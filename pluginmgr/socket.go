@@ -153,7 +153,7 @@ func (s *socket) register(ctx context.Context, id identity) error {
 	defer func() { _ = p.Close() }()
 	info, err := p.Info(call)
 	if err != nil {
-		return fmt.Errorf("GetInfo: %w", err)
+		return fmt.Errorf("call GetInfo: %w", err)
 	}
 	if info.Endpoint == "" {
 		info.Endpoint = s.path
@@ -172,7 +172,7 @@ func (s *socket) register(ctx context.Context, id identity) error {
 	}
 	if err := notify(ctx, p, true, ""); err != nil {
 		h.Deregister(info.Name, info.Endpoint) // the plugin does not know that it is registered
-		return fmt.Errorf("NotifyRegistrationStatus: %w", err)
+		return fmt.Errorf("call NotifyRegistrationStatus: %w", err)
 	}
 	s.mu.Lock()
 	s.actual, s.used = &id, use{h, info}

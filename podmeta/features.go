@@ -35,7 +35,7 @@ func FeaturesOf(pod *v1.Pod) (names []string) {
 }
 
 // FeaturesOfUpdate returns the features that a node has to declare so that a running pod can be
-// updated from the version before to the version after. The names are sorted.
+// updated from one version (before) to another (after). The names are sorted.
 func FeaturesOfUpdate(before, after *v1.Pod) (names []string) {
 	if !equality.Semantic.DeepEqual(before.Spec.Resources, after.Spec.Resources) {
 		names = append(names, FeatureResizePods)

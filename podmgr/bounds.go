@@ -104,7 +104,7 @@ func tooCostly(doc []byte) string {
 }
 
 // affordable reports whether raw may be decoded into a value of the type of into without exceeding
-// maxObjects. It adds the size of the decoded object to that of the file.
+// maxObjects. It adds the size of the decoded object to the size of the file.
 func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string) bool {
 	size, costly := manifestguard.Inspect(raw, into)
 	// A quantity with a huge exponent would occupy its parser for ever.
@@ -123,8 +123,8 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 	return true
 }
 
-// named checks that an object other than a pod has a name, and that its name, namespace and UID
-// are safe in paths. For pods, validation finds a missing name.
+// named reports whether an object other than a pod has a name, and whether its name, namespace and
+// UID are safe in paths. If not, it records a problem. For pods, validation finds a missing name.
 func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool {
 	if m.Name == "" {
 		d.problem(o, n, "", "metadata.name", "is missing")
@@ -133,9 +133,9 @@ func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool
 	return d.pathSafe(m, o, n, name)
 }
 
-// pathSafe checks that the name, the namespace and the UID of an object can be parts of paths.
-// Names and namespaces become parts of paths, such as those of volumes and logs: a slash in one
-// would lead to the files of another pod. Empty values are valid.
+// pathSafe reports whether the name, the namespace and the UID of an object can be parts of paths.
+// If not, it records a problem. Names and namespaces become parts of paths, such as those of
+// volumes and logs: a slash in one would lead to the files of another pod. Empty values are valid.
 func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) bool {
 	good := true
 	for _, f := range [...]struct{ field, value string }{

@@ -123,7 +123,7 @@ func decode(data []byte, o origin) decoded {
 	}
 	out.doc, out.tree = nil, nil
 	if !all {
-		// Document 0: the problem is that of the whole file.
+		// Document 0 means that the problem concerns the whole file.
 		out.problem(o, 0, "", "", fmt.Sprintf("has more than %d documents; the others are not read", maxThings))
 	}
 	if out.unnamed > 0 {
@@ -246,8 +246,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		d.problem(o, n, "", "", "not a Kubernetes object: "+plainJSON(err))
 		return
 	}
-	// The same text as that of asWritten and objectName, by
-	// which keep finds the older version of a broken object.
+	// The same text as asWritten and objectName return: by it, keep finds the older version of a
+	// broken object.
 	name := h.Metadata.Name
 	if name != "" && h.Kind != kindVolume { // which is in no namespace
 		name = orDefault(h.Metadata.Namespace) + "/" + name
@@ -404,8 +404,8 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	return len(unknown) == 0
 }
 
-// oneSource checks that a PersistentVolume has exactly one source with its required fields, as
-// the API server does.
+// oneSource reports whether a PersistentVolume has exactly one source with its required fields, as
+// the API server demands. If not, it records the problems.
 func (d *decoded) oneSource(pv *v1.PersistentVolume, o origin, n int) bool {
 	errs := apicheck.Sources(pv.Name, pv.Spec.PersistentVolumeSource, field.NewPath("spec"))
 	for _, e := range errs {

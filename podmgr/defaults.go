@@ -111,7 +111,7 @@ func pullPolicy(image string) v1.PullPolicy {
 	if strings.Contains(image, "@") {
 		return v1.PullIfNotPresent
 	}
-	// A colon before the last slash is that of a registry's port, not of a tag.
+	// A colon before the last slash begins the port of a registry, not a tag.
 	name := image[strings.LastIndexByte(image, '/')+1:]
 	if _, tag, ok := strings.Cut(name, ":"); ok && tag != "latest" {
 		return v1.PullIfNotPresent

@@ -173,7 +173,7 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 // for files that are being written, for some seconds at most. It returns an error if the
 // manifests cannot be read, or if ctx ends.
 func Read(ctx context.Context, cfg DirectoryConfig) (Snapshot, error) {
-	cfg.Memory, cfg.Found = nil, nil // those of an agent that runs the pods
+	cfg.Memory, cfg.Found = nil, nil // they are for an agent that runs the pods
 	s, err := Directory(cfg)
 	if err != nil {
 		return Snapshot{}, err
@@ -272,8 +272,8 @@ func (d *directory) dropReplaced(removed []string) (changed bool) {
 	return changed
 }
 
-// scan reads the changed files. again is the time until the next scan, which is shorter if a
-// file is being written. If ctx ends during the scan, changed is false and the state is
+// scan reads the changed files. The result again is the time until the next scan, which is shorter
+// if a file is being written. If ctx ends during the scan, changed is false and the state is
 // incomplete.
 func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration) {
 	// A file that hangs costs time in this scan alone: late begins anew.

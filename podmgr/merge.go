@@ -394,7 +394,8 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	}
 }
 
-// sameForeign compares annotations, except those that this package sets.
+// sameForeign reports whether the annotations are equal, except for the ones that this package
+// sets.
 func sameForeign(a, b map[string]string) bool {
 	// n counts the annotations of a, less those of b.
 	n := 0

@@ -45,7 +45,7 @@ func (m *Manager) runSource(ctx context.Context, s Source) {
 			m.recovered(name)
 		})
 		switch {
-		// Errors at the end of ctx are those of the interruption.
+		// Once ctx has ended, an error comes from the interruption.
 		case ctx.Err() != nil:
 			return
 		case err == nil:

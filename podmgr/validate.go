@@ -326,8 +326,8 @@ func (v *podValidator) restartRules(c *v1.Container, p *field.Path) {
 // maxExitCodes is how many exit codes a restart rule may list (the API's documentation of values).
 const maxExitCodes = 255
 
-// portList checks the ports of one container, and its host ports against those of the containers
-// before it.
+// portList checks the ports of one container. Its host ports must differ from the host ports of the
+// containers before it.
 func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 	names := map[string]bool{}
 	for i, cp := range ports {
@@ -360,8 +360,8 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 
 // env checks a variable: its name, and that it has a value or exactly one source.
 func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
-	// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX); of other
-	// characters those of ASCII that are printed.
+	// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX). In a name,
+	// Kubernetes allows the printable characters of ASCII, except =.
 	if e.Name == "" {
 		v.add(field.Required(p.Child("name"), ""))
 	} else {

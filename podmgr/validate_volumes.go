@@ -73,7 +73,7 @@ func (v *podValidator) mode(mode *int32, p *field.Path) {
 
 // files checks the items of a ConfigMap or Secret volume.
 func (v *podValidator) files(items []v1.KeyToPath, mode *int32, p *field.Path) {
-	// Of a projected volume the mode is that of the whole volume, and is nil here.
+	// For a projected volume mode is nil: the mode belongs to the whole volume.
 	v.mode(mode, p.Child("defaultMode"))
 	for i := range items {
 		ip := p.Child("items").Index(i)

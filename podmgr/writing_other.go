@@ -11,7 +11,8 @@ import (
 // settle is the time without changes after which a file counts as written.
 const settle = 100 * time.Millisecond
 
-// beingWritten uses the age only, since this system has no read leases.
+// beingWritten reports whether a file may still be being written. It uses only the age of the last
+// change, since this system has no read leases.
 func beingWritten(_ *os.File, age time.Duration) bool {
 	return age >= 0 && age < settle
 }

@@ -139,13 +139,13 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 }
 
 // struck counts a failure of a container and returns err with its back-off. The failure of an
-// instance is counted once; for a further one struck returns nil. If must is set, every call is
+// instance is counted once; for a further one struck returns nil. If always is set, every call is
 // counted.
-func (s *syncing) struck(c *v1.Container, last *run, must bool, err error) error {
-	if !must && !last.Next.IsZero() {
+func (s *syncing) struck(c *v1.Container, last *run, always bool, err error) error {
+	if !always && !last.Next.IsZero() {
 		return nil
 	}
-	err = s.strike(last, must, as(podlife.RunFailed, err))
+	err = s.strike(last, always, as(podlife.RunFailed, err))
 	if err != nil {
 		// The event has the container's name in place of the ID: events of all
 		// instances are one, and are counted instead of listed.

@@ -112,5 +112,5 @@ func (b ByExitCode) of(c Crash) Backoff {
 // Delay returns the delay by the exit code's policy.
 func (b ByExitCode) Delay(c Crash) time.Duration { return b.of(c).Delay(c) }
 
-// Recovered returns what the exit code's policy returns.
+// Recovered returns the result of the policy for the exit code.
 func (b ByExitCode) Recovered(c Crash) bool { return b.of(c).Recovered(c) }

@@ -57,7 +57,7 @@ func (m *Manager) execHook(ctx context.Context, c *v1.Container, id string, e *v
 	if err != nil {
 		m.cfg.Log.Info("hook command failed", zap.String("container", c.Name),
 			zap.Strings("command", e.Command), zap.ByteString("stdout", cut(out)), zap.ByteString("stderr", cut(errOut)), zap.Error(err))
-		return fmt.Errorf("hook command: %w", err)
+		return fmt.Errorf("run hook command: %w", err)
 	}
 	return nil
 }

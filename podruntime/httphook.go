@@ -133,7 +133,7 @@ func hookHost(pod *v1.Pod, ips []string, g *v1.HTTPGetAction) (string, error) {
 	switch {
 	case g.Host != "":
 		return g.Host, nil
-	// The runtime's addresses are newer than those of the status.
+	// The runtime's addresses are newer than the addresses in the status.
 	case len(ips) > 0:
 		return ips[0], nil
 	case pod != nil && len(pod.Status.PodIPs) > 0:

@@ -232,13 +232,13 @@ func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimea
 	}
 }
 
-// differs reports whether the cgroup changes if the values of a resource change from before to
-// after. A 0 in after leaves a value unchanged: a limit cannot be removed.
-func differs(before, after *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
+// differs reports whether the cgroup changes if the values of a resource change from old to next. A
+// 0 in next leaves a value unchanged: a limit cannot be removed.
+func differs(old, next *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
-		return limitDiffers(before, after, name) || after.GetCpuShares() != before.GetCpuShares()
+		return limitDiffers(old, next, name) || next.GetCpuShares() != old.GetCpuShares()
 	}
-	return limitDiffers(before, after, name) || !maps.Equal(after.GetUnified(), before.GetUnified())
+	return limitDiffers(old, next, name) || !maps.Equal(next.GetUnified(), old.GetUnified())
 }
 
 // limitDiffers reports whether the limits of a resource differ. CPU limits are compared as the
@@ -304,26 +304,25 @@ func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	return *pod.Spec.Resources
 }
 
-// checkRequirements returns an error if a container or pod cannot be resized from the
-// requirements before to the requirements after. The error begins with the path of the field
-// below resources.
-func checkRequirements(before, after v1.ResourceRequirements) error {
-	if err := checkList(before.Requests, after.Requests); err != nil {
+// checkRequirements returns an error if a container or pod cannot be resized from the requirements
+// old to the requirements next. The error begins with the path of the field below resources.
+func checkRequirements(old, next v1.ResourceRequirements) error {
+	if err := checkList(old.Requests, next.Requests); err != nil {
 		return fmt.Errorf("requests.%w", err)
 	}
-	if err := checkList(before.Limits, after.Limits); err != nil {
+	if err := checkList(old.Limits, next.Limits); err != nil {
 		return fmt.Errorf("limits.%w", err)
 	}
 	return nil
 }
 
-// checkList returns an error if a resize must not change a list of requests, or of limits, from
-// before to after.
-func checkList(before, after v1.ResourceList) error {
+// checkList returns an error if a resize must not change a list of requests, or of limits, from old
+// to next.
+func checkList(old, next v1.ResourceList) error {
 	// Sorted, so that the same change is refused with the same words.
-	for _, name := range slices.Sorted(maps.Keys(union(before, after))) {
-		p, had := before[name]
-		q, has := after[name]
+	for _, name := range slices.Sorted(maps.Keys(union(old, next))) {
+		p, had := old[name]
+		q, has := next[name]
 		switch {
 		// Huge pages, ephemeral storage and devices were counted at admission, and
 		// cannot change.

@@ -35,11 +35,10 @@ type Resizer interface {
 // PodCgroups changes the cgroup of a pod, the parent of its containers' cgroups. resource is cpu or
 // memory. A method does nothing if no value has to change.
 type PodCgroups interface {
-	// Raise raises values that are below those of the pod: the limit, then the
-	// request.
+	// Raise raises values that are lower than the pod's: first the limit, then the request.
 	Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error
-	// Lower lowers values that are above those of the pod: the request, then the
-	// limit. It returns an error for a memory limit below the current usage.
+	// Lower lowers values that are higher than the pod's: first the request, then the limit. It
+	// returns an error for a memory limit below the current usage.
 	Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error
 }
 

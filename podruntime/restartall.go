@@ -8,8 +8,8 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// restartAll removes all containers but not their logs, so that the next plan starts them anew.
-// The crash-loop back-off delays repeated restarts of a pod, as it delays those of a single
+// restartAll removes all containers but not their logs, so that the next plan starts them anew. The
+// crash-loop back-off delays repeated restarts of a pod as it delays repeated restarts of a single
 // container.
 func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	const action = "RestartAllContainers"

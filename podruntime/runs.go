@@ -429,11 +429,11 @@ func shown(look *observed.Pod, id string) (state observed.State, exists bool) {
 	return observed.Unknown, false
 }
 
-// strike counts that an observation contradicted the run. It returns an error with the time
-// before which the same call must not be made again, or nil if the call may be made now. If an
-// observation has shown the run before, its first failure causes no wait, since a person may have
-// removed the container; with must set it causes a wait.
-func (r *run) strike(must bool, err error, now time.Time) error {
+// strike counts that an observation contradicted the run. It returns an error with the time before
+// which the same call must not be made again, or nil if the call may be made now. If an observation
+// has shown the run before, its first failure causes no wait, since a person may have removed the
+// container; with always set, the first failure causes a wait, too.
+func (r *run) strike(always bool, err error, now time.Time) error {
 	// It lasted before its first failure: the row of failures is over. A success that does not
 	// last ends none.
 	if r.Next.IsZero() && now.Sub(r.Since) >= waits.Max {
@@ -441,7 +441,7 @@ func (r *run) strike(must bool, err error, now time.Time) error {
 	}
 	r.broken++
 	failures := r.broken
-	if r.Seen && !must {
+	if r.Seen && !always {
 		failures--
 	}
 	if r.Next = now; failures == 0 {

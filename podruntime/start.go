@@ -200,7 +200,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 // replace removes last, a container that was never started and whose configuration may be out of
 // date. next is the metadata of the container that takes its place. If the start of last was
 // interrupted and the runtime refuses to remove it, replace leaves it to later tries, and sets
-// next.Attempt to a higher number than that of last.
+// next.Attempt to a higher number than last.Attempt.
 func (s *syncing) replace(ctx context.Context, last *observed.Container, next *runtimeapi.ContainerMetadata) error {
 	// Its log goes first: without the container it would count as a restart.
 	if err := s.m.removeLogs(ctx, last); err != nil {

@@ -238,7 +238,7 @@ func (s *syncing) killPod(ctx context.Context) error {
 // the next observation.
 func (s *syncing) markStopped(id string) {
 	for i := range s.obs.Containers {
-		// The crash-loop back-off counts from this end, as that of the runtime is
+		// The crash-loop back-off counts from this end, since the end that the runtime reports is
 		// not known yet.
 		if c := &s.obs.Containers[i]; (id == "" || c.ID == id) && c.State != observed.Exited {
 			c.State, c.FinishedAt = observed.Exited, time.Now()
@@ -304,7 +304,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		return false
 	}
 	start := time.Now()
-	// The duration is that of the runtime's call alone; failures have one, too.
+	// The duration covers only the runtime's call. A failed call has one, too.
 	id, err := s.runSandbox(ctx, handler)
 	s.m.met.sandbox.WithLabelValues(handler).Observe(time.Since(start).Seconds())
 	if err != nil && ctx.Err() != nil {

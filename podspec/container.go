@@ -168,7 +168,7 @@ func Compile(in Input) (Compiled, error) {
 		out Compiled
 		all Problems
 	)
-	// note collects mistakes and continues, since a dry run shows those of all containers.
+	// note collects mistakes and continues, since a dry run shows the mistakes of all containers.
 	note := func(err error) {
 		if p, ok := err.(Problems); ok { //nolint:errorlint // Sandbox and Container return it unwrapped
 			all = append(all, p...)

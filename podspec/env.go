@@ -58,7 +58,7 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e)
 	}
 	services := serviceEnv(in)
-	// References resolve to the variables set so far, then to those of services.
+	// References resolve to the variables set so far, then to the variables of services.
 	lookup := func(name string) (string, bool) {
 		if v, ok := e.get(name); ok {
 			return v, true
@@ -272,7 +272,7 @@ func serviceEnv(in Input) *environment {
 // metaDefault is the namespace of the API server's service.
 const metaDefault = "default"
 
-// oneService sets the variables of one service, named like those of Docker links.
+// oneService sets the variables of one service, with the names that Docker links have.
 func oneService(e *environment, s *v1.Service) {
 	if len(s.Spec.Ports) == 0 {
 		return

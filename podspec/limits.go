@@ -16,8 +16,8 @@ const (
 	// maxString is the longest argument or variable (MAX_ARG_STRLEN). It includes NAME= and the
 	// final zero byte.
 	maxString = 128 << 10
-	// maxStrings limits the total size of the arguments, and also that of the variables. It is a
-	// quarter of the usual stack of 8 MiB.
+	// maxStrings limits the total size of the arguments, and also the total size of the variables.
+	// It is a quarter of the usual stack of 8 MiB.
 	maxStrings = 2 << 20
 	// perString is the overhead of each string: a zero byte and a pointer.
 	perString = 1 + 8

@@ -62,7 +62,7 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	conf.DnsConfig = dns
 	userNamespace(in, col)
 	if sc := pod.Spec.SecurityContext; sc != nil {
-		// Only the pod's own IDs; Container checks those of each container.
+		// Only the pod's own IDs are checked here. Container checks the IDs of each container.
 		ids(sc, nil, nil, col)
 		// A runtime that ignores the policy would also add the groups of the image (KEP-3619).
 		if p := sc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict && !in.Handler.SupplementalGroupsPolicy {

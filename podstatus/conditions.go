@@ -83,8 +83,8 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 				c.Reason = v1.PodReasonDeferred
 			}
 		case v1.PodResizeInProgress:
-			// The generation is that of the resize in progress, not of one that was
-			// requested later.
+			// The generation belongs to the resize in progress, not to one that was requested
+			// later.
 			c.ObservedGeneration = cmp.Or(c.ObservedGeneration, old.ObservedGeneration)
 		default:
 			continue

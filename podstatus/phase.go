@@ -85,10 +85,10 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// again reports whether a container is restarted after it ended with the state end. During a
+// again reports whether a container is restarted after it has ended with the given state. During a
 // restart of all containers it is restarted whatever its policy is.
-func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
-	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)
+func (t *tally) again(c *v1.Container, state *v1.ContainerStateTerminated) bool {
+	return t.restarting || state.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, state.ExitCode)
 }
 
 // init counts an init container. If the container waits, its last termination state is used.

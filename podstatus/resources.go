@@ -131,8 +131,8 @@ func effectiveRequest(res, shown *v1.ResourceRequirements, shares int64) {
 	}
 }
 
-// effectiveLimits sets the limits in res that the runtime reports; the others are those
-// of shown.
+// effectiveLimits sets in res the limits that the runtime reports. The other limits come from
+// shown.
 func effectiveLimits(res, shown *v1.ResourceRequirements, r *observed.Resources) {
 	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
 		milli := r.CPUQuota * 1000 / r.CPUPeriod

@@ -101,8 +101,8 @@ func (s *state) doing() string {
 	}
 }
 
-// ask calls known for the pod, or unknown if the pod has no worker. The functions are called
-// with the workers locked.
+// ask calls the function known for the pod, or the function unknown if the pod has no worker. The
+// functions are called with the workers locked.
 func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool) bool {
 	m.workers.Lock()
 	defer m.workers.Unlock()

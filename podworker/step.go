@@ -126,8 +126,9 @@ func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 	return true
 }
 
-// collectKill adds the KillOptions of an update to those of a pod that terminates. shortened
-// reports that the grace period got shorter. Done is closed even if the pod has nothing to stop.
+// collectKill adds the KillOptions of an update to the KillOptions of a pod that terminates.
+// shortened reports that the grace period got shorter. Done is closed even if the pod has nothing
+// to stop.
 func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 	var why podlife.Cause
 	if k := u.Kill; k != nil {
@@ -301,9 +302,9 @@ func (t *transition) countBegin(u *Update) {
 	}
 }
 
-// merge replaces the spec and the runtime pod in k by those of an update. If the update has no
-// Pod, the spec in k stays. RuntimePod is replaced even by nil, since an update with a spec is
-// the better source.
+// merge replaces the spec and the runtime pod in k by the ones of an update. If the update has no
+// Pod, the spec in k stays. RuntimePod is replaced even by nil, since an update with a spec is the
+// better source.
 func (k *known) merge(u *Update) {
 	k.runtime = u.RuntimePod
 	if u.Pod != nil {

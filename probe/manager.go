@@ -133,9 +133,9 @@ func (m *Manager) knows(uid types.UID) bool {
 	return m.pods[uid] != nil
 }
 
-// EndLivenessAndStartup ends the liveness and startup probes of a life that is being
-// terminated, those of its sidecars included. From now on their result is Success,
-// which is not reported. Readiness probes continue.
+// EndLivenessAndStartup ends the liveness and startup probes of a life that is being terminated,
+// including the probes of its sidecars. From now on their result is Success, which is not reported.
+// Readiness probes continue.
 func (m *Manager) EndLivenessAndStartup(life podlife.Life) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

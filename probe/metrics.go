@@ -103,7 +103,7 @@ func (m *metrics) remove(s *series) {
 func (s *series) observe(r check.Round) {
 	i := 2
 	switch {
-	// The index stays that of "unknown".
+	// The index stays at "unknown".
 	case r.Err != nil:
 	case r.Outcome == check.Success || r.Outcome == check.Warning:
 		i = 0

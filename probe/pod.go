@@ -197,8 +197,7 @@ func (m *Manager) replace(c *container, id string) {
 	for _, p := range c.probes {
 		if p != nil {
 			m.stop(p)
-			// The results were those of another instance; initial results are not
-			// reported.
+			// The results belong to another instance. Initial results are not reported.
 			p.set(p.t.initial())
 			p.held, p.fresh = false, false
 		}

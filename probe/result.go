@@ -107,6 +107,6 @@ type Change struct {
 type Streak struct {
 	Times int
 	Since time.Time // end of the first check
-	// Output is that of the last check, if it failed.
+	// Output is the output of the last check, if that check failed.
 	Output string
 }

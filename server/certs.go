@@ -184,7 +184,7 @@ func (c *Certs) loadPair() error {
 func (c *Certs) loadCAs() error {
 	b, err := safefile.ReadLinked(c.cfg.ClientCAFile, maxCA)
 	if err != nil {
-		return fmt.Errorf("client authorities: %w", err)
+		return fmt.Errorf("read client authorities: %w", err)
 	}
 	if c.cas.Load() != nil && bytes.Equal(b, c.files.ca) {
 		return nil

@@ -109,7 +109,7 @@ func (o *logOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// reader returns the options for reading the file.
+// reader returns the options for reading the log.
 func (o *logOptions) reader(now time.Time) crilog.Options {
 	// -1 means the whole log; 0 lines are a valid request.
 	out := crilog.Options{Tail: -1, Follow: o.follow, Timestamps: o.timestamps, Since: o.sinceTime}

@@ -190,7 +190,7 @@ func keepTimes(past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
 		if !isOurs(c.Type) || c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
-			continue // their times are those of the change of reason, set with it
+			continue // their times change with the reason, and were set with it
 		}
 		if at, known := transition(past, i, c); known || c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = at
@@ -244,8 +244,8 @@ func (m *Manager) countTerminated(old, next *v1.PodStatus) {
 	}
 }
 
-// sameContainer compares container IDs, with or without the runtime's scheme. Probes know the bare
-// ID of the CRI, statuses have "containerd://ID". An empty ID equals no ID.
+// sameContainer reports whether two container IDs are equal, with or without the runtime's scheme.
+// Probes know the bare ID of the CRI, statuses have "containerd://ID". An empty ID equals no ID.
 func sameContainer(a, b string) bool {
 	bare := func(s string) string {
 		if _, id, ok := strings.Cut(s, "://"); ok {

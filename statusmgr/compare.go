@@ -34,7 +34,7 @@ func sameStatus(a, b *v1.PodStatus) bool {
 	return equality.Semantic.DeepEqual(&x, &y)
 }
 
-// sameConditions compares the node's conditions by status, reason and message, in
+// sameConditions reports whether the node's conditions are equal in status, reason and message, in
 // any order.
 func sameConditions(a, b []v1.PodCondition) bool {
 	own := 0

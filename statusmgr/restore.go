@@ -28,8 +28,8 @@ type Loader interface {
 	Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 }
 
-// Pruner is a [Sink] that stores statuses. Prune drops those of pods that are not in keep. The
-// Manager does not call it: the caller has to know all pods.
+// Pruner is a [Sink] that stores statuses. Prune drops the statuses of pods that are not in keep.
+// The Manager does not call it: the caller has to know all pods.
 type Pruner interface {
 	Prune(keep map[types.UID]bool) error
 }
@@ -62,7 +62,7 @@ func (m *Manager) Restore(ctx context.Context) error {
 		m.adopt(record{Meta: metav1.ObjectMeta{UID: uid}, Status: st}, &st, false)
 	}
 	err = errors.Join(err, m.restoreUnsent(loaded))
-	// After an error the next call, that of Run, tries again.
+	// After an error the next call, by Run, tries again.
 	m.restored = err == nil
 	return err
 }
@@ -103,7 +103,7 @@ func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("statusmgr: stored status: %w", err))
+			errs = append(errs, fmt.Errorf("statusmgr: read stored status: %w", err))
 			continue
 		}
 		rec, err := parseRecord(key, value)

@@ -190,7 +190,7 @@ func (m *Manager) Terminate(pod *v1.Pod) {
 	m.accept(pod, r, true)
 }
 
-// SetReady changes the readiness of a container, and with it that of its pod.
+// SetReady changes the readiness of a container, and with it the readiness of its pod.
 func (m *Manager) SetReady(uid types.UID, containerID string, ready bool) {
 	m.change(uid, containerID, func(c *v1.ContainerStatus, st *v1.PodStatus, pod *v1.Pod) bool {
 		if c.Ready == ready {

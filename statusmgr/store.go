@@ -235,7 +235,7 @@ func (m *Manager) save(uid types.UID) {
 // since the value would be published as that pod's final status.
 func parseRecord(key string, value []byte) (r record, err error) {
 	if err := json.Unmarshal(value, &r); err != nil {
-		return r, fmt.Errorf("stored status %s: %w", key, err)
+		return r, fmt.Errorf("decode stored status %s: %w", key, err)
 	}
 	if string(r.Meta.UID) != key || r.Meta.Name == "" {
 		return r, fmt.Errorf("stored status %s: it is for pod %s/%s with UID %q; want a name and this UID", key, r.Meta.Namespace, r.Meta.Name, r.Meta.UID)

@@ -20,7 +20,7 @@ type merger struct {
 // distances.
 func newMerger(m numa.Machine, closest bool) (*merger, error) {
 	if err := m.Validate(); err != nil {
-		return nil, fmt.Errorf("machine: %w", err)
+		return nil, fmt.Errorf("invalid machine: %w", err)
 	}
 	if closest {
 		var errs []error

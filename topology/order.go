@@ -51,9 +51,9 @@ func (o order) narrower(a, b numa.NodeSet) bool {
 	return a < b
 }
 
-// total returns the sum of the distances of all ordered pairs of nodes in s, including those of a
-// node to itself. It returns 0 if distances do not count. For sets of equal size it gives the
-// same order as the average distance, without fractions.
+// total returns the sum of the distances of all ordered pairs of nodes in s, including the distance
+// of each node to itself. It returns 0 if distances do not count. For sets of equal size it gives
+// the same order as the average distance, without fractions.
 func (o order) total(s numa.NodeSet) int {
 	if o.distance == nil {
 		return 0

@@ -34,7 +34,7 @@ func unescape(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 // plain, or be the name of a directory there.
 func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.root, podsDir, string(uid)) }
 
-// paths returns the path of a volume, and that of its plugin's state directory.
+// paths returns the path of a volume, and the path of its plugin's state directory.
 func (m *Manager) paths(uid types.UID, plugin, name string, block bool) (path, state string) {
 	kind := volumesDir
 	if block {

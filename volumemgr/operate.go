@@ -279,7 +279,7 @@ func (m *Manager) link(dev, path string) error {
 func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block bool) error {
 	// Mounts of subPaths are unmounted first.
 	if err := m.cleanSubPaths(ctx, filepath.Join(m.podDir(arg.UID), subPathsDir, arg.Name)); err != nil {
-		return fmt.Errorf("subPath mounts: %w", err)
+		return fmt.Errorf("unmount subPath mounts: %w", err)
 	}
 	if block {
 		b, ok := p.(BlockPlugin)
@@ -308,7 +308,7 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	// the record is removed.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
-		return fmt.Errorf("mount table: %w", err)
+		return fmt.Errorf("read mount table: %w", err)
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s is still a mount point after %s tore it down", mounts[0].Path, p.Name())

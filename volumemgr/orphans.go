@@ -35,7 +35,7 @@ func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known 
 			if err != nil && !errors.Is(err, ErrWanted) {
 				mu.Lock()
 				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("pod %s: %w", uid, err))
+				errs = append(errs, fmt.Errorf("remove directory of pod %s: %w", uid, err))
 			}
 		})
 	}
@@ -95,7 +95,7 @@ func (m *Manager) removeDir(uid types.UID) error {
 	// content is not fully known.
 	mounts, err := m.cfg.Mounter.Mounts(dir)
 	if err != nil {
-		return fmt.Errorf("mount table: %w", err)
+		return fmt.Errorf("read mount table: %w", err)
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s is still mounted", mounts[0].Path)

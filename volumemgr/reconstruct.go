@@ -209,7 +209,7 @@ func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	}
 	uids, err := m.podDirs()
 	if err != nil {
-		return fmt.Errorf("pod directories: %w", err)
+		return fmt.Errorf("list pod directories: %w", err)
 	}
 	gone := map[types.UID]bool{}
 	for _, uid := range uids {

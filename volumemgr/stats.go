@@ -165,7 +165,7 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	// node's disk.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
-		return Usage{}, fmt.Errorf("mount table: %w", err)
+		return Usage{}, fmt.Errorf("read mount table: %w", err)
 	}
 	if slices.ContainsFunc(mounts, func(mt Mount) bool { return mt.Path == arg.Path }) {
 		source = "statfs"

@@ -117,7 +117,7 @@ func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 		errs = append(errs, m.cleanSubPaths(ctx, filepath.Join(sub, e.Name())))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("subPath mounts: %w", err)
+		return fmt.Errorf("unmount subPath mounts: %w", err)
 	}
 	for _, name := range []string{volumesDir, devicesDir, subPathsDir} {
 		m.removeEmpty(filepath.Join(dir, name))
@@ -168,7 +168,7 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	}
 	mounts, err := m.cfg.Mounter.Mounts(dir)
 	if err != nil {
-		return fmt.Errorf("mount table: %w", err)
+		return fmt.Errorf("read mount table: %w", err)
 	}
 	for i := len(mounts) - 1; i >= 0; i-- { // in reverse order of mounting
 		if err := m.cfg.Mounter.Unmount(ctx, mounts[i].Path); err != nil {
@@ -178,7 +178,7 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	// Read the table again: something may have been mounted since, and nothing mounted may be
 	// removed.
 	if mounts, err = m.cfg.Mounter.Mounts(dir); err != nil {
-		return fmt.Errorf("mount table: %w", err)
+		return fmt.Errorf("read mount table: %w", err)
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s is still a mount point", mounts[0].Path)

@@ -105,7 +105,7 @@ func (v *volume) settle(err error) {
 }
 
 // wait waits until every volume has settled or ctx ends. If ctx ends, gaveUp is called, with m.mu
-// held, for each volume that has not settled. The error joins those of all volumes, sorted by
+// held, for each volume that has not settled. The error joins the errors of all volumes, sorted by
 // text, so that repeated failures have the same text.
 func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) error {
 	select {

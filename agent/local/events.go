@@ -244,9 +244,9 @@ func (l *EventLog) note(key string, repetition bool) {
 	}
 }
 
-// add adds an event to the events of one object, which are sorted, oldest first. It may change
-// evs. If an equal event exists, its count is increased, and again is true. If there are too
-// many events, the oldest one is dropped.
+// add adds an event to the events of one object, which are sorted, oldest first. It may change evs.
+// If an equal event exists, add increases its count and returns true. If there are too many events,
+// it drops the oldest one.
 func add(evs []v1.Event, ev v1.Event, now time.Time) (all []v1.Event, again bool) {
 	for i := range evs {
 		if was := evs[i]; sameEvent(&was, &ev) {

@@ -106,7 +106,7 @@ func readEvents(store EventStore, key string) ([]v1.Event, error) {
 	return first(s.Events, perObject), nil
 }
 
-// mergeEvents returns the events of old and of newer, merged; both are of one object.
+// mergeEvents merges the lists old and newer, which have the events of one object.
 func mergeEvents(old, newer []v1.Event) []v1.Event {
 	for _, ev := range newer {
 		if i := slices.IndexFunc(old, func(was v1.Event) bool { return sameEvent(&was, &ev) }); i >= 0 {

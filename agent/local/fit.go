@@ -107,7 +107,7 @@ func (h *handler) fit(w http.ResponseWriter, r *http.Request) {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &pods) // only fields with the checked names
 	}
 	if err != nil {
-		say(w, http.StatusBadRequest, fmt.Errorf("pods: %w", err))
+		say(w, http.StatusBadRequest, fmt.Errorf("decode pods: %w", err))
 		return
 	}
 	out := make([]Fit, 0, len(pods.Items))

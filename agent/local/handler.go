@@ -309,7 +309,8 @@ func parseLogOptions(q url.Values) (LogOptions, error) {
 	return opts, errors.Join(errs...)
 }
 
-// decode decodes a request about a container, or answers with an error.
+// decode decodes a request about a container into the value into. If that fails, it answers with an
+// error and returns false.
 func decode(w http.ResponseWriter, r *http.Request, what string, into any) bool {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	dec.DisallowUnknownFields()

@@ -179,7 +179,7 @@ func (u *Usage) addPods(pods []statsapi.PodStats, err error, full bool) {
 	u.Pods = next
 }
 
-// push appends v, and drops the first value of a full list.
+// push appends v to the list. If full is true, it drops the first value.
 func push[T any](list *[]T, v T, full bool) {
 	if full {
 		copy(*list, (*list)[1:])

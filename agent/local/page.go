@@ -374,8 +374,8 @@ func joinPath(names ...string) string {
 	return strings.Join(names, "/")
 }
 
-// first returns the first most of list, or all if there are fewer.
-func first[T any](list []T, most int) []T { return list[:min(len(list), most)] }
+// first returns the first n elements of list, or all if there are fewer.
+func first[T any](list []T, n int) []T { return list[:min(len(list), n)] }
 
 // short cuts s to maxText bytes.
 func short(s string) string { return cutTo(s, maxText) }

@@ -85,7 +85,7 @@ type answers struct {
 	down     error   // why the agent did not list its pods
 }
 
-// gather gets all answers that the first page needs.
+// gather asks the agent for everything that the first page shows.
 func gather(ctx context.Context, a PageAgent) *answers {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -168,7 +168,7 @@ func allContainers(p *v1.Pod) []v1.Container {
 const hidden = "(not shown)"
 
 // yamlOf returns the metadata and the spec of a pod as YAML. Values that may be secret are hidden:
-// those of the environment, of headers, and of volume attributes.
+// environment variables, headers and volume attributes.
 func yamlOf(pod *v1.Pod) string {
 	p := pod.DeepCopy()
 	p.TypeMeta = podType

@@ -66,7 +66,7 @@ func NewPage(cfg PageConfig) (*Page, error) {
 	}
 	t, err := template.New("page.html").Funcs(functions).ParseFS(files, "page.html")
 	if err != nil {
-		return nil, fmt.Errorf("page: %w", err)
+		return nil, fmt.Errorf("parse template of the page: %w", err)
 	}
 	cfg.Agent = &sharedHistory{PageAgent: cfg.Agent}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), pages: t, slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs), pasts: make(chan struct{}, 1)}

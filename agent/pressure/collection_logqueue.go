@@ -54,7 +54,7 @@ func (q *logQueue) put(pod types.UID, ended []string) (overflow bool) {
 	return false
 }
 
-// take returns the entries and empties the queue.
+// take returns all entries of the queue and empties it.
 func (q *logQueue) take() (pods map[types.UID]bool, ended map[string]bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

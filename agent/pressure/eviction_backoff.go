@@ -92,14 +92,13 @@ func (b *backoffs) retain(keep func(types.UID) bool) {
 	}
 }
 
-// next returns the earliest end of a back-off that is after then. If there is none, it returns
-// the zero time.
-func (b *backoffs) next(then time.Time) time.Time {
+// next returns the earliest end of a back-off after t. If there is none, it returns the zero time.
+func (b *backoffs) next(t time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var first time.Time
 	for _, e := range b.pods {
-		if e.again.IsZero() && e.until.After(then) && (first.IsZero() || e.until.Before(first)) {
+		if e.again.IsZero() && e.until.After(t) && (first.IsZero() || e.until.Before(first)) {
 			first = e.until
 		}
 	}

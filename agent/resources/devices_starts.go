@@ -150,12 +150,12 @@ func (s *starts) each(fn func(types.UID)) {
 	}
 }
 
-// forget drops the entries of pods for which over returns true.
-func (s *starts) forget(over func(types.UID) bool) {
+// forget drops the entries of the pods for which ended returns true.
+func (s *starts) forget(ended func(types.UID) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(uid types.UID, _ map[string]*start) bool { return over(uid) })
-	maps.DeleteFunc(s.failed, func(uid types.UID, _ bool) bool { return over(uid) })
+	maps.DeleteFunc(s.all, func(uid types.UID, _ map[string]*start) bool { return ended(uid) })
+	maps.DeleteFunc(s.failed, func(uid types.UID, _ bool) bool { return ended(uid) })
 }
 
 // end cancels the running calls and waits for them. No other call begins.

@@ -25,7 +25,8 @@ func (p *Devices) Report(pod *v1.Pod, st *v1.PodStatus) {
 	}
 }
 
-// report replaces the entries of the same resources. The list may be shared with an earlier status.
+// report sets the health of the container's devices in st. It replaces the entries of the same
+// resources in a copy of the list, which may be shared with an earlier status.
 func (p *Devices) report(uid types.UID, st *v1.ContainerStatus) {
 	health := p.cfg.Manager.Health(uid, st.Name)
 	if len(health) == 0 {

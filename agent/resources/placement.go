@@ -86,9 +86,9 @@ type PlacementConfig struct {
 //
 // # Ownership
 //
-// NewPlacement has no side effects, and the part has no goroutine except that of Run. Decisions are
-// in memory, guarded by a lock that is never held during a call of the store, the runtime or
-// another part. Checkpoints are written in Prepare, and removed in Stopped and Sweep.
+// NewPlacement has no side effects, and the part has no goroutine except Run's. Decisions are in
+// memory, guarded by a lock that is never held during a call of the store, the runtime or another
+// part. Checkpoints are written in Prepare, and removed in Stopped and Sweep.
 //
 // # Faults
 //

@@ -166,7 +166,7 @@ func (p *Placement) writeStale(ctx context.Context) error {
 	var errs []error
 	for _, uid := range uids {
 		if err := p.write(ctx, uid); err != nil {
-			errs = append(errs, fmt.Errorf("checkpoint of pod %s: %w", uid, err))
+			errs = append(errs, fmt.Errorf("write checkpoint of pod %s: %w", uid, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -197,8 +197,8 @@ func (p *Placement) Run(ctx context.Context) error {
 	}
 }
 
-// tellKubelet writes the existing files, and those of policies that place something, since node
-// tools read them.
+// tellKubelet writes the kubelet's state files that exist, and the state files of policies that
+// place something, since node tools read them.
 func (p *Placement) tellKubelet() error {
 	p.mu.Lock()
 	k, restored, state := p.kubelet.kubeletFiles, p.restored, p.node.State

@@ -82,9 +82,10 @@ func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
 	return found, err
 }
 
-// lookAgain handles checkpoints that could not be read at the start: it writes them again, or
-// removes those of pods that are gone. Otherwise the next process would use their content, which
-// is older than the decisions since. Checkpoints of pods that wait for their placement are kept.
+// lookAgain handles checkpoints that could not be read at the start: it removes the checkpoints of
+// pods that are gone, and writes the others again. Otherwise the next process would use their
+// content, which is older than the decisions since. Checkpoints of pods that wait for their
+// placement are kept.
 func (p *Placement) lookAgain(known func(types.UID) bool) error {
 	p.mu.Lock()
 	unlisted := p.unlisted

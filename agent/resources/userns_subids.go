@@ -29,7 +29,7 @@ func SubIDs(ctx context.Context, name string) (ids UserIDs, ok bool, err error) 
 		if errors.As(err, &unknown) {
 			return ids, false, nil
 		}
-		return ids, false, fmt.Errorf("user %q: %w", name, err)
+		return ids, false, fmt.Errorf("look up user %q: %w", name, err)
 	}
 	return subIDs(ctx, name, func(ctx context.Context, args ...string) ([]byte, error) {
 		return exec.CommandContext(ctx, program, args...).Output()
@@ -44,7 +44,7 @@ func subIDs(ctx context.Context, name string, run func(ctx context.Context, args
 	defer cancel()
 	users, err := run(ctx, name)
 	if err != nil {
-		return ids, false, fmt.Errorf("getsubids %s: %w", name, err)
+		return ids, false, fmt.Errorf("run getsubids %s: %w", name, err)
 	}
 	groups, err := run(ctx, "-g", name)
 	if err != nil {
@@ -54,7 +54,7 @@ func subIDs(ctx context.Context, name string, run func(ctx context.Context, args
 		return ids, false, fmt.Errorf("user %s: subordinate user IDs are %.100q and group IDs %.100q; want the same", name, users, groups)
 	}
 	if ids, err = parseSubIDs(string(users)); err != nil {
-		return ids, false, fmt.Errorf("getsubids %s: %w", name, err)
+		return ids, false, fmt.Errorf("run getsubids %s: %w", name, err)
 	}
 	return ids, true, nil
 }

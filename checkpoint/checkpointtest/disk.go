@@ -24,13 +24,13 @@ type Disk struct {
 // no effect and returns the error. The call is read, write, delete or keys; the key of keys is "".
 type Fault func(call, key string) error
 
-// selects reports whether the list of names is empty, or has the call or the key.
-func selects(of []string, call, key string) bool {
-	return len(of) == 0 || slices.Contains(of, call) || slices.Contains(of, key)
+// selects reports whether names is empty, or contains the call or the key.
+func selects(names []string, call, key string) bool {
+	return len(names) == 0 || slices.Contains(names, call) || slices.Contains(names, key)
 }
 
-// Fail returns a fault: calls return err. The names in of are calls or keys; without any, all
-// calls fail.
+// Fail returns a fault that makes calls return err. If names are given, only those calls fail whose
+// call or key is one of the names.
 func Fail(err error, of ...string) Fault {
 	return func(call, key string) error {
 		if selects(of, call, key) {
@@ -40,7 +40,8 @@ func Fail(err error, of ...string) Fault {
 	}
 }
 
-// Hang returns a fault: calls wait until a channel is closed. The names are those of Fail.
+// Hang returns a fault that makes calls wait until the channel is closed. It selects calls by names
+// as [Fail] does.
 func Hang(until <-chan struct{}, of ...string) Fault {
 	return func(call, key string) error {
 		if selects(of, call, key) {
@@ -50,7 +51,7 @@ func Hang(until <-chan struct{}, of ...string) Fault {
 	}
 }
 
-// Slow returns a fault: calls take a while. The names are those of Fail.
+// Slow returns a fault that makes calls take at least d. It selects calls by names as [Fail] does.
 func Slow(d time.Duration, of ...string) Fault {
 	return func(call, key string) error {
 		if selects(of, call, key) {

@@ -88,7 +88,7 @@ type unzipped struct {
 	f *slowfile.File
 }
 
-// Close closes the file.
+// Close closes the compressed file and its reader.
 func (u *unzipped) Close() error {
 	_ = u.Reader.Close()
 	return u.f.Close()

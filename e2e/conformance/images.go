@@ -202,7 +202,7 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	// Specs about users look for these two, and others must not have names for their
 	// numbers in images of busybox.
 	const user, group = "user-defined-in-image:x:1000:1000::/:/bin/sh\n", "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
-	// Busybox' shell takes its own nc before that of PATH.
+	// Busybox's shell runs its own nc, and not the nc in PATH.
 	files := []sampleimage.File{
 		{Path: "/etc/passwd", Mode: 0o644, Data: []byte(passwd + user)}, {Path: "/etc/group", Mode: 0o644, Data: []byte(groups + group)},
 		{Path: "/bin/sh", Mode: 0o777, Link: "bash"}, {Path: "/agnhost", Mode: 0o755, Data: program}, {Path: "/agnhost-2", Mode: 0o777, Link: "agnhost"}, {Path: "/uploads/", Mode: 0o755}}

@@ -40,7 +40,7 @@ func (m *machine) startLocal(ctx context.Context) error {
 	}
 	out, err := exec.CommandContext(ctx, m.o.agent, "kubeconfig", "--root-dir", kubeletRoot).Output()
 	if err != nil {
-		return fmt.Errorf("agent kubeconfig: %w", err)
+		return fmt.Errorf("run agent kubeconfig: %w", err)
 	}
 	if m.front, err = front(out); err != nil {
 		return err

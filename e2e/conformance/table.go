@@ -44,8 +44,8 @@ var tags = regexp.MustCompile(`\s*\[[^\]]*\]\s*`)
 // external is the outermost name of all specs of an external storage driver.
 const external = "External Storage"
 
-// group returns the outermost name of a spec, without labels. For a spec of an external driver,
-// it returns the next name, which is that of the suite.
+// group returns the outermost name of a spec, without labels. For a spec of an external driver, it
+// returns the next name, which is the name of the suite.
 func (s spec) group() string {
 	if len(s.ContainerHierarchyTexts) == 0 {
 		return s.LeafNodeType

@@ -84,7 +84,7 @@ func (p *pki) issue(name, user string, groups []string, addresses ...net.IP) err
 func (p *pki) write(name string, cert *x509.Certificate, key *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, cert, p.cert, &key.PublicKey, p.key)
 	if err != nil {
-		return fmt.Errorf("certificate %s: %w", name, err)
+		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

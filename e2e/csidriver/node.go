@@ -220,9 +220,8 @@ func (d *driver) mountDisk(ctx context.Context, v *volume, target string, flags 
 	return d.mounter.Mount(ctx, mount.FileSystem{Type: ext4, Source: device, Target: target, Options: mount.Join(options)})
 }
 
-// slack is the largest difference, in bytes, between the size of a device and that of
-// its file system at which the file system is not expanded. ext4 may leave the last
-// blocks unused.
+// slack is the largest difference, in bytes, between the sizes of a device and of its file system
+// at which the file system is not expanded. ext4 may leave the last blocks unused.
 const slack = 1 << 20
 
 // NodeUnstageVolume undoes NodeStageVolume.

@@ -110,7 +110,7 @@ func (l *levelWaiter) aim(levels []int64) error {
 		line := fmt.Sprintf("%d %d %d", next.fd(), l.usage.Fd(), max(level, 0))
 		if err := os.WriteFile(filepath.Join(l.dir, "cgroup.event_control"), []byte(line), 0); err != nil {
 			next.close()
-			return fmt.Errorf("level %d: %w", level, err)
+			return fmt.Errorf("register level of %d bytes: %w", level, err)
 		}
 	}
 	l.mu.Lock()

@@ -47,12 +47,12 @@ func (f *fleet) report(stage string) {
 		now.cpu.Seconds(), now.server, now.runs)
 }
 
-// since prints the usage and the call rates from then until now.
-func (f *fleet) since(then figures) {
+// since prints the usage and the call rates from earlier until now.
+func (f *fleet) since(earlier figures) {
 	now := f.figures()
-	took := now.at.Sub(then.at).Seconds()
+	took := now.at.Sub(earlier.at).Seconds()
 	_, _ = fmt.Fprintf(f.out, "at rest for %.0f s: %.3f cores, %.1f calls a second to the API server, %.1f to runtimes, %.0f MB, %.2f MB a node\n",
-		took, (now.cpu-then.cpu).Seconds()/took, float64(now.server-then.server)/took, float64(now.runs-then.runs)/took,
+		took, (now.cpu-earlier.cpu).Seconds()/took, float64(now.server-earlier.server)/took, float64(now.runs-earlier.runs)/took,
 		mega(now.memory), mega(now.memory)/float64(len(f.nodes)))
 }
 

@@ -48,7 +48,7 @@ func (h *Host) Handle(ctx context.Context, c *call) (serial.Next, error) {
 		return serial.Done(), nil
 	case c.Stage == booting:
 		if err := h.boot(ctx, c); err != nil {
-			return serial.Rest(), fmt.Errorf("boot: %w", err)
+			return serial.Rest(), fmt.Errorf("boot VM: %w", err)
 		}
 		return serial.Enter(running), nil
 	default:

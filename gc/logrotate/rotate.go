@@ -68,7 +68,7 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 			if rerr := dir.Rename(aside, base); rerr != nil {
 				return nil, errors.Join(err, rerr)
 			}
-			return nil, fmt.Errorf("reopen: %w", err)
+			return nil, fmt.Errorf("reopen log: %w", err)
 		}
 	}
 	m.met.rotations.WithLabelValues("ok").Inc()

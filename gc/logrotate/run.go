@@ -115,7 +115,7 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	if err == nil {
 		w.pace.look(size, now)
 	}
-	// The error is that of a missing log, which rotate reopens.
+	// An error means that the log is missing: rotate then makes the runtime reopen it.
 	if err != nil || size >= limit {
 		wg.Go(func() { m.turn(ctx, w, limit) })
 		return

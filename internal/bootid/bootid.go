@@ -21,12 +21,12 @@ const maxID = 128
 func Read(files fs.FS) (string, error) {
 	f, err := files.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("boot ID: %w", err)
+		return "", fmt.Errorf("read boot ID: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, maxID+1))
 	if err != nil {
-		return "", fmt.Errorf("boot ID: %w", err)
+		return "", fmt.Errorf("read boot ID: %w", err)
 	}
 	if len(b) > maxID {
 		return "", fmt.Errorf("boot ID: /%s has more than %d bytes", path, maxID)

@@ -34,22 +34,22 @@ func withoutCode(text string) string {
 	return before + message
 }
 
-// Cut returns text if it has at most most bytes. Otherwise it returns the first most bytes,
+// Cut returns text if it has at most limit bytes. Otherwise it returns the first limit bytes,
 // without an incomplete character at their end, and "...".
-func Cut(text string, most int) string {
-	if len(text) <= most {
+func Cut(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
+	return strings.ToValidUTF8(text[:limit], "") + "..."
 }
 
-// Brief returns an error that wraps err and has its text, cut by [Cut]. If the text has at most most
-// bytes, or if err is nil, it returns err itself.
-func Brief(err error, most int) error {
-	if err == nil || len(err.Error()) <= most {
+// Brief returns an error that wraps err and has its text, cut by [Cut]. If the text has at most
+// limit bytes, or if err is nil, it returns err itself.
+func Brief(err error, limit int) error {
+	if err == nil || len(err.Error()) <= limit {
 		return err
 	}
-	return &brief{Cut(err.Error(), most), err}
+	return &brief{Cut(err.Error(), limit), err}
 }
 
 type brief struct {

@@ -42,7 +42,7 @@ func Local() bool { return Name() == LocalCRI }
 
 func (c *Containerd) local() bool { return c.opts.Runtime == LocalCRI }
 
-// marker returns a path that is in the runtime's command line and in that of no other program.
+// marker returns a path that is in the runtime's command line and in no other program's.
 func (c *Containerd) marker() string {
 	if c.local() {
 		return filepath.Join(c.Dir, "root")

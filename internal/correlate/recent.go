@@ -29,11 +29,11 @@ func (r *recent[K, V]) put(k K, v V) {
 	delete(r.old, k)
 }
 
-// drop removes the values for which gone returns true.
-func (r *recent[K, V]) drop(gone func(V) bool) {
+// drop removes the values for which match returns true.
+func (r *recent[K, V]) drop(match func(V) bool) {
 	for _, m := range []map[K]V{r.young, r.old} {
 		for k, v := range m {
-			if gone(v) {
+			if match(v) {
 				delete(m, k)
 			}
 		}

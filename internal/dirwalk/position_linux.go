@@ -49,10 +49,10 @@ func Resume(dir string, p Position) (w *Walk, whole bool, err error) {
 	return w, true, nil
 }
 
-// resume enters the last entry at the position at, and returns true, if the entry is a directory with
-// the inode ino. Otherwise the current directory stays the same.
-func (w *Walk) resume(at level, ino uint64) bool {
-	w.seek(at.before)
+// resume enters the last entry of the position pos if the entry is a directory with the inode ino,
+// and returns true. Otherwise the current directory stays the same.
+func (w *Walk) resume(pos level, ino uint64) bool {
+	w.seek(pos.before)
 	if event, err := w.read(); event != Entry || err != nil {
 		return false
 	}

@@ -68,9 +68,9 @@ func Open(dir string) (*Walk, error) {
 	return w, nil
 }
 
-// OpenAt starts a walk at the directory name in the directory of the descriptor at.
-// It returns the kernel's error unchanged: EXDEV for a mount point, ENOTDIR or ELOOP if
-// name is not a directory. The results of Path begin with shown.
+// OpenAt starts a walk at the directory name in the directory whose descriptor is at. It returns
+// the kernel's error unchanged: EXDEV for a mount point, ENOTDIR or ELOOP if name is not a
+// directory. The results of Path begin with shown.
 func OpenAt(at int, name, shown string) (*Walk, error) {
 	w := &Walk{root: shown}
 	var st unix.Stat_t
@@ -249,20 +249,20 @@ func (w *Walk) drop() {
 	w.frames = w.frames[:len(w.frames)-1]
 }
 
-// open opens the directory name in the directory at, and returns its inode. It fails for symbolic
-// links and mount points.
-func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
+// open opens the directory name in the directory with the descriptor parent, and returns its inode.
+// It fails for symbolic links and mount points.
+func (w *Walk) open(parent int, name string) (fd int, ino uint64, err error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if !w.bare {
 		fd, err = retry(func() (int, error) {
-			return unix.Openat2(at, name, &unix.OpenHow{
+			return unix.Openat2(parent, name, &unix.OpenHow{
 				Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 			})
 		})
 		w.bare = errors.Is(err, unix.ENOSYS)
 	}
 	if w.bare || errors.Is(err, unix.EPERM) { // a sandbox without the call may return EPERM
-		fd, err = retry(func() (int, error) { return unix.Openat(at, name, flags, 0) })
+		fd, err = retry(func() (int, error) { return unix.Openat(parent, name, flags, 0) })
 	}
 	if err != nil {
 		return -1, 0, err

@@ -24,13 +24,13 @@ type Held struct {
 
 type heldID struct{ dev, ino uint64 }
 
-// NewHeld returns a Held that reads at most most descriptors and mappings in all. proc is the mount
-// point of procfs; "" means /proc.
-func NewHeld(proc string, most int) *Held {
+// NewHeld returns a Held that reads at most limit descriptors and mappings in all. proc is the
+// mount point of procfs; "" means /proc.
+func NewHeld(proc string, limit int) *Held {
 	if proc == "" {
 		proc = "/proc"
 	}
-	return &Held{proc: proc, left: most, seen: map[heldID]bool{}}
+	return &Held{proc: proc, left: limit, seen: map[heldID]bool{}}
 }
 
 // deleted is the suffix of links to deleted files in /proc/PID/fd and map_files.

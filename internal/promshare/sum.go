@@ -97,16 +97,16 @@ func merge(into, from *dto.Metric, largest bool) {
 	}
 }
 
-// mergeHistograms adds the buckets of from to those of into with the same upper bound.
-func mergeHistograms(into, from *dto.Histogram) {
-	*into.SampleCount += from.GetSampleCount()
-	*into.SampleSum += from.GetSampleSum()
-	for _, b := range from.Bucket {
-		i, found := slices.BinarySearchFunc(into.Bucket, b.GetUpperBound(), func(b *dto.Bucket, bound float64) int {
+// mergeHistograms adds the buckets of src to the buckets of dst with the same upper bound.
+func mergeHistograms(dst, src *dto.Histogram) {
+	*dst.SampleCount += src.GetSampleCount()
+	*dst.SampleSum += src.GetSampleSum()
+	for _, b := range src.Bucket {
+		i, found := slices.BinarySearchFunc(dst.Bucket, b.GetUpperBound(), func(b *dto.Bucket, bound float64) int {
 			return cmp.Compare(b.GetUpperBound(), bound)
 		})
 		if found {
-			*into.Bucket[i].CumulativeCount += b.GetCumulativeCount()
+			*dst.Bucket[i].CumulativeCount += b.GetCumulativeCount()
 		}
 	}
 }

@@ -72,8 +72,8 @@ func (b *Backoff) Reset() { b.last = 0 }
 // Failing reports whether Next has counted a failure since the start or the last Reset.
 func (b Backoff) Failing() bool { return b.last > 0 }
 
-// Recovered resets b and returns true if ran is longer than Max. It is for a service that
-// runs until it fails: ran is the time between the last start and the failure.
+// Recovered resets b and returns true if a service ran for longer than Max. ran is the time between
+// the service's last start and its failure.
 func (b *Backoff) Recovered(ran time.Duration) bool {
 	if ran <= b.Max {
 		return false

@@ -73,15 +73,15 @@ func reach(dir, name string, missing func(in *os.Root, element string) error) (*
 	return &Dir{path: path, root: at, self: self}, nil
 }
 
-// descend opens the directory element in the directory in. It returns EAGAIN if another
-// process replaces the directory between the check and the open.
-func descend(in *os.Root, element string, missing func(*os.Root, string) error) (*os.Root, error) {
-	before, err := in.Lstat(element)
+// descend opens the directory element in the directory parent. It returns EAGAIN if another process
+// replaces the directory between the check and the open.
+func descend(parent *os.Root, element string, missing func(*os.Root, string) error) (*os.Root, error) {
+	before, err := parent.Lstat(element)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := missing(in, element); err != nil {
+		if err := missing(parent, element); err != nil {
 			return nil, err
 		}
-		before, err = in.Lstat(element)
+		before, err = parent.Lstat(element)
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func descend(in *os.Root, element string, missing func(*os.Root, string) error) 
 	if !before.IsDir() {
 		return nil, syscall.ENOTDIR
 	}
-	next, err := in.OpenRoot(element)
+	next, err := parent.OpenRoot(element)
 	if err != nil {
 		return nil, err
 	}

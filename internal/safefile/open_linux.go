@@ -59,8 +59,8 @@ func openHeld(path string, held, mode int) (*os.File, error) {
 // openat2 is the system call. Tests replace it.
 var openat2 = unix.Openat2
 
-// hold returns an O_PATH descriptor of the file name below dir, or of dir if how is alone. The file
-// itself is not opened.
+// hold returns an O_PATH descriptor of the file name below dir, or of dir itself if how equals
+// alone. The file itself is not opened.
 func hold(dir, name string, how follow) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if how == alone {

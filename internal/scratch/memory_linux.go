@@ -19,8 +19,8 @@ func NoSwap() bool {
 	return err == nil && noSwap(unix.ByteSliceToString(u.Release[:]), string(ids))
 }
 
-// noSwap returns the result of NoSwap for a kernel release and a map of user IDs, which
-// maps all IDs to themselves only in the initial user namespace.
+// noSwap returns the result of NoSwap for a kernel release and the process's map of user IDs. Only
+// in the initial user namespace does the map give each ID itself.
 func noSwap(release, ids string) bool {
 	major, rest, _ := strings.Cut(release, ".")
 	minor := rest

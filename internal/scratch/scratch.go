@@ -54,8 +54,8 @@ func Open(path string) error {
 
 // Mount mounts f at f.Target, an existing directory. If a file system is already mounted there,
 // Mount does nothing: it returns an error if that file system has another type, or the result of
-// same. same returns an error if the existing mount differs from f; it may be nil.
-func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(mount.Entry) error) error {
+// check. The function check returns an error if the existing mount differs from f; it may be nil.
+func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, check func(mount.Entry) error) error {
 	found, err := mount.Find(ctx, m, f.Target)
 	if err != nil {
 		return err
@@ -65,8 +65,8 @@ func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(m
 		if top.Type != f.Type {
 			return fmt.Errorf("%s: %s is mounted there, want %s", f.Target, top.Type, f.Type)
 		}
-		if same != nil {
-			return same(top)
+		if check != nil {
+			return check(top)
 		}
 		return nil
 	}

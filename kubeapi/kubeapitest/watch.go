@@ -86,8 +86,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	st.run(r, ended, query.Get("timeoutSeconds"))
 }
 
-// open registers the watch. If initial is true, it returns the existing objects and their
-// revision, and later changes become pending. Otherwise the changes since the revision from are
+// open registers the watch. If initial is true, it returns the existing objects and their revision,
+// and later changes become pending. Otherwise the changes after the given revision (from) are
 // pending.
 func (st *stream) open(initial bool, from uint64) (have []object, at uint64) {
 	s := st.s
@@ -123,7 +123,7 @@ func (st *stream) leave() {
 	delete(st.s.streams[st.k.resource], st)
 }
 
-// begin sends the existing objects.
+// begin sends the existing objects. It returns false if the client is gone.
 func (st *stream) begin(have []object, at uint64, mark bool) bool {
 	for _, o := range have {
 		if !st.send(watch.Added, o) {

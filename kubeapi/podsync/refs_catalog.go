@@ -159,7 +159,7 @@ func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	select {
 	case <-c.classes:
 	case <-ctx.Done():
-		return "", fmt.Errorf("runtime class %q: %w", class, ctx.Err())
+		return "", fmt.Errorf("wait for the list of runtime classes, to find %q: %w", class, ctx.Err())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

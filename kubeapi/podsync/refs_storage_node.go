@@ -32,7 +32,7 @@ func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, 
 	k := kubeapi.Key{Name: s.cfg.NodeName}
 	node := &v1.Node{}
 	if err := s.cfg.Client.Get(ctx, kubeapi.Nodes, k, node); err != nil {
-		return fmt.Errorf("node %s: %w", s.cfg.NodeName, err)
+		return fmt.Errorf("get Node %s: %w", s.cfg.NodeName, err)
 	}
 	patch, bad, err := nodePatch(node, installed, nil)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, 
 	}
 	if len(removed) > 0 {
 		if err := s.cfg.Client.Get(ctx, kubeapi.Nodes, k, node); err != nil {
-			return fmt.Errorf("node %s: %w", s.cfg.NodeName, err)
+			return fmt.Errorf("get Node %s: %w", s.cfg.NodeName, err)
 		}
 		if patch, _, err = nodePatch(node, fine, removed); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (s *Storage) patchNode(ctx context.Context, k kubeapi.Key, patch []byte) er
 	// The patch uses the status subresource, which a node may write, and which accepts labels and
 	// annotations.
 	if err := s.cfg.Client.Patch(ctx, kubeapi.Nodes, k, types.StrategicMergePatchType, patch, nil, "status"); err != nil {
-		return fmt.Errorf("node %s: %w", k.Name, err)
+		return fmt.Errorf("patch Node %s: %w", k.Name, err)
 	}
 	return nil
 }
@@ -146,11 +146,11 @@ func (s *Storage) applyCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node
 		return s.makeCSINode(ctx, k, node, installed)
 	}
 	if err != nil {
-		return fmt.Errorf("CSINode %s: %w", k.Name, err)
+		return fmt.Errorf("get CSINode %s: %w", k.Name, err)
 	}
 	if slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" && r.UID != node.UID }) {
 		if err := s.cfg.Client.Delete(ctx, kubeapi.CSINodes, k, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}); err != nil {
-			return fmt.Errorf("CSINode %s of another node: %w", k.Name, err)
+			return fmt.Errorf("delete CSINode %s of another Node: %w", k.Name, err)
 		}
 		return fmt.Errorf("CSINode %s belongs to another node of this name; replacing it", k.Name)
 	}
@@ -164,7 +164,7 @@ func (s *Storage) applyCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node
 			err = s.cfg.Client.Patch(ctx, kubeapi.CSINodes, k, types.StrategicMergePatchType, b, nil)
 		}
 		if err != nil {
-			return fmt.Errorf("CSINode %s: %w", k.Name, err)
+			return fmt.Errorf("patch CSINode %s: %w", k.Name, err)
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func (s *Storage) makeCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node,
 		o.Spec.Drivers = append(o.Spec.Drivers, refsEntry(d))
 	}
 	if err := s.cfg.Client.Create(ctx, kubeapi.CSINodes, k, o, nil); err != nil {
-		return fmt.Errorf("CSINode %s: %w", k.Name, err)
+		return fmt.Errorf("create CSINode %s: %w", k.Name, err)
 	}
 	return nil
 }

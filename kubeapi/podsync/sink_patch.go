@@ -45,7 +45,8 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 			next.Phase, next.Reason, next.Message = api.Phase, api.Reason, api.Message
 		}
 	}
-	// An observation of an old version of the spec must not replace that of a newer version.
+	// An observation of an old version of the spec must not replace an observation of a newer
+	// version.
 	next.ObservedGeneration = max(next.ObservedGeneration, api.ObservedGeneration)
 	// The time at which a node first saw the pod is set once.
 	if api.StartTime != nil && !api.StartTime.IsZero() {
@@ -169,8 +170,8 @@ func whole(name string, before, after []byte) (any, error) {
 	return json.RawMessage(after), nil
 }
 
-// conditionsPatch returns the patch that sets the node's conditions to those of next.
-// It has each changed condition with all fields.
+// conditionsPatch returns the patch that sets the node's conditions to the conditions in next. It
+// has each changed condition with all fields.
 func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	before, after := byType(api), byType(next)
 	for i := range next {
@@ -198,9 +199,9 @@ func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	return out, nil
 }
 
-// withoutRest returns the condition after as JSON. content is its encoding. Fields that the
-// condition before has and after lacks are null in the result, so that the server's condition
-// then equals after.
+// withoutRest returns the new condition, after, as JSON. content is its encoding. A field that the
+// old condition, before, has and the new one lacks is null in the result, so that the server's
+// condition becomes equal to the new one.
 func withoutRest(before, after *v1.PodCondition, content []byte) json.RawMessage {
 	if before == nil {
 		return content

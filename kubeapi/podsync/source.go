@@ -304,7 +304,7 @@ func (s *Source) impatient() {
 	s.wake()
 }
 
-// failed records that the server did not answer, or answered with an error. again is
+// failed records that the server did not answer, or answered with an error. The argument again is
 // the time until the next try.
 func (s *Source) failed(err error, again time.Duration) {
 	s.mu.Lock()

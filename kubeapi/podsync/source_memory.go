@@ -328,7 +328,7 @@ func (k *keeper) delete(key string) error {
 	return nil
 }
 
-// isSecret reports whether a key is that of a Secret.
+// isSecret reports whether a key belongs to a Secret.
 func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
 
 // writesAtOnce is the maximum number of concurrent writes. Several concurrent syncs of a disk

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// replace replaces the pods by those of a list. The follower calls it after each list,
-// before put and remove.
+// replace replaces all pods by the pods of a list. The follower calls it after each list, before
+// put and remove.
 func (s *Source) replace(all []*v1.Pod, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,8 +108,8 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 	return out
 }
 
-// leadsTo reports whether the references from and to are equal, or the object of from
-// refers to the object of to, possibly through other objects. The caller holds s.mu.
+// leadsTo reports whether the two references are equal, or the object of the first refers to the
+// object of the second, possibly through other objects. The caller holds s.mu.
 func (s *Source) leadsTo(from, to Ref) bool {
 	o := s.refs[from]
 	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })

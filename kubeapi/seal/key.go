@@ -25,30 +25,30 @@ var ErrDamaged = errors.New("the file has no key")
 func Open(file string) (*Sealer, error) {
 	path, err := filepath.EvalSymlinks(file)
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
+		return nil, fmt.Errorf("read key file %s: %w", file, err)
 	}
 	f, err := safefile.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
+		return nil, fmt.Errorf("read key file %s: %w", file, err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
+		return nil, fmt.Errorf("read key file %s: %w", file, err)
 	}
 	if err := private(info.Mode(), ownerOf(info), os.Geteuid()); err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
+		return nil, fmt.Errorf("read key file %s: %w", file, err)
 	}
 	b, err := safefile.Read(f, maxKeyFile)
 	if errors.Is(err, safefile.ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
+		return nil, fmt.Errorf("read key file %s: %w", file, err)
 	}
 	key, err := parseKey(b)
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
+		return nil, fmt.Errorf("read key file %s: %w", file, err)
 	}
 	return newSealer(key)
 }
@@ -66,7 +66,7 @@ func Credential(name string) (*Sealer, error) {
 	}
 	s, err := Open(filepath.Join(dir, name))
 	if err != nil {
-		return nil, fmt.Errorf("credential %q: %w", name, err)
+		return nil, fmt.Errorf("read credential %q: %w", name, err)
 	}
 	return s, nil
 }

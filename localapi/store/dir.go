@@ -96,8 +96,8 @@ func (d *Dir) Put(doc Document, was string) (string, error) {
 	return rev, nil
 }
 
-// Delete implements Store. Like Put, it compares the revision was. A missing file is not an
-// error.
+// Delete implements Store. Like Put, it compares the revision of the file with was. A missing file
+// is not an error.
 func (d *Dir) Delete(name, was string) error {
 	if err := fileName(name); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environment returns the environment of the executor, without variables for the Go runtime of
-// this process, and without those of a service manager.
+// environment returns the environment of the executor. It leaves out variables for the Go runtime
+// of this process, and variables of a service manager.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -40,7 +40,7 @@ func (l *loop) protect(yes bool) {
 }
 
 // fork executes a command in a session of its own, with default signals, an ordinary OOM score and
-// the resource limits of this process, which are those of its starter.
+// the resource limits of this process, which it has from its starter.
 func (l *loop) fork(argv []string, dir string, files [3]int) (int, error) {
 	if len(argv) == 0 {
 		return 0, syscall.EINVAL

@@ -180,8 +180,9 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 	return errors.New("new connections appear faster than they are deleted")
 }
 
-// flows returns at most maxFlows connections for which match returns true. again means that there
-// may be more. The kernel sends the list in pieces; match is called for each piece as it arrives.
+// flows returns at most maxFlows connections for which match returns true. The result again says
+// that there may be more. The kernel sends the list in pieces; match is called for each piece as it
+// arrives.
 func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again bool, err error) {
 	r := l.request(ctNew|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})

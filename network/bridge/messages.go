@@ -29,7 +29,7 @@ const maxElements = 100
 // registers.
 type contents map[string]map[string]string
 
-// add adds an entry, or replaces that of the same key.
+// add adds an entry, or replaces the entry with the same key.
 func (c contents) add(e element) {
 	if c[e.set] == nil {
 		c[e.set] = map[string]string{}
@@ -177,8 +177,8 @@ func (b *batch) addRule(table string, c chain, exprs []expr.Any) {
 	})
 }
 
-// change adds or deletes entries. kind is NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM. The
-// entries in all must be in the order of contents.elements.
+// change adds or deletes entries. kind is NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM. The entries
+// must be in the order of contents.elements.
 func (b *batch) change(table string, kind uint16, all []element) {
 	var flags netlink.HeaderFlags
 	if kind == unix.NFT_MSG_NEWSETELEM {

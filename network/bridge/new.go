@@ -53,7 +53,7 @@ func New(cfg Config) (*Plugin, error) {
 
 // refused joins all reasons into one FailedPrecondition error.
 func refused(errs []error) error {
-	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("bridge network: %w", errors.Join(errs...))}
+	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("the bridge network cannot work: %w", errors.Join(errs...))}
 }
 
 // look reads the state of the node and returns an error for each obstacle. It reads the
@@ -103,7 +103,8 @@ func (p *Plugin) look() []error {
 	}
 	all, err := p.links.taken(p.name, append([]netip.Prefix{p.subnet, p.subnet6}, ranges...)...)
 	errs = append(errs, err)
-	// In this order: the configured subnet, the stored one, that of the existing bridge, a new one.
+	// In this order: the configured subnet, the stored one, the subnet of the existing bridge, a
+	// new one.
 	switch {
 	case p.cfg.Subnet.IsValid():
 		// Routes over the subnet are the bridge's own if the bridge has this subnet already.

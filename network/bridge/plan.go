@@ -46,7 +46,7 @@ func parsePlan(b []byte) (plan, error) {
 	}
 	var p plan
 	if err := json.Unmarshal(b, &p); err != nil {
-		return plan{}, fmt.Errorf("saved plan: %w", err)
+		return plan{}, fmt.Errorf("decode saved plan: %w", err)
 	}
 	switch {
 	// A plan of a newer agent is not read; TearDown uses the ID instead.

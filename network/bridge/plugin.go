@@ -37,8 +37,8 @@ type Plugin struct {
 
 	// ops runs the calls that may outlive their callers.
 	ops detached.Group[network.Result]
-	// gate is held during changes of the node, except those of single veths. It guards the fields
-	// below.
+	// gate is held during changes of the node, except for changes of a single veth. It guards the
+	// fields below.
 	gate  chan struct{}
 	links *links
 	table *table

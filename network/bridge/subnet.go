@@ -28,10 +28,10 @@ type taken struct {
 	by     string // "route 10.8.0.0/24 dev tun0", to be read after "overlaps"
 }
 
-// overlap returns the first of all that overlaps subnet. Default routes overlap
-// everything and do not count.
-func overlap(subnet netip.Prefix, all []taken) (taken, bool) {
-	for _, t := range all {
+// overlap returns the first element of list that overlaps subnet, and false if there is none.
+// Default routes overlap everything and do not count.
+func overlap(subnet netip.Prefix, list []taken) (taken, bool) {
+	for _, t := range list {
 		if t.prefix.Bits() > defaultRouteBits && t.prefix.Overlaps(subnet) {
 			return t, true
 		}

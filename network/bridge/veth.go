@@ -85,7 +85,7 @@ func indexOf(fd int, name string) (int, error) {
 		return 0, err
 	}
 	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
-		return 0, fmt.Errorf("index of %s: %w", name, err)
+		return 0, fmt.Errorf("read index of %s: %w", name, err)
 	}
 	return int(request.Uint32()), nil
 }

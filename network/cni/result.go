@@ -118,7 +118,7 @@ func holesIn(stdout []byte) error {
 		Routes     []json.RawMessage `json:"routes"`
 	}
 	if err := json.Unmarshal(stdout, &lists); err != nil {
-		return fmt.Errorf("result: %w", err)
+		return fmt.Errorf("decode result: %w", err)
 	}
 	for _, l := range []struct {
 		name  string

@@ -60,7 +60,7 @@ func decodeSaved(b []byte) (*saved, error) {
 	}
 	l, err := parseList(s.File, s.List)
 	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
+		return nil, fmt.Errorf("parse list: %w", err)
 	}
 	if !slices.Contains(l.offers, s.Version) {
 		return nil, fmt.Errorf("cniVersion is %q; want one of %q", clip(s.Version, 64), l.offers)

@@ -189,7 +189,7 @@ func (p *Plugin) Status() error {
 	return p.StatusIs()
 }
 
-// Recovered stores kept.
+// Recovered stores the list kept.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	end, err := p.begin(ctx, "Recovered", "")
 	defer end()

@@ -61,7 +61,7 @@ func Machine(name string) *Tree {
 func Open(archive []byte) (*Tree, error) {
 	files, err := unpack(archive)
 	if err != nil {
-		return nil, fmt.Errorf("recorded machine: %w", err)
+		return nil, fmt.Errorf("unpack recorded machine: %w", err)
 	}
 	return &Tree{files: files, faults: map[string]fault{}}, nil
 }

@@ -119,7 +119,7 @@ const messageLocked = "shutdowns of the machine wait for pods"
 func (l *Machine) take(ctx context.Context, b *bus) error {
 	fd, err := b.inhibit(ctx, l.cfg.Who)
 	if err != nil {
-		return fmt.Errorf("take a lock: %w", err)
+		return fmt.Errorf("take a delay lock: %w", err)
 	}
 	l.mu.Lock()
 	old := l.lock

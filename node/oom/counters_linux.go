@@ -33,7 +33,7 @@ func NewCounters(mount, root string) *Counters {
 	return &Counters{mount: mount, root: rel, tree: tree{files: os.DirFS(mount), root: rel}}
 }
 
-// Watch calls on for each kill until ctx ends, then returns nil.
+// Watch calls the function on for each kill until ctx ends, and then returns nil.
 func (c *Counters) Watch(ctx context.Context, on func(Kill)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,7 @@ func openKmsg(fromEnd bool) (Log, error) {
 		whence = unix.SEEK_END
 	}
 	if _, err := f.Seek(0, whence); err != nil {
-		return nil, errors.Join(fmt.Errorf("seek: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("seek in the kernel's log: %w", err), f.Close())
 	}
 	return &kmsg{f: f, buf: make([]byte, recordSize)}, nil
 }

@@ -16,7 +16,7 @@ import (
 // (scheduling.SystemCriticalPriority).
 const systemCritical int32 = 2000000000
 
-// Group has the pods with priorities from Priority up to that of the next group.
+// Group has the pods with priorities from Priority up to the Priority of the next group.
 type Group struct {
 	Priority int32
 	// Time is the time that the pods of the group have to end, in whole seconds. If it is 0, the

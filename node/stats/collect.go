@@ -346,8 +346,7 @@ func (p *pass) container(ctx context.Context, c *Container, dir, logs string) st
 	}
 	u, err := p.cgroups.read(dir)
 	if dir == "" || err != nil {
-		// The key of its rate: samples of the runtime are not compared with those
-		// of files.
+		// The key of its rate: samples of the runtime are not compared with samples from files.
 		dir = "id/" + c.ID // no cgroup has this path
 		if u = c.Usage; u == nil {
 			u = &Usage{At: time.Now()}

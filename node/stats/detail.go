@@ -123,7 +123,7 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 	c := m.cgroups()
 	dirs, err := c.pods(m.cfg.PodsCgroup)
 	if err != nil {
-		return nil, fmt.Errorf("stats: cgroups of pods: %w", err)
+		return nil, fmt.Errorf("stats: list cgroups of pods: %w", err)
 	}
 	// Once for all: /proc/partitions is the same for every cgroup.
 	names := m.deviceNames()

@@ -39,9 +39,9 @@ type FilesystemDisk struct {
 	At time.Time
 }
 
-// FilesystemDisks are the file systems of pods' files, of images, and of containers'
-// writable layers. Nil means not known. If Images or Containers is nil, it may also be
-// the same file system as that of the preceding field.
+// FilesystemDisks are the file systems of pods' files, of images, and of containers' writable
+// layers. Nil means not known. If Images or Containers is nil, it may also be the same file system
+// as the preceding field.
 type FilesystemDisks struct{ Node, Images, Containers *FilesystemDisk }
 
 // Disks reads the node's file systems now, each with a deadline of its own. It returns

@@ -13,8 +13,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Groups reads the usage of the other cgroups from files: the cgroup of all pods, those of the
-// QoS classes, and Config.SystemCgroups. The root cgroup and missing cgroups are left out. The
+// Groups reads the usage of the other cgroups from files: the cgroup of all pods, the cgroups of
+// the QoS classes, and Config.SystemCgroups. The root cgroup and missing cgroups are left out. The
 // results have no rate of CPU use. The error joins all failures; values that could be read are
 // returned too.
 func (m *Collector) Groups() ([]Detail, error) {
@@ -27,7 +27,7 @@ func (m *Collector) Groups() ([]Detail, error) {
 		// of pods.
 		tiers, err := c.tiers(rel(m.cfg.PodsCgroup))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("stats: cgroups of classes: %w", err))
+			errs = append(errs, fmt.Errorf("stats: list cgroups of QoS classes: %w", err))
 		}
 		for _, dir := range tiers {
 			dirs[dir] = true
@@ -77,9 +77,8 @@ func (c cgroups) tiers(root string) (dirs []string, err error) {
 	return dirs, err
 }
 
-// isTier reports whether a cgroup below that of all pods is that of a QoS class, in
-// the form of either cgroup driver: "burstable", or "kubepods-burstable.slice" of
-// systemd.
+// isTier reports whether a cgroup in the cgroup of all pods is the cgroup of a QoS class. It
+// accepts the names of both cgroup drivers: "burstable", or "kubepods-burstable.slice" of systemd.
 func isTier(name string) bool {
 	tier := strings.TrimSuffix(name, ".slice")
 	return strings.HasSuffix(tier, "burstable") || strings.HasSuffix(tier, "besteffort")

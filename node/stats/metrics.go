@@ -111,12 +111,11 @@ func (r *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// replaced reports whether all has a newer pod with the namespace and name of p. Both
-// exist for a while when a pod is replaced. Two series with the same labels would make
-// the whole scrape fail.
-func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
-	for i := range all {
-		o := &all[i]
+// replaced reports whether list has a newer pod with the namespace and name of p. Both exist for a
+// while when a pod is replaced. Two series with the same labels would make the whole scrape fail.
+func replaced(list []statsapi.PodStats, p *statsapi.PodStats) bool {
+	for i := range list {
+		o := &list[i]
 		if o.PodRef.Name == p.PodRef.Name && o.PodRef.Namespace == p.PodRef.Namespace && o.PodRef.UID != p.PodRef.UID &&
 			(p.StartTime.Before(&o.StartTime) || p.StartTime.Equal(&o.StartTime) && p.PodRef.UID < o.PodRef.UID) {
 			return true
@@ -220,9 +219,8 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// LogMetrics returns a collector of kubelet_container_log_filesystem_used_bytes,
-// for containers with logs in Config.LogDir. The size is that of the last summary,
-// which may be Config.MaxAge old.
+// LogMetrics returns a collector of kubelet_container_log_filesystem_used_bytes, for containers
+// with logs in Config.LogDir. The size is from the last summary, which may be Config.MaxAge old.
 func (m *Collector) LogMetrics() prometheus.Collector {
 	return &logMetrics{m, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
 		"What a container's logs take of their file system.", []string{"uid", "namespace", "pod", "container"}, nil)}

@@ -63,7 +63,7 @@ func setVersions(node *v1.Node, in *Inputs) error {
 	info := &node.Status.NodeInfo
 	info.KubeProxyVersion = "" //nolint:staticcheck // it is deprecated, which is why it is cleared
 	if in.FactsErr != nil {
-		return fmt.Errorf("node info: %w", in.FactsErr)
+		return fmt.Errorf("read facts of the machine: %w", in.FactsErr)
 	}
 	info.KernelVersion, info.OSImage = in.Facts.Kernel, in.Facts.OSImage
 	// The two spellings of unknown are the kubelet's.

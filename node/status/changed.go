@@ -45,8 +45,8 @@ func sameProblems(a, b *Problems) bool {
 		sameText(a.Shutdown, b.Shutdown) && a.Beginning == b.Beginning
 }
 
-// sameImages compares lists of images. Lists that share their array are equal without a
-// comparison, since there may be a thousand images.
+// sameImages reports whether two lists of images are equal. Lists that share their array are equal
+// without a comparison, since there may be a thousand images.
 func sameImages(a, b []v1.ContainerImage) bool {
 	if len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] {
 		return true

@@ -34,7 +34,7 @@ type Devices struct {
 
 // RuntimeState is a container runtime's own state.
 type RuntimeState struct {
-	// Name and Version are those of the CRI's Status and Version calls.
+	// Name and Version come from the CRI's Status and Version calls.
 	Name, Version string
 	// NotReady and NetworkNotReady are the texts of conditions that are not met. A condition that
 	// is met has the text "".
@@ -124,8 +124,7 @@ type Inputs struct {
 // Message are the kubelet's texts.
 type Event struct{ Type, Reason, Message string }
 
-// Seen is Apply's state between calls. The zero value is that of an agent that has
-// just started.
+// Seen is Apply's state between calls. The zero value is for an agent that has just started.
 type Seen struct {
 	// rebooted prevents a second event of a reboot while the API server still has
 	// the old boot ID.

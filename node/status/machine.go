@@ -63,7 +63,7 @@ func (s System) Facts(ctx context.Context) (Facts, error) {
 	if s.Storage != nil {
 		disk, err := s.Storage()
 		if err != nil {
-			return Facts{}, fmt.Errorf("ephemeral storage: %w", err)
+			return Facts{}, fmt.Errorf("read ephemeral storage: %w", err)
 		}
 		f.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
 	}
@@ -71,7 +71,7 @@ func (s System) Facts(ctx context.Context) (Facts, error) {
 	// counted twice.
 	pages, err := hugePages(ctx, machine)
 	if err != nil {
-		return Facts{}, fmt.Errorf("huge pages: %w", err)
+		return Facts{}, fmt.Errorf("read huge pages: %w", err)
 	}
 	maps.Copy(f.Capacity, pages)
 	return f, nil

@@ -134,12 +134,12 @@ type Manager struct {
 	lastGood time.Time
 	network  error
 	unwell   []string // failures of health checks
-	// seen is what the published status was computed from. Reported sets it to pending.
+	// seen is Apply's state after the last published status. Reported sets it to pending.
 	seen    Seen
 	pending Seen // of the last Fill
 	open    bool // all inputs were read once
 	began   time.Time
-	last    *Inputs // those of the last Fill
+	last    *Inputs // the inputs of the last Fill
 }
 
 // New checks cfg and returns a Manager, which Run starts. It does not call the

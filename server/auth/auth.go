@@ -52,7 +52,7 @@ func FirstOf(list ...Authenticator) Authenticator {
 	})
 }
 
-// authenticated adds the group of all authenticated users.
+// authenticated returns the user with the group of all authenticated users added.
 func authenticated(u *User) *User {
 	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticatedGroup) {
 		return u

@@ -31,7 +31,7 @@ func ClientCerts(pool func() *x509.CertPool) Authenticator {
 			opts.Intermediates.AddCert(c)
 		}
 		if _, err := leaf.Verify(opts); err != nil {
-			return nil, fmt.Errorf("client certificate of %q: %w", leaf.Subject.CommonName, err)
+			return nil, fmt.Errorf("verify client certificate of %q: %w", leaf.Subject.CommonName, err)
 		}
 		if leaf.Subject.CommonName == "" {
 			return nil, nil // no authorities are accepted

@@ -113,7 +113,7 @@ func openBeneath(root *os.File, elements []string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: shown, Err: err}
 }
 
-// openSteps opens one element after the other.
+// openSteps opens the elements of a path below root, one after the other, and returns the last one.
 func openSteps(root *os.File, elements []string) (*os.File, error) {
 	at := root
 	for i, e := range elements {

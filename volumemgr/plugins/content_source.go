@@ -46,8 +46,8 @@ func ObjectOfConfigMap(c *v1.ConfigMap) *ContentObject {
 	return &ContentObject{Version: versionOf(&c.ObjectMeta, data), Data: data}
 }
 
-// ObjectOfSecret returns the content of a Secret; its version is like that of ObjectOfConfigMap.
-// A Secret from a file may have stringData, which overrides data.
+// ObjectOfSecret returns the content of a Secret. It has a version like the result of
+// ObjectOfConfigMap. A Secret from a file may have stringData, which overrides data.
 func ObjectOfSecret(s *v1.Secret) *ContentObject {
 	data := s.Data
 	if len(s.StringData) > 0 {

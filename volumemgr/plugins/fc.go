@@ -214,7 +214,7 @@ func (n fcNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) er
 
 func read(t lunTarget) (d detail, err error) {
 	if err := json.Unmarshal(t.Detail, &d); err != nil {
-		return d, fmt.Errorf("fc: record of %s: %w", t.Key, err)
+		return d, fmt.Errorf("fc: decode record of %s: %w", t.Key, err)
 	}
 	return d, nil
 }

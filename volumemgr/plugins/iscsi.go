@@ -83,7 +83,7 @@ func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (s
 		err = fmt.Errorf("exit %d: %s", exit, shown(out))
 	}
 	if err != nil {
-		return "", fmt.Errorf("iscsiadm %s: %w", strings.Join(args, " "), err)
+		return "", fmt.Errorf("run iscsiadm %s: %w", strings.Join(args, " "), err)
 	}
 	return out, nil
 }
@@ -341,7 +341,7 @@ func (n *iscsiNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget
 
 func iscsiRead(t lunTarget) (d iscsiDetail, err error) {
 	if err := json.Unmarshal(t.Detail, &d); err != nil {
-		return d, fmt.Errorf("iscsi: record of %s: %w", t.Key, err)
+		return d, fmt.Errorf("iscsi: decode record of %s: %w", t.Key, err)
 	}
 	return d, nil
 }

@@ -227,7 +227,7 @@ func (p *lunPlugin) read(name string) (t lunTarget, err error) {
 	}
 	var r lunRecord
 	if err := json.Unmarshal(data, &r); err != nil {
-		return t, fmt.Errorf("record of %s: %w", name, err)
+		return t, fmt.Errorf("decode record of %s: %w", name, err)
 	}
 	if r.Version != lunVersion {
 		return t, fmt.Errorf("record of %s: version is %d; want %d", name, r.Version, lunVersion)

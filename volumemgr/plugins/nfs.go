@@ -61,7 +61,8 @@ func (*nfsPlugin) Supports(spec *volumemgr.Spec) bool { return nfsSource(spec) !
 // Deadline returns three minutes.
 func (*nfsPlugin) Deadline(*volumemgr.Spec) time.Duration { return nfsDeadline }
 
-// request returns the file system to mount.
+// request returns the NFS file system to mount. It returns an error if the volume's source is
+// invalid.
 func request(spec *volumemgr.Spec, target string) (f mount.FileSystem, readOnly bool, err error) {
 	n := nfsSource(spec)
 	switch {

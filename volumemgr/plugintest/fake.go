@@ -134,7 +134,7 @@ func (f *FakeContent) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.ConfigMap != nil
 }
 
-// SetUp writes the file.
+// SetUp creates the volume's directory with a file in it.
 func (f *FakeContent) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	if err := f.call(ctx, "setup", v); err != nil {
 		return volumemgr.Result{}, err

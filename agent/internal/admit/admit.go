@@ -97,7 +97,7 @@ type Victim struct {
 	Missing v1.ResourceList
 }
 
-// Decide decides on a pod beside those of [Admission.Others].
+// Decide decides whether a pod may run beside the pods of [Admission.Others].
 func (a *Admission) Decide(pod *v1.Pod) Verdict {
 	others := a.Others(pod.UID)
 	r := a.Ask(pod, others)

@@ -31,9 +31,9 @@ func (l *leaving) add(uid types.UID, name string, end time.Time) {
 	}
 }
 
-// without returns the others without the leaving pods.
-func (l *leaving) without(others []*v1.Pod) []*v1.Pod {
-	return slices.DeleteFunc(slices.Clone(others), func(o *v1.Pod) bool { return slices.Contains(l.uids, o.UID) })
+// without returns pods, except the leaving ones.
+func (l *leaving) without(pods []*v1.Pod) []*v1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(o *v1.Pod) bool { return slices.Contains(l.uids, o.UID) })
 }
 
 // goneBy returns the time by which a terminating pod should have ended: the end of its

@@ -57,8 +57,8 @@ func (e *explanation) each(visit func(*container) bool) bool {
 	return false
 }
 
-// containers explains a pod by its first container with a problem. Problems of other containers are
-// added as evidence.
+// containers explains a pod by its first container with a problem, and reports whether there is
+// one. Problems of other containers are added as evidence.
 func (e *explanation) containers() bool {
 	found := false
 	e.each(func(c *container) bool {
@@ -128,7 +128,8 @@ func (e *explanation) initRuns(c *container) {
 	e.do("%s -f", e.logs(c, false))
 }
 
-// waiting explains a container that has not started.
+// waiting explains a container that has not started. It returns false if the container is still
+// being prepared.
 func (e *explanation) waiting(c *container, w *v1.ContainerStateWaiting) bool {
 	switch podlife.Kind(w.Reason) {
 	case "", "ContainerCreating", "PodInitializing":
@@ -201,8 +202,8 @@ func (e *explanation) of(ev *v1.Event, c *container) bool {
 	return ev.InvolvedObject.FieldPath == podmeta.FieldPath(e.Pod, c.spec.Name)
 }
 
-// tellEnd explains the end of a container. If past is true, the container runs again, and the end
-// is that of its previous instance.
+// tellEnd explains the end of a container. If past is true, the container runs again, and t is the
+// end of its previous instance.
 func (e *explanation) tellEnd(state string, c *container, t *v1.ContainerStateTerminated, past bool) {
 	n := c.st.RestartCount
 	if !past {

@@ -88,8 +88,8 @@ type explanation struct {
 	why local.Why
 }
 
-// Pod explains a pod. The rules are tried in order, and the first one that finds a
-// cause gives the result.
+// Pod explains a pod. The rules are tried in order, and the first one that finds a cause gives the
+// result. A rule returns false if it does not apply to the pod or finds nothing.
 func Pod(f *Facts) local.Why {
 	p := f.Pod
 	e := &explanation{Facts: f, why: local.Why{
@@ -213,7 +213,8 @@ func (e *explanation) ended() bool {
 	return true
 }
 
-// endOfContainers explains the first container that ended with an error.
+// endOfContainers explains the first container that ended with an error, and reports whether there
+// is one.
 func (e *explanation) endOfContainers() bool {
 	return e.each(func(c *container) bool {
 		t := c.st.State.Terminated

@@ -67,8 +67,8 @@ func (p *past) stretches(since, until time.Time) (out []local.Stretch) {
 	return out
 }
 
-// gone returns the time at which the source removed the pod, if that is after a time; zero if the
-// pod is still there.
+// gone returns the first time, not before the given one, at which the source removed the pod. It
+// returns the zero time if there is none.
 func (p *past) gone(after time.Time) time.Time {
 	for _, s := range p.status {
 		if s.gone && !s.at.Before(after) {

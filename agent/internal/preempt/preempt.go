@@ -17,8 +17,8 @@ import (
 // static pod, or has the priority of system pods.
 func Critical(pod *v1.Pod) bool { return podmeta.IsCritical(pod) }
 
-// SystemPriority replaces [Critical] on a node where all pods are static. It considers only
-// the priority.
+// SystemPriority reports whether a pod has the priority of system pods. It replaces [Critical] on a
+// node where all pods are static.
 func SystemPriority(pod *v1.Pod) bool {
 	return podmeta.IsCritical(&v1.Pod{Spec: v1.PodSpec{Priority: pod.Spec.Priority}})
 }
@@ -167,7 +167,7 @@ func (c *candidate) distance(need amounts, names []v1.ResourceName) (d float64) 
 	return d
 }
 
-// before orders candidates with the same distance.
+// before reports whether c is chosen before o, if both have the same distance.
 func (c *candidate) before(o *candidate) bool {
 	return cmp.Or(cmp.Compare(c.memory, o.memory), cmp.Compare(c.cpu, o.cpu),
 		cmp.Compare(c.pod.Namespace, o.pod.Namespace), cmp.Compare(c.pod.Name, o.pod.Name), cmp.Compare(c.pod.UID, o.pod.UID)) < 0

@@ -20,7 +20,7 @@ import (
 // knows: names and images.
 func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
 	if err := q.Runtime.Healthy(); err != nil {
-		return nil, fmt.Errorf("container runtime: %w", err)
+		return nil, fmt.Errorf("the container runtime is not healthy: %w", err)
 	}
 	var pods []*v1.Pod
 	for _, l := range q.Runtime.Pods() {

@@ -26,7 +26,7 @@ const wordsPatience = time.Second
 // maxWords limits the bytes that are read of a log line.
 const maxWords = 1 << 10
 
-// Why explains a pod of [Query.Pods]: see package explain.
+// Why explains a pod of [Query.Pods] with package explain.
 func (q *Query) Why(pod *v1.Pod) local.Why {
 	f := q.facts(pod)
 	return explain.Pod(&f)

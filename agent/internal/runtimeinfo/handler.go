@@ -72,7 +72,7 @@ func (h *Handlers) ForPod(ctx context.Context, pod *v1.Pod) (name string, f pods
 	}
 	list, err := h.all(ctx)
 	if err != nil {
-		return name, f, fmt.Errorf("runtime handlers: %w", err)
+		return name, f, fmt.Errorf("read the runtime's handlers: %w", err)
 	}
 	f.SupplementalGroupsPolicy, _ = h.GroupsPolicy()
 	i := slices.IndexFunc(list, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == name })

@@ -48,7 +48,7 @@ func (r *release) make(ctx context.Context, repository, commit string, archs []s
 		return err
 	}
 	if err := r.makeManual(ctx, filepath.Join(dir, "host")); err != nil {
-		return fmt.Errorf("manual: %w", err)
+		return fmt.Errorf("make manual: %w", err)
 	}
 	for _, arch := range archs {
 		if err := r.makeFor(ctx, arch, filepath.Join(dir, arch)); err != nil {

@@ -103,7 +103,7 @@ func bringUp(p *plan) error {
 		case pid == runner.Process.Pid:
 			return nil
 		case err != nil && !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("wait: %w", err)
+			return fmt.Errorf("wait for tests: %w", err)
 		}
 	}
 }

@@ -40,9 +40,9 @@ var (
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )
 
-// pick returns those of all packages whose tests the machine runs by default.
-func pick(all []pkg) []pkg {
-	return slices.DeleteFunc(slices.Clone(all), func(p pkg) bool {
+// pick returns the packages whose tests the machine runs by default.
+func pick(packages []pkg) []pkg {
+	return slices.DeleteFunc(slices.Clone(packages), func(p pkg) bool {
 		room, _, _ := strings.Cut(p.within(), "/")
 		if slices.Contains(wanted, room) || slices.Contains(wanted, p.within()) {
 			return false

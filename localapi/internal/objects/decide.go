@@ -415,15 +415,15 @@ func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	return next, show, nil
 }
 
-// same copies from was to o the fields that a manifest does not have: UID, creation time and, for
-// a pod, the status. Both are versions of one object; o was just read from the manifest.
-func same(o, was Object) {
-	o.SetUID(was.GetUID())
-	o.SetCreationTimestamp(was.GetCreationTimestamp())
+// same copies from old to o the fields that a manifest does not have: UID, creation time and, for a
+// pod, the status. Both are versions of one object; o was just read from the manifest.
+func same(o, old Object) {
+	o.SetUID(old.GetUID())
+	o.SetCreationTimestamp(old.GetCreationTimestamp())
 	if p, ok := o.(*v1.Pod); ok {
-		p.Status = was.(*v1.Pod).Status
+		p.Status = old.(*v1.Pod).Status
 	}
-	o.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
+	o.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
 }
 
 // hidden removes an object whose manifest is gone. A pod is removed when the agent reports that

@@ -437,18 +437,18 @@ func (s *Set) counted(name Key, e Entry, n int) {
 	}
 }
 
-// index updates the index of owners after an object has changed from was to is.
-func (s *Set) index(at Ref, was, is Object) {
-	if was != nil {
-		for _, r := range was.GetOwnerReferences() {
+// index updates the index of owners after an object has changed from old to current.
+func (s *Set) index(at Ref, old, current Object) {
+	if old != nil {
+		for _, r := range old.GetOwnerReferences() {
 			delete(s.owned[r.UID], at)
 			if len(s.owned[r.UID]) == 0 {
 				delete(s.owned, r.UID)
 			}
 		}
 	}
-	if is != nil {
-		for _, r := range is.GetOwnerReferences() {
+	if current != nil {
+		for _, r := range current.GetOwnerReferences() {
 			if s.owned[r.UID] == nil {
 				s.owned[r.UID] = map[Ref]bool{}
 			}

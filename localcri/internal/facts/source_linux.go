@@ -137,7 +137,7 @@ func propagationOf(table []byte, id int) (string, error) {
 		}
 		entries, err := mount.ParseTable(line)
 		if err != nil || len(entries) != 1 {
-			return "", fmt.Errorf("mount %d: %w", id, err)
+			return "", fmt.Errorf("parse line of mount %d: %w", id, err)
 		}
 		propagation := "private"
 		for _, tag := range entries[0].Tags {

@@ -60,7 +60,7 @@ func New(cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, kernel: kernel.New(kernel.Options{Cgroups: kernel.Dir(cfg.Root)}), kills: detached.Group[struct{}]{Wait: true}, samples: map[string]sample{}}
 	var err error
 	if r.v2, err = r.kernel.V2(context.Background()); err != nil {
-		return nil, fmt.Errorf("usage: version of cgroups: %w", err)
+		return nil, fmt.Errorf("usage: detect version of cgroups: %w", err)
 	}
 	return r, nil
 }

@@ -57,7 +57,7 @@ func (s *Source) State(ctx context.Context) (status.RuntimeState, error) {
 		s.mu.Lock()
 		s.asked = time.Time{}
 		s.mu.Unlock()
-		return status.RuntimeState{}, fmt.Errorf("runtime status: %w", err)
+		return status.RuntimeState{}, fmt.Errorf("read status of the runtime: %w", err)
 	}
 	out := status.RuntimeState{
 		NotReady:        unmet(res.Status, runtimeapi.RuntimeReady),

@@ -87,7 +87,7 @@ func (m *Metrics) Add(more ...prometheus.Collector) error {
 		errs = append(errs, promshare.Register(m.reg, c))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("kubeapi metrics: %w", err)
+		return fmt.Errorf("register metrics of API requests: %w", err)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func gauge(name, help string, labels ...string) metric {
 // sink sends samples that are not nil.
 type sink chan<- prometheus.Metric
 
-// put sends the value v times scale. If v is nil, it sends nothing. If at is zero, the sample has
-// no time.
+// put sends the value v times scale. If v is nil, it sends nothing. If the time at is zero, the
+// sample has no time.
 func (s sink) put(m metric, at metav1.Time, v *uint64, scale float64, labels ...string) {
 	if v != nil {
 		s.value(m, at.Time, float64(*v)*scale, labels...)

@@ -81,8 +81,8 @@ func (q *query) hasOptions() bool {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_.:@-]+$`)
 
-// validate returns all contradictions in a query. It calls exists for a file, which returns an
-// error if the file does not exist.
+// validate returns an error with all contradictions in a query. It calls the function exists for a
+// file that the query names; exists returns an error if there is no such file.
 func (q *query) validate(exists func(string) error) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -66,8 +66,8 @@ func (a attributes) give(dir files, name string) error {
 	return dir.chmod(name, a.mode&^fs.ModeType)
 }
 
-// fit reports whether a file has the attributes. If an attribute is not set, the file must have
-// that of created, a file that the process has created.
+// fit reports whether a file has the attributes. If an attribute is not set, the file must have the
+// same one as created, a file that the process has created.
 func (a attributes) fit(info, created fs.FileInfo) bool {
 	if info.Mode() != a.mode {
 		return false
@@ -126,7 +126,7 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	}
 	if w.cfg.Prepare != nil {
 		if err := w.cfg.Prepare(filepath.Join(w.cfg.Dir, name)); err != nil {
-			return name, fmt.Errorf("prepare: %w", err)
+			return name, fmt.Errorf("call Config.Prepare: %w", err)
 		}
 	}
 	return name, nil

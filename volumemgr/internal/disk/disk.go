@@ -40,7 +40,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	readOnly := slices.Contains(f.Options, "ro")
 	out, exit, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", f.Source)
 	if err != nil {
-		return fmt.Errorf("blkid %s: %w", f.Source, err)
+		return fmt.Errorf("run blkid %s: %w", f.Source, err)
 	}
 	switch {
 	case exit == blkidNothing && readOnly:
@@ -66,7 +66,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	case errors.Is(err, exec.ErrNotFound):
 		return nil // mount(2) rejects a file system that is too damaged
 	case err != nil:
-		return fmt.Errorf("fsck %s: %w", f.Source, err)
+		return fmt.Errorf("run fsck %s: %w", f.Source, err)
 	case exit > fsckFixed && exit&fsckUncorrected != 0:
 		return fmt.Errorf("fsck %s: failed to correct errors of the file system: %s", f.Source, clip(out))
 	}

@@ -54,8 +54,8 @@ type Heard struct {
 	Child int               `json:"child,omitempty"`
 }
 
-// Main runs the plugin and returns its exit code. Its instructions are files in a
-// directory beside that of its executable.
+// Main runs the plugin and returns its exit code. Its instructions are files in a directory beside
+// the directory of its executable.
 func Main() int {
 	path := os.Args[0]
 	state := filepath.Join(filepath.Dir(filepath.Dir(path)), "state")
