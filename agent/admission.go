@@ -72,7 +72,7 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	return a.reserve(ctx, pod)
 }
 
-// reject makes a pod wait, or rejects it.
+// reject makes a pod wait if it may still be admitted, and otherwise rejects it.
 func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	if a.wait(pod, r) {
 		return

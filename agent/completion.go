@@ -60,7 +60,7 @@ func RunToCompletion(ctx context.Context, cfg Config, pod *v1.Pod, logs func(con
 type completion struct {
 	agent *Agent
 	pod   *v1.Pod
-	sink  statusmgr.Sink // of the configuration; nil: none
+	sink  statusmgr.Sink // the sink of the configuration; nil if it has none
 	logs  func(string) io.Writer
 
 	orders  chan []*v1.Pod
@@ -68,7 +68,7 @@ type completion struct {
 	ended   chan v1.PodStatus
 	deleted chan struct{}
 
-	ctx context.Context // of the copies of logs
+	ctx context.Context // context of the goroutines that copy logs
 
 	mu     sync.Mutex
 	begun  map[string]int32 // the newest instance whose log is copied, by container

@@ -152,7 +152,7 @@ func (a *Agent) Parts() []local.Part { return a.query.Parts() }
 func (a *Agent) SourcesErr() error { return a.pods.Err() }
 
 // LastTurn returns the time at which the loop last handled an event or a timer; zero before the
-// first one. The loop does so at least once a minute, even if the runtime hangs, so an older
+// first one. The loop handles one at least once a minute, even if the runtime hangs, so an older
 // time means that the loop hangs. The time has a monotonic reading: changes of the clock do not
 // matter.
 func (a *Agent) LastTurn() time.Time {

@@ -76,8 +76,8 @@ func refs(claims []*claim) []ClaimRef {
 }
 
 // callPrepare calls the driver's Prepare and records the result in claims and o. The devices
-// replace those of an earlier answer. The claims are not stored here: the caller of prepareBy
-// does that. m.mu must not be held.
+// replace the devices of an earlier answer. The caller of prepareBy stores the claims. m.mu must
+// not be held.
 func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	answer, err := p.driver.Prepare(ctx, refs(claims))
 	if err == nil {

@@ -73,7 +73,7 @@ func (l *lane) watchesSignal(s rank.Signal) bool {
 	return s.Condition() == l.condition
 }
 
-// idle reports that there is nothing for the lane to do.
+// idle reports whether the lane has nothing to do: no signals and no limits.
 func (l *lane) idle() bool { return len(l.given) == 0 && !l.limits() }
 
 // limits reports whether the lane enforces limits of local storage: the disk lane does.

@@ -36,7 +36,7 @@ type ImageUse struct {
 	// Handler is the image's runtime handler. It is "" if the handler is not known; "" matches
 	// any handler.
 	Handler string
-	By      string // for people: namespace/pod/container
+	By      string // the user for messages: namespace/pod/container
 }
 
 // ImageDisk is the usage of the file system of images, in bytes.

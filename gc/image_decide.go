@@ -177,7 +177,7 @@ func byTurn(a, b *JudgedImage) int {
 	return c
 }
 
-// rank groups verdicts: aged, removable, kept.
+// rank returns the position of a verdict in the order aged, removable, kept.
 func rank(v ImageVerdict) int {
 	switch v {
 	case ImageAged:

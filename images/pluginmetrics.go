@@ -40,7 +40,7 @@ func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, e
 	return m, errors.Join(errs...)
 }
 
-// ran counts one run.
+// ran counts one run of a plugin.
 func (m *pluginMetrics) ran(plugin string, took time.Duration, err error) {
 	if m == nil {
 		return

@@ -18,7 +18,7 @@ type queue struct {
 	mu      sync.Mutex
 	taken   int
 	takenOf map[string]int // number of used slots, by registry
-	waiting []*ticket      // in order of arrival
+	waiting []*ticket      // waiting tickets, in order of arrival
 }
 
 // ticket is a slot, or a position in the queue.

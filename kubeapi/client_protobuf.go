@@ -225,7 +225,7 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 	}
 }
 
-// take subtracts n bytes from left, and returns an error when left is negative.
+// take subtracts n from the remaining bytes (left), and returns an error if fewer than n remained.
 func (s *sizer) take(n int) error {
 	if s.left -= n; s.left < 0 {
 		return fmt.Errorf("answer comes to more than %d bytes in memory", s.limit)

@@ -36,7 +36,7 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// ready sets all metrics, once, if this agent created the Node.
+// ready sets all metrics of the start once, if this agent created the Node.
 func (m *metrics) ready(s startup, booted, started time.Time) {
 	if s.began.IsZero() {
 		return

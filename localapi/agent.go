@@ -252,7 +252,7 @@ func (s *Server) note(ch change) {
 	}
 }
 
-// soon wakes followLater.
+// soon wakes followLater without blocking.
 func (s *Server) soon() {
 	select {
 	case s.later <- struct{}{}:

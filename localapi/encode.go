@@ -133,9 +133,9 @@ type answer struct {
 	code   int
 
 	begun bool
-	held  []byte // not sent yet
+	held  []byte // bytes that are not sent yet
 	zip   *gzip.Writer
-	gone  error // why nothing more can be sent
+	gone  error // why nothing more can be sent; nil if something can
 }
 
 // Write sends encoded data. It buffers the first bytes, up to minGzip.

@@ -103,7 +103,7 @@ type Server struct {
 	cfg    Config
 	scheme *runtime.Scheme
 	codecs *codecs
-	kinds  []*kind // in all versions
+	kinds  []*kind // the kinds in all versions
 	// computed are the resources whose objects are computed for each answer.
 	computed []computed
 	// Kinds that need special handling.

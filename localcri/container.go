@@ -34,13 +34,13 @@ type container struct {
 
 	// Operations in progress, on which callers wait. Whether an operation may begin is decided by
 	// life only.
-	claim    *claim        // its creation; nil if an earlier process created it
+	claim    *claim        // the container's creation; nil if an earlier process created it
 	exited   chan struct{} // closed when its process has ended, or counts as gone
 	starting *op
 	asked    asked // the monitor that was asked for the last start
 	stop     *stopping
 	cleaning *op // removal of what the OCI runtime has of it, after its end
-	removal  *op // its removal, up to the point where callers consider it removed
+	removal  *op // the container's removal, up to the point where callers consider it removed
 	updating *op
 }
 

@@ -44,7 +44,7 @@ type foundContainer struct {
 	record containerRecord
 	kept   *kept        // nil if there is no monitor, or it does not know the container
 	exit   *life.Ending // from the exit record; nil if there is none
-	alive  *life.Began  // its process, if it is known and running
+	alive  *life.Began  // the container's process, if it is known and running
 	state  executed
 	logged int64 // time of the last write to its log; 0 if it has none
 	// made is the time at which the OCI runtime created the container's process: the time of the

@@ -26,7 +26,7 @@ type pod struct {
 	config  *runtimeapi.PodSandboxConfig
 	handler string // "" means the default
 	known   chan struct{}
-	claim   *claim // its creation; nil if an earlier process created it
+	claim   *claim // the sandbox's creation; nil if an earlier process created it
 	saver   *saver
 
 	mu         sync.Mutex   // never held during I/O
@@ -42,7 +42,7 @@ type pod struct {
 	launching *op
 	resolving *op // finds out what became of the containers of a lost monitor
 	stop      *op
-	removal   *op // its removal, up to the point where callers consider it removed
+	removal   *op // the sandbox's removal, up to the point where callers consider it removed
 }
 
 func newPod(rt *Runtime, record sandboxFacts, l life.Sandbox, config *runtimeapi.PodSandboxConfig) *pod {

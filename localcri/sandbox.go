@@ -287,7 +287,7 @@ func (p *pod) undo(ctx context.Context) error {
 	return nil
 }
 
-// persist calls f until it succeeds.
+// persist calls f until f succeeds or ctx ends.
 func (r *Runtime) persist(ctx context.Context, failure, id string, f func() error) {
 	backoff := retry.Backoff{First: time.Second, Max: 5 * time.Minute}
 	for backoff.Wait(ctx) {
@@ -415,7 +415,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	return p.removed(ctx)
 }
 
-// removed waits for the removal in progress.
+// removed waits until the removal in progress has ended, and returns its error.
 func (p *pod) removed(ctx context.Context) error {
 	p.mu.Lock()
 	o := p.removal

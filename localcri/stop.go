@@ -222,7 +222,8 @@ func (c *container) awaitRemoval(ctx context.Context) error {
 	return c.removed(ctx)
 }
 
-// removed waits for the removal in progress.
+// removed waits until the removal in progress has ended, and returns its error. If there is none,
+// it returns the result of unrecovered.
 func (c *container) removed(ctx context.Context) error {
 	c.pod.mu.Lock()
 	o := c.removal

@@ -189,7 +189,7 @@ type pipes struct {
 	output sync.WaitGroup
 }
 
-// open creates a pipe for each stream, and starts to copy.
+// open creates a pipe for each stream that is not nil, and starts to copy the stream.
 func (p *pipes) open(stdin io.Reader, stdout, stderr io.Writer) error {
 	if stdin != nil {
 		r, w, err := pipe(false)

@@ -112,7 +112,7 @@ func (c *claim) undoLocked() {
 	go c.undo()
 }
 
-// complete records the result of the creation.
+// complete records that the creation has ended with err.
 func (c *claim) complete(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *claim) drop() {
 type saver struct {
 	token chan struct{}
 	// Guarded by the token.
-	removed bool   // no more writes
+	removed bool   // the record is removed: nothing is written any more
 	written uint64 // hash of the last write; 0 if unknown
 }
 

@@ -19,7 +19,7 @@ type accounts struct {
 type group struct {
 	nodes numa.NodeSet
 	used  []uint64 // by index in Static.resources
-	mixed bool     // its blocks have different sets of nodes; nothing more is allocated from the group
+	mixed bool     // the group's blocks have different sets of nodes, so nothing more is allocated from it
 }
 
 // accounts adds up the charges of all pods. The result depends only on the assignments, not on

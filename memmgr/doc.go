@@ -21,7 +21,7 @@
 // # Guarantees
 //
 // No memory is allocated twice, and reserved memory is never allocated. A State consists of
-// assignments with exact sizes, from which the free memory is computed. So a release restores the
+// assignments with exact sizes, from which the free memory is computed. So a release frees the
 // exact amount, and the free memory depends neither on the order of earlier decisions nor on a
 // restart of the agent.
 //

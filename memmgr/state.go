@@ -168,7 +168,7 @@ func (s State) keep(pod string, want func(holder) bool) State {
 	return s.with(pod, newEntry(old.whole, kept))
 }
 
-// give adds a container that had no memory.
+// give returns the state with the memory of a container that had none.
 func (s State) give(pod string, h holder) State {
 	old := s.entry(pod)
 	if old == nil {

@@ -58,8 +58,8 @@ func dropGuard(dir, name string) error {
 	return err
 }
 
-// tryGuard opens a guard and locks it. held reports that another process holds the lock. The lock
-// belongs to the open file, which processes inherit.
+// tryGuard opens a guard and locks it. The result held reports that another process holds the lock.
+// The lock belongs to the open file, which processes inherit.
 func tryGuard(path string) (f *os.File, held bool, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {

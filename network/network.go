@@ -72,7 +72,7 @@ type entry struct {
 	path    string
 	created time.Time
 	plugin  *plugged // nil if no plugin has that name
-	name    string   // of the plugin
+	name    string   // name of the plugin
 
 	record *record // the input of TearDown; nil before Plan has returned
 

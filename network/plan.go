@@ -9,10 +9,10 @@ import (
 // found is the input of a recovery.
 type found struct {
 	records []kept
-	spaces  map[string]Space // by path: those of the records, and all with this network's names
-	boot    string           // the current one
-	plugins map[string]bool  // names of the configured ones
-	dir     string           // of the namespaces
+	spaces  map[string]Space // namespaces by path: the ones of the records, and all with this network's names
+	boot    string           // ID of the current boot
+	plugins map[string]bool  // names of the configured plugins
+	dir     string           // directory of the namespaces
 	prefix  string
 }
 
@@ -32,7 +32,7 @@ type action struct {
 	step  step
 	of    kept   // unless step is unmount
 	space Space  // SpaceNamed for keep, and for takeBack if TearDown gets the namespace
-	path  string // of the namespace
+	path  string // path of the namespace
 }
 
 // plan returns the actions for the state that a network finds at its start: first one action for

@@ -118,7 +118,8 @@ func (n *Network) load(ctx context.Context) bool {
 	}
 }
 
-// adopt executes the plan.
+// adopt adopts what earlier processes left: it makes a plan from the records and namespaces found,
+// and executes it.
 func (n *Network) adopt(c contents) {
 	plugins := map[string]bool{}
 	for _, p := range n.plugins {

@@ -82,7 +82,7 @@ type kept struct {
 
 // damage is a record that could not be read.
 type damage struct {
-	name  string // of its file, less the suffix
+	name  string // name of the record's file, without the suffix
 	err   error
 	aside string // its new name; "" if it could not be renamed
 }
@@ -93,7 +93,7 @@ type contents struct {
 	damaged []damage
 }
 
-// open makes the directories and reads everything.
+// open creates the store's directories and reads all records.
 func (s *store) open(ctx context.Context) (contents, error) {
 	type result struct{ contents }
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

@@ -41,7 +41,7 @@ type Builder struct {
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 
 	cgroups agent.Cgroups    // nil: the runtime manages pod cgroups
-	host    *hostCgroups     // of processes outside pods
+	host    *hostCgroups     // cgroups of processes outside pods
 	rings   []images.Keyring // the node's own credentials
 	claims  []node.Claim     // resources of the machine that only this node may use
 	// debugged are the sources of static pods.

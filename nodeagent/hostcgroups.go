@@ -22,7 +22,7 @@ import (
 // they are found: the runtime may start after the agent.
 type hostCgroups struct {
 	host     cgroups.Host
-	wanted   map[string]string // by name: the configured ones
+	wanted   map[string]string // configured cgroups by name
 	endpoint string            // the runtime's
 
 	// mu guards known and looked; the fields above are constant.

@@ -93,7 +93,7 @@ type Manager struct {
 	// order has the records in the order of the last list. Runtimes return nearly the same order
 	// each time, so most records are found without a map lookup.
 	order        []*record // in the order of the last list
-	listedAt     time.Time // when the last list that succeeded began
+	listedAt     time.Time // start of the last list that succeeded
 	failingSince time.Time // start of the first list that failed since the last success; zero after a success
 	// listErr is the error of the last list. It is nil if the list succeeded.
 	listErr     error

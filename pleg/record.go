@@ -29,7 +29,7 @@ type record struct {
 	items []item        // items of the last successful inspection, containers first
 	pod   *observed.Pod // result of the last successful inspection; nil before the first
 	err   error         // error of the last inspection; nil if it succeeded
-	at    time.Time     // when the last inspection that ended began
+	at    time.Time     // start of the last inspection that has ended
 
 	// matched is the start of the last list that agreed with items. A list during an inspection
 	// does not count: the inspection may see an older state than the list.

@@ -175,7 +175,7 @@ func (k *Knowledge) startNothing(d *Decision) {
 	d.Over = !lasts && !slices.ContainsFunc(d.Regular, Act.lasts)
 }
 
-// over replaces the decision with one that ends the pod.
+// over changes the decision to one that ends the pod.
 func (d *Decision) over() {
 	d.Over, d.Surplus = true, nil
 	for _, list := range [][]Act{d.Init, d.Regular} {

@@ -101,7 +101,7 @@ type DirectoryConfig struct {
 // outlive Run, so they use none of its fields.
 type directory struct {
 	cfg   DirectoryConfig
-	files map[string]*manifest // by path
+	files map[string]*manifest // manifests by path
 	// holders maps the full name of each pod to the file that it comes from.
 	holders map[string]string
 	// copies are the pods of the last snapshot. A pod that stays is delivered as the same copy, so
@@ -386,7 +386,7 @@ func linkedNames(path string) ([]string, error) {
 // reading is the result of one call of read.
 type reading struct {
 	sig     signature
-	age     time.Duration // since its content was written last
+	age     time.Duration // time since the last write of the content
 	changed time.Time     // the last change of the file, its name or the link to it
 	same    bool          // the signature is unchanged; the file was not opened
 	writing bool          // a process has the file open for writing

@@ -143,7 +143,7 @@ type notes struct {
 	log    *zap.Logger
 
 	mu      sync.Mutex
-	pending map[string]note // by key; a later note replaces an earlier one
+	pending map[string]note // notes to write, by key; a later note replaces an earlier one
 	running bool
 	signal  chan struct{} // something is pending; capacity 1
 }

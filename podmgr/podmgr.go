@@ -177,7 +177,7 @@ type sourceState struct {
 	snapshot Snapshot
 	pods     map[types.UID]*v1.Pod
 	given    map[types.UID]*v1.Pod // pods as the source delivered them last; a pod with the same pointer is unchanged
-	waiting  []*v1.Pod             // their name or UID is taken by a pod of another source
+	waiting  []*v1.Pod             // pods whose name or UID a pod of another source has
 	told     map[types.UID]bool    // pods for which Config.Refused was called
 	first    map[types.UID]*v1.Pod // pods whose spec has changed under one UID: the first version
 	refused  []Problem             // pods whose name or UID another pod of this source has, or whose spec has changed under one UID

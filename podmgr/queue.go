@@ -62,14 +62,14 @@ func newQueue() queue {
 	return queue{entries: map[entryKey]*entry{}, told: map[string]bool{}}
 }
 
-// pods queues an operation on some pods.
+// pods queues the operation op for each of the pods.
 func (q *queue) pods(op Op, source string, pods []*v1.Pod) {
 	for _, p := range pods {
 		q.add(&entry{rank: rankOf[op], turn: q.turn, source: source, pod: p})
 	}
 }
 
-// notice queues a change without pods.
+// notice queues a change of objects other than pods.
 func (q *queue) notice(rank int, source string, configs ...Object) {
 	q.add(&entry{rank: rank, turn: q.turn, source: source, configs: configs})
 }

@@ -57,7 +57,7 @@ func (v *podValidator) add(e *field.Error) {
 	}
 }
 
-// all adds the mistakes that a function found.
+// all adds the mistakes in errs.
 func (v *podValidator) all(errs field.ErrorList) {
 	for _, e := range errs {
 		v.add(e)
@@ -71,7 +71,8 @@ func (v *podValidator) annotations(m map[string]string, p *field.Path) {
 	}
 }
 
-// says adds the messages of a function of package validation.
+// says adds a mistake for each message that a function of package validation returned about the
+// value.
 func (v *podValidator) says(p *field.Path, value any, msgs []string) {
 	for _, m := range msgs {
 		v.add(field.Invalid(p, value, m))

@@ -14,7 +14,7 @@ import (
 // CrashLoop is the state of the crash loop of a container. A [Backoff] computes the delay of the next
 // restart from it. The zero value is a loop before its first restart.
 type CrashLoop struct {
-	Restarts int           // in this loop
+	Restarts int           // number of restarts in this loop
 	Last     time.Duration // the delay before the latest restart
 }
 

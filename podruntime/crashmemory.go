@@ -95,7 +95,7 @@ type savedState struct {
 	loaded bool      // Config.Memory was read
 	saved  bool      // Config.Memory may have a record
 	dirty  bool      // the loops in memory have changed since the last write
-	last   time.Time // of the last attempt to write the record
+	last   time.Time // time of the last attempt to write the record
 }
 
 // recallLoops reads the crash loops of a pod from Config.Memory, once in a process. A record that

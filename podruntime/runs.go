@@ -107,7 +107,7 @@ type podRuns struct {
 	life   uint32          // the number of the pod's life, see podlife.Life
 	newest map[string]*run // newest run of each container by name, and of the sandbox under ""
 	older  []*run          // earlier runs that were to end and may still run
-	given  resources       // what the pod's cgroup was given last
+	given  resources       // the resources that the pod's cgroup was given last
 	loops  savedState
 }
 
@@ -281,7 +281,7 @@ func (p *podRuns) held(name string, now time.Time) *heldError {
 	return nil
 }
 
-// retry ends the waits after failed calls.
+// retry lets calls that have failed be made again at once.
 func (p *podRuns) retry() {
 	for _, r := range p.newest {
 		if r.failed > 0 {

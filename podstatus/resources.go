@@ -53,8 +53,8 @@ func (in *Input) resizing() bool {
 	})
 }
 
-// podResources sets the pod's allocated resources, and its effective pod-level resources.
-// Runtimes do not report the latter: during a resize the former values are kept.
+// podResources sets the pod's allocated resources, and its effective pod-level resources. Runtimes
+// do not report the effective ones: during a resize, the values from before are kept.
 func podResources(in *Input, prev, st *v1.PodStatus) {
 	// A shallow copy, since the overhead is removed.
 	alone := v1.Pod{Spec: in.allocated().Spec}

@@ -52,9 +52,9 @@ type Input struct {
 	// SandboxNotReady is the reason why the pod has no usable sandbox, or "" if the pod has one.
 	// See podlife.SandboxOf.
 	SandboxNotReady string
-	// Resize has the conditions PodResizePending and PodResizeInProgress, each at most once. Without
-	// the latter, the allocated resources are in effect. A condition without a generation gets the
-	// pod's. Of sets the transition times.
+	// Resize has the conditions PodResizePending and PodResizeInProgress, each at most once.
+	// Without PodResizeInProgress, the allocated resources are in effect. A condition without a
+	// generation gets the pod's. Of sets the transition times.
 	Resize []v1.PodCondition
 	// RestartAll reports that all containers are being restarted by a rule of one of
 	// them (KEP-5532): missing containers will be created again.

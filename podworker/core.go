@@ -129,7 +129,7 @@ type names map[string]*nameClaim
 // for it.
 type nameClaim struct {
 	holder  types.UID   // "" if no pod has the name
-	waiting []types.UID // in the order of their first update
+	waiting []types.UID // waiting pods, in the order of their first update
 }
 
 // join appends a static pod to the queue for its name.

@@ -82,8 +82,8 @@ func (c claim) String() string {
 
 // reasons are the reasons why a pod terminates. A reason is never removed.
 type reasons struct {
-	deleted bool // its deletion was requested, or its source dropped it
-	evicted bool // its content on the node may be removed
+	deleted bool // the pod's deletion was requested, or its source dropped it
+	evicted bool // the pod's content on the node may be removed
 	runtime bool // only the runtime knows the pod: no source has it
 }
 
@@ -121,7 +121,7 @@ type state struct {
 
 	end     end
 	pending Update // the update for the next call of the syncer
-	told    known  // what was passed to the syncer last
+	told    known  // the values that were passed to the syncer last
 
 	turn      turn      // the call in flight, or the last one
 	newerThan time.Time // end of the last call that acted on the runtime

@@ -245,7 +245,7 @@ func (t *transition) named() {
 	t.release()
 }
 
-// denied records what the pod waits for.
+// denied records what a held pod waits for.
 func (t *transition) denied(waitFor string) {
 	if t.activity == held {
 		t.waitFor = waitFor

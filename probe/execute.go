@@ -203,7 +203,7 @@ func join(stdout, stderr []byte) []byte {
 	return slices.Concat(stdout, stderr)
 }
 
-// spoke records an answer of the runtime.
+// spoke records that the runtime has answered now.
 func (r *runtime) spoke() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

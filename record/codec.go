@@ -52,8 +52,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type line struct {
 	key   uint64
 	state uint32
-	idle  bool   // of an entry in the queue: see Fact
-	text  []byte // with the line feed
+	idle  bool   // result of Fact.idle, for an entry in the queue
+	text  []byte // the line with its line feed
 }
 
 // stored is an entry in JSON.
@@ -105,7 +105,7 @@ type scanner struct {
 	line line
 }
 
-// newScanner reads the header.
+// newScanner returns a scanner of a file of the record, after reading the file's header.
 func newScanner(r io.Reader) (*scanner, error) {
 	s := &scanner{r: bufio.NewReaderSize(r, 64<<10)}
 	got := make([]byte, len(header))
@@ -178,7 +178,8 @@ func hexNumber(digits []byte) (n uint64, ok bool) {
 	return n, true
 }
 
-// entry decodes the line. known is false for an entry of a kind that this build does not know.
+// entry decodes the line. The result known is false for an entry of a kind that this build does not
+// know.
 func (l line) entry() (e Entry, known bool, err error) {
 	body := l.text[prefix : len(l.text)-1]
 	if depth(body) > maxDepth {

@@ -59,7 +59,7 @@ type Recorder struct {
 	cfg  Config
 	wake chan struct{} // capacity 1
 
-	begun time.Time // when New was called
+	begun time.Time // time of the call of New
 
 	mu sync.Mutex // held for memory only
 	// queue has the entries that are not written yet.
@@ -152,7 +152,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 	sums, err := f.open()
 	if err != nil {
-		r.cfg.Log.Error("failed to open the record of earlier facts; it begins anew", zap.String("dir", r.cfg.Dir), zap.Error(err))
+		r.cfg.Log.Error("failed to open the record of earlier facts; starting a new record", zap.String("dir", r.cfg.Dir), zap.Error(err))
 	}
 	r.load(sums)
 	clock := time.Now()
@@ -275,7 +275,7 @@ type files struct {
 	names  []string // oldest first
 	sizes  []int64
 	file   *os.File // the last of names, open for writing
-	last   uint32   // its number
+	last   uint32   // number of file
 	failed bool
 	marks  []uint32 // the number of the file of each line of the last batch
 }
@@ -316,7 +316,7 @@ func (f *files) open() (map[uint64]state, error) {
 			whole = nil // a later release wrote it
 		}
 		if err != nil && !newest {
-			f.cfg.Log.Warn("damaged file of the record", zap.String("file", name), zap.Error(err))
+			f.cfg.Log.Warn("found damaged file of the record", zap.String("file", name), zap.Error(err))
 		}
 		f.names, f.sizes, f.last = append(f.names, name), append(f.sizes, info.Size()), number
 	}
@@ -382,7 +382,7 @@ func (f *files) carryOn(i int, whole []line) error {
 	return safefile.SyncDir(f.cfg.Dir)
 }
 
-// begin begins the next file.
+// begin creates the next file of the record and opens it for writing.
 func (f *files) begin() error {
 	f.close()
 	f.last++
@@ -469,7 +469,7 @@ func (f *files) sync() {
 	}
 }
 
-// end closes everything.
+// end closes the open file and the directory.
 func (f *files) end() {
 	f.close()
 	if f.dir != nil {

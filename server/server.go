@@ -188,7 +188,7 @@ type inFlight struct {
 
 	mu   sync.Mutex
 	n    int
-	of   map[string]int // by user; requests without a user are not in it
+	of   map[string]int // number of requests by user; requests without a user are not in it
 	idle chan struct{}  // closed when n becomes 0; nil if no one waits
 }
 

@@ -234,7 +234,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 	}
 	// Logged at debug level, since most streams end because the client disconnected.
 	if err := stream.Proxy(r.Context(), w, r, q); err != nil {
-		s.cfg.Log.Debug("stream", zap.String("kind", string(q.Kind)), zap.Error(err))
+		s.cfg.Log.Debug("stream of a client ended", zap.String("kind", string(q.Kind)), zap.Error(err))
 	}
 }
 

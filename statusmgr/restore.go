@@ -226,8 +226,8 @@ func (m *Manager) PreviousReady(uid types.UID, containerID string) (ready, start
 	return false, false, false
 }
 
-// ReadyIn returns Ready and Started of a container from a status. known is false for a container
-// that did not run.
+// ReadyIn returns Ready and Started of a container from a status. The result known is false for a
+// container that did not run.
 func ReadyIn(st *v1.PodStatus, containerID string) (ready, started, known bool) {
 	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {

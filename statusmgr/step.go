@@ -112,7 +112,7 @@ func (s *state) step(in input, delays *retry.Backoff) (do effects) {
 	return do
 }
 
-// leave changes the stage to idle if it is the given stage.
+// leave makes the stage idle if it is the given one.
 func (s *state) leave(stage stage) {
 	if s.stage == stage {
 		s.stage = idle
@@ -143,7 +143,7 @@ func (s *state) restore(in input) {
 	}
 }
 
-// set applies a new status.
+// set applies the event that the pod has a new status.
 func (s *state) set(in input, do *effects) {
 	if in.final {
 		do.save = true

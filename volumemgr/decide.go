@@ -113,7 +113,7 @@ func delay(failures int) time.Duration {
 // view has everything that decides the next action for a volume.
 type view struct {
 	desired   bool // a pod wants the volume
-	kept      bool // it is not known yet whether a pod wants the volume
+	kept      bool // true until it is known whether a pod wants the volume
 	abandoned bool // the caller of Mount gave up; the next Mount clears it
 	has       presence
 	stale     bool // the volume's content has to be updated

@@ -53,7 +53,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 		arg   *Volume
 		names []string
 		kept  Usage // usage of the last walk; At is zero if there was none
-		over  bool  // its result was added
+		over  bool  // the result of this volume was added
 	}
 	var volumes []measured
 	m.mu.Lock()

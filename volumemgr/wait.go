@@ -68,7 +68,7 @@ func (w *waiter) add(v *volume) {
 	v.waiters[w] = struct{}{}
 }
 
-// ready says that all volumes have been added.
+// ready records that all volumes have been added.
 func (w *waiter) ready() {
 	w.open = true
 	w.check()

@@ -125,9 +125,10 @@ func commonUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// sizeLimit returns the limit of a volume on the node's disk, in bytes. It returns 0 if there is
-// no limit. The limit is the smaller of the emptyDir's own limit and the pod's limit of ephemeral
-// storage. As in package eviction, the latter is the sum over the containers plus the overhead.
+// sizeLimit returns the limit of a volume on the node's disk, in bytes. It returns 0 if there is no
+// limit. The limit is the smaller of the emptyDir's own limit and the pod's limit of ephemeral
+// storage. As in package eviction, the pod's limit is the sum over the containers plus the
+// overhead.
 func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	vol := spec.Volume
 	if vol == nil || vol.ConfigMap == nil && (vol.EmptyDir == nil || vol.EmptyDir.Medium != v1.StorageMediumDefault) {

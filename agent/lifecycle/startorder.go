@@ -97,7 +97,7 @@ type StartOrder struct {
 
 	mu      sync.Mutex
 	begun   map[types.UID]bool // true: was ready once, or has ended
-	version int                // of begun
+	version int                // it grows with each change of begun
 	graph   *graph
 	of      []*v1.Pod               // pods of graph
 	told    map[types.UID]string    // ignored names, as last reported

@@ -40,7 +40,7 @@ func (c class) compare(d class) int {
 
 // wish has the parsed annotations of a pod.
 type wish struct {
-	after    []string // as written
+	after    []string // the names as the annotation has them
 	class    class
 	problems []string
 }

@@ -115,7 +115,7 @@ func cut(s string) string {
 // the API server. Its methods may be called from any goroutine.
 type EventLog struct {
 	log   *zap.Logger
-	next  EventRecorders // one, or none
+	next  EventRecorders // one recorder, or none
 	node  v1.ObjectReference
 	panic func() // counts a panic of next
 

@@ -63,7 +63,7 @@ type NodeUsage struct {
 type History struct {
 	mu    sync.Mutex
 	usage Usage
-	last  counted64 // of the network
+	last  counted64 // the last network counters
 }
 
 // counted64 has the network counters at a time.

@@ -52,7 +52,7 @@ type NodeWork struct {
 type NodeFigure struct {
 	Signal     string `json:"signal"`
 	Soft       bool   `json:"soft,omitempty"`
-	Grace      string `json:"grace,omitempty"` // of a soft threshold
+	Grace      string `json:"grace,omitempty"` // the grace period of a soft threshold
 	Threshold  string `json:"threshold"`
 	MinReclaim string `json:"minReclaim,omitempty"`
 	Available  string `json:"available,omitempty"`

@@ -14,7 +14,7 @@ func RunningContainers(rt Runtime, log *zap.Logger) map[types.UID][]string {
 	for _, l := range rt.RuntimePods() {
 		seen := rt.Observed(l.UID)
 		if seen.Depth == observed.Unseen {
-			log.Error("failed to observe pod, its containers count as not running", zap.String("uid", string(l.UID)), zap.Error(seen.Err))
+			log.Error("failed to observe pod; its containers count as not running", zap.String("uid", string(l.UID)), zap.Error(seen.Err))
 			continue
 		}
 		for i := range seen.Pod.Containers {

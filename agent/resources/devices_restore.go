@@ -42,7 +42,8 @@ func (p *Devices) Restore(ctx context.Context) error {
 	return nil
 }
 
-// catchUp makes the recorded calls.
+// catchUp makes the calls that were recorded before and during the restore. When none is left, it
+// closes p.restored.
 func (p *Devices) catchUp() {
 	waits := false
 	for {

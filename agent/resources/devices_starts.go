@@ -41,7 +41,7 @@ type starts struct {
 type start struct {
 	done chan struct{} // closed when err is set
 	err  error
-	left bool // no start waits for the call
+	left bool // nothing waits for the call any more
 }
 
 func newStarts() *starts {

@@ -64,7 +64,7 @@ func (p *Placement) Compile(pod *v1.Pod, in *podspec.Input) error {
 	return nil
 }
 
-// compile sets the CPUs and memory nodes of one container in in. The caller holds p.mu.
+// compile sets the CPUs and memory nodes of one container in its Input. The caller holds p.mu.
 func (p *Placement) compile(pod *v1.Pod, name string, in *podspec.Input) {
 	in.Pinned[name] = p.pinning(pod.UID, name)
 }

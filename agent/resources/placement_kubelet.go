@@ -126,7 +126,7 @@ func (p *Placement) readKubelet(name string, limit int64, ours string, decode fu
 		err = decode(b)
 	}
 	if err != nil {
-		p.cfg.Log.Warn("kubelet's state file ignored", zap.String("file", name), zap.Error(err))
+		p.cfg.Log.Warn("ignored the kubelet's state file", zap.String("file", name), zap.Error(err))
 	}
 	return true
 }

@@ -30,7 +30,7 @@ type placed struct {
 	clear bool // other containers have left its exclusive CPUs
 }
 
-// decide replaces the state. The caller holds p.mu.
+// decide replaces the state of the placement by s. The caller holds p.mu.
 func (p *Placement) decide(s fit.State) {
 	p.node.State = s
 	p.version++

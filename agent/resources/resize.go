@@ -89,7 +89,7 @@ type Resize struct {
 	pods  map[types.UID]*state
 	read  map[types.UID]*allocation // records of pods that the sources have not delivered yet
 	left  map[types.UID]*allocation // a kubelet's allocations of such pods
-	ops   map[types.UID]*resizeOp   // on records
+	ops   map[types.UID]*resizeOp   // running operations on records
 
 	// shared means that a kubelet's file exists and has to be kept up to date. told has a value
 	// while the file may be outdated.

@@ -148,7 +148,7 @@ func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	p.shared = true
 	p.mu.Unlock()
 	if err != nil {
-		p.cfg.Log.Warn("kubelet's allocations ignored", zap.Error(err))
+		p.cfg.Log.Warn("ignored the kubelet's allocations", zap.Error(err))
 		return nil, nil
 	}
 	had, err := p.cfg.Store.Read(kubeletKey)

@@ -32,7 +32,7 @@ type state struct {
 	recorded       *allocation
 }
 
-// remember uses a record that has been read.
+// remember makes a, which was read from the pod's record, the allocation in effect.
 func (s *state) remember(a *allocation) {
 	s.allocated, s.recorded = a, a
 	s.known, s.record = true, true

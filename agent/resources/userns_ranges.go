@@ -37,7 +37,7 @@ func (s space) at(n uint64) uint32 { return uint32(s.first + n*uint64(s.length))
 type idRange struct {
 	first, length uint32
 	key           string     // key of its record
-	saved         bool       // in the store
+	saved         bool       // the store has the record
 	busy          *userIDsOp // running call of the store for its record
 }
 
@@ -57,7 +57,7 @@ type userIDsOp struct {
 // ranges has the allocated ranges.
 type ranges struct {
 	space space
-	taken map[uint32]types.UID // by first ID of a block
+	taken map[uint32]types.UID // owners of the blocks, by first ID of the block
 	of    map[types.UID]*idRange
 	// lost has the pods whose range is unknown, since their record is damaged.
 	lost map[types.UID]bool

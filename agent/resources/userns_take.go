@@ -150,7 +150,7 @@ func (p *UserNamespaces) damaged(out *ranges, key string, value []byte, cause er
 			return // logged and renamed already
 		}
 	}
-	log.Error("invalid record of a pod's user ID range", zap.Uint32("first", named), zap.Error(cause))
+	log.Error("found invalid record of a pod's user ID range", zap.Uint32("first", named), zap.Error(cause))
 	if value != nil {
 		if err := part.SetAside(p.cfg.Store, key, cause); err != nil {
 			log.Warn("failed to rename the invalid record of a user ID range", zap.Error(err))

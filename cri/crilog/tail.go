@@ -20,8 +20,7 @@ func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 	if n < size/maxLine {
 		first = size - n*maxLine
 	}
-	// The last byte ends the last line, be it a newline or not, and so
-	// never begins one.
+	// The last byte ends the last line, whether it is a newline or not, and so never begins a line.
 	for end := size - 1; end > first; {
 		start := max(first, end-block)
 		b := buf[:end-start]

@@ -97,7 +97,8 @@ func (m *machine) startStorage(ctx context.Context) error {
 // startDriver starts the driver, csi-provisioner, csi-resizer and, if volumes are attached,
 // csi-attacher.
 func (m *machine) startDriver() error {
-	// Whose files are whose is left to the agent: the suites see more of that.
+	// The driver leaves the owners of files to the agent, so that the suites test more of the
+	// agent.
 	args := []string{"--name", csiDriver, "--node", nodeName, "--state", m.state(), "--mount-group=false", "--max-volumes", "100"}
 	if m.o.attach {
 		args = append(args, "--attach")

@@ -31,7 +31,7 @@ const unitPatience = time.Minute
 type unit struct {
 	m      *machine
 	listen net.Listener
-	dir    string // of the two programs
+	dir    string // directory of the two programs
 	turn   sync.Mutex
 }
 

@@ -3,7 +3,7 @@ package logrotate
 // noIdle is an idle that reports no writes: sizes are read every Config.Longest.
 type noIdle struct{}
 
-// poll is newIdle for Config.Poll.
+// poll is used in place of newIdle if Config.Poll is set.
 func poll() idle { return noIdle{} }
 
 // arm returns false.

@@ -72,7 +72,7 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 		}
 	}
 	m.met.rotations.WithLabelValues("ok").Inc()
-	// fit logs its errors: the log was rotated.
+	// fit only logs its errors, since the log was rotated.
 	if m.cfg.PodBudget > 0 {
 		m.fit(l.Pod, filepath.Dir(filepath.Dir(l.Path)))
 	}

@@ -233,7 +233,7 @@ type Memory struct {
 	Swap                                             Amount // bytes; only known on v1
 }
 
-// Memory reads memory.stat.
+// Memory reads the file memory.stat.
 func (g *Group) Memory() Memory {
 	s := g.table("memory", "memory.stat")
 	if g.v2 {
@@ -287,7 +287,7 @@ type MemoryEvents struct {
 	OOMKills Amount // processes that the OOM killer has killed
 }
 
-// MemoryEvents reads the counters.
+// MemoryEvents reads how often the cgroup reached its memory limits, and its OOM kills.
 func (g *Group) MemoryEvents() MemoryEvents {
 	if g.v2 {
 		s := g.table("memory", "memory.events")

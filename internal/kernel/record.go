@@ -80,7 +80,7 @@ type recorder struct {
 	err   error // the first error of writing the archive
 }
 
-// record adds the files that match a pattern of recorded.
+// record adds to the recording the files that match a pattern of the list recorded.
 func (r *recorder) record(pattern string) {
 	before, after, many := strings.Cut(pattern, "*")
 	if !many {
@@ -92,7 +92,7 @@ func (r *recorder) record(pattern string) {
 	}
 }
 
-// file adds a file, if it can be read.
+// file adds a file to the recording, if it can be read.
 func (r *recorder) file(name string) {
 	b, err := do(r.ctx, r.calls, name, func() ([]byte, error) { return r.files.Read(name, maxRecordedFile) })
 	if err != nil || r.err != nil {

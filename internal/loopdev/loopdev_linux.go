@@ -183,7 +183,7 @@ func Free(device string) error {
 	return err
 }
 
-// with makes the ioctl request, called name, with a device.
+// with makes an ioctl request on a device. name is the name of the request, for errors.
 func with(device, name string, request uint) error {
 	dev, err := os.OpenFile(device, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

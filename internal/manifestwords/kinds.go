@@ -32,7 +32,8 @@ func Instead(kind string) string {
 	return ""
 }
 
-// Kind returns an error text for an unsupported kind. known are the supported kinds, at least two.
+// Kind returns an error text for an unsupported kind. The argument known has the supported kinds,
+// at least two.
 func Kind(kind string, known []string) string {
 	if words := Instead(kind); words != "" {
 		return words

@@ -68,7 +68,7 @@ func (s *Server) prompt(req *http.Request) bool {
 	return !s.hang && len(s.faults) == 0
 }
 
-// now answers the call in the caller's goroutine.
+// now answers a request in the caller's goroutine.
 func (t transport) now(req *http.Request) (_ *http.Response, err error) {
 	if err := req.Context().Err(); err != nil {
 		_ = req.Body.Close()

@@ -28,7 +28,7 @@ func (a anchors) add(text string) {
 	}
 }
 
-// encode writes all in the order of their hashes.
+// encode returns all anchors as PEM, in the order of their hashes.
 func (a anchors) encode() []byte {
 	var out bytes.Buffer
 	for _, hash := range slices.Sorted(maps.Keys(a)) {

@@ -104,7 +104,7 @@ func (s *Sink) Counts() SinkCounts {
 	return s.counts
 }
 
-// count calls add with s.mu held.
+// count lets add change the counts, with s.mu held.
 func (s *Sink) count(add func(*SinkCounts)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

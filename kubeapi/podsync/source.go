@@ -137,7 +137,7 @@ type Source struct {
 	partial  bool // the last delivery may have lacked pods
 	changed  bool // since the last delivery
 	run      running
-	waiting  []chan struct{} // of calls of Ended, closed once Memory was written
+	waiting  []chan struct{} // channels of calls of Ended, closed once Memory is written
 }
 
 // running is the state of Run's watches.
@@ -158,7 +158,7 @@ type entry struct {
 	// known yet.
 	due       time.Time
 	delivered bool
-	early     bool      // it is in the server's first answer: it may run since before a restart
+	early     bool      // the pod is in the server's first answer: it may have run since before a restart
 	held      time.Time // the end of wipeGrace, if a wiped server lacks it
 }
 

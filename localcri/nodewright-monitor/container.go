@@ -38,7 +38,7 @@ type container struct {
 	pidfd     int
 	startTime uint64
 	startedAt time.Time
-	early     *death // its end, if that came before the executor reported the start
+	early     *death // the container's end, if it came before the executor reported the start
 	oom       *oomWatch
 	shut      bool // standard input has ended
 

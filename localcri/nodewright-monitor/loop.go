@@ -111,7 +111,7 @@ func (l *loop) run() {
 // maxGarbage is how many bytes may be allocated between two garbage collections.
 const maxGarbage = 128 << 10
 
-// litter counts allocated bytes.
+// litter counts bytes that were allocated and become garbage. Beyond maxGarbage it wakes the loop.
 func (l *loop) litter(bytes int) {
 	if n := l.garbage.Add(int64(bytes)); n > maxGarbage && n-int64(bytes) <= maxGarbage {
 		l.post(func() {})

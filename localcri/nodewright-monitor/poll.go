@@ -45,7 +45,7 @@ func (p *poller) add(fd int, events uint32, ready func(uint32), owner *pump) (*w
 	return w, nil
 }
 
-// arm waits for events. The watch of a pump reports them once.
+// arm makes the poller report events of w. For the watch of a pump it reports them once.
 func (p *poller) arm(w *watch, events uint32) {
 	if w.pump != nil {
 		events |= unix.EPOLLONESHOT

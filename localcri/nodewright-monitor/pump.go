@@ -52,7 +52,7 @@ type stream struct {
 	w     *watch
 	late  bool // some output from before the container's end is unread
 	todo  int  // unread bytes of that output
-	idle  bool // not armed, because a client is full
+	idle  bool // the pump does not read, because a client's buffer is full
 }
 
 func (l *loop) newPump(id string) *pump {

@@ -22,7 +22,7 @@ type addresses struct {
 	next   uint32              // offset in the subnet that is tried next
 	// left is the number of offsets that were not tried yet. It never increases; when
 	// it is 0, freed has every free address.
-	left uint32 // how many offsets were not looked at yet
+	left uint32 // number of offsets that were not looked at yet
 }
 
 // newAddresses returns the addresses of subnet, all free.

@@ -27,7 +27,7 @@ const (
 type flow struct {
 	proto uint8
 	dst   netip.Addr
-	port  uint16 // of dst
+	port  uint16 // port of dst
 	// answerer is the source of the replies. If the destination was translated, answerer is the
 	// pod's address, and differs from dst.
 	answerer netip.Addr // source of the replies

@@ -39,7 +39,7 @@ var errForeign = errors.New("a device with this name exists and was not created 
 // bridgeSpec is the wanted state of the bridge.
 type bridgeSpec struct {
 	name            string
-	mtu             int // of a new one
+	mtu             int // MTU of a new bridge
 	subnet, subnet6 netip.Prefix
 }
 

@@ -32,7 +32,7 @@ const (
 type watched struct {
 	table   string
 	bridge  string
-	index   uint32 // of the bridge, 0 if there is none
+	index   uint32 // index of the bridge, 0 if there is none
 	subnets []netip.Prefix
 	// own and veth are functions that lock Plugin.mu themselves.
 	own  func(port uint32) bool

@@ -20,7 +20,7 @@ const maxForeign = 16 // chains
 type dropping struct {
 	family, table, chain string
 	into                 string // the chain for rules of the node's owner
-	in, out              bool   // it accepts packets from the bridge, and to it
+	in, out              bool   // the chain accepts packets from the bridge (in) or to it (out)
 }
 
 // advice returns a sentence for people, with the commands that add the missing rules.

@@ -27,7 +27,7 @@ const (
 type links struct {
 	ns      *os.File
 	h       *netlink.Handle
-	sockets map[int]*nl.SocketHandle // for requests that the library does not support
+	sockets map[int]*nl.SocketHandle // netlink sockets for requests that the library does not support
 
 	removals removals
 	// fault makes the creation of a kind of link fail, in tests.

@@ -47,13 +47,13 @@ type Plugin struct {
 	ready bool // the table and the bridge exist
 	drop4 bool // forwarding between other interfaces is dropped; written under mu as well
 	drop6 bool
-	index int // of the bridge
+	index int // index of the bridge
 	mtu   int
 	held  hostports.Held
 
 	mu        sync.Mutex
 	recovered bool
-	name      string // of the bridge
+	name      string // name of the bridge
 	subnet    netip.Prefix
 	subnet6   netip.Prefix
 	addrs     *addresses
@@ -78,11 +78,11 @@ type Plugin struct {
 // change once it is in the map.
 type pod struct {
 	plan
-	label    string // for messages
+	label    string // name of the pod for messages
 	forwards []forward
 	warnings []string
-	serving  bool // its host ports are in the table
-	guarded  bool // its addresses are in the table
+	serving  bool // the table has the pod's host ports
+	guarded  bool // the table has the pod's addresses
 }
 
 // Close closes the sockets. The network of pods is not changed. It must not be called

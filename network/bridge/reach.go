@@ -15,7 +15,7 @@ import (
 // pods can connect to all ports. ICMP, replies to the node, and host ports of pods are not
 // limited.
 type Reach struct {
-	Only bool     // only these ports; otherwise all but these
+	Only bool     // pods reach only these ports; if false, all but these
 	TCP  []uint16 // at most 64
 	UDP  []uint16 // at most 64
 }

@@ -196,7 +196,7 @@ func (l layout) chains() []chain {
 	}, l.guardChains()...)
 }
 
-// rule joins expressions to the expressions of one rule.
+// rule joins lists of expressions to the list of one rule.
 func rule(parts ...[]expr.Any) []expr.Any {
 	var all []expr.Any
 	for _, p := range parts {
@@ -282,7 +282,8 @@ func compareAddress(s side, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// daddr loads the destination as the beginning of a key.
+// daddr returns the expression that loads a packet's destination address into regKey, as the
+// beginning of the key of a set look-up.
 func daddr(size uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: reg32(regKey), Base: expr.PayloadBaseNetworkHeader, Offset: destination.offset(size), Len: size}}
 }

@@ -62,7 +62,7 @@ func (b *inbox) take() change {
 // argument of its methods.
 type schedule struct {
 	due  map[change]time.Time
-	last map[change]time.Time // when it was done
+	last map[change]time.Time // time when the change was last handled
 	fail time.Duration        // pause after the latest failed restore
 }
 

@@ -31,7 +31,7 @@ func (p *Plugin) libcni(x *executor) *libcni.CNIConfig {
 
 // call describes a call of plugins.
 type call struct {
-	id      string // of the attachment; everything
+	id      string // ID of the attachment, or the constant everything
 	verb    string
 	timeout time.Duration
 	guard   *os.File

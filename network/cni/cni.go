@@ -35,8 +35,8 @@ type Plugin struct {
 
 	dir     *directory // owned by the running load
 	loads   detached.Group[[]string]
-	asks    detached.Group[error]    // for the status
-	asksVer detached.Group[[]string] // for versions, by executable
+	asks    detached.Group[error]    // running calls for the status
+	asksVer detached.Group[[]string] // running calls for versions, by executable
 	failed  chan struct{}
 	changed atomic.Pointer[func()]
 
@@ -46,15 +46,15 @@ type Plugin struct {
 	mu      sync.Mutex
 	loaded  bool
 	list    *list // nil: none
-	none    error // why there is no list
+	none    error // why no list is in use
 	status  error // the last answers of list's plugins
 	askedOf *list // the list of status; nil before the first answer
 
 	unanswered bool // a plugin did not return its versions
 
-	results map[string]json.RawMessage // of the attachments that exist, by ID
+	results map[string]json.RawMessage // results of the attachments that exist, by ID
 
-	ports hostports.Held // by ID
+	ports hostports.Held // held host ports by ID of the attachment
 }
 
 var (

@@ -143,7 +143,7 @@ func (d *directory) readPlugins(l *list) (*list, error) {
 	return l.with(plugins)
 }
 
-// name logs the errors of files that are not valid, each once.
+// name logs, once for each error, the files that are not valid.
 func (d *directory) name(passed []skipped) {
 	now := map[string]string{}
 	for _, s := range passed {

@@ -62,8 +62,8 @@ type command struct {
 // output is the output of a process that ended.
 type output struct {
 	stdout []byte
-	stderr string // its last bytes
-	failed error  // it did not exit with 0
+	stderr string // the last bytes of standard error
+	failed error  // why the process did not exit with 0; nil if it did
 }
 
 // Errors of processes that were started.

@@ -51,8 +51,8 @@ type list struct {
 // plugin is a plugin of a list.
 type plugin struct {
 	kind         string
-	capabilities []string                   // that it declares
-	fields       map[string]json.RawMessage // as the file has them
+	capabilities []string                   // capabilities that the plugin declares
+	fields       map[string]json.RawMessage // all fields, as the file has them
 }
 
 // parseConf parses a file of the directory. Only a .conflist is a list; any other

@@ -43,7 +43,7 @@ func (l loop) run(ctx context.Context) {
 		reload, reask   bool // after the running call
 		loadAgain       bool // after a pause
 		askAgain        bool
-		first           time.Time // of the changes that are waited for
+		first           time.Time // time of the first change that waits to be read
 	)
 	settled, retry := stopped(), stopped()
 	defer settled.Stop()

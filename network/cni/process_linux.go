@@ -30,7 +30,7 @@ type process struct {
 	pipes  [2]*os.File // stdout, stderr
 	stdout limited
 	stderr tail
-	copies sync.WaitGroup // of the pipes
+	copies sync.WaitGroup // goroutines that read the pipes
 	held   atomic.Bool    // another process kept a pipe open after its end
 	exited chan struct{}
 }

@@ -22,7 +22,7 @@ type saved struct {
 	Format  int    `json:"format"`
 	File    string `json:"file"`       // the file of List
 	Version string `json:"cniVersion"` // the used version of List
-	List    []byte `json:"list"`       // as it was read, with its plugins from files
+	List    []byte `json:"list"`       // the list as it was read, with its plugins from files
 	IfName  string `json:"ifName"`
 	// Args are the CNI_ARGS. Capabilities are the runtimeConfig values that a plugin of List
 	// declares.

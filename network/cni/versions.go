@@ -33,15 +33,15 @@ type versions struct {
 	now     func() time.Time
 
 	mu    sync.Mutex
-	known map[string]answer // by path
-	used  map[string]bool   // since the last sweep
+	known map[string]answer // answers by path of the executable
+	used  map[string]bool   // paths that were looked up since the last sweep
 }
 
 // answer is a plugin's answer to VERSION.
 type answer struct {
 	of     os.FileInfo
 	speaks []string
-	err    error // it said nothing
+	err    error // why the plugin gave no answer; nil if it did
 	at     time.Time
 }
 

@@ -214,7 +214,7 @@ func (c *conformance) names() {
 		c.t.Errorf("names %q and %q; want the same, of 1 to 64 bytes", a.Name(), b.Name())
 	}
 	if a.Durable() != b.Durable() {
-		c.t.Error("Durable changes")
+		c.t.Error("Durable differs between two plugins of the same kind; want the same value")
 	}
 }
 
@@ -408,7 +408,7 @@ func (c *conformance) argumentsStay() {
 		c.t.Errorf("the attachment was changed to %+v", one.a)
 	}
 	if !bytes.Equal(saved, one.saved) {
-		c.t.Error("what was saved was changed")
+		c.t.Error("the plugin changed the saved plan that it was given")
 	}
 }
 

@@ -72,7 +72,7 @@ func (n *Namespaces) Put(path string, s network.Space) {
 	n.put(path, s)
 }
 
-// Reboot removes everything.
+// Reboot removes all namespaces, as a reboot of the machine does.
 func (n *Namespaces) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

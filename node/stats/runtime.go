@@ -32,7 +32,7 @@ type Sandbox struct {
 	CreatedAt       time.Time
 	// Ready reports that the sandbox runs.
 	Ready       bool
-	HostNetwork bool                   // it has no network of its own
+	HostNetwork bool                   // the pod has no network of its own
 	Network     *statsapi.NetworkStats // nil: the runtime does not report it, and a process of the pod is read
 }
 

@@ -12,10 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Apply writes the status in in, and the annotation of its addresses, into node. A part of the
-// status whose input has an error keeps its value; all other parts are written. Send the events
-// once the node's new state is published. Apply reads no clock and stores only seen. Afterwards
-// node may share slices and maps of in. Calls with the same seen must not overlap.
+// Apply writes into node the status that follows from the inputs in, and the annotation of its
+// addresses. A part of the status whose input has an error keeps its value; all other parts are
+// written. Send the events once the node's new state is published. Apply reads no clock and stores
+// only seen. Afterwards node may share slices and maps of in. Calls with the same seen must not
+// overlap.
 func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error) {
 	s, at := &node.Status, metav1.NewTime(now)
 	// The order is the kubelet's: it decides the order of events, and that Ready is

@@ -87,7 +87,7 @@ type Inputs struct {
 	// without it is not ready.
 	LocalStorage bool
 	Facts        Facts
-	FactsErr     error // why Facts is empty
+	FactsErr     error // why Facts is empty; nil if it is not
 	Devices      Devices
 
 	// Version is the version of the agent, such as "v1.37.2". Port is the port of its

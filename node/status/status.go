@@ -124,9 +124,9 @@ type Manager struct {
 	mu       sync.Mutex
 	facts    Facts
 	factsErr error
-	machined time.Time // when facts were read; zero: never
+	machined time.Time // time when facts were read; zero if they never were
 	addr     Addressing
-	named    time.Time // when to look the name up again
+	named    time.Time // time to look up the host name again
 	listed   []v1.ContainerImage
 	listErr  error
 	runtime  RuntimeState
@@ -136,7 +136,7 @@ type Manager struct {
 	unwell   []string // failures of health checks
 	// seen is Apply's state after the last published status. Reported sets it to pending.
 	seen    Seen
-	pending Seen // of the last Fill
+	pending Seen // Apply's state after the last Fill
 	open    bool // all inputs were read once
 	began   time.Time
 	last    *Inputs // the inputs of the last Fill

@@ -40,14 +40,14 @@ type cluster struct {
 	name      string
 	transport http.RoundTripper // nil: the transport of the kubeconfig
 	client    *kubeapi.Client
-	heartbeat *kubeapi.Client // of the Node and its lease
+	heartbeat *kubeapi.Client // client for the Node and its lease
 	pods      *podsync.Source
 	sink      *podsync.Sink
 	events    *kubeapi.EventRecorder
 	catalog   *podsync.Catalog
 	bundles   *podsync.Bundles
 	storage   *podsync.Storage
-	seal      *seal.Sealer // for secret values; nil: they are not stored
+	seal      *seal.Sealer // encrypts secret values; if nil, they are not stored
 	slices    *kubeapi.SliceWiper
 	status    *status.Manager
 	node      *kubeapi.NodeManager

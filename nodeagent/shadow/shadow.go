@@ -114,11 +114,11 @@ type seen struct {
 type loop struct {
 	podruntime.CrashLoop
 	ended string           // the ID of the instance that ended last
-	count int32            // its restart count
-	crash podruntime.Crash // its exit
+	count int32            // restart count of that instance
+	crash podruntime.Crash // exit of that instance
 }
 
-// look records what has changed since the last look.
+// look reads the pods and containers, and records what has changed since the last call.
 func (s *shadow) look(ctx context.Context) error {
 	pods, err := s.cfg.Pods(ctx)
 	if err != nil {

@@ -35,7 +35,7 @@ type Result struct {
 	// Interrupted reports that the call failed because an urgent update or [Manager.Interrupt]
 	// cancelled it. It does not count as a failure, and causes no delay.
 	Interrupted bool
-	At          time.Time // when the call ended
+	At          time.Time // time when the call ended
 }
 
 // Config holds what a Manager needs. Handle is required; the zero value of

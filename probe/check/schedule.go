@@ -93,7 +93,7 @@ type Scheduled struct {
 	suspect bool // the last check was slow
 	again   bool // Trigger was called while the check was running
 	extra   bool
-	index   int // in the agenda
+	index   int // position in the agenda
 	due     time.Time
 	ready   time.Time // end of the last round
 	cancel  context.CancelFunc

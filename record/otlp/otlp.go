@@ -154,7 +154,7 @@ func (x *Exporter) Record(e record.Entry) {
 	}
 }
 
-// take empties the queue.
+// take returns the entries of the queue and how many were dropped since, and empties the queue.
 func (x *Exporter) take() (entries []queued, lost int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

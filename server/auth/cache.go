@@ -95,7 +95,8 @@ func (c *cache[K, V]) get(ctx context.Context, asker string, k K, limit time.Dur
 	}
 }
 
-// enter counts one waiting request. The caller holds c.mu.
+// enter counts one waiting request. It returns an error if too many requests wait. The caller holds
+// c.mu.
 func (c *cache[K, V]) enter(asker string) error {
 	switch {
 	case c.waiting >= c.bounds.waiting:

@@ -50,7 +50,7 @@ func (k *Kernel) bind(ctx context.Context, b Bind, flags, propagation uintptr) e
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	// NB: a bind mount does not wait for a server, since the source is open already.
+	// A bind mount does not wait for a server, since the source is open already.
 	err = ctx.Err()
 	if err == nil {
 		err = unix.ENOSYS

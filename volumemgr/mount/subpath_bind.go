@@ -109,7 +109,7 @@ func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath st
 	if mounted {
 		return target, nil
 	}
-	// NB: the open file is mounted, not its path, which may lead elsewhere by now.
+	// The open file is mounted, not its path, which may lead elsewhere by now.
 	if err := b.cfg.Mounter.Bind(ctx, Bind{Source: source.Name(), File: source, Target: target}); err != nil {
 		return "", errors.Join(err, Clean(context.WithoutCancel(ctx), b.cfg.Mounter, target, Plain))
 	}

@@ -145,7 +145,7 @@ func ConformMounter(t *testing.T, m mount.Mounter) {
 			t.Error("unmounted a file system below another mount; want an error")
 		}
 		if err := mount.Clean(ctx, m, a, mount.Plain); err == nil {
-			t.Error("cleaned below a mount")
+			t.Error("Clean of a directory above a mount: no error")
 		}
 		if at(t, a) != 1 || at(t, b) != 1 {
 			t.Errorf("after the refused Unmount and Clean: %d mounts at a, %d at a/b; want 1 and 1", at(t, a), at(t, b))

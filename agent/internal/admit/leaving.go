@@ -19,8 +19,8 @@ const Margin = 30 * time.Second
 // reserved resources but are not admitted yet, and may still be rejected.
 type leaving struct {
 	uids  []types.UID
-	names []string  // by namespace and name
-	until time.Time // when all should be gone
+	names []string  // each is namespace/name
+	until time.Time // the time by which all should be gone
 }
 
 // add adds a pod that should have ended by a time.

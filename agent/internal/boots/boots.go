@@ -26,7 +26,7 @@ type Record struct {
 	store    *checkpoint.Lazy
 	log      *zap.Logger
 	id       string // ID of this boot; "" if it cannot be read
-	answered bool   // as stored on disk
+	answered bool   // whether the file had the ID of this boot when it was read
 }
 
 // Read reads the record below an agent's root directory. id is the ID of this boot. If it is "",

@@ -45,7 +45,7 @@ type past struct {
 
 	moments   []moment
 	instances map[string]*instance
-	order     []*instance // in the order of the record
+	order     []*instance // all instances, in the order of the record
 	endings   map[string]record.Act
 	waits     map[string]time.Time     // end of the last reported wait, by container
 	failed    map[string]*record.Probe // last failed liveness or startup probe, by the instance's ID
@@ -54,7 +54,7 @@ type past struct {
 	status    []statusPast
 	boots     []begin
 	stopped   bool
-	lastAt    time.Time               // of the last entry
+	lastAt    time.Time               // time of the last entry
 	first     map[types.UID]time.Time // time of a pod's first entry
 	aways     []local.Stretch         // times without an agent
 	pressure  []pressurePast
@@ -148,7 +148,7 @@ type pressurePast struct {
 	record.Condition
 }
 
-// tell adds a moment.
+// tell adds a moment about an entry, with the formatted text, and returns it.
 func (p *past) tell(e *record.Entry, at time.Time, kind string, rank int, text string, args ...any) *moment {
 	p.moments = append(p.moments, moment{rank: rank, Moment: local.Moment{
 		At: at, UID: string(e.Pod.UID), Container: e.Container, Kind: kind, Text: oneLine(fmt.Sprintf(text, args...)), Problem: rank == fault,
@@ -156,7 +156,7 @@ func (p *past) tell(e *record.Entry, at time.Time, kind string, rank int, text s
 	return &p.moments[len(p.moments)-1]
 }
 
-// add adds an entry.
+// add takes an entry of the record into account. It adds the moments that follow from the entry.
 func (p *past) add(e *record.Entry) {
 	pod := p.pods[e.Pod.UID]
 	if pod == nil {

@@ -19,7 +19,7 @@ type Of[T any] struct {
 
 // Hooks has the parts by hook, each list in the order of Config.Parts.
 type Hooks struct {
-	Names []string            // of the parts
+	Names []string            // names of the parts
 	Kinds map[string][]string // names of hooks by part
 
 	Runners     []Of[part.Runner]

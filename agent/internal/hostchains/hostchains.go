@@ -96,7 +96,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, f := range families() {
 		path, err := m.cfg.Find(f.program)
 		if err != nil {
-			m.cfg.Log.Info("iptables program not found; its chains are not created", zap.String("program", f.program), zap.Error(err))
+			m.cfg.Log.Info("found no iptables program; creating no chains", zap.String("program", f.program), zap.Error(err))
 			continue
 		}
 		found[f.program] = path
@@ -182,7 +182,7 @@ func (m *Manager) keep(ctx context.Context, f family, path string) (made int, er
 // this code too.
 const absent = 1
 
-// item creates a missing chain or rule.
+// item creates a chain or a rule if it is missing, and returns how many it created: 0 or 1.
 func (m *Manager) item(ctx context.Context, path string, i item) (made int, err error) {
 	look, make := []string{"-S", i.chain}, []string{"-N", i.chain}
 	if i.rule != nil {

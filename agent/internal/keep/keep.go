@@ -27,7 +27,7 @@ const (
 
 // Store has state of pods.
 type Store struct {
-	Of string // for the log
+	Of string // what the state is about, for the log
 	// Retain removes the state of pods for which keep returns false.
 	Retain func(ctx context.Context, keep func(types.UID) bool) error
 }
@@ -64,7 +64,7 @@ type Keeper struct {
 	state state
 	last  time.Time     // time of the last request, or of the last sweep without one
 	pause time.Duration // time until the next sweep without a request
-	took  time.Duration // by the last sweep
+	took  time.Duration // duration of the last sweep
 }
 
 // New returns a Keeper.

@@ -46,8 +46,8 @@ func (h *Handlers) Learn(ctx context.Context) error {
 	return err
 }
 
-// GroupsPolicy reports whether the runtime supports supplementalGroupsPolicy. known is false before
-// the runtime has answered. It does not wait.
+// GroupsPolicy reports whether the runtime supports supplementalGroupsPolicy. The result known is
+// false before the runtime has answered. The call does not wait.
 func (h *Handlers) GroupsPolicy() (supported, known bool) {
 	if b := h.groups.Load(); b != nil {
 		return *b, true

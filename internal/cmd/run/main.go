@@ -142,7 +142,7 @@ func findPaths(manifests string) (paths, error) {
 		agentLog: filepath.Join(dir, "agent.log"), agentConfig: filepath.Join(dir, "agent.yaml"),
 		podLogs: filepath.Join(dir, "logs"), manifests: filepath.Join(dir, "manifests"),
 	}
-	// NB: a unix socket's path has at most 107 bytes (unix(7)).
+	// A unix socket's path has at most 107 bytes (unix(7)).
 	if n := len(filepath.Join(p.containerd, "containerd.sock.ttrpc")); n > 107 {
 		return paths{}, fmt.Errorf("the path of this repository is too long for a unix socket in it: the socket's path has %d bytes, want at most 107", n)
 	}

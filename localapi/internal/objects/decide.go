@@ -359,7 +359,7 @@ func settled(cur, next Entry, do effects) (Entry, effects, error) {
 	return absent(cur)
 }
 
-// absent is the decision to remove an object.
+// absent returns the decision to remove an object.
 func absent(cur Entry) (Entry, effects, error) {
 	if cur.File == "" {
 		return Entry{}, show, nil

@@ -42,7 +42,7 @@ func ParseKernel(release string) (Kernel, error) {
 // Lacking is a feature that a kernel lacks, and newer kernels have.
 type Lacking struct {
 	Since Kernel
-	What  string // its name
+	What  string // name of the feature
 	Lost  string // the effect of its absence
 }
 

@@ -36,8 +36,8 @@ func (r Record) Check() error {
 type Container struct {
 	record Record
 	want   Want
-	until  time.Time // when a requested stop kills the container
-	told   bool      // in a start: the monitor has, or may have, the request
+	until  time.Time // time when a requested stop kills the container
+	told   bool      // during a start: the monitor has, or may have, the request
 	dirty  bool      // processes or their remains may exist
 	going  bool      // a removal is under way
 	copied bool

@@ -40,7 +40,7 @@ type Cgroup struct {
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // OOM kills of processes
 
-	HighEvents, MaxEvents                            *uint64 // of memory.high and the limit
+	HighEvents, MaxEvents                            *uint64 // how often memory.high and the memory limit were hit
 	Dirty, Writeback                                 *uint64 // bytes of the page cache that are not on the disk yet
 	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64 // pages of reclaim, and pages needed again after it
 
@@ -48,7 +48,7 @@ type Cgroup struct {
 	FileDescriptors, Sockets           *uint64
 	OpenFilesLimit                     *uint64 // soft limit of the first process
 	UserNanos, SystemNanos             *uint64 // CPU time
-	Periods, Throttled, ThrottledNanos *uint64 // by the CPU quota
+	Periods, Throttled, ThrottledNanos *uint64 // periods of the CPU quota, and throttling by it
 	Bursts, BurstNanos                 *uint64 // above the CPU quota
 
 	// The limits: CPUShares as the weight on cgroup v1, CPUPeriod and CPUQuota in microseconds,
@@ -70,7 +70,7 @@ type Device struct {
 	Name                                 string // such as /dev/sda
 	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
 	Writes, WritesMerged, SectorsWritten uint64
-	ReadTime, WriteTime                  time.Duration // of all requests together
+	ReadTime, WriteTime                  time.Duration // sum over all requests
 	InFlight                             uint64        // requests now
 	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
 }
