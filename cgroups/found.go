@@ -60,7 +60,7 @@ func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, e
 			return d, cgroup, nil
 		}
 	}
-	return nil, "", fmt.Errorf("find cgroup of pod %s: %w", uid, ErrNotExist)
+	return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, ErrNotExist)
 }
 
 // Pod is a pod's cgroup found on the machine.
