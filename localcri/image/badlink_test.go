@@ -529,6 +529,7 @@ func TestLayersOfInterruptedPulls(t *testing.T) {
 			return true
 		}
 		s, stop := start(t, testConfig(t, memory{host: srv}))
+		synctest.Wait() // until it has tidied up
 		go func() { _, _ = s.PullImage(context.Background(), spec(host+"/app:1"), nil, nil) }()
 		names := func() (synced int) {
 			entries, err := os.ReadDir(s.path(ingestDir))

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,16 +116,9 @@ func (s *Store) readIngest() error {
 // keepIngested adds a partial download or a synced layer of a former process to the tables. It
 // returns false if the entry is neither.
 func (s *Store) keepIngested(name string, info fs.FileInfo) bool {
-	// Clocks of machines without a battery may go back at a start.
+	// Relative to now: the clock may be wrong at a start, and be set later.
 	now := time.Now()
-	used := info.ModTime()
-	if used.After(now) {
-		used = now
-	}
-	keep := used.Add(keepPartial)
-	if least := now.Add(keepAtStart); keep.Before(least) {
-		keep = least
-	}
+	keep := now.Add(min(max(keepPartial-now.Sub(info.ModTime()), keepAtStart), keepPartial))
 	if hex, ok := strings.CutPrefix(name, blobPrefix); ok && digest(digestPrefix+hex).check() == nil && info.Mode().IsRegular() {
 		s.partial[name] = partial{info.Size(), keep}
 		return true
@@ -176,7 +170,11 @@ func (s *Store) dropPartial() {
 	}
 	s.mu.Unlock()
 	// As much as one pull can leave.
-	for _, name := range surplus(idle, deadline, int64(s.cfg.PullJobs)*s.cfg.MaxLayerBytes) {
+	most := int64(math.MaxInt64)
+	if jobs := int64(s.cfg.PullJobs); s.cfg.MaxLayerBytes < most/jobs {
+		most = jobs * s.cfg.MaxLayerBytes
+	}
+	for _, name := range surplus(idle, deadline, most) {
 		leave := s.tryEnter(name)
 		if leave == nil {
 			continue // a pull has begun to use it
