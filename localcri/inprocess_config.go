@@ -54,6 +54,9 @@ type InProcessConfig struct {
 	// HostsDir is a directory with the same settings in files, in the format of containerd's
 	// certs.d; see [image.Config]. If it is "", no such files are read.
 	HostsDir string
+	// PullBytesPerSecond limits the downloads of image layers, all together. If it is 0, there is no
+	// limit.
+	PullBytesPerSecond int64
 	// ImageReserve is [image.Config].ReserveOf: the bytes and inodes that pulls must leave free
 	// on a file system with the given numbers of bytes and inodes. If it is nil, only the default
 	// reserve applies.

@@ -139,7 +139,10 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 
 // makeImages creates the image store.
 func (m *maker) makeImages(r *InProcess) (err error) {
-	cfg := image.Config{RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir, ReserveOf: m.ImageReserve, Log: m.Log.Named("image")}
+	cfg := image.Config{
+		RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir,
+		PullBytesPerSecond: m.PullBytesPerSecond, ReserveOf: m.ImageReserve, Log: m.Log.Named("image"),
+	}
 	if m.Metrics == nil {
 		r.images, err = image.New(cfg)
 		return err

@@ -40,6 +40,7 @@ type runFlags struct {
 	preload          string
 	registryHosts    string
 	devices          string
+	pullBandwidth    string
 	localAPI         string
 	localUI          bool
 	bundle           string
@@ -72,6 +73,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of image archives that the agent's own container runtime loads at the start")
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
 	fs.StringVar(&f.devices, "devices", "", "a `file` that says which devices of the machine are which extended resources, without a device plugin")
+	fs.StringVar(&f.pullBandwidth, "pull-bandwidth", "", "the maximum number of `bytes` per second, such as 512Ki, at which the agent's own container runtime downloads image layers; default: no limit")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
 	fs.StringVar(&f.bundle, "bundle", "", "run the pods of a bundle: a `reference` with a tag to poll, such as registry.example/fleet/shop:prod, or \""+onlyApplied+"\" to run only bundles of \"agent bundle apply\"")
@@ -90,6 +92,11 @@ const defaultRecord = "16Mi"
 
 func (f *runFlags) recordBytes() (int64, error) {
 	return kubeletconfig.Bytes(cmp.Or(f.recordSize, defaultRecord))
+}
+
+// pullBytes returns the limit of --pull-bandwidth; 0 means no limit. Call validate first.
+func (f *runFlags) pullBytes() (int64, error) {
+	return kubeletconfig.Bytes(cmp.Or(f.pullBandwidth, "0"))
 }
 
 // recorded returns the maker of the part that writes the record, or none if --record-size is 0. Call
@@ -183,6 +190,9 @@ func (f *runFlags) validate() error {
 	}
 	if n, err := f.recordBytes(); err != nil || n != 0 && n < leastRecord {
 		bad("--record-size=%q: want a quantity of bytes such as 16Mi, at least 1Mi, or 0 for no record", f.recordSize)
+	}
+	if n, err := f.pullBytes(); err != nil || n < 0 {
+		bad("--pull-bandwidth=%q: want a quantity of bytes such as 512Ki, or 0 for no limit", f.pullBandwidth)
 	}
 	f.gc.validate(bad)
 	if _, err := nodeagent.VersionInfo(f.version.release()); err != nil {

@@ -62,6 +62,7 @@ func TestFlagsEach(t *testing.T) {
 		{"--socket /run/a.sock", func(f *runFlags) any { return f.socket }, "/run/a.sock"},
 		{"--exec-probes-in-flight 9", func(f *runFlags) any { return f.execProbes }, 9},
 		{"--fast-probes", func(f *runFlags) any { return f.fastProbes }, true},
+		{"--pull-bandwidth 512Ki", func(f *runFlags) any { n, _ := f.pullBytes(); return n }, int64(512 << 10)},
 		{"--pulls-per-registry 3", func(f *runFlags) any { return f.pullsPerRegistry }, 3},
 		{"--starts-in-flight 9", func(f *runFlags) any { return f.startsInFlight }, 9},
 	} {
@@ -92,6 +93,8 @@ func TestFlagsWrong(t *testing.T) {
 		{[]string{"--socket", long}, []string{`--socket="` + long, "at most 107 bytes"}},
 		{[]string{"--exec-probes-in-flight", "-1"}, []string{"--exec-probes-in-flight=-1", "1 or more"}},
 		{[]string{"--pulls-per-registry", "-1"}, []string{"--pulls-per-registry=-1", "1 or more"}},
+		{[]string{"--pull-bandwidth", "fast"}, []string{`--pull-bandwidth="fast"`, "512Ki"}},
+		{[]string{"--pull-bandwidth", "-1"}, []string{`--pull-bandwidth="-1"`, "512Ki"}},
 		{[]string{"--starts-in-flight", "-1"}, []string{"--starts-in-flight=-1", "1 or more"}},
 		{[]string{"--starts-in-flight", "few"}, []string{`--starts-in-flight="few"`, "want a whole number"}},
 		{[]string{"--v", "99999999999999999999"}, []string{`-v="99999999999999999999"`, "want a whole number"}},

@@ -86,10 +86,12 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	if err := nodeagent.RaiseLimits(conf); err != nil {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
+	bandwidth, _ := f.pullBytes() // validated
 	o := nodeOptions(f, conf)
 	o.Parts = append(o.Parts, devices...)
 	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{
-		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()}, PreloadDir: f.preload, HostsDir: f.registryHosts,
+		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()},
+		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth,
 	})
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

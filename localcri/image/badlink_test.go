@@ -514,6 +514,44 @@ func TestBadMirrors(t *testing.T) {
 	}
 }
 
+// The limit is for all downloads together. A wait for it is no lack of progress.
+func TestPullBandwidth(t *testing.T) {
+	needRoot(t)
+	one, two := archive(t, file("f", randomText(1<<20))), archive(t, file("g", randomText(1<<20)))
+	for _, c := range []struct {
+		limit       int64
+		least, most time.Duration
+	}{{0, 0, 0}, {512 << 10, 3 * time.Second, 4 * time.Second}, {100, 5 * time.Hour, 6 * time.Hour}} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := newServer()
+			srv.plain = true
+			layers := append(srv.image(t, "one", "1", nil, one).layers, srv.image(t, "two", "1", nil, two).layers...)
+			srv.before = func(w http.ResponseWriter, r *http.Request) bool {
+				for i, l := range layers {
+					if strings.HasSuffix(r.URL.Path, string(l)) {
+						serveBlob(w, r, [][]byte{one, two}[i])
+						return true
+					}
+				}
+				return false
+			}
+			cfg := testConfig(t, memory{host: srv})
+			cfg.PullBytesPerSecond = c.limit
+			s, stop := start(t, cfg)
+			defer stop()
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for _, name := range []string{"one", "two"} {
+				wg.Go(func() { pull(t, s, host+"/"+name+":1") })
+			}
+			wg.Wait()
+			if took := time.Since(begin); took < c.least || took > c.most {
+				t.Errorf("%d bytes/s: took %v, want %v to %v", c.limit, took, c.least, c.most)
+			}
+		})
+	}
+}
+
 // Layers that are there before another one of their image are kept over restarts, in time also
 // without an orderly end.
 func TestLayersOfInterruptedPulls(t *testing.T) {
@@ -604,7 +642,7 @@ func TestPartialFilesAreBounded(t *testing.T) {
 				if c.reserve != nil {
 					var st unix.Statfs_t
 					must(t, unix.Statfs(s.cfg.RootDir, &st))
-					s.cfg.Reserve = c.reserve(int64(st.Bavail) * st.Bsize)
+					s.cfg.Reserve = c.reserve(int64(st.Bavail) * int64(st.Bsize)) //nolint:unconvert // 32 bits on some machines
 				}
 				_, stop := start(t, s.cfg)
 				defer stop()

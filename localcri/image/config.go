@@ -49,6 +49,8 @@ type Config struct {
 
 	// PullJobs is the number of concurrent downloads for one image. The default is 3.
 	PullJobs int
+	// PullBytesPerSecond limits the downloads of layers, all together. If it is 0, there is no limit.
+	PullBytesPerSecond int64
 	// UnpackJobs is the number of layers that are unpacked concurrently, for all images together.
 	// The default is the number of CPUs, and at least 2.
 	UnpackJobs int
@@ -156,6 +158,9 @@ func (c Config) withDefaults() (Config, error) {
 		bad("Config.PreloadDir is %q; want an absolute path, or none", c.PreloadDir)
 	}
 	number(bad, "PullJobs", &c.PullJobs, 3)
+	if c.PullBytesPerSecond < 0 {
+		bad("Config.PullBytesPerSecond is %d; want a positive number, or 0 for no limit", c.PullBytesPerSecond)
+	}
 	number(bad, "UnpackJobs", &c.UnpackJobs, max(2, runtime.NumCPU()))
 	number(bad, "MaxLayerBytes", &c.MaxLayerBytes, 16<<30)
 	number(bad, "MaxImageBytes", &c.MaxImageBytes, 256<<30)

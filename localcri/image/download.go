@@ -224,7 +224,7 @@ func (d *download) copy(ctx context.Context, e *endpoint, w *watch, body io.Read
 		}
 		// Skipped bytes are progress, too: the server is alive.
 		if n > 0 {
-			w.seen()
+			s.slowDown(ctx, w, n)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -238,6 +238,14 @@ func (d *download) copy(ctx context.Context, e *endpoint, w *watch, body io.Read
 			return e.explain(ctx, err)
 		}
 	}
+}
+
+// slowDown waits after n received bytes until the bandwidth limit allows more, or ctx ends. While this
+// side does not read, the kernel's flow control slows down the server.
+func (s *Store) slowDown(ctx context.Context, w *watch, n int) {
+	w.pause()
+	_ = s.bandwidth.WaitN(ctx, n) // the next read fails with ctx
+	w.seen()
 }
 
 // contentRange parses a Content-Range header such as "bytes 5-9/10". A number that is missing is

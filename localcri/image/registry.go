@@ -651,6 +651,9 @@ func newWatch(ctx context.Context, patience time.Duration) (context.Context, *wa
 // seen restarts the timer.
 func (w *watch) seen() { w.timer.Reset(w.patience) }
 
+// pause stops the timer until the next call of seen.
+func (w *watch) pause() { w.timer.Stop() }
+
 // stop stops the timer and cancels the context, and with it every pending read.
 func (w *watch) stop() {
 	w.timer.Stop()

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/internal/ownerlock"
@@ -45,6 +46,7 @@ type Store struct {
 	// goroutine that holds disk or writes may lock s.mu, but a goroutine that holds s.mu must
 	// not wait for disk or writes.
 	unpackSlots chan struct{}
+	bandwidth   *rate.Limiter // of downloads, in bytes
 	disk        chan struct{} // has a token while layers are renamed
 	writes      chan struct{} // has a token while image records are written
 	work        sync.WaitGroup
@@ -123,8 +125,13 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	bandwidth := rate.NewLimiter(rate.Inf, 0)
+	if n := cfg.PullBytesPerSecond; n > 0 {
+		// A burst of a tenth of a second, so that a late wake-up does not slow down a fast line.
+		bandwidth = rate.NewLimiter(rate.Limit(n), int(min(max(n/10, copyBuffer), 1<<30)))
+	}
 	return &Store{
-		cfg: cfg, ready: make(chan struct{}), over: make(chan struct{}),
+		cfg: cfg, bandwidth: bandwidth, ready: make(chan struct{}), over: make(chan struct{}),
 		unpackSlots: make(chan struct{}, cfg.UnpackJobs), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
 		images: map[digest]*record{}, tags: map[string]digest{}, layers: map[string]*layer{}, leases: map[string]*lease{},
 		flights: map[digest]*flight{}, pulls: map[string]*[]wanted{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]partial{},

@@ -324,6 +324,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 		"RootDir":                         {RootDir: "x"},
 		"PreloadDir":                      {RootDir: "/x", PreloadDir: "y"},
 		"PullJobs":                        {RootDir: "/x", PullJobs: -1},
+		"PullBytesPerSecond":              {RootDir: "/x", PullBytesPerSecond: -1},
 		"MaxLayerBytes":                   {RootDir: "/x", MaxLayerBytes: -1},
 		"Pinned[0]":                       {RootDir: "/x", Pinned: []string{"UPPER"}},
 		`Registries["x"].Mirrors[0].Host`: {RootDir: "/x", Registries: map[string]Registry{"x": {Mirrors: []Mirror{{Host: "https://y"}}}}},
