@@ -22,8 +22,8 @@ import (
 // same resources. Only reservations that have to wait for a plugin, a disk or a server run in a
 // goroutine of their own.
 
-// decide decides whether a pod may run. The result decided is false if a reservation of the pod is
-// running; then the loop decides when the reservation has ended.
+// decide decides whether a pod may run. The result decided is false while parts reserve resources
+// for the pod, or take a reservation back: the loop decides about the pod after that.
 //
 // A pod with running containers was admitted by an earlier process of the agent, and is admitted
 // again. Otherwise the node's own properties are checked first, then every Admitter, then every

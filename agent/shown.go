@@ -88,8 +88,9 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 	}
 }
 
-// republish publishes the last status of a pod under its current object. A withheld status may be a
-// guess and is computed again here, since the pod's worker may hang.
+// republish publishes the last status of a pod under its current object. A status that was withheld
+// may be a guess, so it is not published as it is: it is computed again, here and not by the pod's
+// worker, which may hang.
 func (a *Agent) republish(uid types.UID) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()

@@ -82,8 +82,9 @@ const (
 )
 
 // keeping returns r with the values of cpu and memory replaced by those of o. Values of cpu and
-// memory that o does not set are not set in the result. Ensure writes the result: new values of cpu
-// and memory are written by Raise and Lower, before and after the containers are changed.
+// memory that o does not set are not set in the result. Ensure writes the result, so cpu and memory
+// keep the values that they have: Raise and Lower write new ones, before and after the containers
+// are changed.
 func (r Resources) keeping(o Resources) Resources {
 	out := r.clone()
 	out.CPUShares, out.CPUQuota, out.CPUPeriod = o.CPUShares, o.CPUQuota, o.CPUPeriod

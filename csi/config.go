@@ -54,8 +54,8 @@ type Config struct {
 	Secrets Secrets // if it is nil, volumes that name a Secret fail
 	Tokens  Tokens  // if it is nil, volumes of drivers that require a token fail
 
-	// Changed is called when volumes that wait for an object can continue; use the method of
-	// volumemgr.Manager. It must not block. If Changed is nil, nothing is called.
+	// Changed is called when volumes that wait for an object can continue; the method Changed of
+	// volumemgr.Manager fits. It must not block. If Changed is nil, nothing is called.
 	Changed func(volumemgr.Ref)
 	// Exhausted is called with a pod whose volume cannot be attached because the node has reached
 	// its limit. It must not block. If Exhausted is nil, nothing is called.

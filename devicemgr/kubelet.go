@@ -31,8 +31,8 @@ const (
 	kubeletFile = "kubelet_internal_checkpoint"
 	// maxKubeletFile is the largest file that is read, in bytes.
 	maxKubeletFile = 16 << 20
-	// kubeletKey is the key in the store of the checksum that the kubelet's checkpoint had when this
-	// agent wrote it last.
+	// kubeletKey is the key under which the store has a checksum: that of the kubelet's checkpoint
+	// as this agent last wrote it.
 	kubeletKey = "kubelet"
 	// nowhere is the kubelet's node number for devices that are near no node.
 	nowhere = -1

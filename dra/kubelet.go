@@ -28,8 +28,8 @@ const (
 	// maxKubeletFile is the largest size that is read, in bytes: four times the file for 250 pods
 	// with claims of 16 devices.
 	maxKubeletFile = 4 << 20
-	// kubeletKey is the key in the store of the checksum that the kubelet's file had when this agent
-	// wrote it last.
+	// kubeletKey is the key under which the store has a checksum: that of the kubelet's file as
+	// this agent last wrote it.
 	kubeletKey = "kubelet"
 
 	// The values that the kubelet writes into the file. Any other value means an unknown format.

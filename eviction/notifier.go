@@ -92,7 +92,7 @@ func (l *lane) aim(mem Memory) {
 			}
 		}
 		if err := a.Aim(levels); err != nil {
-			l.m.cfg.Log.Warn("failed to set levels of notifier", zap.String("signal", string(n.Signal)), zap.Error(err))
+			l.m.cfg.Log.Warn("failed to set thresholds of eviction notifier", zap.String("signal", string(n.Signal)), zap.Error(err))
 		}
 		l.aimed = time.Now()
 	}

@@ -11,7 +11,8 @@ import (
 // The times at which images were first seen and last used, which are stored over restarts.
 // Without them, images in daily use could be removed first after a restart.
 
-// ImageMemory stores a value over restarts; *checkpoint.Store implements it.
+// ImageMemory keeps the history of images for the next start of the process. *checkpoint.Store
+// implements it.
 type ImageMemory interface {
 	// Read returns an error that is fs.ErrNotExist for a missing key.
 	Read(key string) ([]byte, error)

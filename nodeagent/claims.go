@@ -41,7 +41,7 @@ func (n *Node) claim(ctx context.Context) error {
 	n.claimShared()
 	err := node.TakeClaims(ctx, b.Settings.ClaimsDir, b.Config.RootDir, b.claims...)
 	if err != nil && !errors.Is(err, node.ErrClaimed) && ctx.Err() == nil {
-		b.Log.Warn("failed to record the node's resources; another agent may use the same ones", zap.Error(err))
+		b.Log.Warn("failed to record which ports, directories and cgroups of the machine this node uses; another agent may use the same ones", zap.Error(err))
 		return nil
 	}
 	return err

@@ -47,7 +47,8 @@ type Facts struct {
 	// it only after all parts are made.
 	Usage Usage
 
-	// Components that makers need while they make their parts: see Fact.
+	// Components of parts that the makers of other parts may need before all parts are made: see
+	// Fact.
 	EvictionStats Fact[eviction.Stats]
 	Reclaimer     Fact[eviction.Reclaimer]
 	CPUs          Fact[devicemgr.AssignedCPUs]

@@ -30,7 +30,8 @@ func TerminalEncoder() zapcore.Encoder {
 	return &text{MapObjectEncoder: zapcore.NewMapObjectEncoder(), terminal: true}
 }
 
-// text encodes entries. The fields of the Logger itself are in its map.
+// text writes each entry as one line. The embedded map has the fields that Logger.With added;
+// EncodeEntry gets those of one entry.
 type text struct {
 	*zapcore.MapObjectEncoder
 	pid      int

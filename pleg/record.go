@@ -31,8 +31,8 @@ type record struct {
 	err   error         // error of the last inspection; nil if it succeeded
 	at    time.Time     // start of the last inspection that has ended
 
-	// matched is the start of the last list that agreed with items. A list during an inspection
-	// does not count: the inspection may see an older state than the list.
+	// matched is when the last list that agreed with items began. A list during an inspection does
+	// not count: the inspection may then replace items by a state that is older than the list.
 	matched time.Time
 
 	// dirty is set by news that no inspection has covered yet: an event, a list, a Refresh, or a

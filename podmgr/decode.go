@@ -246,8 +246,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		d.problem(o, n, "", "", "not a Kubernetes object: "+plainJSON(err))
 		return
 	}
-	// The same text as asWritten and objectName return: by it, keep finds the older version of a
-	// broken object.
+	// name has the same form as the results of asWritten and objectName, since keep finds the older
+	// version of a broken object by it.
 	name := h.Metadata.Name
 	if name != "" && h.Kind != kindVolume { // which is in no namespace
 		name = orDefault(h.Metadata.Namespace) + "/" + name

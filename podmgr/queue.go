@@ -190,7 +190,7 @@ func (q *queue) take() (taken, bool) {
 		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.rank, b.rank), cmp.Compare(a.source, b.source), cmp.Compare(a.seq, b.seq))
 	})
 	first := all[0]
-	// All entries of the first one's turn, source and rank go into the same change.
+	// All entries with the turn, source and rank of the first entry go into one change.
 	t := taken{Change: Change{Op: opOf[first.rank], Source: first.source}}
 	for _, e := range all {
 		same := e.turn == first.turn && e.source == first.source

@@ -211,7 +211,7 @@ func (p *podRuns) byID(id string) *run {
 }
 
 // instance returns the run with that ID. If there is none, an earlier process of the agent made the
-// instance, and a run in the state started is added.
+// instance: then instance adds a run in the state started.
 func (p *podRuns) instance(name, id string) *run {
 	r := p.byID(id)
 	if r == nil {

@@ -90,9 +90,9 @@ func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 }
 
 // correct changes next, the new status, to the form in which statuses are stored and compared. past
-// has the earlier statuses, the latest at the end. The order of the steps matters: first an
-// impossible phase is reverted, then readiness is set by the phase, then times are set by the
-// conditions.
+// has the earlier statuses, the latest at the end. The order of the steps matters: first impossible
+// changes are reverted, then readiness is corrected if the phase is terminal. The transition times
+// come after that, since they depend on which conditions have changed.
 func (m *Manager) correct(pod *v1.Pod, past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	for _, change := range keepLegal(pod, past[len(past)-1], next) {
 		m.met.illegal.Inc()

@@ -84,7 +84,7 @@ func (s *FileSink) open() error {
 		return nil
 	}
 	if err := s.dir.Prepare(); err != nil {
-		return fmt.Errorf("filesink: %w", err)
+		return fmt.Errorf("prepare directory of status files: %w", err)
 	}
 	s.opened = true
 	return nil
@@ -94,7 +94,7 @@ func (s *FileSink) open() error {
 func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	content, err := encode(pod, status)
 	if err != nil {
-		return fmt.Errorf("filesink: pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("encode status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus)
 		return nil
 	}
 	if err := s.dir.Replace(name, content); err != nil {
-		return fmt.Errorf("filesink: status of %s/%s: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("write status file of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (s *FileSink) Delete(ctx context.Context, pod *v1.Pod) error {
 // remove removes the file name in the directory. Called with s.mu held.
 func (s *FileSink) remove(name string) error {
 	if err := s.dir.Remove(name); err != nil {
-		return fmt.Errorf("filesink: %w", err)
+		return fmt.Errorf("remove status file: %w", err)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (s *FileSink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 	}
 	names, err := s.dir.List()
 	if err != nil {
-		return nil, fmt.Errorf("filesink: %w", err)
+		return nil, fmt.Errorf("list status files: %w", err)
 	}
 	out := map[types.UID]v1.PodStatus{}
 	var errs []error
@@ -156,7 +156,7 @@ func (s *FileSink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 		}
 		content, err := s.dir.Read(name)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("filesink: %w", err))
+			errs = append(errs, fmt.Errorf("read status file: %w", err))
 			continue
 		}
 		pod, err := decode(name, content)
@@ -184,7 +184,7 @@ func (s *FileSink) Prune(keep map[types.UID]bool) error {
 	}
 	names, err := s.dir.List()
 	if err != nil {
-		return fmt.Errorf("filesink: %w", err)
+		return fmt.Errorf("list status files: %w", err)
 	}
 	// UIDs are compared as they are written in names, so that no file has to be
 	// read.

@@ -174,8 +174,9 @@ func (p *Shutdown) Restore(ctx context.Context) error {
 	return nil
 }
 
-// Run implements part.Runner: it reads the stored state and watches the machine. The wait for the
-// disk is short, since the machine may shut down at any time.
+// Run implements part.Runner: it reads the stored state of an earlier shutdown, and then watches
+// the machine for a shutdown. It waits at most readWithin for the store, since the machine may shut
+// down at any time.
 func (p *Shutdown) Run(ctx context.Context) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()

@@ -118,7 +118,8 @@ func (p *Placement) take(n numa.Pod, result fit.Result) {
 	p.know(n)
 }
 
-// reservation is the reservation of a pod's resources.
+// reservation is what Reserve returns for a pod that has been given CPUs and memory. Release gives
+// them back.
 type reservation struct {
 	p   *Placement
 	uid types.UID

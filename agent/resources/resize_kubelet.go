@@ -24,8 +24,8 @@ const (
 	kubeletFile = "allocated_pods_state"
 	// maxKubeletFile limits its size, in bytes: 250 pods of 20 containers need a third of it.
 	maxKubeletFile = 4 << 20
-	// kubeletKey is the key of the checksum of the kubelet's file when this agent last read or
-	// wrote it. No pod has that UID.
+	// kubeletKey is the key under which the store has a checksum: that of the kubelet's file as
+	// this agent last wrote it. No pod has that UID.
 	kubeletKey = "kubelet"
 )
 

@@ -22,10 +22,11 @@
 //
 // # Which device is which resource
 //
-// Rules are tried in their order. A device belongs to the first rule that selects it, also if
-// several paths, links or CDI names stand for it: of two devices, one of which has all device nodes
-// of the other, only one is offered. Of CDI names, these are the names with the fewest nodes, and
-// of those the shortest: of nvidia.com/gpu, 0 and not GPU-UUID or all.
+// Rules are tried in their order, and a device belongs to the first rule that selects it. A device
+// is offered once, even if several paths, links or CDI names stand for it: if a path or a name has
+// all device nodes of another one, only the first of the two is offered. CDI names with the fewest
+// device nodes come first, and of these the shortest. For nvidia.com/gpu, the agent offers the name
+// 0, and not GPU-UUID or all.
 //
 // # What a container gets
 //

@@ -331,7 +331,7 @@ func (s byCDI) find(l *look) (out []*device) {
 	}
 	all, err := l.cdi.Devices(l.ctx, s.kind)
 	l.fail(err)
-	// Of names for the same nodes the first is offered.
+	// If several names have the same nodes, only the first is offered.
 	slices.SortStableFunc(all, func(a, b cdi.Device) int {
 		return cmp.Or(cmp.Compare(len(a.Nodes), len(b.Nodes)), cmp.Compare(len(a.Name), len(b.Name)))
 	})

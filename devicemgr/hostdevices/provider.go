@@ -174,7 +174,7 @@ func (p *Provider) read(ctx context.Context, w watcher) error {
 		}
 		dirs = now
 	}
-	return errors.New("directories of devices change all the time")
+	return errors.New("watch devices: the directories to watch changed during each of 8 scans")
 }
 
 // dirs returns the directories that matter; none before the first scan.

@@ -97,7 +97,7 @@ func plan(base string, names []string, keep int) (t tidy) {
 	if n := len(there); n > 0 {
 		t.newest = there[n-1].stamp
 	}
-	// Two of keep are the log and the file that it becomes.
+	// keep includes the file to which the log is renamed, and the new log.
 	surplus := max(0, len(there)-max(0, keep-2))
 	for _, r := range there[:surplus] {
 		t.drop = append(t.drop, r.name)

@@ -50,7 +50,7 @@ type Fault struct {
 	Hang <-chan struct{}
 }
 
-// Code returns a Fault that makes a call without effect fail with a status code.
+// Code returns a Fault that makes a call fail with a status code, before the call has any effect.
 func Code(code codes.Code) Fault { return Fault{Err: status.Error(code, "injected fault")} }
 
 // Config configures a Driver. Socket is required. Every other field has a default for its zero

@@ -21,8 +21,8 @@
 // when the walk enters a subdirectory. To return, the walk opens "..", and checks that
 // this is the directory from which it came. If that directory was moved, or if the walk
 // was more than [Remembered] levels deeper, the result is [Lost]: the walk continues in
-// the deepest directory that is still open, after its last entry, and leaves out the
-// remaining files below that entry.
+// the deepest directory that is still open, with the entry after the one through which
+// it descended. It leaves out the files below that one which it has not seen.
 //
 // Entries that are created or removed while their directory is read may be seen or
 // not.

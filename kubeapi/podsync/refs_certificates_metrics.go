@@ -28,7 +28,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// stateAt returns the kubelet's name of a source's state.
+// stateAt returns the state of the source, as the kubelet's metric kubelet_podcertificate_states
+// names it.
 func (r *certificateRecord) stateAt(now time.Time) string {
 	switch {
 	case r.state != "":

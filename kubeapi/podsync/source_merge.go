@@ -20,7 +20,8 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	defer s.mu.Unlock()
 	first := !s.synced
 	s.well()
-	// Checked before any change: set would give the pods the version of the answer.
+	// This check comes before any change: later, s.version and the pods have the versions of the
+	// answer.
 	wiped := s.isWiped(version)
 	s.version = version
 	have := map[kubeapi.Key]bool{}
@@ -149,7 +150,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 			if now.Before(e.held) {
 				look(e.held)
 			} else {
-				s.cfg.Log.Warn("ending pod: the API server lost it with its store", zap.Stringer("pod", k))
+				s.cfg.Log.Warn("ending pod: the API server's store was lost or restored, and no longer has the pod", zap.Stringer("pod", k))
 				s.drop(k, e)
 				continue
 			}

@@ -218,7 +218,7 @@ func (m *manifest) check() error {
 	}
 	for i, l := range m.Layers.items {
 		if !layerTypes[l.MediaType] {
-			return fmt.Errorf("manifest: layers[%d].mediaType is %s; want a tar archive, also with gzip or zstd", i, shown(l.MediaType))
+			return fmt.Errorf("manifest: layers[%d].mediaType is %s; want a tar archive, uncompressed or compressed with gzip or zstd", i, shown(l.MediaType))
 		}
 		// 1 PiB, only to reject nonsense: Config.MaxLayerBytes is applied when a blob is opened.
 		if err := l.check(1 << 50); err != nil {

@@ -251,7 +251,8 @@ func (p *pump) begin(ours [3]int, once bool) {
 	}
 }
 
-// claim makes the process with the PID that the executor reported the container's first process.
+// claim records pid, as the executor reported it, as the container's first process, and begins to
+// wait for its end. If the process has ended already, claim calls over at once.
 func (c *container) claim(pid int) {
 	c.pid = pid
 	if s, ok := statOf(pid); ok && s.parent == unix.Getpid() {

@@ -94,7 +94,9 @@ func privileges() error {
 	return errors.Join(errs...)
 }
 
-// probeLinks creates links in the namespace ns, with its own sockets.
+// probeLinks checks that the kernel supports the interfaces of pods: it creates a bridge and a port
+// in the namespace ns, through sockets of ns. conntrack reports whether the kernel lists
+// connections.
 func probeLinks(c Config, ns *os.File) (conntrack bool, err error) {
 	l, err := newLinks(ns)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 )
 
 // Command runs a command and returns its output: stdout and stderr, interleaved or one after the
-// other. Only the first [MaxOutput] bytes are used. The error of a command that exited has a
+// other. [Exec] uses the first [MaxOutput] bytes of it. The error of a command that exited has a
 // method ExitCode() int, like os/exec's, or ExitStatus() int, like that of k8s.io/utils/exec. The
-// error after timeout is or wraps context.DeadlineExceeded, or is a gRPC status of that code. The
-// error after too much output has a method OutputLimit() int. If timeout is 0, the command has no
-// timeout.
+// error after timeout is or wraps context.DeadlineExceeded, or is a gRPC status of that code. A
+// Command may give up because of too much output: its error then has a method OutputLimit() int. If
+// timeout is 0, the command has no timeout.
 type Command func(ctx context.Context, command []string, timeout time.Duration) (output []byte, err error)
 
 // Exec checks by a command's exit code.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// subresourceProxy is the subresource for paths without a subresource of their own. It also
-// allows the paths that have one by KEP-2862.
+// subresourceProxy is the subresource of the paths that are not in table. It is also enough for the
+// paths to which KEP-2862 gave a subresource of their own, such as /pods.
 const subresourceProxy = "proxy"
 
 // table has the subresources that allow a path and all paths below it. One of them is enough

@@ -175,7 +175,7 @@ func (f *FakeDisk) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	return volumemgr.Device{Name: v.Name, Path: path.Join(disks, v.Name)}, nil
 }
 
-// Devices returns the directories of devices.
+// Devices returns one device for each entry of disks.
 func (f *FakeDisk) Devices(context.Context) ([]volumemgr.Device, error) {
 	entries, err := f.Node.ReadDir(disks)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -344,7 +344,8 @@ func (e *explanation) work() bool {
 	return e.waits(e.why.State, line)
 }
 
-// failedLine returns the sentence for failed work that the worker repeats.
+// failedLine returns what a pod waits for whose worker failed: the next try, with the error of the
+// last one. It returns "" if the worker did not fail.
 func failedLine(w *podworker.Status) string {
 	if w == nil || w.LastError == "" {
 		return ""
