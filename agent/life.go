@@ -15,7 +15,7 @@ import (
 // (podlife.Life). The number has no file of its own: it is stored in the statuses, sandboxes
 // and mirrors of the life, and the highest number counts.
 
-// life returns the current life of a pod.
+// life returns the current life of a pod: the highest number that is stored anywhere.
 func (a *Agent) life(pod *v1.Pod) podlife.Life {
 	l := podlife.Life{UID: pod.UID, N: a.book.Get(pod.UID).Life}
 	if last, ok := a.statuses.Last(pod.UID); ok {

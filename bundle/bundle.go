@@ -247,7 +247,8 @@ func verify(want digest.Digest, data []byte) error {
 	return nil
 }
 
-// unpack returns the manifests of a layer.
+// unpack reads the manifest files from a layer, a tar archive with gzip, of at most maxUnpacked
+// bytes.
 func unpack(layer []byte) ([]podmgr.ManifestFile, error) {
 	z, err := gzip.NewReader(bytes.NewReader(layer))
 	if err != nil {

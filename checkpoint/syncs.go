@@ -16,7 +16,7 @@ type sharedSyncs struct {
 	next *dirSync // the sync after it, for later callers; nil if none
 }
 
-// dirSync is one sync of the directory.
+// dirSync is one fsync of the directory, which several writers may wait for.
 type dirSync struct {
 	done chan struct{} // closed when the sync has ended
 	err  error         // set before done is closed

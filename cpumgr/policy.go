@@ -35,7 +35,6 @@ type Policy interface {
 	Adopt(s State, pod numa.Pod, held map[string]numa.CPUSet) (State, []Problem)
 }
 
-// none is the policy none.
 type none struct{}
 
 // NewNone returns the policy none, in which all containers run on all CPUs. Any option is an

@@ -16,7 +16,7 @@ type State struct {
 	pods   map[string]PodCPUs // by UID
 }
 
-// PodCPUs are the CPUs of one pod.
+// PodCPUs are the CPUs that a policy has assigned to one pod and its containers.
 type PodCPUs struct {
 	UID string
 	// Pool has the CPUs of the pod as a whole (KEP-5526, pod-level resource managers). It is
@@ -27,7 +27,7 @@ type PodCPUs struct {
 	Containers []ContainerCPUs
 }
 
-// ContainerCPUs are the CPUs of one container.
+// ContainerCPUs are the CPUs on which one container runs instead of the shared ones.
 type ContainerCPUs struct {
 	Name string
 	Kind numa.Kind

@@ -20,7 +20,7 @@ import (
 // The configuration, and the interfaces for reading cluster objects. All of these may be nil on a
 // node without a cluster.
 
-// Secrets returns the content of Secrets.
+// Secrets reads the Secrets that CSI volumes name, for the calls of their drivers.
 type Secrets interface {
 	// Secret returns the data of a Secret, or plugins.ErrNotFound. The map is shared and not
 	// modified. Secret is called without locks. It may call a server, and must return when ctx

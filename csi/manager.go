@@ -148,7 +148,7 @@ func (m *Manager) hold(name string) (d *driver, release func(), err error) {
 	return d, d.calls.Done, nil
 }
 
-// DriverState is the state of one driver.
+// DriverState says how a registered driver can be reached, and what it said about this node.
 type DriverState struct {
 	Name, Endpoint, Version string
 	// NodeID is the driver's ID for this node.

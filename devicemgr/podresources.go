@@ -30,7 +30,7 @@ const (
 	defaultBurst = 10
 )
 
-// PodLister lists the pods that have resources.
+// PodLister lists the pods about which the pod resources API answers.
 type PodLister interface {
 	// ActivePods returns the pods that have not ended. The caller does not modify them.
 	ActivePods() []*v1.Pod
@@ -51,7 +51,7 @@ type AssignedCPUs interface {
 	Allocatable() numa.CPUSet
 }
 
-// AssignedMemory returns the assigned memory of containers.
+// AssignedMemory returns the memory that containers have on certain NUMA nodes.
 type AssignedMemory interface {
 	Blocks(uid types.UID, container string) []MemoryBlock
 	Allocatable() []MemoryBlock

@@ -61,7 +61,7 @@ type Device struct {
 	Share string `json:"share,omitempty"`
 }
 
-// DeviceHealth is the health of one device.
+// DeviceHealth is a report of a driver about one device, and how long the report is valid.
 type DeviceHealth struct {
 	Pool, Device string
 	Health       Health

@@ -239,7 +239,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// lane returns the lane of a signal.
+// lane returns the lane that watches a signal, or nil.
 func (m *Manager) lane(s rank.Signal) *lane {
 	for _, l := range m.lanes {
 		if l.watchesSignal(s) {

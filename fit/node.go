@@ -179,7 +179,6 @@ type portTable struct {
 	any   map[HostPort]bool // all ports, with the address left out
 }
 
-// tableOf returns a table of ports.
 func tableOf(ports []HostPort) portTable {
 	t := portTable{map[HostPort]bool{}, map[HostPort]bool{}}
 	for _, p := range ports {

@@ -124,7 +124,7 @@ func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 	return topology.New(topology.Config{Policy: policy, Scope: cfg.TopologyScope, PodLevel: cfg.PodLevel})
 }
 
-// Container is the placement of one container.
+// Container says on which CPUs and NUMA nodes one container is placed.
 type Container struct {
 	Name string
 	// CPUs are the CPUs on which the container may run. If the set is empty, it may run on all.

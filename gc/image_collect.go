@@ -15,7 +15,7 @@ import (
 // The passes. Each lists the images, decides (image_decide.go), and removes images one by one.
 // Only one pass runs at a time, so that no two count the same freed bytes.
 
-// round is one pass.
+// round has the state of one pass, and the report that it returns.
 type round struct {
 	m     *ImageCollector
 	holds *hold.Pass[string]

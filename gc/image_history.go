@@ -92,7 +92,6 @@ type stored struct {
 	Images  map[string]storedImage `json:"images"`
 }
 
-// storedImage is one image in stored.
 type storedImage struct {
 	First int64 `json:"first"`
 	Used  int64 `json:"used,omitempty"`

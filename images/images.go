@@ -122,7 +122,7 @@ type Request struct {
 	Pulling func() (done func())
 }
 
-// Image is an image on the node.
+// Image describes an image on the node: how to create containers with it, and its size.
 type Image struct {
 	// Ref is the reference to create containers with.
 	Ref string

@@ -67,7 +67,7 @@ type pullSecret struct {
 	CredentialHash string `json:"credentialHash"`
 }
 
-// ServiceAccount is the identity of a service account.
+// ServiceAccount identifies the service account with whose token an image was pulled.
 type ServiceAccount struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`

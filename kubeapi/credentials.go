@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// CertificatePurpose is the purpose of a certificate.
+// CertificatePurpose says which of its two certificates a node requests.
 type CertificatePurpose int
 
 // The two certificates of a node: the client certificate for the API server, and

@@ -20,7 +20,7 @@ type SliceClient interface {
 	DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error
 }
 
-// defaultDelay is the kubelet's default.
+// defaultDelay is the default of SliceWiperConfig.Delay, as in the kubelet.
 const defaultDelay = 30 * time.Second
 
 // backoff is the kubelet's pause after failures.

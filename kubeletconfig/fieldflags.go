@@ -27,7 +27,7 @@ type fieldFlag struct {
 	kind flagKind
 }
 
-// flagKind is a type of flags.
+// flagKind says how the value of a flag is parsed.
 type flagKind struct {
 	hint  string                                      // name of the value in the usage text
 	parse func(s string, before any) (v any, e error) // before is the value of an earlier occurrence of the flag, or nil

@@ -27,7 +27,7 @@ import (
 // Config holds what a Server needs. Node and Store are required; the zero value of
 // every other field means the default named beside it.
 type Config struct {
-	// Node is the name of the node.
+	// Node is the name of the only Node object, and of spec.nodeName in pods.
 	Node string
 	// Store stores the objects that clients create.
 	Store store.Store

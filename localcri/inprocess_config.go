@@ -43,7 +43,7 @@ type InProcessConfig struct {
 	// PreloadDir is a directory with image archives that are imported at the start. If it is "",
 	// no images are imported.
 	PreloadDir string
-	// Projects is [Config].Projects.
+	// Projects has the meaning of [Config].Projects.
 	Projects bool
 	// CDIDirs are the directories of CDI specifications. The default is /etc/cdi and
 	// /var/run/cdi.

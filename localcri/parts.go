@@ -65,7 +65,7 @@ type execProcess interface {
 	Master() *os.File
 }
 
-// ociRuntime is an OCI runtime program.
+// ociRuntime runs an OCI runtime program, such as runc.
 type ociRuntime interface {
 	// Create, Start and Exec return the commands that a monitor executes.
 	Create(c executor.Creation) []string

@@ -333,7 +333,8 @@ func (r *Runtime) selected(selector map[string]string) []*pod {
 	return out
 }
 
-// handler returns a handler and its OCI runtime.
+// handler returns the configured handler of that name, or the default one for "", and its OCI
+// runtime.
 func (r *Runtime) handler(name string) (Handler, ociRuntime, error) {
 	if name == "" {
 		name = r.cfg.DefaultHandler

@@ -97,7 +97,6 @@ func (r *Runtime) ListContainerStats(ctx context.Context, f *runtimeapi.Containe
 	return out, nil
 }
 
-// running returns the running containers.
 func (p *pod) running() []*container {
 	p.mu.Lock()
 	defer p.mu.Unlock()

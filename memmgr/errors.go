@@ -28,11 +28,11 @@ type PlacementError struct {
 	// Pod is the UID of the pod, and Container is the name of the container. Container is "" if
 	// the request is for the pod as a whole.
 	Pod, Container string
-	// Asked is the request.
+	// Asked has the bytes that were requested of each resource.
 	Asked []Amount
 	// Hint is the hint passed to Allocate.
 	Hint numa.Hint
-	// Nodes has the amounts of all nodes.
+	// Nodes has what each NUMA node had at that time.
 	Nodes []NodeStats
 
 	cause error
@@ -125,7 +125,7 @@ func (e *EmptyPodSharedPoolError) Error() string {
 
 // InfeasibleError means that a resize will never succeed.
 type InfeasibleError struct {
-	// Pod is the UID.
+	// Pod is the UID of the pod.
 	Pod string
 	// Detail is the value of the kubelet's metric label for such resizes.
 	Detail string

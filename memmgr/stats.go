@@ -2,7 +2,7 @@ package memmgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// NodeStats are the amounts of a node.
+// NodeStats says how much memory of a NUMA node is assigned, and how much is free.
 type NodeStats struct {
 	ID int
 	// Group is the set of nodes over which the containers on this node are spread. It is the node

@@ -2,7 +2,7 @@ package network
 
 import "time"
 
-// State is the state of an attachment.
+// State says how far an attachment of a pod to the network is.
 type State uint8
 
 // The states of attachments.

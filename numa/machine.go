@@ -29,7 +29,7 @@ type CPU struct {
 	Node int
 }
 
-// Node is one NUMA node.
+// Node has the memory and the distances of one NUMA node.
 type Node struct {
 	ID int
 	// Memory is the node's memory in bytes, huge pages included.

@@ -13,7 +13,7 @@ type Pod struct {
 	Resources *Resources
 }
 
-// Container is one container of a [Pod].
+// Container has what one container of a [Pod] requests.
 type Container struct {
 	Name string
 	Kind Kind

@@ -220,7 +220,7 @@ func (m *Manager) addKnown(found map[string]identity) {
 	}
 }
 
-// State is the state of one socket.
+// State says which plugin a socket belongs to, and whether it is registered.
 type State struct {
 	Socket string
 	Info   Info

@@ -193,7 +193,7 @@ type Manager struct {
 	cfg Config
 	// disk makes all calls into file systems, which may never return; see onDisk.
 	disk detached.Queue
-	// rt is cfg.Runtime.
+	// rt is cfg.Runtime, under a shorter name.
 	rt  Runtime
 	met *metrics
 	// runs has the known attempts of all containers and sandboxes.
@@ -300,7 +300,7 @@ type Request struct {
 	Unsure bool
 }
 
-// ActionResult is the result of one action of a sync.
+// ActionResult says what a sync did to a container or to the sandbox, and whether it failed.
 type ActionResult struct {
 	Action string // KillContainer, CreatePodSandbox, StartContainer, ...
 	Target string // the container's or the pod's name
@@ -308,7 +308,7 @@ type ActionResult struct {
 	Err error
 }
 
-// Result is the result of a sync.
+// Result lists what a sync did.
 type Result struct {
 	// Actions lists the actions in the order in which they ended. Starts of
 	// containers run in parallel and may end in any order.

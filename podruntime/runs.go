@@ -88,7 +88,7 @@ type history struct {
 	lastEnds podlife.Kind
 }
 
-// runs are the runs of all pods.
+// runs has what is known about the attempts of the containers and sandboxes of all pods.
 type runs struct {
 	mu   sync.Mutex
 	pods map[types.UID]*podRuns

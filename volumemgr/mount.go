@@ -22,7 +22,7 @@ var (
 	ErrWanted   = errors.New("the pod's volumes are mounted again")
 )
 
-// Mounted is a volume that is mounted.
+// Mounted says how a container gets a volume that is mounted.
 type Mounted struct {
 	// Path is the host path that containers mount, or the device that they get; ""
 	// if the runtime creates the volume itself.

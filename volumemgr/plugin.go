@@ -107,7 +107,7 @@ type Volume struct {
 	Warn func(reason, message string)
 }
 
-// Result is the result of a SetUp.
+// Result says where SetUp has made a volume, and when its content has to be renewed.
 type Result struct {
 	// Path is the host path that containers mount, "" if the runtime creates the
 	// volume itself (image volumes).
@@ -225,7 +225,7 @@ type Labeler interface {
 	Label(spec *Spec, d Device) string
 }
 
-// ErrNoUsage means that the volume has no usage to measure.
+// ErrNoUsage is returned for a volume whose space is counted elsewhere, such as an image volume.
 var ErrNoUsage = errors.New("the usage of this volume is not measured separately")
 
 // Usage is the used and free space of a volume. Unknown fields are -1.

@@ -46,7 +46,7 @@ type volume struct {
 	// caller of Mount and never modified.
 	object *v1.Pod // the newest version of the pod
 	made   *v1.Pod // the object at the start of the last set-up
-	// below is Volume.Below.
+	// below has the meaning of Volume.Below.
 	below []string
 
 	// desired means that the last call for the pod was a Mount with this volume. abandoned means

@@ -12,7 +12,7 @@ import (
 // The state of volumes, for people, status pages and tests. Nothing here changes a record or
 // waits for an operation.
 
-// State is the state of a volume.
+// State says how far the mount of a volume is.
 type State string
 
 // The states. A volume that an earlier process left is uncertain until an operation on it has

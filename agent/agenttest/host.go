@@ -97,7 +97,7 @@ func (h *Host) SetMirrors(pods ...*v1.Pod) {
 	h.mirrors = slices.Clone(pods)
 }
 
-// SetStatus sets the status of a pod.
+// SetStatus sets the status that the Host reports of a pod.
 func (h *Host) SetStatus(uid types.UID, st v1.PodStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

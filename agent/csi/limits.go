@@ -76,7 +76,7 @@ func (p *Part) volumesOf(pod *v1.Pod) (out []block.Volume) {
 	return out
 }
 
-// claimOf returns the name of a volume's claim.
+// claimOf returns the name of the PersistentVolumeClaim of a volume, or "" if it has none.
 func claimOf(pod *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -35,7 +35,7 @@ type EventStore interface {
 	Keys() ([]string, error)
 }
 
-// storedEvents is a stored value.
+// storedEvents is the format of a value in an EventStore.
 type storedEvents struct {
 	Version int        `json:"version"`
 	Events  []v1.Event `json:"events"`

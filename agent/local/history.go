@@ -16,9 +16,9 @@ const (
 	// measurements that are kept; together they cover an hour.
 	historyEvery  = 30 * time.Second
 	historyLength = int(time.Hour / historyEvery)
-	// historyPods limits the pods with a history.
+	// historyPods is the maximum number of pods of which usage is kept.
 	historyPods = 1000
-	// measureTime limits a measurement.
+	// measureTime is the time limit of one measurement.
 	measureTime = 10 * time.Second
 )
 
@@ -42,13 +42,13 @@ type Usage struct {
 	Pods map[string]PodUsage `json:"pods,omitempty"`
 }
 
-// PodUsage is the usage of a pod.
+// PodUsage has the usage of one pod at each of Usage.Times.
 type PodUsage struct {
 	CPU    []int64 `json:"cpu"`    // thousandths of a CPU
 	Memory []int64 `json:"memory"` // bytes of the working set
 }
 
-// NodeUsage is the usage of the whole node.
+// NodeUsage has the usage of the whole node at each of Usage.Times.
 type NodeUsage struct {
 	PodUsage
 

@@ -39,7 +39,7 @@ type ImageDisk struct {
 	Images    int64 `json:"images,omitempty"`
 }
 
-// Image is an image on the node.
+// Image says how large an image on the node is, and whether garbage collection would remove it.
 type Image struct {
 	Name string `json:"name"` // the ID, if it has none
 	ID   string `json:"id"`

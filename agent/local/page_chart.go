@@ -185,7 +185,7 @@ func percent(of, all int64) string {
 	return fmt.Sprintf("%.0f %%", float64(of)/float64(all)*100)
 }
 
-// charts returns the charts of the node.
+// charts returns the charts of the node's usage; none without a history.
 func (a *answers) charts() (all []chart) {
 	h := a.history
 	if h == nil {

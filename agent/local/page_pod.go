@@ -32,7 +32,7 @@ const (
 	probeMemory = 10 * time.Minute
 )
 
-// podPage is the content of a pod's page.
+// podPage is the input of the template of a pod's page.
 type podPage struct {
 	Pod         *v1.Pod
 	Row         podRow
@@ -57,7 +57,7 @@ type podPage struct {
 // Live returns the data with which a script updates the page.
 func (o podPage) Live() live { return live{Title: o.Pod.Name + ": " + o.Row.State} }
 
-// container is a container of a pod.
+// container is what a pod's page shows of one container, in words.
 type container struct {
 	Name, Kind, Image  string
 	Class, State, Last string

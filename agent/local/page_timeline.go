@@ -73,7 +73,7 @@ type pastPage struct {
 	Timeline        *timeline
 }
 
-// Live returns the title.
+// Live returns the title of the page of a pod that is gone. Nothing else is updated.
 func (o pastPage) Live() live {
 	if o.Down != nil {
 		return live{Title: o.Name + ": no answer"}

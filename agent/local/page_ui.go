@@ -91,7 +91,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// content is the content of a page.
+// content is the input of the template of one page. Live returns what a script updates.
 type content interface{ Live() live }
 
 // frame is the input of page.html.

@@ -35,7 +35,7 @@ type Allocator interface {
 	// Changed is called with a new version of a pod, and returns it with the resources
 	// that are allocated now.
 	Changed(pod *v1.Pod) *v1.Pod
-	// Conditions returns the conditions of a pod's resizes.
+	// Conditions returns PodResizePending and PodResizeInProgress, if they apply to the pod.
 	Conditions(uid types.UID) []v1.PodCondition
 }
 

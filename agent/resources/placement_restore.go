@@ -119,7 +119,8 @@ func (p *Placement) lookAgain(known func(types.UID) bool) error {
 	return nil
 }
 
-// restoration is the result of Restore.
+// restoration says how many pods Restore found with a record and without one, and what it could not
+// keep.
 type restoration struct {
 	recorded, guessed int         // pods
 	live              int         // containers

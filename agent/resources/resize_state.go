@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// state is the state of one pod.
+// state has what one pod asks for, what it is allocated, and how far its resize is.
 type state struct {
 	asks      *v1.Pod // the newest version
 	allocated *allocation

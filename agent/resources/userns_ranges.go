@@ -33,7 +33,7 @@ func (s space) count() uint64 {
 // at returns the first ID of a range.
 func (s space) at(n uint64) uint32 { return uint32(s.first + n*uint64(s.length)) }
 
-// idRange is the range of one pod.
+// idRange is the range of host IDs to which the user namespace of one pod is mapped.
 type idRange struct {
 	first, length uint32
 	key           string     // key of its record
@@ -54,7 +54,7 @@ type userIDsOp struct {
 	err  error
 }
 
-// ranges has the allocated ranges.
+// ranges says which host IDs belong to which pod.
 type ranges struct {
 	space space
 	taken map[uint32]types.UID // owners of the blocks, by first ID of the block

@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
-// volume is the record of a volume.
+// volume is what the driver stores about one volume, in JSON.
 type volume struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -56,7 +56,7 @@ type stage struct {
 	Type  string `json:"type,omitempty"` // the file system of the request
 }
 
-// snapshot is the record of a snapshot.
+// snapshot is what the driver stores about one snapshot, in JSON.
 type snapshot struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`

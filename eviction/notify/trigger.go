@@ -27,11 +27,11 @@ type Trigger interface {
 	String() string
 	// check returns an error for an invalid trigger.
 	check() error
-	// open opens the trigger.
+	// open registers the trigger with the kernel.
 	open() (waiter, error)
 }
 
-// psi is a PSI trigger.
+// psi is the trigger that PSI returns.
 type psi struct {
 	path          string
 	stall, window time.Duration

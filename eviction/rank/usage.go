@@ -18,7 +18,7 @@ type ContainerUsage struct {
 	Rootfs, Logs *Disk // writable layer and log
 }
 
-// VolumeUsage is the usage of one volume of a pod.
+// VolumeUsage is the disk space and the inodes that one volume of a pod uses.
 type VolumeUsage struct {
 	Name string // name of the volume in the pod's spec
 	Used Disk

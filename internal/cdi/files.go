@@ -29,7 +29,7 @@ type identity struct {
 	changed       syscall.Timespec
 }
 
-// file is a file that was read.
+// file is what was read from a file: a specification or an error.
 type file struct {
 	identity identity
 	settled  bool // the file is old enough for identity to show any later change

@@ -99,7 +99,7 @@ func (r *Registry) Inject(ctx context.Context, spec *oci.Spec, names []string) e
 	return nil
 }
 
-// Device is a device of a specification.
+// Device is a device that a CDI specification defines.
 type Device struct {
 	Name string // within its kind
 	// Nodes are the paths on the host of the device's own nodes. Nodes that all devices of its

@@ -29,7 +29,7 @@ type Meter struct {
 	last   walked
 }
 
-// walked is the result of a walk.
+// walked is what the last walk through the directory found.
 type walked struct {
 	usage Usage // of the last successful walk
 	err   error

@@ -26,7 +26,7 @@ func (r *Reader) DeviceDir(ctx context.Context, kind string, major, minor uint32
 	return dir, nil
 }
 
-// devicesDir has the directories of all devices.
+// devicesDir is the directory below /sys in which every device has a directory.
 const devicesDir = "devices/"
 
 // DeviceNUMANode returns the NUMA node of a device: that of the nearest device at or above its

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Struct is a struct of the API.
+// Struct describes a Go struct of the Kubernetes API: its fields, and how patches merge them.
 type Struct struct {
 	// Name is the model's name in OpenAPI, such as io.k8s.api.core.v1.Pod.
 	Name string
@@ -23,7 +23,7 @@ type Struct struct {
 	byName map[string]*Field
 }
 
-// Field is a field of a struct.
+// Field describes one field of a Struct.
 type Field struct {
 	Name     string // name in JSON
 	Type     reflect.Type

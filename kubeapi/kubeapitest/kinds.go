@@ -16,7 +16,6 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// object is any object.
 type object interface {
 	runtime.Object
 	metav1.Object

@@ -19,7 +19,7 @@ const (
 	bundlesSettle    = 5 * time.Second
 )
 
-// bundlesKept is a bundle in the Memory.
+// bundlesKept is the stored form of one ClusterTrustBundle.
 type bundlesKept struct {
 	Name   string            `json:"name"`
 	Signer string            `json:"signer,omitempty"`

@@ -154,7 +154,8 @@ func (c *Catalog) Services() []*v1.Service {
 	return out
 }
 
-// Handler returns the handler of a runtime class.
+// Handler returns the name of the runtime's handler for a RuntimeClass. It waits for the first list
+// of RuntimeClasses until ctx ends.
 func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	select {
 	case <-c.classes:

@@ -147,7 +147,7 @@ type running struct {
 	wg     sync.WaitGroup
 }
 
-// entry is one pod.
+// entry is what a Source knows about one pod of the API server.
 type entry struct {
 	pod  *v1.Pod // never changed
 	over *v1.Pod // a later version in a terminal phase that the watch has not delivered yet; nil

@@ -66,7 +66,7 @@ func (s *Source) refer(have *[]Ref, refs []Ref) {
 	}
 }
 
-// nextOf returns the references of an object.
+// nextOf returns the objects that an object of a pod refers to, and that the pod needs too.
 func nextOf(o metav1.Object) []Ref {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:

@@ -257,7 +257,8 @@ func (p *Plugin) look(ctx context.Context) {
 	}
 }
 
-// current returns the list to use.
+// current reads changed configuration, and returns the list for new pods. It returns an error if
+// the network is not ready.
 func (p *Plugin) current(ctx context.Context) (*list, error) {
 	p.look(ctx)
 	if ctx.Err() != nil {

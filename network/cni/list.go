@@ -48,7 +48,7 @@ type list struct {
 	parsed *libcni.NetworkConfigList
 }
 
-// plugin is a plugin of a list.
+// plugin is one entry of a network configuration list.
 type plugin struct {
 	kind         string
 	capabilities []string                   // capabilities that the plugin declares

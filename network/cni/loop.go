@@ -26,7 +26,7 @@ type loop struct {
 	ask    func(context.Context) (again bool) // for the status
 }
 
-// loaded is the result of a load.
+// loaded says what the loop does after a load.
 type loaded struct {
 	ask   bool // STATUS has to be called
 	again bool // the directories have to be read again after a pause

@@ -69,7 +69,6 @@ func sorted(groups []Group) []Group {
 	return out
 }
 
-// total returns the sum of the groups' times.
 func total(groups []Group) (sum time.Duration) {
 	for _, g := range groups {
 		sum += g.Time

@@ -13,7 +13,7 @@ import (
 // stateKey is the name of the kubelet's file of the same purpose.
 const stateKey = "graceful_node_shutdown_state"
 
-// state is the stored state.
+// state is what the next process needs to know about a shutdown, in JSON.
 type state struct {
 	// StartTime and EndTime are the times of the last shutdown; EndTime is zero
 	// until its pods have ended.

@@ -36,7 +36,7 @@ type Sandbox struct {
 	Network     *statsapi.NetworkStats // nil: the runtime does not report it, and a process of the pod is read
 }
 
-// Container is a container.
+// Container is what the runtime reports about one container, running or not.
 type Container struct {
 	ID, Name, SandboxID string
 	Running             bool
@@ -67,7 +67,7 @@ type Volumes interface {
 	Stats(ctx context.Context, pod types.UID) ([]Volume, error)
 }
 
-// Volume is a volume of a pod.
+// Volume is the usage of one volume of a pod.
 type Volume struct {
 	statsapi.VolumeStats
 	// Ephemeral reports that it counts as the pod's ephemeral storage: an emptyDir

@@ -74,7 +74,7 @@ type Addressing struct {
 	Default4, Default6 netip.Addr
 }
 
-// Inputs are the inputs of Apply.
+// Inputs are the facts from which Apply computes the status of the node.
 type Inputs struct {
 	Addressing Addressing
 

@@ -41,7 +41,7 @@ type builder struct {
 // maxPods limits the pods of which a builder stores data.
 const maxPods = 8192
 
-// life is one life of a pod.
+// life identifies one life of a pod; see podlife.Life.
 type life struct {
 	uid types.UID
 	n   uint32
@@ -191,7 +191,7 @@ func (s *syncing) instance(e *record.Entry, f *record.Instance) (out []span) {
 	return append(out, run)
 }
 
-// probe returns the span of a failed probe.
+// probe returns one span for a failed probe, from its start to its result.
 func probe(e *record.Entry, f *record.Probe) []span {
 	attrs := attributes(e, attribute.String("container.id", f.ID), attribute.Int("nodewright.probe.failures", f.Times))
 	if f.Target != "" {

@@ -30,7 +30,7 @@ type SubtreeMounter interface {
 	Under(ctx context.Context, path string) (Table, error)
 }
 
-// FileSystem is a file system to mount.
+// FileSystem has the arguments of mount(8).
 type FileSystem struct {
 	// Type is the kernel's name of the file system, such as tmpfs.
 	Type   string

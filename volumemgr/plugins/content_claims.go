@@ -87,7 +87,8 @@ func (r *ClaimResolver) Resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume
 	return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}, nil
 }
 
-// claim returns the claim of a volume.
+// claim reads the PersistentVolumeClaim of a volume. The bool reports whether the pod wants it
+// read-only.
 func (r *ClaimResolver) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*v1.PersistentVolumeClaim, bool, error) {
 	if c := vol.PersistentVolumeClaim; c != nil {
 		claim, err := r.cfg.Source.Claim(ctx, pod.Namespace, c.ClaimName)

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
-// file is one file of a volume.
+// file is one file of a volume, with what its fingerprint needs.
 type file struct {
 	atomicdir.File
 	// version replaces the data in the fingerprint. It is "" if the file has no version.

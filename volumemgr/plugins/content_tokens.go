@@ -38,7 +38,7 @@ type TokenRequester interface {
 	Request(ctx context.Context, namespace, serviceAccount string, spec authv1.TokenRequestSpec) (IssuedToken, error)
 }
 
-// IssuedToken is a token as the issuer returned it.
+// IssuedToken is the API server's answer to a TokenRequest.
 type IssuedToken struct {
 	Value   string
 	Expires time.Time
@@ -47,7 +47,7 @@ type IssuedToken struct {
 	Seconds *int64
 }
 
-// Token is a valid token.
+// Token is a service account token that has not expired.
 type Token struct {
 	Value string
 	// Refresh is the time after which a new token should be requested.

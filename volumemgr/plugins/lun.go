@@ -63,7 +63,7 @@ type lunConfig struct {
 	Run Run
 }
 
-// lunDeadline is the deadline of an operation.
+// lunDeadline limits each operation on an iSCSI or Fibre Channel volume.
 const lunDeadline = 5 * time.Minute
 
 const (
@@ -503,7 +503,7 @@ func (p *lunPlugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return forget(v)
 }
 
-// MapDevice returns the disk's device.
+// MapDevice attaches the disk, and returns the path of its block device.
 func (p *lunPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (device string, err error) {
 	t, _, _, err := p.source(v.Spec)
 	if err != nil {

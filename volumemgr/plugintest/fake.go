@@ -68,7 +68,8 @@ func (f *Fake) Deadline(*volumemgr.Spec) time.Duration {
 	return f.Limit
 }
 
-// SetUp sets the volume up.
+// SetUp mounts a fake file system for an NFS volume. For other volumes it creates a directory,
+// except for a hostPath.
 func (f *Fake) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	if err := f.call(ctx, "setup", v); err != nil {
 		return volumemgr.Result{}, err

@@ -80,7 +80,7 @@ const (
 	verdictOn
 )
 
-// instance is an instance of a container.
+// instance is what the record says about one run of a container.
 type instance struct {
 	record.Instance
 	container   string

@@ -64,7 +64,7 @@ func (q *Query) facts(pod *v1.Pod) explain.Facts {
 	return f
 }
 
-// problemsOf returns the problems of a pod or of its file.
+// problemsOf returns those of all that are about a pod, or about the manifest file in which it is.
 func problemsOf(pod *v1.Pod, file string, all []local.Problem) []local.Problem {
 	var out []local.Problem
 	for _, p := range all {

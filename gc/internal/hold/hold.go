@@ -129,7 +129,8 @@ func (t *Table[K]) Begin() *Pass[K] {
 	return p
 }
 
-// End ends the pass.
+// End drops what the table remembers for this pass only. Call it once the pass removes nothing
+// more.
 func (p *Pass[K]) End() {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// row is one measurement.
+// row has the figures of one node with one number of pods.
 type row struct {
 	node                                        string
 	pods                                        int

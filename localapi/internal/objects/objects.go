@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Object is any object.
+// Object is an API object of any kind.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -32,7 +32,7 @@ type Kind interface{ Type() Type }
 // Key is the namespace and name of an object.
 type Key struct{ Namespace, Name string }
 
-// KeyOf is the Key of an object.
+// KeyOf returns the namespace and name of an object as a Key.
 func KeyOf(o metav1.Object) Key { return Key{o.GetNamespace(), o.GetName()} }
 
 // Compare compares by namespace, then by name.
@@ -86,7 +86,7 @@ type Entry struct {
 	size int // approximate size in memory, in bytes
 }
 
-// Phase returns the phase of the object.
+// Phase reports whether the object exists, is being deleted, or does not exist.
 func (e Entry) Phase() Phase {
 	switch {
 	case e.Object == nil:
@@ -102,9 +102,9 @@ func (e Entry) Phase() Phase {
 type Actor uint8
 
 const (
-	// Client is a client of the API.
+	// Client is a user of the node's Kubernetes API, such as kubectl.
 	Client Actor = iota
-	// Agent is the node's agent.
+	// Agent is the node's agent, which for example writes the statuses of pods.
 	Agent
 	// File is a person who edits files.
 	File

@@ -18,7 +18,7 @@ import (
 
 // Config holds what a Set needs. All fields are required.
 type Config struct {
-	// Namespaces is the kind of namespaces.
+	// Namespaces is the Kind of Namespace objects, which other objects need.
 	Namespaces Kind
 	// Store stores Owned objects.
 	Store store.Store
@@ -233,7 +233,7 @@ func (t *Turn) End() {
 	}
 }
 
-// Result is the result of a change.
+// Result is the object after a change.
 type Result struct {
 	// Object is the current object, or its last state if Phase is Absent.
 	Object Object
@@ -298,7 +298,6 @@ func (s *Set) Refuses(ch Change) error {
 	return refuse(s.entry(ch.Kind, ch.Key), s.namespace(ch), ch)
 }
 
-// result returns the result of a decision.
 func result(cur, next Entry) Result {
 	if next.Object == nil {
 		return Result{cur.Object, Absent}

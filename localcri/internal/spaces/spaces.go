@@ -47,7 +47,7 @@ func New(cfg Config) (*Spaces, error) {
 
 // Request describes the namespaces of a sandbox.
 type Request struct {
-	// ID is the sandbox's ID.
+	// ID is the sandbox's ID, which is part of the paths of its namespaces.
 	ID       string
 	IPC, UTS bool
 	// User has the mappings of the sandbox's user namespace, to which its other namespaces

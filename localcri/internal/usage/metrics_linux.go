@@ -79,7 +79,7 @@ const (
 	gauge   = runtimeapi.MetricType_GAUGE
 )
 
-// metrics are all metrics.
+// metrics are the metrics that this package reports of pods and containers.
 var metrics = slices.Concat([]metric{
 	{"container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", counter, []string{"cpu"}, func(g *given) []point {
 		out := seconds(g.fig().cpu.Total)

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Type is the type of a message.
+// Type says what a message asks for or reports.
 type Type uint16
 
 // Requests of a client.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kind is the kind of a stream.
+// Kind says what a stream is for.
 type Kind string
 
 // The kinds, named as the subresources of pods.
@@ -22,7 +22,7 @@ const (
 	PortForward Kind = "portforward"
 )
 
-// Request is one stream.
+// Request describes a stream between a client and the runtime's streaming server.
 type Request struct {
 	Kind   Kind
 	Target string // the runtime's URL
