@@ -84,9 +84,9 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// checkKey rejects keys that cannot be file names. Of the 255 bytes of a file name, a key may
-// have 200; the rest is for the suffixes of temporary and set-aside files. A key must not end in
-// one of these suffixes, since its file would be removed or not listed.
+// checkKey rejects keys that cannot be file names. A file name may have 255 bytes, and a key 200;
+// the rest is for the suffixes of temporary and set-aside files. A key must not end in one of these
+// suffixes, since its file would be removed or not listed.
 func checkKey(key string) error {
 	ok := key != "" && len(key) <= 200 && key[0] != '.' &&
 		!strings.HasSuffix(key, durable.TempSuffix) && !strings.Contains(key, durable.AsideSuffix)

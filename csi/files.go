@@ -156,7 +156,7 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	if len(at) == 0 {
 		return nil, nil
 	}
-	// Of several mounts, the last one is on top, so pods get that one.
+	// If there are several mounts, the last one is on top, so pods get that one.
 	own := at[len(at)-1]
 	var out []string
 	for _, e := range table {

@@ -67,7 +67,7 @@ func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, err
 	})
 }
 
-// usageOf returns the usage in an answer. Missing bytes or inodes are -1. Of several entries with
+// usageOf returns the usage in an answer. Missing bytes or inodes are -1. If several entries have
 // the same unit, the last one counts.
 func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usage {
 	u := diskusage.Unknown()

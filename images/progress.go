@@ -59,8 +59,8 @@ type Waiter struct {
 	Namespace, Name string
 }
 
-// Pulls returns the pulls that pods wait for: running ones, oldest first, then the queue in
-// order. Of the runtime it calls only [Progress].
+// Pulls returns the pulls that pods wait for: running ones, oldest first, then the queue in order.
+// The only call to the runtime is [Progress].
 func (m *Manager) Pulls() []Pull {
 	m.mu.Lock()
 	places := m.queue.positions()

@@ -648,9 +648,9 @@ func asWritten(p *v1.Pod) string {
 	return p.Namespace + "/" + strings.TrimSuffix(p.Name, "-"+strings.ToLower(p.Spec.NodeName))
 }
 
-// snapshot returns the objects of all files. Of several pods with the same name, it returns the
-// pod of the first file; at the start, the pod of the oldest file. Pods are copies, since the
-// Manager annotates them; other objects are shared.
+// snapshot returns the objects of all files. If several pods have the same name, it returns the pod
+// of the first file, or at the start the pod of the oldest file. Pods are copies, since the Manager
+// annotates them; other objects are shared.
 func (d *directory) snapshot() Snapshot {
 	s := Snapshot{Files: map[types.UID]string{}}
 	paths := make([]string, 0, len(d.files))

@@ -29,11 +29,10 @@
 //
 // A source that returns is run again. A manifest that cannot be read, or that is not a valid pod,
 // is a [Problem] with the file, document, field and reason. So is a manifest that expands to far
-// more than its size (YAML aliases, large exponents), a link to anything but a regular file, and
-// a file whose file system does not answer. The last valid version of the manifest remains in
-// effect, also over a restart if the source has a Memory. A file that is being written is read
-// after its writer has closed it. Of two pods with the same name, the one that came first is in
-// effect.
+// more than its size (YAML aliases, large exponents), a link to anything but a regular file, and a
+// file whose file system does not answer. The last valid version of the manifest remains in effect,
+// also over a restart if the source has a Memory. A file that is being written is read after its
+// writer has closed it. If two pods have the same name, the one that came first is in effect.
 //
 // The objects that the manager hands out are shared. Do not change them.
 //

@@ -138,7 +138,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		// The source gave the very same object: nothing to compare.
 		same := st.given[p.UID] == p
 		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		// Of two pods in one snapshot the first wins, as in the kubelet.
+		// If a snapshot has two pods with one name or UID, the first wins, as in the kubelet.
 		if names[name] || seen[p.UID] {
 			field := "metadata.name"
 			if !names[name] {

@@ -307,10 +307,10 @@ func (m *Manager) logPanic(message string, err error) {
 	}
 }
 
-// failed logs a failed call, and returns when it is tried again. Of the failures in a row, the
-// 1st, 2nd, 4th, 8th and so on are logged as warnings, so that a pod that fails for days does not
-// fill the log. A call that fails since it still has to wait for the time that the failure before has
-// named is not another failure.
+// failed logs a failed call, and returns when it is tried again. It logs the 1st, 2nd, 4th, 8th and
+// so on of the failures in a row as warnings, so that a pod that fails for days does not fill the
+// log. A call that fails since it still has to wait for the time that the failure before has named
+// is not another failure.
 func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	delay, reason := m.retry(failures, r.Err, r.At)
 	log := m.cfg.Log.Debug

@@ -324,7 +324,7 @@ func (t *transition) prepare(kind UpdateType) {
 	// The bounded slice keeps later causes out of the array that the syncer
 	// reads without a lock.
 	w.Causes = t.end.causes[:len(t.end.causes):len(t.end.causes)]
-	// Of a copy: the grace may shrink while the syncer reads it.
+	// The pointer is to a copy: the grace may shrink while the syncer reads it.
 	if t.end.grace > 0 {
 		grace := t.end.grace
 		w.GracePeriodSeconds = &grace

@@ -38,7 +38,7 @@ func expand(arg string, env []v1.EnvVar, limit int) string {
 }
 
 // literal returns the value of a variable, and false if it is not set or its value comes from
-// another source. Of several variables with that name the last one counts.
+// another source. If several variables have that name, the last one counts.
 func literal(env []v1.EnvVar, name string) (string, bool) {
 	// From the end, as a later variable of the same name replaces an earlier one.
 	for i := len(env) - 1; i >= 0; i-- {

@@ -184,8 +184,8 @@ func segments(dir string) (*safefile.Dir, []string, error) {
 }
 
 // Pods returns the pods with entries in a recorder's directory, and the name of the node. Pods are
-// sorted by their newest entry, newest last. Of pods with the same name, only the last one is
-// returned.
+// sorted by their newest entry, newest last. If several pods have the same name, only the last one
+// is returned.
 func Pods(dir string) (pods []Pod, node string, err error) {
 	type name struct{ namespace, name string }
 	latest := map[name]int{}

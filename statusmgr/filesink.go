@@ -206,8 +206,8 @@ func (s *FileSink) Prune(keep map[types.UID]bool) error {
 
 // encode returns the content of a pod's file.
 func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
-	// Of the metadata only what identifies the pod and its age is written:
-	// annotations may be large, and may hold secrets.
+	// Only the metadata that identifies the pod and its age is written: annotations may be large,
+	// and may hold secrets.
 	content, err := json.MarshalIndent(&v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{

@@ -44,8 +44,8 @@ func safe(s string, limit int) string {
 	if b.Len() <= limit {
 		return b.String()
 	}
-	// Of the whole and not of the part that is cut off: 8 bytes keep long names
-	// with the same beginning apart.
+	// The hash is that of the whole name, and not only of the part that is cut off. Its first 8
+	// bytes keep long names with the same beginning apart.
 	sum := sha256.Sum256([]byte(s))
 	mark := "~" + hex.EncodeToString(sum[:8])
 	return b.String()[:limit-len(mark)] + mark

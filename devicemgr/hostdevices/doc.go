@@ -52,8 +52,8 @@
 //
 // # Trust
 //
-// Rules name paths below /dev alone. Of a directory that anybody but root, or the user of this
-// process, can write, no device is taken, and a link that leads out of /dev is no device. CDI
+// Rules name paths below /dev alone. A device is ignored if its directory can be written by anybody
+// but root or the user of this process. A link that leads out of /dev is ignored too. CDI
 // specifications have the same rule for owners, and limits of size and number. Calls into file
 // systems have deadlines.
 //

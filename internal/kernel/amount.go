@@ -82,7 +82,7 @@ func parseAmount(file string, b []byte) (Amount, error) {
 // memory.stat.
 type Table map[string]uint64
 
-// ParseTable parses lines "name number". It skips lines without a number. Of several lines with the
+// ParseTable parses lines "name number". It skips lines without a number. If several lines have the
 // same name, the last one counts.
 func ParseTable(b []byte) Table {
 	out := Table{}

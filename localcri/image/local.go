@@ -609,8 +609,8 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	}
 	defer func() { _ = f.Close() }()
 	var st unix.Stat_t
-	// Of the open file, so that the mark belongs to the content that is read even if the file is
-	// replaced.
+	// The open file is used, so that the mark belongs to the content that is read even if the file
+	// is replaced.
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}

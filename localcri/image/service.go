@@ -262,8 +262,8 @@ func (s *Store) PullProgress(image string) (received, total int64) {
 	return received, total
 }
 
-// begun makes the progress of a pull known until the returned function is called. Of two pulls with one
-// name, which share their layers, the later one counts.
+// begun makes the progress of a pull known until the returned function is called. If two pulls have
+// one name, they share their layers, and the later one counts.
 func (s *Store) begun(name string, layers []wanted) (ended func()) {
 	if name == "" {
 		return func() {}

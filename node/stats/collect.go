@@ -144,11 +144,10 @@ func (m *Collector) rate(dir string, u *Usage) *uint64 {
 	return m.rates.next(dir, cpuSample{At: u.At, Total: *u.CPU})
 }
 
-// runtimeFs returns the file systems of images and containers, which are the same
-// unless the runtime reports another device for containers. Of several file systems
-// that the runtime reports, the first one is used, as in the kubelet. If a disk does
-// not answer, its capacity is missing; the usage of images comes from the runtime, and
-// is returned.
+// runtimeFs returns the file systems of images and containers, which are the same unless the
+// runtime reports another device for containers. If the runtime reports several file systems, the
+// first one is used, as in the kubelet. If a disk does not answer, its capacity is missing; the
+// usage of images comes from the runtime, and is returned.
 func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, error) {
 	images, containers, err := m.cfg.Runtime.Filesystems(ctx)
 	if err != nil {

@@ -143,8 +143,8 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 			if !ok {
 				continue
 			}
-			// Of containers and not of the pod's own cgroup: there it would count
-			// nothing new.
+			// Files are read for containers, and not for the pod's own cgroup, where they would add
+			// nothing.
 			k.readFiles(c, m.cfg.Proc, pids)
 			// A Summary leaves sandboxes out, but cAdvisor's metrics have them.
 			if id == sandbox {

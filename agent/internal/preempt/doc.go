@@ -15,7 +15,7 @@
 // not have. Burstable pods are chosen only for the amount that the chosen Guaranteed pods and all
 // BestEffort pods do not have. BestEffort pods are chosen for the rest. Within a class, the pod
 // that comes nearest to the missing resources is chosen repeatedly. Its distance is the sum, over
-// the resources, of the square of the fraction that would still be missing. Of two pods with the
+// the resources, of the square of the fraction that would still be missing. If two pods have the
 // same distance, the pod that requests less memory is chosen, then the one that requests less CPU,
 // then the first one by namespace and name.
 package preempt
