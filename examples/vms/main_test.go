@@ -23,7 +23,7 @@ func TestDrive(t *testing.T) {
 		}
 		for _, want := range []string{
 			"web has booted", "web has 4 CPUs now, it had 1", "db has 8 CPUs now, it had 1",
-			"build: boot: no room; again in 10ms", "build has 12 CPUs now, it had 1",
+			"build: boot VM: no room; again in 10ms", "build has 12 CPUs now, it had 1",
 			"db: stage 1, resting, next health check", "web is off", "db is off", "build is off",
 		} {
 			if !slices.Contains(lines, want) {
