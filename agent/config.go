@@ -47,8 +47,8 @@ type Config struct {
 	Images  Images
 	// Sources deliver the pods that should run.
 	Sources []podmgr.Source
-	// Parts are the optional concerns of the node, in the order in which they are called; none. See
-	// package part.
+	// Parts are the optional concerns of the node, in the order in which they are called. Default:
+	// none. See package part.
 	Parts   []part.Part
 	Volumes VolumeConfig
 	// Cgroups manages the cgroups of pods. Default: none, and the runtime chooses the cgroup of

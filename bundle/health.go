@@ -20,7 +20,8 @@ const (
 	failed
 )
 
-// trial judges the pods of a bundle. It reads no clock: look is told the time.
+// trial decides whether the pods of a bundle are healthy. It reads no clock; the caller passes the
+// time to look.
 type trial struct {
 	rollout  Rollout
 	begun    time.Time

@@ -55,7 +55,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		// The other values are written nevertheless: a CPU share must not wait
 		// until memory is freed.
 		if err := d.lowers(ctx, cgroup, give); err != nil {
-			m.cfg.Log.Warn("postponed lower memory limit", zap.String("cgroup", cgroup), zap.Error(err))
+			m.cfg.Log.Warn("postponed lowering of memory limit", zap.String("cgroup", cgroup), zap.Error(err))
 			give.Memory, give.MemorySwap, all = nil, nil, false
 		}
 		err = d.apply(ctx, cgroup, give)

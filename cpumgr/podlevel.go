@@ -89,7 +89,7 @@ func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, err
 			own.CPUs, err = p.l.take(left, n, 0, o)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("container %q gets its CPUs from the pod's %d CPUs: %w", c.Name, pool.Len(), err)
+			return nil, fmt.Errorf("allocate CPUs of container %q from the pod's %d CPUs: %w", c.Name, pool.Len(), err)
 		}
 		// An init container ends before the next container starts, so its CPUs remain available.
 		if n > 0 && c.Kind != numa.Init {

@@ -23,9 +23,10 @@ func (r *run) takeCaches() {
 	}
 }
 
-// takePart takes all needed CPUs from one cache, or none. It checks the free CPUs of as many cores
-// as needed, lowest numbers first: they must have exactly the needed number of CPUs, or one more if
-// half of the last core is needed. As in the kubelet, other parts of a cache are not taken.
+// takePart takes all needed CPUs from one cache, or none. It looks only at the first cores with
+// free CPUs, as many as would suffice if all their CPUs were free. Together they must have exactly
+// the needed number of free CPUs, or one more if that number is odd; the highest CPU then stays
+// free. As in the kubelet, no other cores of the cache are tried.
 func (r *run) takePart(cache int) {
 	cores := (r.need + r.l.threads - 1) / r.l.threads
 	var ids []int

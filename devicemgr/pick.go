@@ -92,10 +92,11 @@ func pick(w want) ([]string, error) {
 	return got, nil
 }
 
-// split divides free devices by their nodes. Each device is in one list. A device near several
+// split divides free devices into those near a NUMA node of the hint (near), those near other nodes
+// only (far), and those near no node (nowhere). Each device is in one list. A device near several
 // nodes counts for one of them: one of the hint's if possible, then the one with the fewest free
-// devices. That keeps nodes with many free devices for larger requests. Without a hint, or if no
-// device is near a node, all devices are in nowhere.
+// devices. That keeps nodes with many free devices for larger requests. Without a hint, all devices
+// are in nowhere.
 func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
 	perNode := map[int][]string{}
 	for _, d := range free {

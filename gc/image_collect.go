@@ -291,7 +291,8 @@ func (r *round) removeAged(ctx context.Context) {
 }
 
 // free removes images, in the order of decideImages, until amount bytes more are available than at
-// the start. If the disk cannot be read, it counts the sizes of images.
+// the start. If the free space of the disk cannot be measured, it adds up the sizes of the removed
+// images instead.
 func (r *round) free(ctx context.Context, amount int64) {
 	nominal := int64(0)
 	for i := range r.Images {
@@ -316,8 +317,8 @@ func (r *round) free(ctx context.Context, amount int64) {
 }
 
 // measure sets Freed, in bytes, to the growth of the available space since the start of the pass.
-// Writes of other programs reduce it. If the disk cannot be read, measure uses nominal instead,
-// which is the sum of the sizes of the removed images.
+// Writes of other programs reduce it. If the available space cannot be measured, measure uses
+// nominal, which is the sum of the sizes of the removed images.
 func (r *round) measure(ctx context.Context, nominal int64) {
 	if r.Disk.Capacity <= 0 {
 		r.Freed = nominal

@@ -127,7 +127,7 @@ func (r *Runtime) leftSandboxes(context.Context) map[string]int64 {
 	note(out, r.statePath(monitorsDir))
 	ids, err := r.spaces.List()
 	if err != nil {
-		r.log.Warn("failed to list namespaces", zap.Error(err))
+		r.log.Warn("failed to list namespaces of sandboxes", zap.Error(err))
 	}
 	for _, id := range ids {
 		out[id] += 0

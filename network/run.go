@@ -145,9 +145,9 @@ func (n *Network) adopt(c contents) {
 			continue
 		}
 		if err := n.unmount(n.run, a.path, a.space.ID); err != nil {
-			n.cfg.Log.Warn("failed to remove namespace without a record", zap.String("path", a.path), zap.Error(err))
+			n.cfg.Log.Warn("failed to remove network namespace that has no record", zap.String("path", a.path), zap.Error(err))
 		} else {
-			n.cfg.Log.Info("removed namespace without a record", zap.String("path", a.path))
+			n.cfg.Log.Info("removed network namespace that has no record", zap.String("path", a.path))
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (n *Network) findSpaces(records []kept) map[string]Space {
 	const limit = 4 * maxAttachments
 	names, err := n.spaces.lists.Do(ctx, n.cfg.NetnsDir, func() ([]string, error) { return n.cfg.Namespaces.List(n.cfg.NetnsDir, limit) })
 	if err != nil {
-		n.cfg.Log.Warn("failed to list namespaces", zap.String("directory", n.cfg.NetnsDir), zap.Error(err))
+		n.cfg.Log.Warn("failed to list network namespaces", zap.String("directory", n.cfg.NetnsDir), zap.Error(err))
 		if !errors.Is(err, safefile.ErrTooMany) {
 			names = nil
 		}

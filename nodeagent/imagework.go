@@ -47,8 +47,9 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	return "", fmt.Errorf("pull image %q: %w", image, errors.Join(errs...))
 }
 
-// Fit returns the agent's answer, with the images of the pod that are missing on this node. It asks
-// the images' registries if the runtime can do that without a pull.
+// Fit reports whether the node would admit the pod, and which of its images are missing on this
+// node. If the runtime can query registries without a pull, Fit queries those of the missing images
+// that may be pulled.
 func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	out := n.Agent.Fit(pod, beside...)
 	ctx, cancel := context.WithTimeout(context.Background(), offerPatience)

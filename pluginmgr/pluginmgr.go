@@ -50,7 +50,7 @@ type Handler interface {
 	Deregister(name, endpoint string)
 }
 
-// Plugin is a plugin behind its registration socket. Calls end when their ctx ends.
+// Plugin calls one plugin through its registration socket. Calls end when their ctx ends.
 type Plugin interface {
 	Info(ctx context.Context) (Info, error)
 	// Notify informs the plugin whether it is registered. If it is not, reason is the error;

@@ -80,8 +80,9 @@ const (
 	maxMessage = 512
 )
 
-// Reason returns s if it is a reason in CamelCase, as the API and runtimes have them, and otherwise
-// "Other". A reason that is not one may be any text.
+// Reason returns s if it is empty or has only ASCII letters and digits, and at most maxReason
+// bytes, like the CamelCase reasons of the API and of runtimes. Otherwise it returns "Other", since
+// s may be any text.
 func Reason(s string) string {
 	if s == "" {
 		return ""

@@ -23,8 +23,9 @@
 // # Authorization
 //
 // Every request to the main port is authenticated and authorized before its path is routed, even
-// if the path is unknown; package auth has the usual ways. Paths with empty elements or dots are
-// refused, so that authorization and routing see the same path. There are no redirects.
+// if the path is unknown; package auth has the usual ways. Paths with an empty element, or with an
+// element . or .., are refused, so that authorization and routing see the same path. There are no
+// redirects.
 //
 // # Faults
 //

@@ -205,9 +205,9 @@ type leaveKey struct{}
 // Config.Timeout is shorter, the client has only that time.
 const late = 10 * time.Second
 
-// within sets the deadlines for reading the request's body and for writing the answer. Both end
-// after the budget and the time for sending the answer (late). They replace earlier deadlines. If
-// budget is 0, there are no deadlines.
+// within sets the deadlines for reading the request's body and for writing the answer. Both are now
+// plus budget plus the time for sending the answer, which is late or Config.Timeout, whichever is
+// shorter. They replace earlier deadlines. If budget is 0, there are no deadlines.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
 	var at time.Time

@@ -155,7 +155,8 @@ func NewStats(cfg StatsConfig) (*Stats, error) {
 // Name implements part.Part.
 func (p *Stats) Name() string { return statsName }
 
-// Join implements part.Joiner. It registers the metrics, since a scrape needs the agent.
+// Join implements part.Joiner. It registers the metrics, which NewStats cannot do yet: a scrape
+// calls the agent, which is not known before Join.
 func (p *Stats) Join(h part.Host) error {
 	if p.host != nil {
 		return errors.New("stats: the part belongs to another agent already")

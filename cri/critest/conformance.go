@@ -463,8 +463,8 @@ func testEvents(t *testing.T, r *rig) {
 		_ = r.Runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) { close(opened) })
 	}()
 	<-opened
-	// A runtime may listen a moment later than it says: make noise until it
-	// is heard.
+	// A runtime may start to send events a moment after it has opened the stream: create
+	// containers until an event arrives.
 	heard := func() bool {
 		id := r.create("noise", "exit", "0")
 		defer func() { _ = r.Runtime.RemoveContainer(t.Context(), id) }()

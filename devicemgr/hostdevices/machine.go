@@ -130,8 +130,9 @@ func (l *look) offer(resource string, d *device) {
 	}
 }
 
-// offered reports whether a device is offered that has all nodes of d, or whose nodes d has all.
-// Devices that share some of their nodes are different ones: MIG devices of one GPU.
+// offered reports whether some offered device has all device nodes of d, or d has all device nodes
+// of that device. Devices that share only some device nodes are different devices, such as MIG
+// devices of one GPU.
 func (l *look) offered(d *device) bool {
 	for _, k := range d.keys {
 		for _, other := range l.byKey[k] {

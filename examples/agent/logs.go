@@ -88,7 +88,7 @@ func (l *logsFlags) validate(names []string) error {
 	case l.labels == "" && (len(names) == 0 || len(names) > 2):
 		return errPodName
 	case len(names) == 2 && l.Container != "" && l.Container != names[1]:
-		return fmt.Errorf("-c %s with %q: which container?", l.Container, names[1])
+		return fmt.Errorf("-c %s with container %q: want one of them", l.Container, names[1])
 	case len(names) == 2:
 		l.Container = names[1]
 	}

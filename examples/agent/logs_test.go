@@ -56,7 +56,7 @@ func TestLogs(t *testing.T) {
 	for _, tc := range []struct{ line, want string }{
 		{"logs web nobody", `container "nobody": not found`},
 		{"logs web side -p", `container "previous/side": not found`},
-		{"logs web side -c c", `-c c with "side": which container?`},
+		{"logs web side -c c", `-c c with container "side": want one of them`},
 		{"logs web c side", "which pod? Give one name"},
 		{"logs web --tail -2", "--tail=-2: want a number of lines, or -1 for all"},
 		{"logs web --tail some", `--tail="some": want a whole number`},

@@ -49,7 +49,7 @@ func main() {
 func run(ctx context.Context, name, state string, command []string) error {
 	newPlugin, ok := plugins[name]
 	if !ok || len(command) == 0 {
-		return fmt.Errorf("plugin %q, command %q: want a plugin of %q, and a command", name, command, slices.Sorted(maps.Keys(plugins)))
+		return fmt.Errorf("plugin %q, command %q: want one of the plugins %q, and a command", name, command, slices.Sorted(maps.Keys(plugins)))
 	}
 	plugin, err := newPlugin()
 	if err != nil {

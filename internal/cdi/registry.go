@@ -118,9 +118,9 @@ func (r *Registry) Devices(ctx context.Context, kind string) ([]Device, error) {
 	return found.of(kind), nil
 }
 
-// call makes a call into the file systems of the specifications and the devices. Each call has a
-// key of its own: a call that shared the result of an earlier one could miss a file that was
-// written after that one began.
+// call runs f, which reads the directories of the specifications or the devices, on a goroutine of
+// g. It returns an error if f takes longer than patience. Each run has its own key, so that no two
+// share a result: an earlier run may have missed a file that was written after it began.
 func call[T any](ctx context.Context, r *Registry, g *detached.Group[T], f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("directories %q or their devices did not answer within %v", r.cfg.Dirs, patience))
 	defer cancel()

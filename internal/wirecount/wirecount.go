@@ -19,7 +19,7 @@ type Shape map[uint64]Shape
 
 // Check returns [ErrTooMany] if an encoded message has more than limit fields, including
 // the fields of nested messages. In a malformed message it counts only the fields before
-// the malformed part, where the decoder stops, too.
+// the malformed part; a decoder stops there as well.
 func Check(message []byte, s Shape, limit int) error {
 	n := 0
 	count(message, s, limit, &n)

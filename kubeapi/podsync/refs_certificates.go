@@ -24,8 +24,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// CertificateClient makes the calls; the result of [kubeapi.Client.Once] implements
-// it.
+// CertificateClient creates and reads PodCertificateRequests in the API server. The result of
+// [kubeapi.Client.Once] implements it.
 type CertificateClient interface {
 	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error

@@ -284,7 +284,7 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	if err != nil {
 		soonest(writeAgain)
 		if !k.failing {
-			k.log.Error("failed to store state of the API server", zap.Error(err))
+			k.log.Error("failed to update local copies of API objects", zap.Error(err))
 		}
 	}
 	k.failing = len(k.failed) > 0

@@ -380,7 +380,8 @@ type dockerImages struct{ list[dockerImage] }
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *dockerImages) UnmarshalJSON(b []byte) error { return l.decode(b, maxImages) }
 
-// importDocker installs the images of a manifest.json. ids has those installed before an error.
+// importDocker installs the images of a manifest.json, and returns the IDs of those it installed,
+// also if it returns an error.
 func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
 	var images dockerImages
 	if err := json.Unmarshal(b, &images); err != nil {

@@ -318,8 +318,9 @@ func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
 	return string(buf[:max(0, n)]), err
 }
 
-// makeDir does the same as findDir, but creates missing directories. Their owner and mode must
-// come from lower layers.
+// makeDir is like findDir, but creates the directories that the layer does not have, owned by root
+// with mode 0755. They are added to u.implied, except those that replace a whiteout: if the archive
+// has no entries for them, complete copies owner and mode from the lower layers.
 func (u *unpacker) makeDir(path string) (fd int, real string, err error) {
 	fd, real, err = u.findDir(path)
 	if err == nil {

@@ -241,8 +241,9 @@ func (m *Manager) set(ctx context.Context, down bool) {
 	}
 }
 
-// tell sends an event and calls Config.Changed, on a goroutine of its own, when a shutdown
-// begins or is cancelled. The calls are in order, since the caller holds m.setting.
+// tell starts a goroutine that sends an event and calls Config.Changed, when a shutdown begins or
+// is cancelled. Each goroutine waits for the one before, so Config.Changed is called in the order
+// of the changes. The caller holds m.setting.
 func (m *Manager) tell(down bool) {
 	message := messageOff
 	if down {

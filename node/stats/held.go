@@ -42,8 +42,8 @@ type held struct {
 	other   Amount            // of other files that the agent keeps for the pod
 }
 
-// heldFiles stores the result of the last search for each pod. Its functions must be set
-// before use.
+// heldFiles stores, for each pod, the result of the last search for removed files that its
+// processes have open. The functions must be set before use.
 type heldFiles struct {
 	root   string // the agent's directory
 	find   func(most int) func(pids []string) []diskusage.HeldFile

@@ -111,8 +111,8 @@ type causePast struct {
 	why string
 }
 
-// at returns the last reason that began up to a second after t; "" if there is none. The second
-// allows for the order in which facts are recorded.
+// at returns the last reason that began before t or at most 1 s after it; "" if there is none. The
+// extra second is needed since a reason may be recorded shortly after the fact that it explains.
 func (p *podPast) at(t time.Time) string {
 	why := ""
 	for _, c := range p.ends {

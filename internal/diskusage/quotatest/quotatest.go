@@ -39,7 +39,7 @@ func Disk(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	// Users of pods, which may be any users of the host, need to reach the mount point.
+	// Processes of pods may run as any UID of the host, and need to reach the mount point.
 	top := t.TempDir()
 	dir := filepath.Join(top, "mnt")
 	if err := errors.Join(os.Chmod(filepath.Dir(top), 0o711), os.Mkdir(dir, 0o755)); err != nil {
