@@ -339,7 +339,7 @@ func TestDecodeStatic(t *testing.T) {
 		"UID":         {[]ManifestFile{{"a.yaml", []byte(podYAML("a", ", uid: mine"))}}, "metadata.uid: is set"},
 		"same pod":    {[]ManifestFile{{"a.yaml", []byte(podYAML("a", ""))}, {"b.yaml", []byte(podYAML("a", ", labels: {x: z}"))}}, "already used by a pod in a.yaml"},
 		"no pod":      {[]ManifestFile{{"a.yaml", []byte("kind: Deployment")}}, "a.yaml"},
-		"all of them": {[]ManifestFile{{"a.json", large}, {"b.json", large}, {"c.json", large}}, "c.json: with this file all come to more than"},
+		"all of them": {[]ManifestFile{{"a.json", large}, {"b.json", large}, {"c.json", large}}, "c.json: with this file, all manifests take more than"},
 	} {
 		s := DecodeStatic(tc.files, "n")
 		if !slices.ContainsFunc(s.Problems, func(p Problem) bool { return strings.Contains(p.Error(), tc.want) && p.Source == "" }) {
