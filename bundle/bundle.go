@@ -324,7 +324,7 @@ func (b *Bundle) Snapshot(node string) (podmgr.Snapshot, error) {
 		errs = append(errs, p)
 	}
 	for _, o := range s.Secrets {
-		errs = append(errs, fmt.Errorf("Secret %s/%s: want no Secrets in a bundle; put it into the manifests of the node", o.Namespace, o.Name))
+		errs = append(errs, fmt.Errorf("%s/%s: kind: Secret: want no Secrets in a bundle; put it into the manifests of the node", o.Namespace, o.Name))
 	}
 	errs = slices.Concat(errs, repeated("ConfigMap", s.ConfigMaps), repeated("PersistentVolumeClaim", s.Claims),
 		repeated("PersistentVolume", s.Volumes), repeated("ResourceClaim", s.ResourceClaims))

@@ -14,10 +14,10 @@ import (
 
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
-	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/localcri/internal/imagemetrics"
 
 	networkmetrics "github.com/nodewright/nodewright/localcri/internal/netmetrics"

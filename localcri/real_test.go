@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/image"
-	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/network/networktest"
