@@ -37,7 +37,7 @@ e2e: tools shells build cluster ## the agent as a node of a real cluster, in 20 
 
 ci: export CI = true
 ci: tools shells cluster build lint test ## what must be green before a change goes in: nothing is skipped for want of a program; needs root
-	go test -count=1 -run TestBudgets .
+	go test -count=1 -timeout 25m -run TestBudgets .
 	RUN_ONCE=1 $(MAKE) run
 	$(MAKE) parity e2e
 

@@ -77,7 +77,7 @@ func TestBuildRefuses(t *testing.T) {
 		want       string
 	}{
 		"no pods":       {"a.yaml", "", Rollout{}, "no pods"},
-		"secret":        {"a.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n", Rollout{}, "Secret default/s: want no Secrets"},
+		"secret":        {"a.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n", Rollout{}, "default/s: kind: Secret: want no Secrets"},
 		"field":         {"a.yaml", strings.ReplaceAll(fmt.Sprintf(podYAML, "a"), "image:", "imag:"), Rollout{}, "a.yaml:4 (default/a): spec.containers[0].imag"},
 		"UID":           {"a.yaml", strings.ReplaceAll(fmt.Sprintf(podYAML, "a"), "{name: a}", "{name: a, uid: x}"), Rollout{}, "metadata.uid: is set"},
 		"ConfigMaps":    {"a.yaml", strings.Repeat("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n---\n", 2) + fmt.Sprintf(podYAML, "a"), Rollout{}, "ConfigMap default/m is there twice"},
