@@ -99,7 +99,7 @@ func (r Registry) Fetch(ctx context.Context, ref, digest string) (*Bundle, error
 		if err != nil {
 			return nil, err
 		}
-		body, err := layer.Compressed() // which means: as it is
+		body, err := layer.Compressed() // the blob as the registry has it: the bundle decompresses it itself
 		if err != nil {
 			return nil, err
 		}
