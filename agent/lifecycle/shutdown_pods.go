@@ -7,8 +7,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podworker"
 )
 
 // pods provides the agent's pods for package node/shutdown.
@@ -18,8 +20,9 @@ type pods struct{ *Shutdown }
 // the other sources are adopted within a tenth of a second.
 const adoptedWithin = 2 * time.Second
 
-// Active implements block.Pods. If the agent has just started, it first waits until running pods
-// are adopted: the machine may shut down at any time.
+// Active implements block.Pods. It includes terminating pods that no source wants any more. If the
+// agent has just started, it first waits until running pods are adopted: the machine may shut down
+// at any time.
 func (p pods) Active() []*v1.Pod {
 	p.adopted.Do(func() {
 		late := time.NewTimer(adoptedWithin)
@@ -29,7 +32,17 @@ func (p pods) Active() []*v1.Pod {
 		case <-late.C:
 		}
 	})
-	return p.host.ActivePods()
+	active := p.host.ActivePods()
+	listed := make(map[types.UID]bool, len(active))
+	for _, pod := range active {
+		listed[pod.UID] = true
+	}
+	for _, l := range p.host.RuntimePods() {
+		if w, ok := p.host.Worker(l.UID); ok && w.Pod != nil && w.Kind != podworker.Terminated && !listed[l.UID] {
+			active = append(active, w.Pod)
+		}
+	}
+	return active
 }
 
 // Kill implements block.Killer.

@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
@@ -168,6 +169,34 @@ func TestShutdown(t *testing.T) {
 		}
 		if n.ShuttingDown() != nil || n.Admit(late, nil) != nil || !revives(n, newPod("web"), terminated) || !revives(n, late, notAdmitted) {
 			t.Error("pods do not begin though the machine stays up")
+		}
+		n.stop()
+	})
+}
+
+// A shutdown also waits for the end of a pod that no source wants any more.
+func TestShutdownOfRemovedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &shutdownMachine{}
+		n := newNode(t, m, nil)
+		n.host.Settle()
+		n.host.SetPods()
+		ends, ended := newPod("ends"), newPod("ended")
+		for _, p := range []*v1.Pod{ends, ended} {
+			n.host.SetObserved(&observed.Pod{UID: p.UID, Name: p.Name, Namespace: p.Namespace})
+		}
+		n.host.SetObserved(&observed.Pod{UID: "without a worker"})
+		n.host.SetWorker(podworker.Status{UID: ends.UID, Pod: ends, Kind: podworker.Terminating})
+		n.host.SetWorker(podworker.Status{UID: ended.UID, Pod: ended, Kind: podworker.Terminated})
+		synctest.Wait()
+		m.set(true)
+		time.Sleep(500 * time.Millisecond)
+		if ends := n.calls("end"); !slices.Equal(ends, []string{"end default/ends grace=5"}) || m.letGo() {
+			t.Errorf("ends %q, released %t", ends, m.letGo())
+		}
+		time.Sleep(5 * time.Second)
+		if !m.letGo() {
+			t.Error("the machine may not go down after the pod's end")
 		}
 		n.stop()
 	})
