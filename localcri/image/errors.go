@@ -24,6 +24,8 @@ var (
 	// errUnavailable means that another try may help: there is no connection, the status is 5xx,
 	// or the answer is incomplete.
 	errUnavailable = errors.New("registry cannot be reached")
+	// errNotConnected is an errUnavailable without a connection to the server.
+	errNotConnected = fmt.Errorf("%w", errUnavailable)
 	// errWrongBytes means that size or digest differ. Another endpoint may have the right
 	// content.
 	errWrongBytes = errors.New("content differs from its digest or size")

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -222,7 +223,7 @@ type memory map[string]http.Handler
 func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := m[r.URL.Host]
 	if h == nil {
-		return nil, fmt.Errorf("no route to %s", r.URL.Host)
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("no route to %s", r.URL.Host)}
 	}
 	pr, pw := io.Pipe()
 	w := &pipeWriter{pw: pw, header: http.Header{}, ready: make(chan struct{}), code: http.StatusOK}

@@ -472,13 +472,18 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 	if errors.As(err, &uerr) {
 		err = uerr.Err
 	}
+	kind := errUnavailable
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		kind = errNotConnected
+	}
 	text := err.Error()
 	text, _, _ = strings.Cut(text, "\n") // the rest is a token server's answer
 	const most = 300
 	if len(text) > most {
 		text = text[:most] + "..."
 	}
-	return fmt.Errorf("%w: %s: %s", errUnavailable, e.repo.RegistryStr(), text)
+	return fmt.Errorf("%w: %s: %s", kind, e.repo.RegistryStr(), text)
 }
 
 // never is the wait before a try that would be useless.
@@ -505,8 +510,9 @@ func waitAfter(err error, broken bool) time.Duration {
 // each asks one endpoint after the other until one succeeds. If all fail and another try may help,
 // it waits and asks all of them again, up to maxTries times in a row without progress: received
 // returns how many bytes of a blob are on the disk. received is nil for a document, which is not
-// requested again after a broken connection. The error is that of the last endpoint, which is the
-// registry itself, followed by the errors of the mirrors.
+// requested again after a broken connection. Endpoints that could not be connected to lately are
+// asked last. The error is that of the last endpoint in ends, which is the registry itself, followed
+// by the errors of the mirrors.
 func (r *registry) each(ctx context.Context, ends []*endpoint, received func() int64, ask func(*endpoint) error) error {
 	isBlob := received != nil
 	if !isBlob {
@@ -517,17 +523,23 @@ func (r *registry) each(ctx context.Context, ends []*endpoint, received func() i
 		before, wait := received(), time.Duration(never)
 		var err error
 		var mirrors []string
-		for i, e := range ends {
-			if err = whileProgress(ctx, received, func() error { return ask(e) }); err == nil {
+		for _, e := range r.store.absent.last(ends) {
+			failure := whileProgress(ctx, received, func() error { return ask(e) })
+			if failure == nil {
 				return nil
 			}
 			// No other endpoint helps against a full disk.
-			if ctx.Err() != nil || errors.Is(err, errFull) || isErrno(err) {
-				return err
+			if ctx.Err() != nil || errors.Is(failure, errFull) || isErrno(failure) {
+				return failure
 			}
-			wait = min(wait, waitAfter(err, isBlob))
-			if i < len(ends)-1 {
-				mirrors = append(mirrors, err.Error())
+			if errors.Is(failure, errNotConnected) {
+				r.store.absent.add(e.repo.RegistryStr())
+			}
+			wait = min(wait, waitAfter(failure, isBlob))
+			if e == ends[len(ends)-1] {
+				err = failure
+			} else {
+				mirrors = append(mirrors, failure.Error())
 			}
 		}
 		// The failures of mirrors explain why the registry was asked.

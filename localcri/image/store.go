@@ -47,6 +47,7 @@ type Store struct {
 	// not wait for disk or writes.
 	unpackSlots chan struct{}
 	bandwidth   *rate.Limiter // of downloads, in bytes
+	absent      absent        // servers that could not be connected to
 	disk        chan struct{} // has a token while layers are renamed
 	writes      chan struct{} // has a token while image records are written
 	work        sync.WaitGroup
