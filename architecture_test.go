@@ -23,7 +23,7 @@ const module = "github.com/nodewright/nodewright"
 var layers = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podlife", "podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
-	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network", "record"},
+	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network", "record", "signature"},
 	3: {"kubeapi", "server", "csi", "localcri", "localapi", "bundle"},
 	4: {"agent"},
 	5: {"nodeagent", "kubeletconfig"},

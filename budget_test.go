@@ -34,6 +34,7 @@ var ceilings = map[string]float64{
 	"probe/check/grpchealth": 11.5,
 	"pluginmgr":              12,
 	"cri":                    12.5, "cri/critest": 12.5, "gc/crigc": 12.5, "localcri/image": 12.5,
+	"signature": 13,
 	"eviction": 14, "node/shutdown": 14, "podworker": 14, "probe": 14, "statusmgr": 14, "volumemgr": 14, "volumemgr/plugintest": 14,
 	"bundle": 14.5, "cgroups": 14.5, "volumemgr/plugins": 14.5,
 	"kubeletconfig": 15, "podmgr": 15,
