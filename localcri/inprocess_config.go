@@ -54,6 +54,9 @@ type InProcessConfig struct {
 	// HostsDir is a directory with the same settings in files, in the format of containerd's
 	// certs.d; see [image.Config]. If it is "", no such files are read.
 	HostsDir string
+	// Verify decides whether images may be used: see [image.Verifier]. If it is nil, every image may
+	// be used.
+	Verify image.Verifier
 	// PullBytesPerSecond limits the downloads of image layers, all together. If it is 0, there is no
 	// limit.
 	PullBytesPerSecond int64

@@ -141,7 +141,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 func (m *maker) makeImages(r *InProcess) (err error) {
 	cfg := image.Config{
 		RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir,
-		PullBytesPerSecond: m.PullBytesPerSecond, ReserveOf: m.ImageReserve, Log: m.Log.Named("image"),
+		PullBytesPerSecond: m.PullBytesPerSecond, ReserveOf: m.ImageReserve, Verify: m.Verify, Log: m.Log.Named("image"),
 	}
 	if m.Metrics == nil {
 		r.images, err = image.New(cfg)

@@ -70,10 +70,8 @@ type Config struct {
 	// with eviction thresholds for disk returns them here.
 	ReserveOf func(bytes, inodes int64) (int64, int64)
 
-	// Verify decides whether an image may be used. It gets the image's name without tag, the
-	// digest that the reference resolves to, and the manifest with that digest. Its error ends
-	// the pull. If Verify is nil, every image may be used.
-	Verify func(ctx context.Context, name, digest string, manifest []byte) error
+	// Verify decides whether images may be used. If it is nil, every image may be used.
+	Verify Verifier
 	// Log receives errors for which no caller waits. If it is nil, nothing is logged.
 	Log *zap.Logger
 	// Observer is notified of pulls, downloads and layers. It may be nil.
@@ -81,6 +79,22 @@ type Config struct {
 
 	transport func(Endpoint) http.RoundTripper // for tests
 	step      func(string)                     // for tests: called at points where a crash is to be simulated
+}
+
+// Verifier decides whether images may be used. Its methods may be called concurrently. A repository has
+// its registry, as in docker.io/library/nginx. It is "" for an image of an archive without a name.
+type Verifier interface {
+	// Verify is called before any layer of an image is downloaded. It gets the digest that the
+	// reference resolves to. Its error ends the pull or import. fetch reads another document of the
+	// repository from the same servers, with the same credentials: kind is "manifests", "blobs" or
+	// "referrers", ref a tag or digest. If there is no such document, the error wraps
+	// fs.ErrNotExist. fetch is nil for an image of an archive.
+	Verify(ctx context.Context, repository, digest string, fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)) error
+	// Required returns a text that identifies what images of a repository have to fulfill. It must
+	// not block. An image on this node is only found by a name, and used, if Verify has returned nil
+	// for its repository while Required returned the same text. If the text is "", the image is found
+	// in any case. An ID finds an image that one of its names finds.
+	Required(repository string) string
 }
 
 // Registry configures how a registry is reached.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/distribution/reference"
 	"go.uber.org/zap"
 )
 
@@ -96,14 +97,11 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 				return "", nil, fmt.Errorf("manifest: %w", err)
 			}
 		}
-		// Verify sees only the first document. All others are identified by digests in it. It
-		// gets a copy, since the bytes are parsed afterwards.
+		// Only the first document is verified. All others are identified by digests in it.
 		if top == "" {
 			top = digestOf(b)
-			if s.cfg.Verify != nil {
-				if err := s.cfg.Verify(ctx, o.repo, string(top), slices.Clone(b)); err != nil {
-					return "", nil, fmt.Errorf("%w: %w", errSignature, err)
-				}
+			if err := s.verify(ctx, src, o, top); err != nil {
+				return "", nil, err
 			}
 		}
 		m, err := parseManifest(b, mediaType)
@@ -126,6 +124,68 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 		ref = string(entries[0].Digest)
 	}
 	return "", nil, fmt.Errorf("%w: indexes are nested; want at most %d", errInvalid, maxNested)
+}
+
+// verify asks Config.Verify whether the image with a digest may be used.
+func (s *Store) verify(ctx context.Context, src source, o order, top digest) error {
+	if s.cfg.Verify == nil {
+		return nil
+	}
+	var fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)
+	if r, ok := src.(*registry); ok {
+		fetch = r.document
+	}
+	if err := s.cfg.Verify.Verify(ctx, o.repository(), string(top), fetch); err != nil {
+		return fmt.Errorf("%w: %w", errSignature, err)
+	}
+	return nil
+}
+
+// repository returns the repository of the image's name, or "" if the image has no name.
+func (o order) repository() string {
+	if o.repo != "" {
+		return o.repo
+	}
+	return repositoryOf(o.tag)
+}
+
+// repositoryOf returns the repository of a name that parseRef has returned.
+func repositoryOf(name string) string {
+	ref, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return ""
+	}
+	return ref.Name()
+}
+
+// repositories returns the repositories of an image's names. An image without a name has one, which is "".
+func (r *record) repositories() []string {
+	var out []string
+	for _, n := range slices.AppendSeq(slices.Clone(r.Digests), maps.Keys(r.Tags)) {
+		if repo := repositoryOf(n); !slices.Contains(out, repo) {
+			out = append(out, repo)
+		}
+	}
+	if len(out) == 0 {
+		return []string{""}
+	}
+	return out
+}
+
+// accepted reports whether Config.Verify has accepted an image for a repository. If repo is "", it
+// reports this for any of the image's names.
+func (s *Store) accepted(r *record, repo string) bool {
+	if s.cfg.Verify == nil {
+		return true
+	}
+	repos := []string{repo}
+	if repo == "" {
+		repos = r.repositories()
+	}
+	return slices.ContainsFunc(repos, func(repo string) bool {
+		id := s.cfg.Verify.Required(repo)
+		return id == "" || r.Verified[repo] == id
+	})
 }
 
 // layersOf returns the layers of an image, the lowest first.
@@ -187,7 +247,7 @@ func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error 
 	defer func() { <-s.writes }()
 	s.mu.Lock()
 	if old := s.images[r.ID]; old != nil {
-		r.Tags, r.Digests = maps.Clone(old.Tags), slices.Clone(old.Digests)
+		r.Tags, r.Digests, r.Verified = maps.Clone(old.Tags), slices.Clone(old.Digests), maps.Clone(old.Verified)
 		// A pull of an image that was preloaded does not unpin it.
 		r.Pinned = r.Pinned || old.Pinned
 	}
@@ -211,6 +271,9 @@ func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error 
 		r.Digests = append(slices.DeleteFunc(r.Digests, func(d string) bool { return d == name }), name)
 		r.Digests = r.Digests[max(0, len(r.Digests)-maxNames):]
 	}
+	if s.cfg.Verify != nil {
+		s.noteVerified(r, o.repository())
+	}
 	if err := s.write(ctx, r); err != nil {
 		return err
 	}
@@ -227,6 +290,19 @@ func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error 
 	// A failure here is logged and tried again with the next pull.
 	s.dropStale(ctx)
 	return nil
+}
+
+// noteVerified records that an image was accepted for a repository. It drops the notes about
+// repositories that the image has no name of any more.
+func (s *Store) noteVerified(r *record, repo string) {
+	has := r.repositories()
+	maps.DeleteFunc(r.Verified, func(repo, _ string) bool { return !slices.Contains(has, repo) })
+	if id := s.cfg.Verify.Required(repo); id != "" {
+		if r.Verified == nil {
+			r.Verified = map[string]string{}
+		}
+		r.Verified[repo] = id
+	}
 }
 
 // write writes a record to the disk, and returns when it is synced. The caller holds s.writes.

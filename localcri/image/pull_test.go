@@ -155,7 +155,7 @@ func TestPullErrors(t *testing.T) {
 		"thresholds":         {conf: func(c *Config) { c.ReserveOf = func(bytes, _ int64) (int64, int64) { return bytes, 0 } }, code: codes.ResourceExhausted},
 		"disk is full":       {conf: func(c *Config) { c.Reserve = 1 << 60 }, code: codes.ResourceExhausted},
 		"signature": {conf: func(c *Config) {
-			c.Verify = func(context.Context, string, string, []byte) error { return errors.New("unsigned") }
+			c.Verify = &verifier{refused: errors.New("unsigned")}
 		}, code: codes.PermissionDenied, text: "SignatureValidationFailed: "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -586,14 +588,23 @@ func whileProgress(ctx context.Context, received func() int64, ask func() error)
 // to the oldest format, which has another digest.
 var acceptManifests = http.Header{"Accept": {strings.Join([]string{ociIndex, dockerIndex, ociManifest, dockerManifest}, ", ")}}
 
+// endsFor returns the endpoints for a tag or digest.
+func (r *registry) endsFor(ref string) ([]*endpoint, error) {
+	if digest(ref).check() == nil {
+		return r.ends, nil
+	}
+	if len(r.tags) == 0 {
+		return nil, fmt.Errorf("%w: no endpoint of the registry has the capability resolve, for tag %s", errInvalid, shown(ref))
+	}
+	return r.tags, nil
+}
+
 // manifest implements source. If the bytes of a mirror do not match the digest, the next
 // endpoint is asked.
 func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error) {
-	ends := r.ends
-	if digest(ref).check() != nil {
-		if ends = r.tags; len(ends) == 0 {
-			return nil, "", fmt.Errorf("%w: no endpoint of the registry has the capability resolve, for tag %s", errInvalid, shown(ref))
-		}
+	ends, err := r.endsFor(ref)
+	if err != nil {
+		return nil, "", err
 	}
 	err = r.each(ctx, ends, nil, func(e *endpoint) error {
 		b, mediaType, err = e.document(ctx, progressTimeout, "manifests", ref, acceptManifests, maxManifest)
@@ -614,6 +625,37 @@ func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err erro
 		}
 		return err
 	})
+	return b, err
+}
+
+// document reads a document for a Verifier. The list of referrers changes, so it comes from the
+// endpoints for tags.
+func (r *registry) document(ctx context.Context, kind, ref string, limit int64) (b []byte, err error) {
+	const referrers, blobs = "referrers", "blobs"
+	at, accept := ref, acceptManifests
+	switch kind {
+	case referrers:
+		at = ""
+	case blobs:
+		accept = nil
+	}
+	ends, err := r.endsFor(at)
+	if err != nil {
+		return nil, err
+	}
+	err = r.each(ctx, ends, nil, func(e *endpoint) error {
+		b, _, err = e.document(ctx, progressTimeout, kind, ref, accept, limit)
+		if d := digest(at); err == nil && d.check() == nil {
+			err = checkBytes(b, d)
+		}
+		return err
+	})
+	// Registries without referrers answer with one of these, too.
+	var st *statusError
+	without := kind == referrers && errors.As(err, &st) && slices.Contains([]int{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable}, st.code)
+	if without || errors.Is(err, errNotFound) {
+		err = fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
 	return b, err
 }
 

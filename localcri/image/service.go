@@ -32,41 +32,42 @@ func parseRef(name string) (reference.Named, error) {
 }
 
 // find returns the image for a name with a tag or a digest, an ID, or a prefix of an ID.
-// Incomplete images are not found. The caller holds s.mu.
+// Incomplete images, and those that Config.Verify does not accept, are not found. The caller holds
+// s.mu.
 func (s *Store) find(name string) *record {
-	r := s.findAny(name)
-	if r == nil || !s.whole(r) {
+	r, repo := s.findAny(name)
+	if r == nil || !s.whole(r) || !s.accepted(r, repo) {
 		return nil
 	}
 	return r
 }
 
-// findAny does the same as find, but also finds incomplete images, so that they can be removed.
-// The caller holds s.mu.
-func (s *Store) findAny(name string) *record {
+// findAny does the same as find, but finds all images, so that they can be removed. repo is the
+// repository if name is a name, and "" if it is an ID. The caller holds s.mu.
+func (s *Store) findAny(name string) (r *record, repo string) {
 	// IDs come first: "sha256:" and 64 digits would also parse as a repository with a
 	// tag.
 	if d := digest(name); d.check() == nil {
-		return s.images[d]
+		return s.images[d], ""
 	}
 	if d := digest(digestPrefix + name); d.check() == nil {
-		return s.images[d]
+		return s.images[d], ""
 	}
 	if ref, err := reference.ParseDockerRef(name); err == nil {
 		full := ref.String()
 		// By s.tags and not by the records: a record may still have a tag that now belongs to
 		// another image.
 		if id, ok := s.tags[full]; ok {
-			return s.images[id]
+			return s.images[id], ref.Name()
 		}
 		for _, r := range s.images {
 			if slices.Contains(r.Digests, full) {
-				return r
+				return r, ref.Name()
 			}
 		}
 	}
 	// Names take precedence over IDs: "abcdef" may be a repository.
-	return s.byDigits(strings.TrimPrefix(name, digestPrefix))
+	return s.byDigits(strings.TrimPrefix(name, digestPrefix)), ""
 }
 
 // byDigits finds an image by a prefix of its ID. It returns nil if no image or several
@@ -318,7 +319,7 @@ func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) er
 	}
 	s.mu.Lock()
 	// Incomplete images can be removed, too.
-	r := s.findAny(image.GetImage())
+	r, _ := s.findAny(image.GetImage())
 	s.mu.Unlock()
 	if r == nil {
 		return nil

@@ -108,6 +108,8 @@ type record struct {
 	Layers      []string          `json:"layers"` // keys, the lowest first
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Pinned      bool              `json:"pinned,omitempty"`
+	// Verified has what Config.Verify required when it accepted the image, by repository.
+	Verified map[string]string `json:"verified,omitempty"`
 
 	config *configFile
 }
