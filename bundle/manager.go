@@ -59,9 +59,9 @@ type Config struct {
 	Interval time.Duration
 	Registry Registry // without credentials
 	// Verify decides whether the bundle with a digest may be fetched; ref is "" for one of a file.
-	// An error is shown, and the bundle offered again at the next poll. If Verify is nil, every
-	// bundle may be used.
-	Verify func(ctx context.Context, ref, digest string) error
+	// fetch is Registry.Document for the repository of ref, and nil for a bundle of a file. An error is
+	// shown, and the bundle offered again at the next poll. If Verify is nil, every bundle may be used.
+	Verify func(ctx context.Context, ref, digest string, fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)) error
 
 	Log *zap.Logger // if nil, nothing is logged
 }
@@ -201,7 +201,13 @@ func (m *Manager) verify(ctx context.Context, ref, digest string) error {
 	if m.cfg.Verify == nil {
 		return nil
 	}
-	if err := m.cfg.Verify(ctx, ref, digest); err != nil {
+	var fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)
+	if ref != "" {
+		fetch = func(ctx context.Context, kind, name string, limit int64) ([]byte, error) {
+			return m.cfg.Registry.Document(ctx, ref, kind, name, limit)
+		}
+	}
+	if err := m.cfg.Verify(ctx, ref, digest, fetch); err != nil {
 		return fmt.Errorf("bundle %s is refused: %w", digest, err)
 	}
 	return nil

@@ -283,7 +283,9 @@ func TestUsers(t *testing.T) {
 		var refused error
 		b := begin(t, freshDisk(), &node{}, func(c *Config) {
 			c.Ref = ""
-			c.Verify = func(context.Context, string, string) error { return refused }
+			c.Verify = func(context.Context, string, string, func(context.Context, string, string, int64) ([]byte, error)) error {
+				return refused
+			}
 		})
 		bad, other := manifests(t, "bad"), manifests(t, "other")
 		if err := b.Apply(t.Context(), bad); err != nil {

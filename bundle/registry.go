@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"time"
@@ -12,8 +13,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -95,21 +98,73 @@ func (r Registry) Fetch(ctx context.Context, ref, digest string) (*Bundle, error
 		return nil, err
 	}
 	return open(digest, found.Manifest, func(d ocispec.Descriptor) ([]byte, error) {
-		layer, err := remote.Layer(repo.Digest(d.Digest.String()), opts...)
-		if err != nil {
-			return nil, err
-		}
-		body, err := layer.Compressed() // the blob as the registry has it: the bundle decompresses it itself
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = body.Close() }()
-		data, err := io.ReadAll(io.LimitReader(body, d.Size+1))
-		if err == nil && int64(len(data)) > d.Size {
-			err = fmt.Errorf("%w: blob %s has more than %d bytes", errDigest, d.Digest, d.Size)
-		}
-		return data, err
+		return blobOf(repo.Digest(d.Digest.String()), d.Size, opts)
 	})
+}
+
+// blobOf downloads a blob of at most limit bytes.
+func blobOf(at name.Digest, limit int64, opts []remote.Option) ([]byte, error) {
+	layer, err := remote.Layer(at, opts...)
+	if err != nil {
+		return nil, err
+	}
+	body, err := layer.Compressed() // the blob as the registry has it: the bundle decompresses it itself
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%w: blob %s has more than %d bytes", errDigest, at.DigestStr(), limit)
+	}
+	return data, err
+}
+
+// Document reads a document of the repository of a reference, such as a signature. kind is "manifests",
+// "blobs" or "referrers", as in paths of the OCI distribution specification; name is a tag or digest. The
+// error wraps fs.ErrNotExist if the registry does not have the document. A document of more than
+// limit bytes is an error.
+func (r Registry) Document(ctx context.Context, ref, kind, name string, limit int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	at, err := parse(ref)
+	if err != nil {
+		return nil, err
+	}
+	data, err := document(at.Context(), kind, name, limit, r.options(ctx))
+	var refused *transport.Error
+	switch {
+	case errors.As(err, &refused) && refused.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	case err == nil && int64(len(data)) > limit:
+		return nil, fmt.Errorf("%s %.300q: has more than %d bytes", kind, name, limit)
+	}
+	return data, err
+}
+
+func document(repo name.Repository, kind, ref string, limit int64, opts []remote.Option) ([]byte, error) {
+	switch kind {
+	case "manifests":
+		at := name.Reference(repo.Tag(ref))
+		if checkDigest(digest.Digest(ref)) == nil {
+			at = repo.Digest(ref)
+		}
+		d, err := remote.Get(at, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return d.Manifest, nil
+	case "blobs":
+		return blobOf(repo.Digest(ref), limit, opts)
+	case "referrers":
+		// Without referrers at the registry this is the index below the tag for them.
+		index, err := remote.Referrers(repo.Digest(ref), opts...)
+		if err != nil {
+			return nil, err
+		}
+		return index.RawManifest()
+	}
+	return nil, fmt.Errorf("kind of document %.100q: want manifests, blobs or referrers", kind)
 }
 
 // Push uploads a bundle, and gives it the tag of the reference.

@@ -85,7 +85,7 @@ func TestNode(t *testing.T) {
 		Config: conf, Runtime: rt, Images: rt, Services: []nodeagent.Service{nodeagent.LocalSocket},
 		Settings: nodeagent.Settings{Socket: socket, LeaveHost: true, ClaimsDir: nodeagent.NoClaims, ContainerLogs: "-"},
 	}
-	nodebundle.Attach(&o, nodebundle.Config{Verify: func(_ context.Context, from, _ string) error {
+	nodebundle.Attach(&o, nodebundle.Config{Verify: func(_ context.Context, from, _ string, _ func(context.Context, string, string, int64) ([]byte, error)) error {
 		if from != "" {
 			return refused
 		}
