@@ -25,9 +25,9 @@ import (
 // onlyApplied is the value of --bundle for bundles that agent bundle apply brings.
 const onlyApplied = "apply"
 
-// runBundles adds bundles to the options, if a flag asks for it.
-func runBundles(o *nodeagent.Options, f *runFlags) {
-	c := nodebundle.Config{Ref: f.bundle, Interval: f.bundleInterval}
+// runBundles adds bundles to the options, if a flag asks for it. The flags replace fields of c.
+func runBundles(o *nodeagent.Options, f *runFlags, c nodebundle.Config) {
+	c.Ref, c.Interval = f.bundle, f.bundleInterval
 	switch f.bundle {
 	case "":
 		return

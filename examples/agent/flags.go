@@ -39,6 +39,7 @@ type runFlags struct {
 	reach            bridge.Reach
 	preload          string
 	registryHosts    string
+	signaturePolicy  string
 	devices          string
 	pullBandwidth    string
 	localAPI         string
@@ -72,6 +73,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	})
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of image archives that the agent's own container runtime loads at the start")
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
+	fs.StringVar(&f.signaturePolicy, "signature-policy", "", "a `file` that says which images of the agent's own container runtime, and which bundles, need which signatures; default: none need one")
 	fs.StringVar(&f.devices, "devices", "", "a `file` that says which devices of the machine are which extended resources, without a device plugin")
 	fs.StringVar(&f.pullBandwidth, "pull-bandwidth", "", "the maximum number of `bytes` per second, such as 512Ki, at which the agent's own container runtime downloads image layers; default: no limit")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
@@ -161,7 +163,7 @@ func (f *runFlags) validate() error {
 	if !slices.Contains([]string{"", localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone}, f.network) {
 		bad("--network=%q: want %s, %s or %s", f.network, localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone)
 	}
-	for _, path := range []*string{&f.preload, &f.registryHosts, &f.devices} {
+	for _, path := range []*string{&f.preload, &f.registryHosts, &f.signaturePolicy, &f.devices} {
 		if *path == "" {
 			continue
 		}

@@ -82,6 +82,7 @@ func newImages(std stdio) *cobra.Command {
 		},
 	}
 	remove.Flags().BoolVar(&force, "force", false, "remove an image that a container uses")
+	list.AddCommand(newImagesVerify(std))
 	for _, cmd := range []*cobra.Command{list, load, pull, remove} {
 		c.register(cmd)
 		if cmd != list {

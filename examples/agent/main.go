@@ -25,6 +25,7 @@
 //	agent images load FILE       load the images of an archive
 //	agent images pull IMAGE      pull an image
 //	agent images rm IMAGE        remove an image
+//	agent images verify IMAGE    verify the signatures of an image by a policy file
 //	agent check -f FILE          mistakes in manifests, and what this machine lacks for them
 //	agent fit -f FILE            whether a pod would fit on the node, or why not
 //	agent kubeconfig             a kubeconfig for the Kubernetes API of this node

@@ -23,9 +23,11 @@ import (
 	runtime "github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/nodeagent"
+	nodebundle "github.com/nodewright/nodewright/nodeagent/bundle"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 	"github.com/nodewright/nodewright/nodeagent/csi"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
+	"github.com/nodewright/nodewright/signature"
 )
 
 // newRun returns the command that runs the agent, and the command's flags.
@@ -89,14 +91,26 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	bandwidth, _ := f.pullBytes() // validated
 	o := nodeOptions(f, conf)
 	o.Parts = append(o.Parts, devices...)
-	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{
+	local, bundles := runtime.InProcessConfig{
 		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()},
 		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth,
-	})
+	}, nodebundle.Config{}
+	if f.signaturePolicy != "" {
+		policy, err := signature.Load(f.signaturePolicy, log.Named("signature"))
+		if err != nil {
+			return fmt.Errorf("--signature-policy: %w", err)
+		}
+		local.Verify, bundles.Verify = policy, policy.Verify
+	}
+	own := false // whether the agent's own runtime was chosen
+	o.LocalRuntime = func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
+		own = true
+		return localcri.Runtime(local)(ctx, b)
+	}
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o.Services = append(o.Services, tellConfig(conf, f.kubelet))
-	runBundles(&o, f) // before the API, which shows the pods of all sources
+	runBundles(&o, f, bundles) // before the API, which shows the pods of all sources
 	if err := serveLocalAPI(&o, f); err != nil {
 		return err
 	}
@@ -108,6 +122,9 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	n, err := nodeagent.New(ctx, o)
 	if err != nil {
 		return needsRoot(err, os.Geteuid(), log, program)
+	}
+	if f.signaturePolicy != "" && !own {
+		log.Warn("signature policy has no effect on images, since another container runtime pulls them", zap.String("--signature-policy", f.signaturePolicy))
 	}
 	beside, end := context.WithCancel(ctx)
 	defer end()

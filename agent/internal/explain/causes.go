@@ -97,7 +97,7 @@ func (e *explanation) image() bool {
 		e.because(failed, "%s cannot be pulled: %s", what, shown(p.LastError))
 		e.why.WaitingFor = fmt.Sprintf("%s: try %d at %s", what, p.Try, clock(p.RetryAt))
 		e.why.Next, e.why.NextAt = fmt.Sprintf("next pull (try %d)", p.Try), p.RetryAt
-		e.adviseImage(p.Image)
+		e.adviseImage(p.Image, p.LastError)
 		return true
 	}
 	since := spell(e.Now.Sub(p.Since))
@@ -133,11 +133,15 @@ func (e *explanation) noImage(c *container, w *v1.ContainerStateWaiting) {
 	}
 	e.because(doesntRun, "image %s of %s cannot be pulled: %s", c.spec.Image, c.name(), shown(w.Message))
 	e.why.Next = "next pull"
-	e.adviseImage(c.spec.Image)
+	e.adviseImage(c.spec.Image, w.Message)
 }
 
-// adviseImage adds how to get an image onto the node.
-func (e *explanation) adviseImage(image string) {
+// adviseImage adds how to get an image onto the node, after a pull failed with an error.
+func (e *explanation) adviseImage(image, failure string) {
+	if strings.Contains(failure, images.ReasonBadSignature) {
+		e.do("sign %s, or change the policy that the message names", image)
+		return
+	}
 	e.do("agent images load FILE, with an archive of %s", image)
 	field := "the image's name"
 	e.each(func(c *container) bool {

@@ -145,7 +145,7 @@ func (e *explanation) waiting(c *container, w *v1.ContainerStateWaiting) bool {
 		default:
 			e.because(doesntRun, "%s ends again and again: %s", c.name(), shown(w.Message))
 		}
-	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable":
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
 		e.noImage(c, w)
 	case podlife.ConfigFailed:
 		e.because(doesntRun, "%s cannot be made: %s", c.name(), shown(w.Message))

@@ -106,6 +106,8 @@ var faults = []struct {
 	{"1e the image is being pulled, and the runtime says nothing", do(broken(v1.PodPending, v1.ContainerStatus{State: waiting("ContainerCreating", "")}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Pulls = []images.Pull{{Image: "localhost/x:1", Registry: "localhost", State: images.Pulling, Since: now.Add(-8 * time.Second)}}
 	}), []string{"it waits for image localhost/x:1 from localhost: the runtime pulls it, for 8s"}},
+	{"1f the signature is not accepted", broken(v1.PodPending, v1.ContainerStatus{State: waiting("SignatureValidationFailed", "SignatureValidationFailed: x is refused by p.yaml, line 2")}),
+		[]string{"image localhost/busybox:1 of container c cannot be pulled: x is refused by p.yaml, line 2", "sign localhost/busybox:1"}},
 	{"1b no pull is allowed", broken(v1.PodPending, v1.ContainerStatus{State: waiting("ErrImageNeverPull", "x")}), []string{"is not on the node", "imagePullPolicy is Never", "agent images load"}},
 	{"1c no name of an image", broken(v1.PodPending, v1.ContainerStatus{State: waiting("InvalidImageName", "invalid reference format")}), []string{"localhost/busybox:1", "is no name of an image: invalid reference format", "spec.containers[0].image"}},
 	{"2 the program exits", do(broken(v1.PodRunning, loop(3, "Error")), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {

@@ -471,7 +471,7 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 	case f.Reason != "":
 		// Other facts report these reasons.
 		pod.told = false
-		if slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "InvalidImageName"}, f.Reason) {
+		if slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "SignatureValidationFailed", "InvalidImageName"}, f.Reason) {
 			break
 		}
 		text := "it could not be synced: " + withWord(f.Reason, f.Error)

@@ -94,7 +94,7 @@ func signal(t *v1.ContainerStateTerminated) string {
 
 var (
 	// repeated matches the prefixes that runtimes and pulls put before the actual error.
-	repeated  = regexp.MustCompile(`(runc create failed: |unable to start container process: |error during container init: |failed to start container [^ ]+: |RegistryUnavailable: |ErrImagePull: |dial tcp: )`)
+	repeated  = regexp.MustCompile(`(runc create failed: |unable to start container process: |error during container init: |failed to start container [^ ]+: |RegistryUnavailable: |SignatureValidationFailed: |ErrImagePull: |dial tcp: )`)
 	longID    = regexp.MustCompile(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
 	number    = regexp.MustCompile(`\b\d{2,5}\b`)
 	rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
