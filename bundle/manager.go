@@ -46,6 +46,9 @@ type Node interface {
 	Pods() []*v1.Pod
 }
 
+// Fetch is [Registry.Document] for the repository of one reference.
+type Fetch = func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)
+
 // Config holds what a Manager needs. NodeName, Store and Node are required; the zero value of every
 // other field means the default named beside it.
 type Config struct {
@@ -59,9 +62,9 @@ type Config struct {
 	Interval time.Duration
 	Registry Registry // without credentials
 	// Verify decides whether the bundle with a digest may be fetched; ref is "" for one of a file.
-	// fetch is Registry.Document for the repository of ref, and nil for a bundle of a file. An error is
-	// shown, and the bundle offered again at the next poll. If Verify is nil, every bundle may be used.
-	Verify func(ctx context.Context, ref, digest string, fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)) error
+	// fetch reads from the repository of ref, and is nil for a bundle of a file. An error is shown, and
+	// the bundle offered again at the next poll. If Verify is nil, every bundle may be used.
+	Verify func(ctx context.Context, ref, digest string, fetch Fetch) error
 
 	Log *zap.Logger // if nil, nothing is logged
 }
@@ -201,7 +204,7 @@ func (m *Manager) verify(ctx context.Context, ref, digest string) error {
 	if m.cfg.Verify == nil {
 		return nil
 	}
-	var fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)
+	var fetch Fetch
 	if ref != "" {
 		fetch = func(ctx context.Context, kind, name string, limit int64) ([]byte, error) {
 			return m.cfg.Registry.Document(ctx, ref, kind, name, limit)

@@ -553,7 +553,7 @@ kind: Pod
 metadata: {name: own-%N}
 spec:
   terminationGracePeriodSeconds: 2
-  containers: [{name: main, image: %IMAGE, imagePullPolicy: Never, command: [sh, -c, "%FOREVER"], resources: {limits: {cpu: 1, memory: 64Mi, example.com/thing: 1}}}]
+  containers: [{name: main, image: %IMAGE, imagePullPolicy: Never, command: [sh, -c, "%FOREVER"], resources: {limits: {%CPUmemory: 64Mi, example.com/thing: 1}}}]
 `
 	endingKind = `
 apiVersion: v1
@@ -581,7 +581,7 @@ func (u *upgraded) make() {
 	kept = []string{"volumes", "claims", "done", "failed", "unready", "absent", "resized", "again", "host", "mapped"}
 	for kind, n := range several {
 		for i := range n {
-			text := strings.ReplaceAll(kind, "%N", fmt.Sprint(i+1))
+			text := strings.NewReplacer("%N", fmt.Sprint(i+1), "%CPU", ownCPU(i+1)).Replace(kind) // of the first CPU, the resized pod has a part
 			list += "---" + text
 			name := regexp.MustCompile(`name: ([a-z]+-\d)\}`).FindStringSubmatch(text)[1]
 			if !strings.HasPrefix(name, "ending") {

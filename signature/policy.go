@@ -129,9 +129,10 @@ func parse(text []byte, read func(name string) ([]byte, error)) ([]rule, error) 
 	for i, r := range d.Rules {
 		rules = append(rules, p.rule(fmt.Sprintf("rules[%d]", i), r))
 	}
-	last := len(rules) - 1
-	if d.Rules[last].Repository != all {
-		p.bad(fmt.Sprintf("rules[%d].repository", last), "is %.300q; want %q in the last rule, which decides about all other images", d.Rules[last].Repository, all)
+	for i, r := range d.Rules {
+		if last := i == len(d.Rules)-1; last != (r.Repository == all) {
+			p.bad(fmt.Sprintf("rules[%d].repository", i), "is %.300q; want %q in the last rule, which decides about all other images, and only there", r.Repository, all)
+		}
 	}
 	return rules, errors.Join(p.errs...)
 }

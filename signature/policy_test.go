@@ -31,6 +31,7 @@ func TestPolicyMistakes(t *testing.T) {
 		"no list":        {"rules:\n- repository: '*'\n  mode: enforce\n  sigstore:\n    keys: k.pub", []string{"line 5: rules[0].sigstore.keys has the wrong type", "is not a list"}},
 		"twice":          {"rules: []\nrules: []", []string{"rules"}},
 		"no last rule":   {"rules:\n- {repository: docker.io/library/x, mode: accept}", []string{"line 2: rules[0].repository is \"docker.io/library/x\"; want \"*\" in the last rule"}},
+		"two last rules": {"rules:\n- {repository: '*', mode: accept}" + last, []string{"line 2: rules[0].repository is \"*\"; want \"*\" in the last rule"}},
 		"many rules":     {"rules:" + strings.Repeat("\n- {repository: '*', mode: accept}", maxRules+1), []string{"want 1 to 256"}},
 		"short name":     {"rules:\n- {repository: nginx, mode: accept}" + last, []string{"line 2: rules[0].repository is \"nginx\"; want a repository with its registry"}},
 		"with a tag":     {"rules:\n- {repository: 'docker.io/library/nginx:1', mode: accept}" + last, []string{"rules[0].repository"}},

@@ -25,7 +25,7 @@ type Config struct {
 	Ref      string
 	Interval time.Duration // bundle.DefaultInterval
 	// Verify decides whether a bundle may be used: see bundle.Config. Every bundle may.
-	Verify func(ctx context.Context, ref, digest string, fetch func(ctx context.Context, kind, ref string, limit int64) ([]byte, error)) error
+	Verify func(ctx context.Context, ref, digest string, fetch bundle.Fetch) error
 }
 
 // Attach adds bundles to a node made from o. Options.Config must be set before.
