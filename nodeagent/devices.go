@@ -25,6 +25,7 @@ const (
 	devicePluginDir = "device-plugins"
 	podResourcesDir = "pod-resources"
 	pluginDir       = "plugins_registry"
+	driversDir      = "plugins"
 	socketName      = "kubelet.sock"
 )
 
@@ -147,7 +148,7 @@ func Plugins(b *Builder) (part.Part, error) {
 		}
 	}
 	return resources.NewPlugins(resources.PluginsConfig{
-		Dir: b.Path(pluginDir), Handlers: handlers, After: after,
+		Dir: b.Path(pluginDir), Drivers: b.Path(driversDir), Handlers: handlers, After: after,
 		Log: b.Log.Named("pluginmgr"), Metrics: b.Metrics,
 	})
 }

@@ -82,7 +82,7 @@ func TestNodeInVirtualTime(t *testing.T) {
 			}
 			_ = os.Remove(file)
 		}
-		for _, dir := range []string{devicePluginDir, podResourcesDir, pluginDir} {
+		for _, dir := range []string{devicePluginDir, podResourcesDir, pluginDir, driversDir} {
 			if _, err := os.Stat(n.Builder().Path(dir)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("directory %s of sockets: %v", dir, err)
 			}

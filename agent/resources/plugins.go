@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,10 @@ type PluginsConfig struct {
 	// Dir is the directory of the plugins' sockets; the kubelet's is
 	// /var/lib/kubelet/plugins_registry. It is created if it does not exist.
 	Dir string
+	// Drivers is the directory for the drivers' own sockets and mounts; the kubelet's is
+	// /var/lib/kubelet/plugins. Manifests of CSI drivers mount it and require that it exists. It is
+	// created if it does not exist. If it is "", no directory is created.
+	Drivers string
 	// Handlers has the handlers of each type of plugins, in the order in which they are called.
 	Handlers map[string][]pluginmgr.Handler
 	// After are channels for which the part waits: it looks for plugins when all of them are
@@ -56,8 +61,10 @@ type PluginsConfig struct {
 // tried again as long as its socket exists. If a channel of After is never closed, for example
 // because a disk hangs, plugins are not registered; nothing else waits for this.
 type Plugins struct {
+	drivers string
 	after   []<-chan struct{}
 	plugins *pluginmgr.Manager
+	log     *zap.Logger
 }
 
 var _ part.Runner = (*Plugins)(nil)
@@ -71,7 +78,10 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugins: %w", err)
 	}
-	return &Plugins{after: cfg.After, plugins: m}, nil
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Plugins{drivers: cfg.Drivers, after: cfg.After, plugins: m, log: cfg.Log}, nil
 }
 
 // Name implements part.Part.
@@ -79,6 +89,11 @@ func (p *Plugins) Name() string { return "plugins" }
 
 // Run implements part.Runner.
 func (p *Plugins) Run(ctx context.Context) error {
+	if p.drivers != "" {
+		if err := os.MkdirAll(p.drivers, 0o750); err != nil { // the kubelet's mode
+			p.log.Warn("failed to create directory of drivers", zap.String("dir", p.drivers), zap.Error(err))
+		}
+	}
 	for _, ready := range p.after {
 		select {
 		case <-ctx.Done():

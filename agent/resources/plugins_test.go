@@ -3,6 +3,7 @@ package resources_test
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,11 +73,11 @@ func TestNewNamesMistakes(t *testing.T) {
 
 // A plugin is found and brought to its handler, when the handler is ready.
 func TestPlugins(t *testing.T) {
-	dir := t.TempDir()
+	dir, drivers := t.TempDir(), filepath.Join(t.TempDir(), "plugins")
 	d, handler := serve(t, dir), make(registered, 1)
 	ready := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	p, err := resources.NewPlugins(resources.PluginsConfig{
-		Dir: dir, Handlers: map[string][]pluginmgr.Handler{pluginmgr.DRAPlugin: {handler}}, After: []<-chan struct{}{ready[0], ready[1]},
+		Dir: dir, Drivers: drivers, Handlers: map[string][]pluginmgr.Handler{pluginmgr.DRAPlugin: {handler}}, After: []<-chan struct{}{ready[0], ready[1]},
 	})
 	if err != nil || p.Name() != "plugins" {
 		t.Fatalf("name %q, %v", p.Name(), err)
@@ -91,6 +92,9 @@ func TestPlugins(t *testing.T) {
 	close(ready[1])
 	if name, ok := <-handler, <-d.told; name != "gpu.example.com" || !ok {
 		t.Errorf("plugin %q, told %v", name, ok)
+	}
+	if st, err := os.Stat(drivers); err != nil || !st.IsDir() {
+		t.Errorf("directory of drivers: %v", err)
 	}
 	if list := p.Plugins(); len(list) != 1 || list[0].Socket != filepath.Join(dir, "gpu.sock") {
 		t.Errorf("plugins %+v", list)
