@@ -1,4 +1,4 @@
-//go:build kubelet
+//go:build kubelet || ecosystem
 
 package e2e_test
 
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nodewright/nodewright/e2e/apart"
 )
@@ -43,7 +44,11 @@ func runApart(t *testing.T) (dir string, child bool) {
 			t.Logf("remove the directory of the run: %v", err)
 		}
 	})
-	args := []string{"-test.v", "-test.timeout=25m", "-test.run=^" + t.Name() + "$"}
+	limit := 25 * time.Minute
+	if end, ok := t.Deadline(); ok { // this process tells what the child said
+		limit = time.Until(end) - 5*time.Minute
+	}
+	args := []string{"-test.v", "-test.timeout=" + limit.String(), "-test.run=^" + t.Name() + "$"}
 	for _, a := range os.Args[1:] {
 		if !strings.HasPrefix(a, "-test.") {
 			args = append(args, a)

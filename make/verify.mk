@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers ecosystem suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -134,6 +134,11 @@ peers: tools build ## others' tests: CRI-O's and containerd's, of checkouts belo
 	@if command -v npm >/dev/null; then npm install --silent --no-save --prefix build/peers-js @kubernetes/client-node@1.4.0; fi
 	PEERS='$(if $(PEERS),$(abspath $(PEERS)))' go test -count=1 -timeout 2h -v ./internal/peers $(ARGS)
 	$(MAKE) critest clients
+
+# An hour and a half at most; root; nothing but packages of Debian: it has mounts and a network of its own.
+ECOSYSTEM ?=
+ecosystem: tools shells build cluster ## others' programs on the node and beside it, of modules, Debian, and checkouts below ECOSYSTEM=dir; ARGS='-ecosystem.only k9s,rsyslog -ecosystem.nodes alone-localcri'
+	ECOSYSTEM='$(if $(ECOSYSTEM),$(abspath $(ECOSYSTEM)))' go -C e2e test -tags ecosystem -count=1 -timeout 90m -v -run TestEcosystem . $(ARGS)
 
 ## Kubernetes' own suites
 

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -46,7 +47,7 @@ type machine struct {
 	// The following fields are only for the storage suites.
 	cp         *controlplane.ControlPlane
 	kubeconfig string
-	service    *service // of the API server, for pods
+	service    io.Closer // of the API server, for pods
 
 	front *httptest.Server // before the agent's own API
 }
@@ -356,7 +357,7 @@ func (m *machine) until(ctx context.Context, what, url string) error {
 func (m *machine) stop() error {
 	var errs []error
 	if m.service != nil {
-		errs = append(errs, m.service.close())
+		errs = append(errs, m.service.Close())
 	}
 	if m.front != nil {
 		m.front.CloseClientConnections()

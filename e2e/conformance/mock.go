@@ -2,17 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
@@ -73,61 +68,4 @@ func (m *machine) startSnapshots(ctx context.Context) error {
 		}
 	}
 	return m.run("snapshot-controller", filepath.Join(m.o.bin, "snapshot-controller"), "--kubeconfig", m.kubeconfig, "--v", "4")
-}
-
-// A service is an address of the machine whose connections are forwarded to a server at another
-// address.
-type service struct {
-	link    netlink.Link
-	address *netlink.Addr
-	l       net.Listener
-}
-
-// forward forwards connections to address, an IP with a port, to the server of a URL. The machine
-// has the IP until the service is closed.
-func forward(address, url string) (*service, error) {
-	target := strings.TrimPrefix(url, "https://")
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	s := &service{}
-	if s.link, err = netlink.LinkByName("lo"); err != nil {
-		return nil, err
-	}
-	if s.address, err = netlink.ParseAddr(host + "/32"); err != nil {
-		return nil, err
-	}
-	if err := netlink.AddrAdd(s.link, s.address); err != nil {
-		return nil, fmt.Errorf("address %s: %w", host, err)
-	}
-	if s.l, err = net.Listen("tcp", address); err != nil {
-		return nil, errors.Join(err, netlink.AddrDel(s.link, s.address))
-	}
-	go func() {
-		for {
-			in, err := s.l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = in.Close() }()
-				out, err := net.Dial("tcp", target)
-				if err != nil {
-					return
-				}
-				defer func() { _ = out.Close() }()
-				go func() {
-					_, _ = io.Copy(out, in)
-					_ = out.(*net.TCPConn).CloseWrite()
-				}()
-				_, _ = io.Copy(in, out)
-			}()
-		}
-	}()
-	return s, nil
-}
-
-func (s *service) close() error {
-	return errors.Join(s.l.Close(), netlink.AddrDel(s.link, s.address))
 }

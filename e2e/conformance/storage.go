@@ -73,7 +73,7 @@ func (m *machine) startStorage(ctx context.Context) error {
 		return err
 	}
 	if m.o.mock { // pods of these specs call the API server, and nobody makes services work
-		if m.service, err = forward(controlplane.ServiceAddress, m.cp.URL); err != nil {
+		if m.service, err = m.cp.Service(); err != nil {
 			return err
 		}
 	}

@@ -52,7 +52,8 @@ type process struct {
 	ended chan struct{}
 }
 
-// ServiceAddress is the address at which pods look for the API server. Nothing listens there.
+// ServiceAddress is the address at which pods look for the API server. Nothing listens there
+// without [ControlPlane.Service].
 const ServiceAddress = "10.0.0.1:443"
 
 // ready limits the wait until a program answers.
@@ -81,6 +82,7 @@ func (c *ControlPlane) begin(ctx context.Context) error {
 	if err := errors.Join(
 		c.pki.issue("apiserver", "kube-apiserver", nil, net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)),
 		c.pki.issue("kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}),
+		c.pki.issue("front-proxy-client", "front-proxy-client", nil),
 	); err != nil {
 		return err
 	}
@@ -131,6 +133,9 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", c.pki.path("sa.pub"),
 		"--service-account-signing-key-file", c.pki.path("sa.key"), "--service-cluster-ip-range", "10.0.0.0/24",
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
+		"--proxy-client-cert-file", c.pki.path("front-proxy-client.crt"), "--proxy-client-key-file", c.pki.path("front-proxy-client.key"),
+		"--requestheader-client-ca-file", c.CAFile(), "--requestheader-allowed-names", "front-proxy-client", "--enable-aggregator-routing",
+		"--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group", "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
 		"--shutdown-delay-duration", "0s", "--audit-policy-file", policy, "--audit-log-path", c.auditLog()); err != nil {
 		return err
