@@ -17,6 +17,7 @@ var drivers = []ecosystemTest{
 	{"podman-kube", []string{"podman"}, everywhere, podmanKube},
 	{"kompose-pod", []string{"kompose"}, everywhere, komposePod},
 	{"kompose", []string{"kompose"}, inCluster, kompose},
+	{"virtual-kubelet", []string{"virtualkubelet", "virtualkubelet-e2e"}, inCluster, virtualKubelet},
 }
 
 // files writes files into the test's directory.
@@ -195,4 +196,34 @@ func kompose(s *ecosystemRun) {
 	s.says("the service has both pods", func() (string, error) {
 		return s.try("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", "jsonpath={.items[*].endpoints[*].conditions.ready}")
 	}, "true true")
+}
+
+// Virtual Kubelet's end-to-end suite runs against a provider made of podspec and podstatus, which
+// is a pod of this node. The suite finds its node's API at the pod of the node's name.
+func virtualKubelet(s *ecosystemRun) {
+	s.apply(strings.NewReplacer("NAMESPACE", s.namespace, "IMAGE", s.image("virtualkubelet")).Replace(`apiVersion: v1
+kind: ServiceAccount
+metadata: {name: virtual}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: virtual}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: virtual, namespace: NAMESPACE}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: virtual, labels: {app: virtual}}
+spec:
+  serviceAccountName: virtual
+  terminationGracePeriodSeconds: 2
+  containers:
+  - {name: main, image: IMAGE, imagePullPolicy: Never, args: [-node, virtual], ports: [{containerPort: 10250}], readinessProbe: {tcpSocket: {port: 10250}, periodSeconds: 1}}
+`))
+	s.ready("virtual")
+	s.Cleanup(func() { s.do("delete", "node", "virtual") })
+	out := s.runs("virtualkubelet-e2e", "-test.v", "-kubeconfig", s.kubeconfig, "-namespace", s.namespace, "-node-name", "virtual")
+	if passed := strings.Count(out, "--- PASS: TestEndToEnd/"); passed < 9 {
+		s.Errorf("%d tests passed:\n%s", passed, out)
+	}
 }

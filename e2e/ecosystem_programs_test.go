@@ -25,6 +25,7 @@ type foreign struct {
 	own      string // directory below tools/ecosystem, with a main package around a library of others
 	debian   string // packages, separated by blanks
 	pkg      string // to build of a module or checkout; "" is its root
+	tests    string // the tag of a package of tests, which is built as a program
 }
 
 // foreignPrograms are the programs of others by the names of their files, with their versions.
@@ -44,6 +45,8 @@ var foreignPrograms = map[string]foreign{
 	"podman":                    {debian: "podman"},
 	"rsyslogd":                  {debian: "rsyslog rsyslog-kubernetes"},
 	"tmux":                      {debian: "tmux"},
+	"virtualkubelet":            {own: "virtualkubelet"},
+	"virtualkubelet-e2e":        {module: "github.com/virtual-kubelet/virtual-kubelet@v1.14.1", pkg: "./internal/test/e2e", tests: "e2e"},
 }
 
 // ecosystemDir has the programs that were built, and for each one that could not be had a file
@@ -110,6 +113,9 @@ func (p foreign) build(ctx context.Context, out string) error {
 		return nil
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", out)
+	if p.tests != "" {
+		cmd = exec.CommandContext(ctx, "go", "test", "-c", "-tags", p.tests, "-o", out)
+	}
 	if p.pkg != "" {
 		cmd.Args = append(cmd.Args, p.pkg)
 	}
