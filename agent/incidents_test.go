@@ -155,6 +155,11 @@ func TestIncidents(t *testing.T) {
 			n.Runtime.Exit(n.running(), 1)
 			n.wait(time.Second)
 		}, []string{"it could not be synced: RunContainerError (no space left)"}},
+		"runtime away": {func(n *incident, _ *v1.Pod) {
+			n.Runtime.Fail("ListPodSandbox", errors.New("connection refused"))
+			n.wait(6 * time.Minute) // longer than between two lists
+			n.Runtime.Fail("ListPodSandbox", nil)
+		}, []string{"the container runtime did not answer: connection refused", "the container runtime answered again"}},
 		"removal": {func(n *incident, _ *v1.Pod) { n.Want() }, []string{"its source (test) no longer had it"}},
 		"device lost": {func(n *incident, _ *v1.Pod) {
 			part.Record(n.ender.host, record.Entry{Fact: &record.Plugin{Name: "example.com/gpu", Gone: true}})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -162,6 +164,21 @@ func (a recordedSyncer) recordSync(ctx context.Context, w podworker.Work, call s
 		}
 	}
 	a.recordOf(w.Pod, w.Life.N, "", fact)
+}
+
+// recordedReader records since when the runtime does not list its pods.
+type recordedReader struct {
+	*Agent
+	pleg.Runtime
+}
+
+// List implements pleg.Runtime.
+func (r recordedReader) List(ctx context.Context) ([]observed.Listed, error) {
+	pods, err := r.Runtime.List(ctx)
+	if r.records() && !errors.Is(ctx.Err(), context.Canceled) {
+		r.record(record.Entry{Fact: &record.Condition{Type: record.RuntimeUnavailable, On: err != nil, Reason: record.WordOf(err)}})
+	}
+	return pods, err
 }
 
 // recordedRuntime records how long the runtime took to create a sandbox.

@@ -44,11 +44,10 @@ func runApart(t *testing.T) (dir string, child bool) {
 			t.Logf("remove the directory of the run: %v", err)
 		}
 	})
-	limit := 25 * time.Minute
-	if end, ok := t.Deadline(); ok { // this process tells what the child said
-		limit = time.Until(end) - 5*time.Minute
+	args := []string{"-test.v", "-test.run=^" + t.Name() + "$"}
+	if end, ok := t.Deadline(); ok {
+		args = append(args, "-test.timeout="+(time.Until(end)-time.Minute).String()) // this process has to report and clean up
 	}
-	args := []string{"-test.v", "-test.timeout=" + limit.String(), "-test.run=^" + t.Name() + "$"}
 	for _, a := range os.Args[1:] {
 		if !strings.HasPrefix(a, "-test.") {
 			args = append(args, a)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/e2e/controlplane"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/testprogram"
 )
@@ -46,6 +47,12 @@ type node struct {
 // its KubeletConfiguration.
 func newNode(t *testing.T, more string) *node {
 	t.Helper()
+	return nodeOf(t, controlplane.Options{}, more)
+}
+
+// nodeOf is newNode with a control plane of one's own.
+func nodeOf(t *testing.T, o controlplane.Options, more string) *node {
+	t.Helper()
 	for _, dir := range []string{kubeletRoot, logLinks} {
 		if _, err := os.Stat(dir); err == nil {
 			t.Fatalf("%s is there: this machine is a node already, or an earlier run was killed", dir)
@@ -58,7 +65,7 @@ func newNode(t *testing.T, more string) *node {
 		_ = os.RemoveAll(kubeletRoot)
 		_ = os.RemoveAll(logLinks)
 	})
-	l := newCluster(t)
+	l := clusterOf(t, o)
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := l.cp.Kubectl(context.Background(), "describe", "node", l.node).CombinedOutput()

@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus page clients peers ecosystem suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -80,6 +80,10 @@ parity: ## flags, fields, gates, metrics, events, endpoints, pod fields and admi
 # 30 minutes at most; root; nothing: it has mounts and a network of its own.
 takeover: tools shells build cluster kubelet ## a node that the kubelet ran, continued by the agent, and back
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestTakeover . $(ARGS)
+
+# 45 minutes at most; root; nothing: it has mounts and a network of its own.
+incidents: tools shells build cluster kubelet ## incidents made on purpose: the answers of agent why beside the kubelet's events, statuses and log; ARGS='-incidents.report FILE -incidents.only oom'
+	go -C e2e test -tags kubelet -count=1 -timeout 45m -v -run TestIncidentsBesideKubelet . $(ARGS)
 
 # 30 minutes at most; root; nothing: it has mounts and a network of its own.
 upgrade: tools shells build cluster ## agents of earlier releases replaced by this one under running pods, and back, over containerd and localcri; ARGS='-upgrade.from v0.1.0 -upgrade.over localcri'

@@ -27,10 +27,12 @@ const version = 1
 
 var header = fmt.Sprintf("nodewright record %d\n", version)
 
-// Limits for entries that a reader accepts.
+// Limits for entries that a reader accepts. A small text can have many values, which take much
+// more memory than the text.
 const (
-	maxEntry = 64 << 10 // bytes of an entry
-	maxDepth = 8        // of its JSON
+	maxEntry  = 64 << 10 // bytes of an entry
+	maxDepth  = 8        // of its JSON
+	maxValues = 8 << 10  // in its JSON
 )
 
 // prefix is the number of bytes of a line before its JSON. The first frame bytes are not included
@@ -182,8 +184,11 @@ func hexNumber(digits []byte) (n uint64, ok bool) {
 // know.
 func (l line) entry() (e Entry, known bool, err error) {
 	body := l.text[prefix : len(l.text)-1]
-	if depth(body) > maxDepth {
+	switch deepest, values := shape(body); {
+	case deepest > maxDepth:
 		return e, false, fmt.Errorf("%w: JSON that is nested more than %d deep", ErrDamaged, maxDepth)
+	case values > maxValues:
+		return e, false, fmt.Errorf("%w: JSON of more than %d values", ErrDamaged, maxValues)
 	}
 	var s stored
 	if err := json.Unmarshal(body, &s); err != nil {
@@ -202,9 +207,20 @@ func (l line) entry() (e Entry, known bool, err error) {
 	return s.Entry, true, nil
 }
 
-// depth returns how deep a JSON text is nested.
-func depth(text []byte) (deepest int) {
+// readable reports whether a reader accepts the line, if it is not damaged. The depth depends only on
+// the types of the facts.
+func (l line) readable() bool {
+	if len(l.text) <= maxValues {
+		return true
+	}
+	_, values := shape(l.text[prefix:])
+	return len(l.text) <= maxEntry && values <= maxValues
+}
+
+// shape returns how deep a JSON text is nested, and an upper limit of its number of values.
+func shape(text []byte) (deepest, values int) {
 	n, quoted := 0, false
+	values = 1
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case quoted && c == '\\':
@@ -214,10 +230,13 @@ func depth(text []byte) (deepest int) {
 		case quoted:
 		case c == '{' || c == '[':
 			n++
+			values++
 			deepest = max(deepest, n)
+		case c == ',':
+			values++
 		case c == '}' || c == ']':
 			n--
 		}
 	}
-	return deepest
+	return deepest, values
 }

@@ -191,7 +191,11 @@ type Devices struct {
 	Unknown   int    `json:"unknown,omitempty"`
 }
 
-// Condition is a condition of the node.
+// RuntimeUnavailable is the type of the condition that the container runtime does not answer. Its
+// reason is one of the words of [ErrorWord].
+const RuntimeUnavailable = "RuntimeUnavailable"
+
+// Condition is a condition of the node: a pressure, or RuntimeUnavailable.
 type Condition struct {
 	Type   string `json:"type" is:"word"`
 	On     bool   `json:"on,omitempty"`

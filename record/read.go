@@ -97,20 +97,25 @@ func Read(dir string, f Filter) iter.Seq2[Entry, error] {
 // error for a damaged file, which wraps ErrDamaged, and the entries before the damage.
 func ReadFile(r io.Reader) ([]Entry, error) {
 	var out []Entry
-	size := 0
-	err := scan(r, func(e Entry) bool {
+	limited := &io.LimitedReader{R: r, N: maxFileBytes + 1}
+	err := scan(limited, func(e Entry) bool {
 		out = append(out, e)
-		size++
-		return size < maxFileEntries
+		return len(out) < maxFileEntries
 	})
-	if errors.Is(err, errStopped) {
+	switch {
+	case errors.Is(err, errStopped):
 		err = fmt.Errorf("%w: more than %d entries", ErrDamaged, maxFileEntries)
+	case limited.N == 0:
+		err = fmt.Errorf("%w: more than %d bytes", ErrDamaged, maxFileBytes)
 	}
 	return out, err
 }
 
-// maxFileEntries limits the entries of a file.
-const maxFileEntries = 1 << 17
+// Limits for a file.
+const (
+	maxFileEntries = 1 << 17
+	maxFileBytes   = 64 << 20
+)
 
 // Write writes entries in the format of a record file, for [ReadFile].
 func Write(w io.Writer, entries []Entry) error {

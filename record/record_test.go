@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -272,6 +273,46 @@ func TestDamage(t *testing.T) {
 	if _, err := record.ReadFile(strings.NewReader("nodewright record 2\n")); !errors.Is(err, record.ErrVersion) {
 		t.Errorf("a file of the next version: %v", err)
 	}
+}
+
+// A small file cannot take much memory or time: an entry with very many values is an error.
+func TestHostileFile(t *testing.T) {
+	entry := func(list string) []byte {
+		return record.Frame([]byte(`{"kind":"decision","fact":{"input":{"` + list + `":[{}` + strings.Repeat(",{}", 20000) + `]}}}`))
+	}
+	for _, list := range []string{"runs", "regular", "sandboxes"} {
+		if got, err := record.ReadFile(bytes.NewReader(entry(list))); len(got) > 0 || !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), "values") {
+			t.Errorf("%s: %d entries, error %v", list, len(got), err)
+		}
+	}
+	unknown := record.Frame([]byte(`{"kind":"unknown","fact":"` + strings.Repeat("x", 60000) + `"}`))
+	endless := io.MultiReader(bytes.NewReader(record.Frame([]byte(`{"kind":"stop"}`))), &repeated{line: unknown[len("nodewright record 1\n"):]})
+	if got, err := record.ReadFile(endless); len(got) != 1 || !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("a file without end: %d entries, error %v", len(got), err)
+	}
+	// The recorder writes nothing that it could not read.
+	dir := filepath.Join(t.TempDir(), "record")
+	wide := instance("a", "running")
+	wide.Fact = &record.Wanted{Op: "ADD", Containers: make([]record.Image, 10000)}
+	during(t, dir, 0, func(r *record.Recorder) {
+		r.Record(wide)
+		r.Record(instance("b", "running"))
+	})
+	if got, want := kindsOf(read(t, dir, record.Filter{})), "Begin Instance Stop Gap"; got != want {
+		t.Errorf("it has %s, want %s", got, want)
+	}
+}
+
+// repeated reads a line without end.
+type repeated struct {
+	line []byte
+	at   int
+}
+
+func (r *repeated) Read(p []byte) (int, error) {
+	n := copy(p, r.line[r.at:])
+	r.at = (r.at + n) % len(r.line)
+	return n, nil
 }
 
 // Neither the directory nor a file in it may be a link.

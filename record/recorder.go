@@ -114,7 +114,7 @@ func (r *Recorder) Record(e Entry) {
 	e.At, e.Boot = milli(time.Now()), r.cfg.Boot
 	l := encodeEntry(&e, fact, key, sum)
 	l.idle = e.Fact.idle()
-	if len(r.queue) >= maxQueue || r.bytes+len(l.text) > maxQueueBytes || len(l.text) > maxEntry {
+	if len(r.queue) >= maxQueue || r.bytes+len(l.text) > maxQueueBytes || !l.readable() {
 		r.lost++
 		delete(r.known, key)
 		return

@@ -23,8 +23,8 @@ type Options struct {
 	Program string
 	// Dir is an empty directory for the files of the control plane.
 	Dir string
-	// Controllers are additional flags of kube-controller-manager.
-	Controllers []string
+	// APIServer and Controllers are additional flags of kube-apiserver and kube-controller-manager.
+	APIServer, Controllers []string
 	// Older is a directory with kube-apiserver, kube-controller-manager and kube-scheduler of
 	// another release, which are used in place of those of Program. If Older is "", all programs
 	// are those of Program.
@@ -125,7 +125,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return err
 	}
-	if err := c.start("kube-apiserver", "--etcd-servers", c.etcd(), "--etcd-prefix", "/registry",
+	if err := c.start("kube-apiserver", slices.Concat([]string{"--etcd-servers", c.etcd(), "--etcd-prefix", "/registry",
 		"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(c.port), "--cert-dir", c.dir,
 		"--tls-cert-file", c.pki.path("apiserver.crt"), "--tls-private-key-file", c.pki.path("apiserver.key"),
 		"--client-ca-file", c.CAFile(), "--kubelet-client-certificate", c.pki.path("kubelet-client.crt"),
@@ -137,7 +137,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--requestheader-client-ca-file", c.CAFile(), "--requestheader-allowed-names", "front-proxy-client", "--enable-aggregator-routing",
 		"--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group", "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
-		"--shutdown-delay-duration", "0s", "--audit-policy-file", policy, "--audit-log-path", c.auditLog()); err != nil {
+		"--shutdown-delay-duration", "0s", "--audit-policy-file", policy, "--audit-log-path", c.auditLog()}, c.opts.APIServer)...); err != nil {
 		return err
 	}
 	return c.until(ctx, "the API server", func() error {

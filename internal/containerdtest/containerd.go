@@ -274,6 +274,15 @@ func (c *Containerd) Kill() error { return c.end(syscall.SIGKILL) }
 // Halt ends containerd with SIGTERM. Containers keep running.
 func (c *Containerd) Halt() error { return c.end(syscall.SIGTERM) }
 
+// PowerOff ends containerd and all containers at once, and removes what is not kept over a reboot of the
+// machine. Resume starts containerd after the reboot.
+func (c *Containerd) PowerOff() error {
+	err := c.Kill()
+	c.deleteContainers()
+	c.killShims()
+	return errors.Join(err, UnmountBelow(filepath.Join(c.Dir, "state")), os.RemoveAll(filepath.Join(c.Dir, "state")))
+}
+
 // Restart calls Halt and then Resume.
 func (c *Containerd) Restart() error {
 	if err := c.Halt(); err != nil {

@@ -268,7 +268,16 @@ func (p *past) begin(e *record.Entry, f *record.Begin) {
 	p.boots = append(p.boots, begin{e.At, e.Boot})
 }
 
+// condition adds a moment for a change of a condition of the node.
 func (p *past) condition(e *record.Entry, f *record.Condition) {
+	if f.Type == record.RuntimeUnavailable {
+		if f.On {
+			p.tell(e, e.At, "condition", fault, "the container runtime did not answer: %s", cmp.Or(f.Reason, "another error"))
+		} else {
+			p.tell(e, e.At, "condition", step, "the container runtime answered again")
+		}
+		return
+	}
 	p.pressure = append(p.pressure, pressurePast{e.At, *f})
 	if f.On {
 		p.tell(e, e.At, "condition", fault, "the node had %s (%s)", f.Type, f.Reason)
@@ -296,6 +305,10 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 	case f.Op == "REMOVE" && !last.at.IsZero() && last.uid != e.Pod.UID:
 		// The next version was added before this removal, and its change is already reported.
 		return
+	case f.Op == "REMOVE" && last.Op == "DELETE" && last.uid == e.Pod.UID:
+		// The deletion is the reason; this is only its end.
+		p.tell(e, e.At, "wanted", step, "its source%s no longer had it", source)
+		p.status = append(p.status, statusPast{at: e.At, gone: true})
 	case f.Op == "REMOVE":
 		pod.ends = append(pod.ends, causePast{e.At, "its source" + source + " no longer had it"})
 		p.tell(e, e.At, "wanted", verdictOn, "its source%s no longer had it", source)

@@ -151,6 +151,13 @@ func TestPastOfIncidents(t *testing.T) {
 			[]string{"its resources were changed, and its resizePolicy wants a restart"}},
 		{"removal", newTape().begins().on("02:20:00", &record.Wanted{Op: "REMOVE", Source: "file"}).runs("a", 0, "01:00:02", "02:20:03", 143, ""), "02:20", false,
 			[]string{"at 02:20:00: its source (file) no longer had it", "container app ended after 80m: its source (file) no longer had it"}},
+		{"deletion", newTape().begins().on("02:20:00", &record.Wanted{Op: "DELETE", Source: "api"}).runs("a", 0, "01:00:02", "02:20:03", 143, "").on("02:20:04", &record.Wanted{Op: "REMOVE", Source: "api"}), "02:20", false,
+			[]string{"at 02:20:00: its deletion was asked for", "container app ended after 80m: its deletion was asked for", "02:20:04 its source (api) no longer had it"}},
+		{"gone after its deletion", newTape().begins().on("02:20:00", &record.Wanted{Op: "DELETE", Source: "api"}).on("02:20:04", &record.Wanted{Op: "REMOVE", Source: "api"}), "04:00", false,
+			[]string{"was gone at 04:00:00"}},
+		{"runtime away", newTape().begins().on("02:20:00", &record.Condition{Type: record.RuntimeUnavailable, On: true, Reason: "connection refused"}).
+			on("02:21:00", &record.Condition{Type: record.RuntimeUnavailable}), "02:20", true,
+			[]string{"at 02:20:00: the container runtime did not answer: connection refused", "02:21:00 the container runtime answered again"}},
 		{"gone long ago", newTape().begins().on("02:20:00", &record.Wanted{Op: "REMOVE", Source: "file"}).runs("a", 0, "01:00:02", "02:20:03", 143, ""), "04:00", false,
 			[]string{"was gone at 04:00:00, and nothing happened then; before, it lost container app at 02:20:03"}},
 		{"at rest", newTape().begins(), "02:20", false, []string{"ran and was ready at 02:20:00, and nothing happened then; before, it started container app at 01:00:02 for the first time"}},
