@@ -58,6 +58,12 @@ func nodeOf(t *testing.T, o controlplane.Options, more string) *node {
 			t.Fatalf("%s is there: this machine is a node already, or an earlier run was killed", dir)
 		}
 	}
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"} { // the kubelet sets them at its start
+		path := filepath.Join("/proc/sys", name)
+		if old, err := os.ReadFile(path); err == nil {
+			t.Cleanup(func() { _ = os.WriteFile(path, old, 0o600) })
+		}
+	}
 	group := cgroupRoot(t)
 	t.Cleanup(func() { // after the pods have ended
 		_ = containerdtest.UnmountBelow(kubeletRoot)
