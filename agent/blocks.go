@@ -66,7 +66,7 @@ func (a *Agent) buildBlocks() error {
 	// All blocks share one reader. It sees the calls of podruntime, so it knows which inspections
 	// can be skipped.
 	reader := cri.NewReaderWith(c.Runtime, cri.ReaderConfig{NodeIP: c.Node.PrimaryIP(), Log: log("cri")})
-	a.pleg, err = pleg.New(pleg.Config{Runtime: recordedReader{a, reader}, Log: log("pleg"), Metrics: c.Metrics})
+	a.pleg, err = pleg.New(pleg.Config{Runtime: recordedReader{reader, a}, Log: log("pleg"), Metrics: c.Metrics})
 	note(err)
 	a.pods, err = podmgr.New(podmgr.Config{Sources: a.guard.Sources(c.Sources), Refused: a.refused, Mistakes: a.mistakes, Log: log("podmgr"), Metrics: c.Metrics})
 	note(err)

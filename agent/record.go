@@ -168,15 +168,15 @@ func (a recordedSyncer) recordSync(ctx context.Context, w podworker.Work, call s
 
 // recordedReader records since when the runtime does not list its pods.
 type recordedReader struct {
-	*Agent
 	pleg.Runtime
+	agent *Agent
 }
 
 // List implements pleg.Runtime.
 func (r recordedReader) List(ctx context.Context) ([]observed.Listed, error) {
 	pods, err := r.Runtime.List(ctx)
-	if r.records() && !errors.Is(ctx.Err(), context.Canceled) {
-		r.record(record.Entry{Fact: &record.Condition{Type: record.RuntimeUnavailable, On: err != nil, Reason: record.WordOf(err)}})
+	if r.agent.records() && !errors.Is(ctx.Err(), context.Canceled) {
+		r.agent.record(record.Entry{Fact: &record.Condition{Type: record.RuntimeUnavailable, On: err != nil, Reason: record.WordOf(err)}})
 	}
 	return pods, err
 }
