@@ -138,7 +138,7 @@ var together = []incident{
 	{
 		name: "deadline", what: "A pod runs for longer than its activeDeadlineSeconds",
 		manifest: with("deadline", forever, "", "activeDeadlineSeconds: 15"),
-		over:     failed,
+		over:     ended,
 		why:      "it ran for longer than its spec.activeDeadlineSeconds",
 	},
 	{
@@ -146,7 +146,7 @@ var together = []incident{
 		manifest: with("storage", waits("dd if=/dev/zero of=/data/file bs=1000000 count=8; "+forever),
 			"volumeMounts: [{name: data, mountPath: /data}]", "volumes: [{name: data, emptyDir: {sizeLimit: 1Mi}}]"),
 		live: func(x *incidents) { x.inside("storage", "touch", "/tmp/go") },
-		over: failed,
+		over: ended,
 		why:  "it was evicted, as it used more local storage than its own limit",
 	},
 	{
@@ -216,7 +216,7 @@ var together = []incident{
 	{
 		name: "rejected", what: "A pod requests more CPU than the node has",
 		manifest: with("rejected", forever, "resources: {requests: {cpu: 1000}}", ""),
-		over:     failed,
+		over:     ended,
 		why:      "the node rejected it: OutOfcpu",
 	},
 	{
@@ -225,7 +225,7 @@ var together = []incident{
 		live: func(x *incidents) {
 			x.apply(x.filled(with("critical", forever, "resources: {requests: {cpu: %CPU}}", "priorityClassName: system-node-critical")))
 		},
-		over: failed,
+		over: ended,
 		why:  "it was preempted: it made room for a critical pod",
 	},
 	{
@@ -331,7 +331,7 @@ var alone = []incident{
 			x.kill()
 			x.must(os.WriteFile(x.config, []byte(strings.Replace(string(text), `memory.available: "1Mi"`, `memory.available: "99%"`, 1)), 0o600))
 			x.begin()
-			x.until("the pod is evicted", func() error { return x.is("pressure", func(p *v1.Pod) bool { return failed(x, p) }) })
+			x.until("the pod is evicted", func() error { return x.is("pressure", func(p *v1.Pod) bool { return ended(x, p) }) })
 			x.at["pressure"] = time.Now()
 			x.kill()
 			x.must(os.WriteFile(x.config, text, 0o600))
@@ -384,7 +384,11 @@ func restarted(_ *incidents, p *v1.Pod) bool {
 // up reports that a pod is there and ready.
 func up(p *v1.Pod) bool { return p != nil && isReady(p) }
 
-func failed(_ *incidents, p *v1.Pod) bool { return p != nil && p.Status.Phase == v1.PodFailed }
+// ended reports that a pod has ended. The kubelet shows a pod that it has ended as Succeeded if its program
+// ends with exit code 0.
+func ended(_ *incidents, p *v1.Pod) bool {
+	return p != nil && (p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded)
+}
 
 // waitsFor reports that a container waits for one of some reasons.
 func waitsFor(reasons ...string) func(*incidents, *v1.Pod) bool {
@@ -430,11 +434,12 @@ func TestIncidentsBesideKubelet(t *testing.T) {
 		x.devices = append(x.devices, filepath.Join(x.dir, "devices", d))
 	}
 	x.startDriver()
-	report := map[string]map[string]*answer{}
+	all := map[string]map[string]*answer{}
+	defer func() { x.report(programs, all) }()
 	for _, name := range programs {
-		report[name] = x.lives(name, registered)
+		all[name] = map[string]*answer{}
+		x.lives(name, registered, all[name])
 	}
-	x.report(programs, report)
 }
 
 // startDriver starts the CSI driver, which runs until the end of the test.
@@ -459,10 +464,10 @@ type answer struct {
 	log            string
 }
 
-// lives runs the node with a program through all incidents. It returns the answers by the name of the pod.
-func (x *incidents) lives(program string, registered func()) map[string]*answer {
+// lives runs the node with a program through all incidents, and fills in the answers by the name of the pod.
+func (x *incidents) lives(program string, registered func(), answers map[string]*answer) {
 	x.t.Helper()
-	x.program, x.at, x.events, x.answers = program, map[string]time.Time{}, map[types.UID]v1.Event{}, map[string]*answer{}
+	x.program, x.at, x.events, x.answers = program, map[string]time.Time{}, map[types.UID]v1.Event{}, answers
 	x.logs.Reset()
 	other := busyboxImage(x.t)
 	other.Name, other.Cmd = otherImage, []string{"sleep", "1"}
@@ -491,7 +496,6 @@ func (x *incidents) lives(program string, registered func()) map[string]*answer 
 		}
 	}
 	x.deleteAll("events")
-	return x.answers
 }
 
 // liveTogether makes the incidents of pods, and waits until all have happened.
@@ -876,6 +880,11 @@ func statusLine(p *v1.Pod) string {
 	if p.Status.Message != "" {
 		out = append(out, inOneLine(p.Status.Message))
 	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.DisruptionTarget {
+			out = append(out, inOneLine(fmt.Sprintf("%s %s: %s", c.Type, c.Reason, c.Message)))
+		}
+	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		line := fmt.Sprintf("%s: restarts %d", c.Name, c.RestartCount)
 		for _, s := range []struct {
@@ -909,6 +918,9 @@ func (x *incidents) report(programs []string, all map[string]map[string]*answer)
 		fmt.Fprintf(&b, "## %s (%s)\n\n", i.what, i.name)
 		for _, name := range programs {
 			a := all[name][i.name]
+			if a == nil {
+				continue // it was not reached
+			}
 			fmt.Fprintf(&b, "### %s, at %s\n\n", filepath.Base(name), a.at.Format(time.TimeOnly))
 			for _, part := range []struct{ title, text string }{
 				{"agent why " + i.name + " --at", a.why}, {"agent why node --at", a.whyNode}, {"events", a.events}, {"status", a.status}, {"log", a.log},
