@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
@@ -26,6 +27,7 @@ type host struct {
 
 func (a host) Settled() <-chan struct{}                  { return a.settled }
 func (a host) ActivePods() []*v1.Pod                     { return a.pods }
+func (a host) RuntimePods() []observed.Listed            { return nil }
 func (a host) Worker(types.UID) (podworker.Status, bool) { return podworker.Status{}, false }
 func (a host) NodeEvent(_, reason, message string)       { fmt.Println(reason+":", message) }
 func (a host) Housekeep()                                {}
