@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -34,10 +35,7 @@ func (c *container) updateBundle(r *specs.LinuxResources) error {
 	if spec.Linux == nil {
 		return fmt.Errorf("read configuration: the field linux is missing")
 	}
-	if old := spec.Linux.Resources; old != nil {
-		r.Devices = old.Devices
-	}
-	spec.Linux.Resources = r
+	spec.Linux.Resources = ocispec.KeepRest(r, spec.Linux.Resources)
 	if b, err = json.Marshal(spec); err != nil {
 		return err
 	}

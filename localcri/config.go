@@ -56,6 +56,9 @@ type Config struct {
 	// CDI adds devices of the Container Device Interface. If it is nil, every CDI device name is
 	// rejected.
 	CDI CDI
+	// Hooks follow sandboxes and containers, and change containers; see package localcri/nri. If it
+	// is nil, there are none.
+	Hooks Hooks
 	// Reserve is the number of bytes that must be free on RootDir's file system when a container
 	// is created. The default is 64 MiB.
 	Reserve int64

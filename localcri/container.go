@@ -28,6 +28,7 @@ type container struct {
 	saver   *saver
 
 	life      life.Container // changed only by applyLocked
+	told      hookStage      // what the hooks have heard
 	record    containerFacts
 	resources *runtimeapi.LinuxContainerResources // the current resources
 	lost      uint64
@@ -47,7 +48,7 @@ type container struct {
 func newContainer(p *pod, record containerFacts, l life.Container, config *runtimeapi.ContainerConfig) *container {
 	c := &container{
 		pod: p, id: record.ID, key: containerKey(config.GetMetadata()), created: record.Created, config: config,
-		saver: newSaver(), exited: make(chan struct{}), life: l, record: record, resources: &runtimeapi.LinuxContainerResources{},
+		saver: newSaver(), exited: make(chan struct{}), life: l, told: toldBefore(l.Phase()), record: record, resources: &runtimeapi.LinuxContainerResources{},
 	}
 	if l.Phase() == life.Exited || l.Phase() == life.Removing {
 		close(c.exited)

@@ -146,6 +146,7 @@ func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 		c.claim.complete(errorf(codes.FailedPrecondition, "container %s was removed while it was made", c.id))
 		return
 	}
+	_ = c.hook(ctx, HookCreated)
 	c.claim.complete(nil)
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, c.created)
 }
@@ -196,6 +197,9 @@ func (c *container) make(ctx context.Context) error {
 		return err
 	}
 	if err := c.injectCDI(ctx, spec, in.Handler); err != nil {
+		return err
+	}
+	if spec, err = c.changed(ctx, spec, in); err != nil {
 		return err
 	}
 	c.pod.mu.Lock()

@@ -36,9 +36,9 @@ import (
 const shell = "localhost/shell:1"
 
 // newShellNode has an image with a shell.
-func newShellNode(t *testing.T) *node {
+func newShellNode(t *testing.T, change ...func(*node)) *node {
 	t.Helper()
-	n := newNode(t)
+	n := newNode(t, change...)
 	b := testprogram.Busybox(t)
 	var buf bytes.Buffer
 	img := sampleimage.Image{Name: shell, Architecture: runtime.GOARCH, Entrypoint: []string{"/bin/sh", "-c"}, Env: []string{"PATH=/bin"}}

@@ -734,6 +734,7 @@ type bench struct {
 	root  string
 	state string
 	boot  string
+	hooks Hooks // may be nil
 	rt    *Runtime
 	kill  func()
 }
@@ -787,7 +788,7 @@ func (b *bench) start() {
 	m := &machine{world: b.world, crash: b.crash}
 	cfg := Config{
 		RootDir: b.root, StateDir: b.state, Handlers: map[string]Handler{"runc": {Path: "/runc"}}, Monitor: filepath.Join(filepath.Dir(b.root), "monitor"),
-		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Reserve: 1, Log: logUntilEnd(b.t),
+		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Hooks: b.hooks, Reserve: 1, Log: logUntilEnd(b.t),
 		parts: parts{
 			monitors: fakeMonitors{m}, executors: map[string]ociRuntime{"runc": fakeExecutor{m}}, spaces: fakeSpaces{m}, facts: fakeFacts{m},
 			usage: fakeUsage{m}, forwarder: fakeUsage{m}, mounts: fakeMounts{m}, processes: fakeProcesses{m},

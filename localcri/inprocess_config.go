@@ -48,6 +48,8 @@ type InProcessConfig struct {
 	// CDIDirs are the directories of CDI specifications. The default is /etc/cdi and
 	// /var/run/cdi.
 	CDIDirs []string
+	// Hooks has the meaning of [Config].Hooks.
+	Hooks Hooks
 	// Registries says how to reach registries. A registry without an entry is reached by HTTPS,
 	// without mirrors.
 	Registries map[string]image.Registry

@@ -121,7 +121,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 	r.runtime, err = New(Config{
 		RootDir: m.path("pods"), StateDir: names.stateDir, Handlers: handlers, Monitor: m.Monitor,
 		PlaceMonitor: func(pid int) error { return host.Join(context.WithoutCancel(ctx), names.monitors, pid) },
-		Network:      r.network, Images: r.images, CDI: devices, CgroupDriver: m.CgroupDriver, Projects: m.Projects, Log: m.Log.Named("localcri"),
+		Network:      r.network, Images: r.images, CDI: devices, Hooks: m.Hooks, CgroupDriver: m.CgroupDriver, Projects: m.Projects, Log: m.Log.Named("localcri"),
 	})
 	if err != nil {
 		return nil, err

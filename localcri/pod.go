@@ -31,6 +31,7 @@ type pod struct {
 
 	mu         sync.Mutex   // never held during I/O
 	life       life.Sandbox // changed only by applyLocked
+	told       hookStage    // what the hooks have heard
 	record     sandboxFacts
 	containers map[string]*container
 	names      map[string]*container // by the key of their metadata
@@ -48,7 +49,7 @@ type pod struct {
 func newPod(rt *Runtime, record sandboxFacts, l life.Sandbox, config *runtimeapi.PodSandboxConfig) *pod {
 	return &pod{
 		rt: rt, id: record.ID, key: podKey(config.GetMetadata()), created: record.Created, config: config, handler: record.Handler,
-		known: make(chan struct{}), saver: newSaver(), life: l, record: record,
+		known: make(chan struct{}), saver: newSaver(), life: l, told: toldBefore(l.Phase()), record: record,
 		containers: map[string]*container{}, names: map[string]*container{},
 	}
 }

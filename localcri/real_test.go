@@ -90,6 +90,7 @@ type node struct {
 	dir     string // on a disk
 	state   string // on a tmpfs
 	bridge  bool
+	hooks   localcri.Hooks // may be nil
 	boot    string
 	log     *zap.Logger
 	rt      *localcri.Runtime
@@ -99,9 +100,12 @@ type node struct {
 }
 
 // newNode makes directories for a runtime and starts it.
-func newNode(t testing.TB) *node {
+func newNode(t testing.TB, change ...func(*node)) *node {
 	t.Helper()
 	n := nodeDirs(t)
+	for _, f := range change {
+		f(n)
+	}
 	n.start()
 	n.load()
 	return n
@@ -190,7 +194,7 @@ func (n *node) assemble() error {
 		return err
 	}
 	n.rt, err = localcri.New(localcri.Config{
-		CDI: devices, RootDir: filepath.Join(n.dir, "rt"), StateDir: n.state, Handlers: map[string]localcri.Handler{"runc": {Path: runc()}},
+		CDI: devices, Hooks: n.hooks, RootDir: filepath.Join(n.dir, "rt"), StateDir: n.state, Handlers: map[string]localcri.Handler{"runc": {Path: runc()}},
 		Network: n.network, Images: n.images, Reserve: 1 << 20, Projects: true, BootID: n.boot, Log: n.log,
 	})
 	return err

@@ -95,6 +95,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	if err := r.recoverAll(); err != nil {
 		return fmt.Errorf("localcri: %w", err)
 	}
+	if r.cfg.Hooks != nil {
+		r.do(r.runHooks)
+	}
 	<-ctx.Done()
 	r.awaitWork()
 	r.events.close()

@@ -159,7 +159,10 @@ func (p *pod) make(ctx context.Context) error {
 	if err := p.save(ctx); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
-	return nil
+	p.mu.Lock()
+	p.told = toldLife
+	p.mu.Unlock()
+	return p.hook(ctx, HookPodRun)
 }
 
 // othersPass returns an error if users other than root cannot pass through a directory. The root
@@ -283,6 +286,7 @@ func (p *pod) undo(ctx context.Context) error {
 		}
 		return p.erase(ctx)
 	})
+	p.hookRemoval(ctx)
 	p.rt.forgetPod(p)
 	return nil
 }
@@ -378,6 +382,7 @@ func (p *pod) tearDown(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err // the running container still uses the rest
 	}
+	p.hookEnd(ctx)
 	if !p.hostNetwork() {
 		if err := r.cfg.Network.Detach(ctx, p.id); err != nil {
 			errs = append(errs, networkError(err))
@@ -435,6 +440,7 @@ func (p *pod) withdraw(ctx context.Context) error {
 		}
 	}
 	p.keepRecord(ctx)
+	p.hookRemoval(ctx)
 	r.forgetPod(p)
 	p.tell(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, p.id, 0)
 	r.persistFrom(ctx, "failed to remove sandbox", p.id, p.erase)

@@ -66,6 +66,9 @@ func (c *container) start(ctx context.Context) error {
 	if err == nil {
 		err = c.prepareStart()
 	}
+	if err == nil {
+		err = c.hook(ctx, HookStart)
+	}
 	var m monitorConn
 	if err == nil {
 		m, err = p.client(ctx)
@@ -83,7 +86,11 @@ func (c *container) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.startBy(ctx, m, what)
+	if err := c.startBy(ctx, m, what); err != nil {
+		return err
+	}
+	_ = c.hook(ctx, HookStarted)
+	return nil
 }
 
 // rejoin waits for a start that an earlier process asked a monitor for and that is still in
@@ -211,6 +218,7 @@ func (c *container) lostLog(l *monitor.Lost) {
 // runtime does not know the container any more.
 func (c *container) clean(ctx context.Context) error {
 	c.keepRecord(ctx)
+	c.hookEnd(ctx)
 	if err := c.undoStart(ctx); err != nil {
 		return err
 	}

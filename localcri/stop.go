@@ -247,6 +247,7 @@ func (c *container) withdraw(ctx context.Context) error {
 			err = fmt.Errorf("remove record: %w", err)
 		}
 	}
+	c.hookRemoval(ctx, false)
 	c.forget()
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, 0)
 	r.persistFrom(ctx, "failed to remove container", c.id, c.erase)
@@ -256,6 +257,7 @@ func (c *container) withdraw(ctx context.Context) error {
 // undo removes a container that callers have not seen. What cannot be removed at once is removed
 // in the background.
 func (c *container) undo(ctx context.Context) error {
+	c.hookRemoval(ctx, true)
 	c.forget()
 	c.rt().persistFrom(ctx, "failed to undo container", c.id, c.erase)
 	return nil

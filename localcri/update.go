@@ -4,6 +4,7 @@ package localcri
 
 import (
 	"context"
+	"fmt"
 	"maps"
 
 	"google.golang.org/grpc/codes"
@@ -76,11 +77,36 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, updat
 	if update.GetWindows() != nil {
 		return invalid("windows", "", "must be empty on Linux")
 	}
-	o, err := c.beginUpdate(ctx, proto.CloneOf(update.GetLinux()))
+	changes := proto.CloneOf(update.GetLinux())
+	if r.cfg.Hooks == nil {
+		o, err := c.beginUpdate(ctx, changes)
+		if err != nil {
+			return err
+		}
+		return o.wait(ctx)
+	}
+	return r.begin(func(ctx context.Context) error { return c.updateHooked(ctx, changes) }).wait(ctx)
+}
+
+// updateHooked changes resources as the hooks say. They are asked before the update begins: it
+// would keep other updates waiting, also those that the hooks request.
+func (c *container) updateHooked(ctx context.Context, changes *runtimeapi.LinuxContainerResources) error {
+	r := c.rt()
+	changes, others, err := r.cfg.Hooks.Update(ctx, c.pod.hookPod(), c.hookContainer(nil), changes)
+	if err != nil {
+		return fmt.Errorf("UpdateContainer: %w", err)
+	}
+	if err := r.updateAll(ctx, others); err != nil {
+		return err
+	}
+	o, err := c.beginUpdate(ctx, changes)
 	if err != nil {
 		return err
 	}
-	return o.wait(ctx)
+	if err := o.wait(ctx); err != nil {
+		return err
+	}
+	return c.hook(ctx, HookUpdated)
 }
 
 // beginUpdate starts an update after the previous update has ended, since the new resources
@@ -180,11 +206,19 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, q *runtimeapi.U
 	if err != nil {
 		return nil, invalid("resources", err, "must be a message")
 	}
+	if r.cfg.Hooks != nil {
+		changed := p.hookPod()
+		changed.Overhead, changed.Resources = proto.CloneOf(q.GetOverhead()), proto.CloneOf(q.GetResources())
+		if err := r.hook(ctx, HookPodUpdate, changed, nil); err != nil {
+			return nil, coded(err)
+		}
+	}
 	p.mu.Lock()
 	p.record.Overhead, p.record.Resources = overhead, resources
 	p.mu.Unlock()
 	if err := p.save(ctx); err != nil {
 		return nil, coded(err)
 	}
+	_ = p.hook(ctx, HookPodUpdated)
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

@@ -38,11 +38,18 @@ func Compile(in *Input) (*specs.Spec, error) {
 
 // LeastVersion returns the oldest version of the specification that has all fields which s
 // uses. Runtimes reject versions newer than their own; crun up to 1.8 rejects all versions
-// except 1.0. ID-mapped and recursively read-only mounts are new in 1.1, network devices and
-// more of resctrl in 1.3; Compile uses these only with runtimes that support them.
+// except 1.0. ID-mapped and recursively read-only mounts, schedulers, I/O priorities and time
+// namespaces are new in 1.1; network devices, memory policies and more of resctrl in 1.3. Compile
+// uses the mounts only with runtimes that support them, and the others not at all.
 func LeastVersion(s *specs.Spec) string {
-	if l := s.Linux; l != nil && (len(l.NetDevices) > 0 || l.IntelRdt != nil && (len(l.IntelRdt.Schemata) > 0 || l.IntelRdt.EnableMonitoring)) {
+	if l := s.Linux; l != nil && (len(l.NetDevices) > 0 || l.MemoryPolicy != nil || l.IntelRdt != nil && (len(l.IntelRdt.Schemata) > 0 || l.IntelRdt.EnableMonitoring)) {
 		return "1.3.0"
+	}
+	if p := s.Process; p != nil && (p.Scheduler != nil || p.IOPriority != nil) {
+		return "1.1.0"
+	}
+	if l := s.Linux; l != nil && slices.ContainsFunc(l.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.TimeNamespace }) {
+		return "1.1.0"
 	}
 	for _, m := range s.Mounts {
 		if mapsIDs(m) || slices.Contains(m.Options, "rro") {
@@ -56,8 +63,8 @@ func mapsIDs(m specs.Mount) bool {
 	return len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "idmap") || slices.Contains(m.Options, "ridmap")
 }
 
-// CheckEdited rejects a configuration that, after the edits of CDI devices, needs a feature that
-// the handler's OCI runtime does not have.
+// CheckEdited rejects a configuration that, after the edits of CDI devices or of somebody outside,
+// needs a feature that the handler's OCI runtime does not have.
 func CheckEdited(s *specs.Spec, h Handler) error {
 	for _, m := range s.Mounts {
 		if mapsIDs(m) && !h.IDMap {
