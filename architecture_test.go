@@ -180,6 +180,7 @@ var banned = []struct {
 	{"k8s.io/kubernetes", nil, "it cannot be imported by those who import us"},
 	{"k8s.io/client-go/kubernetes", nil, "the clientset and its scheme weigh 17 MB"},
 	{"go.opentelemetry.io/otel/sdk", []string{"record"}, "only record/otlp exports to OpenTelemetry"},
+	{"github.com/containerd/nri", []string{"localcri"}, "only localcri/nri runs plugins of NRI"},
 	// The agent's command line has it for JSONPath, as kubectl.
 	{"k8s.io/client-go", []string{"kubeapi", "examples"}, "only the package that talks to an API server needs it"},
 }
@@ -203,6 +204,7 @@ var light = map[string][]string{
 	"cgroups":      {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"volumemgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"probe":        {"k8s.io/cri-api", "google.golang.org/grpc"},
+	"localcri":     {"github.com/containerd/"},
 	"record":       {"go.opentelemetry.io/", "k8s.io/cri-api", "google.golang.org/grpc", "github.com/prometheus/"},
 	// Who stays alone links no client of API servers: that is nodeagent/cluster.
 	"nodeagent": {module + "/kubeapi", "k8s.io/client-go", "github.com/container-storage-interface"},

@@ -42,6 +42,7 @@ type runFlags struct {
 	signaturePolicy  string
 	devices          string
 	pullBandwidth    string
+	nriSocket        string
 	localAPI         string
 	localUI          bool
 	bundle           string
@@ -76,6 +77,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.StringVar(&f.signaturePolicy, "signature-policy", "", "a `file` that says which images of the agent's own container runtime, and which bundles, need which signatures; default: none need one")
 	fs.StringVar(&f.devices, "devices", "", "a `file` that says which devices of the machine are which extended resources, without a device plugin")
 	fs.StringVar(&f.pullBandwidth, "pull-bandwidth", "", "the maximum number of `bytes` per second, such as 512Ki, at which the agent's own container runtime downloads image layers; default: no limit")
+	fs.StringVar(&f.nriSocket, "nri-socket", "", "the `socket` to which plugins of the Node Resource Interface connect, such as /var/run/nri/nri.sock, for the agent's own container runtime; needs a build with -tags nri")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
 	fs.StringVar(&f.bundle, "bundle", "", "run the pods of a bundle: a `reference` with a tag to poll, such as registry.example/fleet/shop:prod, or \""+onlyApplied+"\" to run only bundles of \"agent bundle apply\"")

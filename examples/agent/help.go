@@ -52,7 +52,7 @@ var agentTopics = []struct {
 }{
 	{regexp.MustCompile(`^(v|vmodule|version|log.*|help)$`), output},
 	{regexp.MustCompile(`kubeconfig|^(cert-dir|cloud-provider|hostname-override|node-ip|node-labels|register-.*|secret.*|provider-id)$`), joined},
-	{regexp.MustCompile(`^(network|pods-reach-node|preload-images|registry-hosts|pull-bandwidth|pulls-per-registry|pinned-images|.*runtime-endpoint|image-.*|runtime-cgroups)$`), onNode},
+	{regexp.MustCompile(`^(network|pods-reach-node|preload-images|registry-hosts|pull-bandwidth|nri-socket|pulls-per-registry|pinned-images|.*runtime-endpoint|image-.*|runtime-cgroups)$`), onNode},
 	{regexp.MustCompile(`evict|^(local-storage-.*|maximum-.*|minimum-.*|pod-log-budget|record-size|starts-in-flight|exec-probes-in-flight)$`), limits},
 }
 

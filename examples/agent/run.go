@@ -89,11 +89,15 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	bandwidth, _ := f.pullBytes() // validated
+	hooks, err := f.hooks(log)
+	if err != nil {
+		return err
+	}
 	o := nodeOptions(f, conf)
 	o.Parts = append(o.Parts, devices...)
 	local, bundles := runtime.InProcessConfig{
 		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()},
-		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth,
+		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth, Hooks: hooks,
 	}, nodebundle.Config{}
 	if f.signaturePolicy != "" {
 		policy, err := signature.Load(f.signaturePolicy, log.Named("signature"))
