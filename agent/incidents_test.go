@@ -160,7 +160,7 @@ func TestIncidents(t *testing.T) {
 			n.wait(6 * time.Minute) // longer than between two lists
 			n.Runtime.Fail("ListPodSandbox", nil)
 		}, []string{"the container runtime did not answer: connection refused", "the container runtime answered again"}},
-		"removal": {func(n *incident, _ *v1.Pod) { n.Want() }, []string{"its source (test) no longer had it"}},
+		"removal": {func(n *incident, _ *v1.Pod) { n.Want() }, []string{"it was removed from its source (test)"}},
 		"device lost": {func(n *incident, _ *v1.Pod) {
 			part.Record(n.ender.host, record.Entry{Fact: &record.Plugin{Name: "example.com/gpu", Gone: true}})
 		}, []string{"the plugin of example.com/gpu went away"}},

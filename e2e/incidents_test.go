@@ -190,7 +190,7 @@ var together = []incident{
 			x.must(x.driver.Process.Signal(syscall.SIGCONT))
 			x.until("the hung pod is ready", func() error { return x.is("hung", up) })
 		},
-		why: "volume data is not mounted, and the disk or the driver does not answer",
+		why: "it could not be synced: FailedMount (timed out); volume data is not mounted",
 	},
 	{
 		name: "device", what: "A device of a container breaks",
@@ -271,7 +271,7 @@ var together = []incident{
 			x.write("moved", pod("moved", forever))
 			x.until("the pod of the manifest is ready", func() error { return x.is("moved", up) })
 		},
-		why: "its source (file) no longer had it",
+		why: "it was removed from its source (file)",
 	},
 }
 
@@ -332,7 +332,8 @@ var alone = []incident{
 			x.must(os.WriteFile(x.config, []byte(strings.Replace(string(text), `memory.available: "1Mi"`, `memory.available: "99%"`, 1)), 0o600))
 			x.begin()
 			x.until("the pod is evicted", func() error { return x.is("pressure", func(p *v1.Pod) bool { return ended(x, p) }) })
-			x.at["pressure"] = time.Now()
+			x.seen("pressure", x.pod("pressure"))
+			x.nextMinute()
 			x.kill()
 			x.must(os.WriteFile(x.config, text, 0o600))
 			x.begin()
@@ -482,9 +483,14 @@ func (x *incidents) lives(program string, registered func(), answers map[string]
 	x.gather(together)
 	for _, i := range alone {
 		x.make(i)
+	}
+	for _, i := range alone {
 		x.until(i.name+" is ready", func() error { return x.is(i.name, up) })
+		x.nextMinute()
 		i.live(x)
-		x.seen(i.name, x.pod(i.name))
+		if x.answers[i.name] == nil {
+			x.seen(i.name, x.pod(i.name))
+		}
 	}
 	x.gather(alone)
 	x.end()
@@ -540,11 +546,19 @@ func (x *incidents) liveTogether() {
 		}
 	}
 	x.t.Logf("%s: %d incidents in %v", x.program, len(together), time.Since(began).Round(time.Second))
+	x.nextMinute()
 	for _, i := range together {
 		if i.heal != nil {
 			i.heal(x)
 		}
 	}
+}
+
+// nextMinute waits until the minute is over: people ask about minutes, and the answer is about the last thing
+// that happened. Then it waits for what an agent that is killed would not have written to its record.
+func (x *incidents) nextMinute() {
+	now := time.Now()
+	time.Sleep(now.Truncate(time.Minute).Add(time.Minute + 2*time.Second).Sub(now))
 }
 
 // gather keeps what is known of incidents, and removes all pods after the last minute of an incident.
@@ -559,7 +573,7 @@ func (x *incidents) gather(all []incident) {
 			x.must(os.Remove(x.file(i.name)))
 		}
 	}
-	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+	x.nextMinute()
 	x.deleteAll("pods")
 	x.until("the pods are gone", func() error {
 		pods, err := x.pods("")

@@ -35,7 +35,7 @@ func newPageWithPast(t *testing.T, a local.PageAgent, past local.Past) *local.Pa
 func crashes(n int) (p local.Past) {
 	begin := time.Now().Truncate(time.Second).Add(-time.Hour - time.Duration(n-1)*time.Minute)
 	code := int32(137)
-	p.Moments = append(p.Moments, local.Moment{At: begin, UID: "1", Kind: "wanted", Text: "its source had it first"})
+	p.Moments = append(p.Moments, local.Moment{At: begin, UID: "1", Kind: "wanted", Text: "it was added to its source"})
 	for i := range n {
 		at := begin.Add(time.Duration(i) * time.Minute)
 		end := at.Add(30 * time.Second)

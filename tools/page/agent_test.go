@@ -37,7 +37,7 @@ func past(q local.PastQuery) (p local.Past, err error) {
 	}
 	code := int32(137)
 	begin := time.Now().Truncate(time.Second).Add(-3 * time.Hour)
-	p.Moments = append(p.Moments, local.Moment{At: begin, UID: "1", Kind: "wanted", Text: "its source (file) had it first"})
+	p.Moments = append(p.Moments, local.Moment{At: begin, UID: "1", Kind: "wanted", Text: "it was added to its source (file)"})
 	for i := range 6 {
 		at := begin.Add(time.Duration(i) * 30 * time.Minute)
 		end, next := at.Add(20*time.Minute), at.Add(30*time.Minute)

@@ -18,7 +18,7 @@ import (
 
 // Past explains the past of a pod, or of the node, by the entries about both. It is a pure function.
 func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
-	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{}}
+	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, sandboxes: map[string]string{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{}}
 	for i := range entries {
 		p.add(&entries[i])
 	}
@@ -48,6 +48,7 @@ type past struct {
 	order     []*instance // all instances, in the order of the record
 	endings   map[string]record.Act
 	waits     map[string]time.Time     // end of the last reported wait, by container
+	sandboxes map[string]string        // why a container lost its sandbox, by the instance's ID
 	failed    map[string]*record.Probe // last failed liveness or startup probe, by the instance's ID
 	pods      map[types.UID]*podPast
 	wanted    *wantedPast // last version of the pod in its source
@@ -91,6 +92,7 @@ type instance struct {
 	endedAt     time.Time
 	endedInBoot string
 	ended       bool
+	hookFailed  bool // its postStart hook
 	before      *instance
 }
 
@@ -101,7 +103,8 @@ type podPast struct {
 	ends   []causePast
 	sync   *record.Sync
 	syncAt time.Time
-	told   bool // there is a moment for the last failed sync
+	hooks  []time.Time // when postStart hooks had failed
+	told   bool        // there is a moment for the last failed sync
 	ready  *record.Status
 }
 
@@ -307,17 +310,20 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		return
 	case f.Op == "REMOVE" && last.Op == "DELETE" && last.uid == e.Pod.UID:
 		// The deletion is the reason; this is only its end.
-		p.tell(e, e.At, "wanted", step, "its source%s no longer had it", source)
+		p.tell(e, e.At, "wanted", step, "it was removed from its source%s", source)
 		p.status = append(p.status, statusPast{at: e.At, gone: true})
 	case f.Op == "REMOVE":
-		pod.ends = append(pod.ends, causePast{e.At, "its source" + source + " no longer had it"})
-		p.tell(e, e.At, "wanted", verdictOn, "its source%s no longer had it", source)
+		pod.ends = append(pod.ends, causePast{e.At, "it was removed from its source" + source})
+		p.tell(e, e.At, "wanted", verdictOn, "it was removed from its source%s", source)
 		p.status = append(p.status, statusPast{at: e.At, gone: true})
 	case f.Op == "DELETE":
 		pod.ends = append(pod.ends, causePast{e.At, "its deletion was asked for"})
 		p.tell(e, e.At, "wanted", verdictOn, "its deletion was asked for")
 	case last.at.IsZero():
-		p.tell(e, e.At, "wanted", step, "its source%s had it first", source)
+		p.tell(e, e.At, "wanted", step, "it was added to its source%s", source)
+	case last.uid == e.Pod.UID && last.Op == "REMOVE":
+		pod.ends = append(pod.ends, causePast{e.At, ""})
+		p.tell(e, e.At, "wanted", step, "it was added to its source%s again", source)
 	case last.uid == e.Pod.UID && (f.Op == "UPDATE" || last.Generation != f.Generation || changes != ""):
 		p.tell(e, e.At, "wanted", step, "its definition was changed%s", changes)
 	case last.uid == e.Pod.UID: // the agent was restarted; the pod has not changed
@@ -336,7 +342,7 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		}
 		p.tell(e, e.At, "wanted", step, "%s", text)
 	default:
-		p.tell(e, e.At, "wanted", step, "its source%s had it again", source)
+		p.tell(e, e.At, "wanted", step, "it was added to its source%s again", source)
 	}
 	if last.removedAt = (time.Time{}); f.Op == "REMOVE" {
 		last.removedAt = e.At
@@ -371,6 +377,11 @@ func (p *past) judge(e *record.Entry, f *record.Verdict, pod *podPast) {
 		text := "it was admitted"
 		if again {
 			text = "it was admitted after its wait"
+			for i := range p.moments {
+				if m := &p.moments[i]; m.UID == string(e.Pod.UID) && m.verdict != nil && m.verdict.Kind == podlife.Waits {
+					m.rank, m.Problem = step, false // it explains nothing any more
+				}
+			}
 		}
 		p.tell(e, e.At, "verdict", step, "%s", text)
 		return
@@ -407,7 +418,7 @@ func (p *past) verdictWords(f *record.Verdict, at time.Time) string {
 func (p *past) instance(e *record.Entry, f *record.Instance) {
 	i := p.instances[f.ID]
 	if i == nil {
-		i = &instance{container: e.Container, uid: e.Pod.UID, life: e.Pod.Life, boot: e.Boot, learned: e.At}
+		i = &instance{container: e.Container, uid: e.Pod.UID, life: e.Pod.Life, boot: p.bootAt(f.Started, e.Boot), learned: e.At}
 		p.instances[f.ID] = i
 		p.order = append(p.order, i)
 	}
@@ -425,6 +436,21 @@ func (p *past) instance(e *record.Entry, f *record.Instance) {
 	if f.State == "unknown" {
 		p.tell(e, e.At, "instance", fault, "the container runtime could not tell the state of container %s", e.Container)
 	}
+}
+
+// bootAt returns the boot of the machine in which a container was started, of which the first entry is
+// of the boot now. The entry of the start may be lost: the last second before a power failure is not
+// recorded.
+func (p *past) bootAt(started time.Time, now string) string {
+	for i := len(p.boots) - 1; i > 0; i-- {
+		if b := p.boots[i]; b.boot != now || !started.Before(b.at) {
+			break
+		}
+		if before := p.boots[i-1]; before.boot != now && !started.IsZero() {
+			return before.boot
+		}
+	}
+	return now
 }
 
 // probe adds a moment for a probe result.
@@ -496,6 +522,9 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 		}
 		p.tell(e, e.At, "sync", fault, "%s", text)
 		pod.told = true
+		if f.Reason == string(podlife.HookFailed) {
+			pod.hooks = append(pod.hooks, e.At)
+		}
 	case failing && pod.told && pod.at(e.At) == "":
 		p.tell(e, e.At, "sync", aside, "its sync succeeded again, after %s", spell(e.At.Sub(pod.syncAt)))
 	}
@@ -547,7 +576,13 @@ func (p *past) decision(e *record.Entry, f *record.Decision) {
 		}
 	}
 	if f.Result.Make && f.Result.Attempt > 0 {
-		p.tell(e, e.At, "decision", fault, "its sandbox was made again: %s", f.Result.Lack)
+		words := "its sandbox was made again: " + f.Result.Lack
+		p.tell(e, e.At, "decision", fault, "%s", words)
+		for _, r := range f.Input.Runs {
+			if r.State == "running" {
+				p.sandboxes[r.ID] = words
+			}
+		}
 	}
 	if len(f.Result.Reset) > 0 {
 		p.tell(e, e.At, "decision", step, "all its containers were started over, as a restart rule says")
@@ -560,6 +595,7 @@ func (p *past) decision(e *record.Entry, f *record.Decision) {
 // link orders the instances of each container, and adds moments for their starts and ends.
 func (p *past) link() {
 	slices.SortStableFunc(p.order, func(a, b *instance) int { return cmp.Compare(a.begunAt().UnixNano(), b.begunAt().UnixNano()) })
+	p.linkHooks()
 	last := map[string]*instance{}
 	for _, i := range p.order {
 		i.before, last[i.container] = last[i.container], i
@@ -575,6 +611,24 @@ func (p *past) link() {
 			text := "container " + i.container + " ended after " + spell(max(0, i.endedAt.Sub(i.Started)))
 			m := p.tell(e, i.endedAt, "instance", endOf, "%s: %s", text, p.whyEnded(i))
 			m.ended, m.Problem = i, i.ExitCode == nil || *i.ExitCode != 0
+		}
+	}
+}
+
+// linkHooks finds the instances whose postStart hooks failed: a hook runs in the container of the pod that
+// was started last.
+func (p *past) linkHooks() {
+	for uid, pod := range p.pods {
+		for _, at := range pod.hooks {
+			var of *instance
+			for _, i := range p.order {
+				if i.uid == uid && !i.Started.IsZero() && !i.Started.After(at) {
+					of = i
+				}
+			}
+			if of != nil {
+				of.hookFailed = true
+			}
 		}
 	}
 }
@@ -607,6 +661,10 @@ func (p *past) whyEnded(i *instance) string {
 		return "it was killed as the memory that it may use was full"
 	case i.endedInBoot != i.boot:
 		return "the machine went down"
+	case p.sandboxes[i.ID] != "":
+		return p.sandboxes[i.ID]
+	case i.hookFailed:
+		return kindWords[podlife.HookFailed]
 	case pod != "":
 		return pod
 	case i.ExitCode == nil:
@@ -635,6 +693,10 @@ func (p *past) after(i *instance) string {
 		return "an OOM kill"
 	case i.endedInBoot != i.boot:
 		return "a restart of the machine"
+	case p.sandboxes[i.ID] != "":
+		return "the end of its sandbox"
+	case i.hookFailed:
+		return "a failed postStart hook"
 	case strings.HasPrefix(why, "its definition was changed"):
 		return "a change of its definition"
 	case why != "":
@@ -728,18 +790,34 @@ func (p *past) at() (string, []local.Moment) {
 	case last == nil:
 		return "is not in the record", nil
 	}
-	// The state at that time began with the last start, end or verdict.
+	// The state at that time began with the last start, end or verdict, or else with the last fault.
 	cause := last
 	for i := range p.moments {
-		if m := &p.moments[i]; !m.replaced && m.At.Before(end) && m.rank >= endOf && (cause.rank < endOf || !m.At.Before(cause.At)) {
+		m := &p.moments[i]
+		if rank := min(m.rank, endOf); !m.replaced && m.At.Before(end) && rank >= fault && (rank > cause.rank || rank == min(cause.rank, endOf) && !m.At.Before(cause.At)) {
 			cause = m
+		}
+	}
+	state := p.stateAt(end)
+	if state == notReadyThen {
+		for i := range p.moments {
+			if m := &p.moments[i]; !m.replaced && m.rank == fault && m.At.Before(end) && !m.At.Before(cause.At) {
+				cause = m
+			}
 		}
 	}
 	if len(around) == 0 {
 		around = []local.Moment{cause.Moment}
 	}
-	return p.stateAt(end) + " at " + p.when(p.q.At) + ", and nothing happened then; before, it " + p.answer(cause), around
+	before := p.answer(cause)
+	if !strings.HasPrefix(before, "at ") {
+		before = "it " + before
+	}
+	return state + " at " + p.when(p.q.At) + ", and nothing happened then; before, " + before, around
 }
+
+// notReadyThen is the state of a pod that ran, and was not ready.
+const notReadyThen = "ran, and was not ready"
 
 // around returns the moments that led to a time, and those just after it.
 func (p *past) around(end time.Time) []local.Moment {
@@ -772,7 +850,7 @@ func (p *past) stateAt(t time.Time) string {
 		case s.Ready:
 			state = "ran and was ready"
 		case s.Phase == string(v1.PodRunning):
-			state = "ran, and was not ready"
+			state = notReadyThen
 		default:
 			state = "was not up yet"
 		}

@@ -150,11 +150,30 @@ func TestPastOfIncidents(t *testing.T) {
 		{"resize", newTape().begins().ends("02:20:00", "a", podlife.Resized).runs("a", 0, "01:00:02", "02:20:01", 143, "").runs("b", 1, "02:20:02", "", 0, ""), "02:20", false,
 			[]string{"its resources were changed, and its resizePolicy wants a restart"}},
 		{"removal", newTape().begins().on("02:20:00", &record.Wanted{Op: "REMOVE", Source: "file"}).runs("a", 0, "01:00:02", "02:20:03", 143, ""), "02:20", false,
-			[]string{"at 02:20:00: its source (file) no longer had it", "container app ended after 80m: its source (file) no longer had it"}},
+			[]string{"at 02:20:00: it was removed from its source (file)", "container app ended after 80m: it was removed from its source (file)"}},
 		{"deletion", newTape().begins().on("02:20:00", &record.Wanted{Op: "DELETE", Source: "api"}).runs("a", 0, "01:00:02", "02:20:03", 143, "").on("02:20:04", &record.Wanted{Op: "REMOVE", Source: "api"}), "02:20", false,
-			[]string{"at 02:20:00: its deletion was asked for", "container app ended after 80m: its deletion was asked for", "02:20:04 its source (api) no longer had it"}},
+			[]string{"at 02:20:00: its deletion was asked for", "container app ended after 80m: its deletion was asked for", "02:20:04 it was removed from its source (api)"}},
 		{"gone after its deletion", newTape().begins().on("02:20:00", &record.Wanted{Op: "DELETE", Source: "api"}).on("02:20:04", &record.Wanted{Op: "REMOVE", Source: "api"}), "04:00", false,
 			[]string{"was gone at 04:00:00"}},
+		{"put back", newTape().begins().on("02:20:00", &record.Wanted{Op: "REMOVE", Source: "file"}).runs("a", 0, "01:00:02", "02:20:03", 143, "").
+			on("02:25:00", &record.Wanted{Op: "ADD", Source: "file"}).runs("b", 0, "02:25:01", "02:30:00", 3, "Error"), "02:30", false,
+			[]string{"lost container app at 02:30:00: it ended with exit code 3", "02:25:00 it was added to its source (file) again", "app ended after 80m: it was removed from its source (file)"}},
+		{"a wait that is over", newTape().on("02:20:00", &record.Wanted{Op: "ADD"}).on("02:20:00", &record.Verdict{Kind: podlife.Waits, Reason: "StartOrder"}).
+			on("02:20:07", &record.Verdict{Admitted: true}).runs("a", 0, "02:20:09", "", 0, ""), "02:20", false,
+			[]string{"started container app at 02:20:09 for the first time", "02:20:00 it waits to be admitted: StartOrder"}},
+		{"power cut within a second after a start", func() *tape {
+			t := newTape().begins()
+			t.boot = "b"
+			return t.on("02:15:00", &record.Begin{Node: "edge-7"}).runs("a", 0, "01:00:02", "02:14:50", 255, "Unknown").runs("lost", 1, "02:14:10", "02:15:01", 255, "Unknown").runs("c", 2, "02:15:03", "", 0, "")
+		}(), "02:15:03", false, []string{"restarted at 02:15:03: the machine went down; the container had been started at 02:14:10"}},
+		{"sandbox killed", newTape().begins().on("02:20:00", &record.Decision{Input: record.Input{Runs: []record.Observed{{ID: "a", State: "running"}}}, Result: record.Result{Make: true, Attempt: 1, Lack: "pod sandbox is not ready"}}).
+			runs("a", 0, "01:00:02", "02:20:01", 0, "").runs("b", 1, "02:20:05", "", 0, ""), "02:20", false,
+			[]string{"restarted at 02:20:05: its sandbox was made again: pod sandbox is not ready"}},
+		{"postStart hook", newTape().begins().runs("a", 0, "01:00:02", "01:00:03", 0, "").on("01:00:04", &record.Sync{Reason: "PostStartHookError"}).runs("b", 1, "01:00:14", "", 0, ""), "01:00:14", false,
+			[]string{"restarted at 01:00:14: its postStart hook failed", "container app ended after 1s: its postStart hook failed"}},
+		{"image gone before", newTape().on("01:00:01", &record.Wanted{Op: "ADD", Source: "file"}).on("01:00:02", &record.Image{Image: "web:2", Reason: "ErrImagePull", Error: "not found"}).
+			on("01:00:09", &record.SandboxRun{Took: 7 * time.Second}), "02:00", false,
+			[]string{"nothing happened then; before, at 01:00:02: image web:2 of container app could not be pulled: ErrImagePull (not found)"}},
 		{"runtime away", newTape().begins().on("02:20:00", &record.Condition{Type: record.RuntimeUnavailable, On: true, Reason: "connection refused"}).
 			on("02:21:00", &record.Condition{Type: record.RuntimeUnavailable}), "02:20", true,
 			[]string{"at 02:20:00: the container runtime did not answer: connection refused", "02:21:00 the container runtime answered again"}},
@@ -165,6 +184,8 @@ func TestPastOfIncidents(t *testing.T) {
 			[]string{"its sandbox was made again: pod sandbox is not ready"}},
 		{"readiness", newTape().begins().on("02:20:00", &record.Probe{ID: "a", Type: "readiness", How: "tcp", Target: "10.1.2.3:80", Error: "connection refused", Times: 1}).on("02:20:00", &record.Status{Phase: "Running"}), "02:20", false,
 			[]string{"the readiness probe of container app failed once, 10.1.2.3:80: connection refused", "it was not ready any more"}},
+		{"not ready since", newTape().begins().on("02:20:00", &record.Probe{ID: "a", Type: "readiness", How: "tcp", Target: "10.1.2.3:80", Error: "connection refused", Times: 1}).on("02:20:00", &record.Status{Phase: "Running"}), "04:00", false,
+			[]string{"ran, and was not ready at 04:00:00, and nothing happened then; before, at 02:20:00: the readiness probe of container app failed once, 10.1.2.3:80: connection refused"}},
 		{"deadline", newTape().begins().on("02:20:00", &record.Verdict{Kind: podlife.DeadlineExceeded}), "02:20", false, []string{"ended at 02:20:00: it ran for longer than its spec.activeDeadlineSeconds"}},
 		{"before the record", newTape().begins(), "00:30", false, []string{"is not in the record at 00:30:00"}},
 	} {
