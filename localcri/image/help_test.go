@@ -330,6 +330,22 @@ func imageOf(t testing.TB, s *Store, name string) *runtimeapi.Image {
 	return st.GetImage()
 }
 
+// emptied fails if a running store has files in its trash after it has emptied the trash once more: its
+// own first sweep may have moved files there, for whose deletion no caller waits.
+func emptied(t testing.TB, s *Store) {
+	t.Helper()
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.purged = append(s.purged, done)
+	s.mu.Unlock()
+	select {
+	case s.purge <- struct{}{}:
+	default:
+	}
+	<-done
+	empty(t, s, trashDir)
+}
+
 // empty reports an error if there is anything in a directory below the store's.
 func empty(t testing.TB, s *Store, name string) {
 	t.Helper()

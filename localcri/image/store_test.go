@@ -127,7 +127,7 @@ func TestRemoveImage(t *testing.T) {
 		t.Errorf("%v, %v", owners, err)
 	}
 	must(t, errors.Join(s.Release("c1"), s.Release("c1"), s.Release("nobody")))
-	empty(t, s, trashDir)
+	emptied(t, s)
 	if n := layerCount(t, s); n != 1 {
 		t.Errorf("%d layers are left, want the shared one", n)
 	}
@@ -266,7 +266,7 @@ func TestDamagedLeaseHoldsCollection(t *testing.T) {
 	}
 	s, _ = start(t, s.cfg)
 	must(t, s.Release("c1"))
-	empty(t, s, trashDir)
+	emptied(t, s)
 	if n := layerCount(t, s); n > 0 {
 		t.Errorf("%d layers are left", n)
 	}
