@@ -3,6 +3,9 @@ package signature
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -255,7 +258,7 @@ func (p *parser) keys(at string, list []string) (out []sigstore.Verifier) {
 	for _, b := range p.blocks(at, list, "public keys") {
 		key, err := cryptoutils.UnmarshalPEMToPublicKey(pem.EncodeToMemory(b))
 		if err == nil {
-			err = cryptoutils.ValidatePubKey(key)
+			err = checkKey(key)
 		}
 		if err != nil {
 			p.bad(at, "has a %.50q: %w; want public keys: ECDSA, Ed25519, or RSA of 2048 to 4096 bits", b.Type, err)
@@ -271,6 +274,20 @@ func (p *parser) keys(at string, list []string) (out []sigstore.Verifier) {
 		out = append(out, v, own)
 	}
 	return out
+}
+
+// checkKey returns an error if a public key has another type or size than signatures may have.
+func checkKey(key crypto.PublicKey) error {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if n := k.N.BitLen(); n < 2048 || n > 4096 {
+			return fmt.Errorf("has %d bits", n)
+		}
+	case *ecdsa.PublicKey, ed25519.PublicKey:
+	default:
+		return fmt.Errorf("has the type %T", key)
+	}
+	return nil
 }
 
 // certificates parses certificates.

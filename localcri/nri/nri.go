@@ -87,7 +87,7 @@ func New(cfg Config) (*Plugins, error) {
 	}
 	for field, dir := range map[string]string{"PluginDir": cfg.PluginDir, "PluginConfigDir": cfg.PluginConfigDir} {
 		if dir != "" && !filepath.IsAbs(dir) {
-			errs = append(errs, fmt.Errorf("Config.%s is %q; want an absolute path", field, dir))
+			errs = append(errs, fmt.Errorf("%s is %q; want an absolute path", "Config."+field, dir))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
