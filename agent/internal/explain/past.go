@@ -103,10 +103,14 @@ type podPast struct {
 	ends   []causePast
 	sync   *record.Sync
 	syncAt time.Time
-	hooks  []time.Time // when postStart hooks had failed
-	told   bool        // there is a moment for the last failed sync
+	hooks  []hookSpan
+	told   bool // there is a moment for the last failed sync
 	ready  *record.Status
 }
+
+// hookSpan is a time in which all syncs failed because of a postStart hook. The zero to means that it goes on.
+// Equal results of syncs are recorded once, so several hooks may have failed in it.
+type hookSpan struct{ from, to time.Time }
 
 // causePast is the reason, as a sentence, for which a pod's containers end from a time on.
 type causePast struct {
@@ -506,6 +510,12 @@ func often(n int) string {
 // sync adds moments for failed syncs, and for the first success after them.
 func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 	failing := pod.sync != nil && pod.sync.Reason != ""
+	if n := len(pod.hooks); n > 0 && pod.hooks[n-1].to.IsZero() {
+		pod.hooks[n-1].to = e.At
+	}
+	if f.Reason == string(podlife.HookFailed) {
+		pod.hooks = append(pod.hooks, hookSpan{from: e.At})
+	}
 	switch {
 	case f.Reason != "":
 		// Other facts report these reasons.
@@ -522,9 +532,6 @@ func (p *past) sync(e *record.Entry, f *record.Sync, pod *podPast) {
 		}
 		p.tell(e, e.At, "sync", fault, "%s", text)
 		pod.told = true
-		if f.Reason == string(podlife.HookFailed) {
-			pod.hooks = append(pod.hooks, e.At)
-		}
 	case failing && pod.told && pod.at(e.At) == "":
 		p.tell(e, e.At, "sync", aside, "its sync succeeded again, after %s", spell(e.At.Sub(pod.syncAt)))
 	}
@@ -615,19 +622,23 @@ func (p *past) link() {
 	}
 }
 
-// linkHooks finds the instances whose postStart hooks failed: a hook runs in the container of the pod that
-// was started last.
+// linkHooks finds the instances whose postStart hooks failed: the one that was started last before a sync failed
+// for that reason, and those that began and ended while syncs went on to fail so.
 func (p *past) linkHooks() {
 	for uid, pod := range p.pods {
-		for _, at := range pod.hooks {
-			var of *instance
+		for _, span := range pod.hooks {
+			var last *instance
 			for _, i := range p.order {
-				if i.uid == uid && !i.Started.IsZero() && !i.Started.After(at) {
-					of = i
+				switch {
+				case i.uid != uid || i.Started.IsZero():
+				case !i.Started.After(span.from):
+					last = i
+				case i.ended && (span.to.IsZero() || !i.endedAt.After(span.to)):
+					i.hookFailed = true
 				}
 			}
-			if of != nil {
-				of.hookFailed = true
+			if last != nil {
+				last.hookFailed = true
 			}
 		}
 	}

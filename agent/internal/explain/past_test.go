@@ -169,8 +169,10 @@ func TestPastOfIncidents(t *testing.T) {
 		{"sandbox killed", newTape().begins().on("02:20:00", &record.Decision{Input: record.Input{Runs: []record.Observed{{ID: "a", State: "running"}}}, Result: record.Result{Make: true, Attempt: 1, Lack: "pod sandbox is not ready"}}).
 			runs("a", 0, "01:00:02", "02:20:01", 0, "").runs("b", 1, "02:20:05", "", 0, ""), "02:20", false,
 			[]string{"restarted at 02:20:05: its sandbox was made again: pod sandbox is not ready"}},
-		{"postStart hook", newTape().begins().runs("a", 0, "01:00:02", "01:00:03", 0, "").on("01:00:04", &record.Sync{Reason: "PostStartHookError"}).runs("b", 1, "01:00:14", "", 0, ""), "01:00:14", false,
-			[]string{"restarted at 01:00:14: its postStart hook failed", "container app ended after 1s: its postStart hook failed"}},
+		{"postStart hook", newTape().begins().runs("a", 0, "01:00:02", "01:00:03", 0, "").on("01:00:04", &record.Sync{Reason: "PostStartHookError"}).runs("b", 1, "01:00:05", "01:00:06", 0, "").
+			on("01:00:07", &record.Sync{Reason: "CrashLoopBackOff"}).runs("c", 2, "01:00:14", "01:00:20", 3, "Error").runs("d", 3, "01:00:21", "", 0, ""), "01:00:14", false,
+			[]string{"restarted at 01:00:14: its postStart hook failed; the container had been started at 01:00:05 after a failed postStart hook", "container app ended after 1s: its postStart hook failed",
+				"container app ended after 6s: it ended with exit code 3"}},
 		{"image gone before", newTape().on("01:00:01", &record.Wanted{Op: "ADD", Source: "file"}).on("01:00:02", &record.Image{Image: "web:2", Reason: "ErrImagePull", Error: "not found"}).
 			on("01:00:09", &record.SandboxRun{Took: 7 * time.Second}), "02:00", false,
 			[]string{"nothing happened then; before, at 01:00:02: image web:2 of container app could not be pulled: ErrImagePull (not found)"}},
