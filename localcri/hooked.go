@@ -234,7 +234,7 @@ func (r *Runtime) hook(ctx context.Context, e HookEvent, p HookPod, c *HookConta
 		// The containers to update may wait for an end of this one.
 		r.do(func(ctx context.Context) {
 			if err := r.updateAll(ctx, updates); err != nil {
-				r.log.Warn("failed to update containers", zap.String("event", string(e)), zap.Error(err))
+				r.log.Warn("failed to update containers as hooks request", zap.String("event", string(e)), zap.Error(err))
 			}
 		})
 	}

@@ -37,7 +37,7 @@ type HookEvent string
 const (
 	// HookPodRun: a sandbox is complete. If it is refused, the sandbox is removed.
 	HookPodRun HookEvent = "RunPodSandbox"
-	// HookPodUpdate: UpdatePodSandboxResources was called, with the resources in HookPod.
+	// HookPodUpdate: UpdatePodSandboxResources was called. HookPod has the new resources.
 	HookPodUpdate  HookEvent = "UpdatePodSandbox"
 	HookPodUpdated HookEvent = "PostUpdatePodSandbox"
 	// HookPodStop: all containers of a sandbox have ended. Its network still exists.
@@ -81,7 +81,7 @@ type HookContainer struct {
 	Spec *specs.Spec
 }
 
-// HookChange is the answer to Create.
+// HookChange is what Create wants to change.
 type HookChange struct {
 	// Spec is the configuration of the container. If it is nil, the configuration does not change.
 	Spec *specs.Spec

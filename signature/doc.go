@@ -36,7 +36,8 @@
 // index, which cosign and Notation sign.
 //
 // Nothing but the registry is asked: no transparency log, no time-stamp authority, no revocation list.
-// So Notation's certificates must be valid at the time of the verification.
+// Nothing then proves when an image was signed, so Notation's certificates must be valid at the time of
+// the verification.
 //
 // # What is not trusted
 //

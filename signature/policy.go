@@ -96,7 +96,8 @@ type Policy struct {
 }
 
 // Load reads a policy file. It has the names of further files, which are relative to its directory.
-// The policy logs images that the mode warn lets pass; log may be nil.
+// The policy logs images without a valid signature whose rule has the mode warn. If log is nil, nothing
+// is logged.
 func Load(file string, log *zap.Logger) (*Policy, error) {
 	text, err := safefile.ReadLinked(file, maxFile)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 // statementVersions are values of _type.
 var statementVersions = []string{"https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"}
 
-var errKey = errors.New("is not by a key of the rule")
+var errKey = errors.New("sigstore: none of the rule's keys made the signature")
 
 // verifySimple verifies a signature in cosign's older format. text is in base64.
 func verifySimple(keys []sigstore.Verifier, signed []byte, text string, image digest.Digest) error {
@@ -39,7 +39,7 @@ func verifySimple(keys []sigstore.Verifier, signed []byte, text string, image di
 	if !slices.ContainsFunc(keys, func(v sigstore.Verifier) bool {
 		return v.VerifySignature(bytes.NewReader(sig), bytes.NewReader(signed)) == nil
 	}) {
-		return fmt.Errorf("sigstore: signature %w", errKey)
+		return errKey
 	}
 	var p payload.SimpleContainerImage
 	if err := json.Unmarshal(signed, &p); err != nil {
@@ -89,7 +89,7 @@ func verifyBundle(ctx context.Context, keys []sigstore.Verifier, data []byte, im
 		_, err = one.Verify(ctx, signed)
 		return err == nil
 	}) {
-		return fmt.Errorf("sigstore: signature %w", errKey)
+		return errKey
 	}
 	var s statement
 	if err := json.Unmarshal(e.GetPayload(), &s); err != nil {

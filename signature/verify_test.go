@@ -44,7 +44,7 @@ func TestVerify(t *testing.T) {
 	}{
 		"unsigned":                {func(*repository) {}, "no signature"},
 		"simple":                  {func(r *repository) { p := simplePayload(image, cosign); r.simple(image, p, one.sign(p)) }, ""},
-		"simple by another key":   {func(r *repository) { p := simplePayload(image, cosign); r.simple(image, p, two.sign(p)) }, "none of 1 signatures is valid: sigstore: signature is not by a key of the rule"},
+		"simple by another key":   {func(r *repository) { p := simplePayload(image, cosign); r.simple(image, p, two.sign(p)) }, "none of 1 signatures is valid: sigstore: none of the rule's keys made the signature"},
 		"simple of another image": {func(r *repository) { p := simplePayload(other, cosign); r.simple(image, p, one.sign(p)) }, "sigstore: signature is for another image, \"" + other.String()},
 		"simple of another type": {func(r *repository) {
 			p := simplePayload(image, "atomic container signature")
@@ -52,7 +52,7 @@ func TestVerify(t *testing.T) {
 		}, "payload has the type"},
 		"simple with other bytes": {func(r *repository) {
 			r.simple(image, simplePayload(image, cosign), one.sign(simplePayload(other, cosign)))
-		}, "not by a key"},
+		}, "none of the rule's keys"},
 		"simple without a signature": {func(r *repository) { r.simple(image, simplePayload(image, cosign), nil) }, "base64"},
 		"simple, second": {func(r *repository) {
 			p := simplePayload(image, cosign)
@@ -83,7 +83,7 @@ func TestVerify(t *testing.T) {
 			r.plain = true
 			r.refer(image, bundleType, bundleType, sigstoreBundle(one, image, signPredicate))
 		}, ""},
-		"bundle by another key":   {func(r *repository) { r.refer(image, bundleType, bundleType, sigstoreBundle(two, image, signPredicate)) }, "not by a key"},
+		"bundle by another key":   {func(r *repository) { r.refer(image, bundleType, bundleType, sigstoreBundle(two, image, signPredicate)) }, "none of the rule's keys"},
 		"bundle of another image": {func(r *repository) { r.refer(image, bundleType, bundleType, sigstoreBundle(one, other, signPredicate)) }, "sigstore: signature is for another image"},
 		"report by the key": {func(r *repository) {
 			r.refer(image, bundleType, bundleType, sigstoreBundle(one, image, "https://cosign.sigstore.dev/attestation/vuln/v1"))

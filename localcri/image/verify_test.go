@@ -212,7 +212,7 @@ func TestSignaturePolicy(t *testing.T) {
 	for name, want := range map[string]string{
 		"signed": "", "warned": "",
 		"unsigned":       "line 4: no signature",
-		"by-another-key": "line 4: none of 1 signatures is valid: sigstore: signature is not by a key of the rule",
+		"by-another-key": "line 4: none of 1 signatures is valid: sigstore: none of the rule's keys made the signature",
 		"copied":         "line 4: none of 1 signatures is valid: sigstore: signature is for another image",
 		"refused":        "line 3: the rule refuses every image",
 	} {

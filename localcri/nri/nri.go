@@ -26,7 +26,7 @@ import (
 	"github.com/nodewright/nodewright/localcri"
 )
 
-// DefaultSocket is the socket to which plugins connect if they are not told another one.
+// DefaultSocket is the socket to which plugins connect by default.
 const DefaultSocket = adaptation.DefaultSocketPath
 
 // Config configures [Plugins]. Socket or PluginDir is required. Every other field has a default for
@@ -87,7 +87,7 @@ func New(cfg Config) (*Plugins, error) {
 	}
 	for field, dir := range map[string]string{"PluginDir": cfg.PluginDir, "PluginConfigDir": cfg.PluginConfigDir} {
 		if dir != "" && !filepath.IsAbs(dir) {
-			errs = append(errs, fmt.Errorf("%s is %q; want an absolute path", "Config."+field, dir))
+			errs = append(errs, fmt.Errorf("field Config.%s is %q; want an absolute path", field, dir))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -116,7 +116,8 @@ func (m moduleLog) Warnf(_ context.Context, format string, args ...any) {
 	m.log((*zap.Logger).Warn, format, args)
 }
 
-// Errorf logs an error, unless it only says that the program was built without WebAssembly.
+// Errorf logs an error. At each start, the module reports as an error that a program lacks WebAssembly;
+// that is logged at the level of debugging.
 func (m moduleLog) Errorf(_ context.Context, format string, args ...any) {
 	write := (*zap.Logger).Error
 	if slices.ContainsFunc(args, func(a any) bool { return a == any(adaptation.ErrWasmDisabled) }) {

@@ -313,7 +313,7 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		// The next version was added before this removal, and its change is already reported.
 		return
 	case f.Op == "REMOVE" && last.Op == "DELETE" && last.uid == e.Pod.UID:
-		// The deletion is the reason; this is only its end.
+		// The pod ended because of the earlier deletion. The removal adds no reason.
 		p.tell(e, e.At, "wanted", step, "it was removed from its source%s", source)
 		p.status = append(p.status, statusPast{at: e.At, gone: true})
 	case f.Op == "REMOVE":
@@ -623,7 +623,7 @@ func (p *past) link() {
 }
 
 // linkHooks finds the instances whose postStart hooks failed: the one that was started last before a sync failed
-// for that reason, and those that began and ended while syncs went on to fail so.
+// for that reason, and further ones of its container that began and ended while syncs went on to fail so.
 func (p *past) linkHooks() {
 	for uid, pod := range p.pods {
 		for _, span := range pod.hooks {
@@ -633,7 +633,7 @@ func (p *past) linkHooks() {
 				case i.uid != uid || i.Started.IsZero():
 				case !i.Started.After(span.from):
 					last = i
-				case i.ended && (span.to.IsZero() || !i.endedAt.After(span.to)):
+				case last != nil && i.container == last.container && i.ended && (span.to.IsZero() || !i.endedAt.After(span.to)):
 					i.hookFailed = true
 				}
 			}

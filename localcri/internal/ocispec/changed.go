@@ -31,7 +31,7 @@ func CheckChanged(compiled, s *specs.Spec) error {
 	switch {
 	case len(b) > maxChanged:
 		return invalid("spec", fmt.Sprintf("%d bytes", len(b)), fmt.Sprintf("must have at most %d", maxChanged))
-	case bytes.Contains(b, []byte(`\u0000`)):
+	case bytes.Contains(bytes.ReplaceAll(b, []byte(`\\`), nil), []byte(`\u0000`)): // not a backslash and the text u0000
 		return invalid("spec", "", "must not contain NUL")
 	case s.Linux.CgroupsPath != compiled.Linux.CgroupsPath:
 		return invalid("linux.cgroups_path", s.Linux.CgroupsPath, "must stay "+compiled.Linux.CgroupsPath)

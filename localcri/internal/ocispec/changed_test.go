@@ -22,7 +22,7 @@ func TestChangesFromOutside(t *testing.T) {
 	for word, change := range map[string]func(*specs.Spec){
 		"": func(s *specs.Spec) { // all that may change
 			s.Annotations = map[string]string{"a": "b"}
-			s.Process.Env, s.Process.Args, s.Process.OOMScoreAdj = []string{"A="}, []string{"/b"}, new(-1000)
+			s.Process.Env, s.Process.Args, s.Process.OOMScoreAdj = []string{"A=", `B=\u0000`}, []string{"/b"}, new(-1000)
 			s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}}
 			s.Mounts = []specs.Mount{{Destination: "/x"}}
 			s.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/h"}}}
