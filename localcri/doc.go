@@ -55,8 +55,9 @@
 //
 // # A whole runtime in one call: network
 //
-// Pods get their addresses from the machine's CNI plugins, if there is a configuration for them
-// or the node belongs to a cluster, and otherwise from the bridge of package network/bridge.
+// Pods get their addresses from the machine's CNI plugins, if a configuration names only
+// installed ones or the node belongs to a cluster, and otherwise from the bridge of package
+// network/bridge.
 // InProcessConfig.Network overrides this. The choice is recorded, and kept until
 // InProcessConfig.Network names another network. Existing pods keep the network that they have.
 //

@@ -25,8 +25,8 @@ type inProcessMachine struct {
 	asked   string // the configured network; "" if none
 	last    string // the node's previous network; "" if none
 	cluster bool   // the node is one of a cluster
-	dir     string // directory of CNI configurations
-	conf    string // first file in it; "" if there is none
+	conf    string // first CNI configuration whose plugins are installed; "" if there is none
+	noConf  error  // why conf is ""
 }
 
 // chooseNetwork decides which network new pods get. A node keeps its network until another one is
@@ -36,12 +36,12 @@ func chooseNetwork(m inProcessMachine) (networkChoice, error) {
 	if m.asked != "" && !slices.Contains(networks(), m.asked) {
 		return networkChoice{}, fmt.Errorf("network %q: want one of %s", m.asked, strings.Join(networks(), ", "))
 	}
-	detected := networkChoice{NetworkBridge, "no CNI configuration is in " + m.dir}
+	detected := networkChoice{NetworkBridge, fmt.Sprint(m.noConf)}
 	switch {
 	case m.conf != "":
 		detected = networkChoice{NetworkCNI, "its configuration is " + m.conf}
 	case m.cluster:
-		detected = networkChoice{NetworkCNI, "the node is one of a cluster, and waits for a configuration in " + m.dir}
+		detected = networkChoice{NetworkCNI, fmt.Sprintf("the node is one of a cluster, and waits for a configuration: %v", m.noConf)}
 	}
 	switch {
 	case m.asked != "":
@@ -50,20 +50,4 @@ func chooseNetwork(m inProcessMachine) (networkChoice, error) {
 		return networkChoice{m.last, fmt.Sprintf("the node has it already; %s would be chosen now (%s), if it is asked for", detected.kind, detected.why)}, nil
 	}
 	return detected, nil
-}
-
-// confFile returns the first of the file names that may be a CNI configuration (CNI
-// specification, "Section 1: Network configuration format"; the extensions are libcni's). It
-// returns "" if there is none.
-func confFile(names []string) string {
-	var confs []string
-	for _, n := range names {
-		if strings.HasSuffix(n, ".conflist") || strings.HasSuffix(n, ".conf") || strings.HasSuffix(n, ".json") {
-			confs = append(confs, n)
-		}
-	}
-	if len(confs) == 0 {
-		return ""
-	}
-	return slices.Min(confs)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/internal/promshare"
-	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/imagemetrics"
 
@@ -184,7 +183,8 @@ func (m *maker) makeNetwork(r *InProcess, names names) error {
 	}
 	cniConfig.Reserved = m.Bridge.Reserved
 	cniConfig.CacheDir, cniConfig.Log, cniConfig.Metrics = m.path("cni"), m.Log.Named("cni"), m.Metrics
-	r.choice, err = chooseNetwork(inProcessMachine{asked: m.Network, last: string(last), cluster: m.Cluster, dir: cniConfig.ConfDir, conf: firstConf(cniConfig.ConfDir)})
+	conf, noConf := cni.Find(cniConfig)
+	r.choice, err = chooseNetwork(inProcessMachine{asked: m.Network, last: string(last), cluster: m.Cluster, conf: conf, noConf: noConf})
 	if err != nil {
 		return err
 	}
@@ -233,26 +233,6 @@ func (m *maker) choices() *checkpoint.Lazy {
 	return checkpoint.NewLazy(checkpoint.Config{Dir: m.path("choices"), OnCorrupt: func(key, aside string, err error) {
 		m.Log.Error("set aside damaged record", zap.String("key", key), zap.String("file", aside), zap.Error(err))
 	}})
-}
-
-// maxConfs limits the files of a configuration directory that are read.
-const maxConfs = 1000
-
-// firstConf returns the path of the first CNI configuration in a directory. It returns "" if
-// there is none.
-func firstConf(dir string) string {
-	files, err := safefile.Entries(dir, maxConfs)
-	if err != nil {
-		return ""
-	}
-	var names []string
-	for _, f := range files {
-		names = append(names, f.Name())
-	}
-	if name := confFile(names); name != "" {
-		return filepath.Join(dir, name)
-	}
-	return ""
 }
 
 // Run serves until ctx ends; containers keep running. The runtime ends before the parts that it

@@ -43,7 +43,7 @@ type directory struct {
 // the directory exists but cannot be read, it returns the list that was in use before.
 func (d *directory) load(ctx context.Context) (*list, error) {
 	d.subs, d.unanswered = nil, false
-	files, err := confFiles(d.path, ".conf", ".conflist", ".json")
+	files, err := confFiles(d.path, confExtensions...)
 	if err != nil {
 		d.name([]skipped{{".", err}})
 		if d.last != nil {
@@ -61,6 +61,35 @@ func (d *directory) load(ctx context.Context) (*list, error) {
 	}
 	return l, nil
 }
+
+// Find returns the path of the first configuration that can be parsed and whose plugins are
+// installed. It starts no plugin, and does not compare versions. The error says why there is no such configuration.
+func Find(cfg Config) (string, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return "", err
+	}
+	files, err := confFiles(cfg.ConfDir, confExtensions...)
+	if err != nil {
+		return "", noList(cfg.ConfDir, []skipped{{".", err}})
+	}
+	d := directory{path: cfg.ConfDir}
+	l, passed := choose(files, d.read, func(l *list) (string, error) {
+		for _, kind := range l.kinds() {
+			if _, _, err := findPlugin(kind, cfg.BinDirs); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	}, nil)
+	if l == nil {
+		return "", noList(cfg.ConfDir, passed)
+	}
+	return filepath.Join(cfg.ConfDir, l.file), nil
+}
+
+// confExtensions are the extensions of configurations (those of libcni).
+var confExtensions = []string{".conf", ".conflist", ".json"}
 
 // confFiles returns the files of a directory with some extensions, sorted. A missing
 // directory has none. Symbolic links are followed.

@@ -123,7 +123,36 @@ func TestWhatMakesAFileInvalid(t *testing.T) {
 		}
 		_, err = r.p.Plan(t.Context(), pod("a"))
 		wantCode(t, err, network.Unavailable, c.text)
+		file, err := Find(Config{ConfDir: r.conf, BinDirs: []string{r.bin}})
+		switch {
+		case strings.Contains(c.text, "supports the versions"):
+			if err != nil || file != filepath.Join(r.conf, c.file) {
+				t.Errorf("Find: %q, %v; want the file, since no plugin is asked", file, err)
+			}
+		case err == nil || !strings.Contains(err.Error(), c.text):
+			t.Errorf("Find: %q, %v; want an error with %q", file, err, c.text)
+		}
 	}
+}
+
+// Other programs leave configurations whose plugins are not installed.
+func TestFind(t *testing.T) {
+	r := newRig(t, false)
+	r.install("main")
+	cfg := Config{ConfDir: r.conf, BinDirs: []string{r.bin}}
+	want := func(want, text string) {
+		t.Helper()
+		if got, err := Find(cfg); got != want || want == "" && (err == nil || err.Error() != text) || want != "" && err != nil {
+			t.Errorf("Find: %q, %v; want %q, %s", got, err, want, text)
+		}
+	}
+	want("", "no valid network configuration in "+r.conf)
+	r.write("05-podman.conflist", oneConf("podman", "0.4.0", `{"type":"bridge"}`))
+	want("", "no valid network configuration in "+r.conf+": 05-podman.conflist: plugin bridge is not in "+r.bin)
+	r.write("10.conflist", oneConf("net", "1.0.0", `{"type":"main"}`))
+	want(filepath.Join(r.conf, "10.conflist"), "")
+	cfg.ConfDir = "relative"
+	want("", `ConfDir is "relative"; want an absolute path`)
 }
 
 func TestVersionsOfPluginsAreShared(t *testing.T) {

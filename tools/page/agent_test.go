@@ -219,7 +219,7 @@ func (a *agent) Node(context.Context) (*v1.Node, error) {
 
 func (a *agent) WhyNode(context.Context) (*local.NodeWhy, error) {
 	return &local.NodeWhy{
-		Name: "vm", Runtime: "localcri", Network: "bridge: no CNI configuration is in /etc/cni/net.d",
+		Name: "vm", Runtime: "localcri", Network: "bridge: no valid network configuration in /etc/cni/net.d",
 		Figures: []local.NodeFigure{
 			{Signal: "memory.available", Available: "19Gi", Capacity: "24Gi", Threshold: "1Gi"}, {Signal: "nodefs.available", Available: "100Gi", Capacity: "400Gi", Threshold: "40Gi"},
 		},
