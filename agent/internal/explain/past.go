@@ -18,7 +18,7 @@ import (
 
 // Past explains the past of a pod, or of the node, by the entries about both. It is a pure function.
 func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
-	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, sandboxes: map[string]string{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{}}
+	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, lost: map[string]reason{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{}}
 	for i := range entries {
 		p.add(&entries[i])
 	}
@@ -48,7 +48,7 @@ type past struct {
 	order     []*instance // all instances, in the order of the record
 	endings   map[string]record.Act
 	waits     map[string]time.Time     // end of the last reported wait, by container
-	sandboxes map[string]string        // why a container lost its sandbox, by the instance's ID
+	lost      map[string]reason        // why instances ended that lost their sandbox or whose postStart hook failed, by ID
 	failed    map[string]*record.Probe // last failed liveness or startup probe, by the instance's ID
 	pods      map[types.UID]*podPast
 	wanted    *wantedPast // last version of the pod in its source
@@ -92,7 +92,6 @@ type instance struct {
 	endedAt     time.Time
 	endedInBoot string
 	ended       bool
-	hookFailed  bool // its postStart hook
 	before      *instance
 }
 
@@ -332,12 +331,12 @@ func (p *past) want(e *record.Entry, f *record.Wanted, pod *podPast) {
 		p.tell(e, e.At, "wanted", step, "its definition was changed%s", changes)
 	case last.uid == e.Pod.UID: // the agent was restarted; the pod has not changed
 	case last.Op != "REMOVE" || e.At.Sub(last.at) < replaceWithin:
-		text := "its definition was changed" + changes
+		text := definitionChanged + changes
 		if last.uids[e.Pod.UID] {
 			text = "its definition was changed back to an earlier one" + changes
 		}
 		if before := p.pods[last.uid]; before != nil {
-			before.ends = append(before.ends, causePast{cmp.Or(last.removedAt, e.At), "its definition was changed" + changes})
+			before.ends = append(before.ends, causePast{cmp.Or(last.removedAt, e.At), definitionChanged + changes})
 		}
 		for i := range p.moments {
 			if m := &p.moments[i]; m.Kind == "wanted" && m.UID == string(last.uid) && e.At.Sub(m.At) < replaceWithin && m.rank == verdictOn {
@@ -587,7 +586,7 @@ func (p *past) decision(e *record.Entry, f *record.Decision) {
 		p.tell(e, e.At, "decision", fault, "%s", words)
 		for _, r := range f.Input.Runs {
 			if r.State == "running" {
-				p.sandboxes[r.ID] = words
+				p.lost[r.ID] = reason{words, "the end of its sandbox"}
 			}
 		}
 	}
@@ -616,7 +615,7 @@ func (p *past) link() {
 		}
 		if i.ended && !i.Started.IsZero() {
 			text := "container " + i.container + " ended after " + spell(max(0, i.endedAt.Sub(i.Started)))
-			m := p.tell(e, i.endedAt, "instance", endOf, "%s: %s", text, p.whyEnded(i))
+			m := p.tell(e, i.endedAt, "instance", endOf, "%s: %s", text, p.ending(i).why)
 			m.ended, m.Problem = i, i.ExitCode == nil || *i.ExitCode != 0
 		}
 	}
@@ -634,13 +633,20 @@ func (p *past) linkHooks() {
 				case !i.Started.After(span.from):
 					last = i
 				case last != nil && i.container == last.container && i.ended && (span.to.IsZero() || !i.endedAt.After(span.to)):
-					i.hookFailed = true
+					p.loseByHook(i)
 				}
 			}
 			if last != nil {
-				last.hookFailed = true
+				p.loseByHook(last)
 			}
 		}
+	}
+}
+
+// loseByHook sets the reason of an instance whose postStart hook failed. A lost sandbox is the better reason.
+func (p *past) loseByHook(i *instance) {
+	if _, known := p.lost[i.ID]; !known {
+		p.lost[i.ID] = reason{kindWords[podlife.HookFailed], "a failed postStart hook"}
 	}
 }
 
@@ -654,70 +660,62 @@ func (i *instance) begunAt() time.Time {
 // pod returns the past of the instance's pod; it is never nil.
 func (p *past) pod(i *instance) *podPast { return cmp.Or(p.pods[i.uid], &podPast{}) }
 
-// whyEnded returns the reason why an instance ended, as a sentence.
-func (p *past) whyEnded(i *instance) string {
-	act, decided := p.endings[i.ID]
-	pod := p.pod(i).at(i.endedAt)
-	switch {
-	case decided && (act.Why == podlife.LivenessFailed || act.Why == podlife.StartupFailed):
-		if f := p.failed[i.ID]; f != nil {
-			return p.probeWords(f, "")
+// reason says why an instance ended.
+type reason struct {
+	why   string // a sentence
+	after string // a noun phrase that follows "after"
+}
+
+// ending returns why an instance ended.
+func (p *past) ending(i *instance) reason {
+	why := p.pod(i).at(i.endedAt)
+	switch act := p.endings[i.ID]; act.Why {
+	case "":
+	case podlife.LivenessFailed, podlife.StartupFailed:
+		r := reason{kindWords[act.Why], "a failed liveness probe"}
+		if act.Why == podlife.StartupFailed {
+			r.after = "a failed startup probe"
 		}
-		return kindWords[act.Why]
-	case decided && act.Why != "":
-		return cmp.Or(kindWords[act.Why], string(act.Why))
-	case i.Reason == "OOMKilled" && i.Limit > 0:
-		return "it was killed for using more than its memory limit of " + memory(i.Limit)
-	case i.Reason == "OOMKilled":
-		return "it was killed as the memory that it may use was full"
-	case i.endedInBoot != i.boot:
-		return "the machine went down"
-	case p.sandboxes[i.ID] != "":
-		return p.sandboxes[i.ID]
-	case i.hookFailed:
-		return kindWords[podlife.HookFailed]
-	case pod != "":
-		return pod
-	case i.ExitCode == nil:
-		return "its exit code is not known"
+		if f := p.failed[i.ID]; f != nil {
+			r.why = p.probeWords(f, "")
+		}
+		return r
+	case podlife.Changed:
+		return reason{kindWords[act.Why], changedDefinition}
+	case podlife.Resized:
+		return reason{kindWords[act.Why], "a change of its resources"}
 	default:
-		return fmt.Sprintf("it ended with exit code %d%s", *i.ExitCode, signal(&v1.ContainerStateTerminated{ExitCode: *i.ExitCode}))
+		return endAs(cmp.Or(kindWords[act.Why], string(act.Why)))
+	}
+	switch {
+	case i.Reason == "OOMKilled" && i.Limit > 0:
+		return reason{"it was killed for using more than its memory limit of " + memory(i.Limit), "an OOM kill (limit " + memory(i.Limit) + ")"}
+	case i.Reason == "OOMKilled":
+		return reason{"it was killed as the memory that it may use was full", "an OOM kill"}
+	case i.endedInBoot != i.boot:
+		return reason{"the machine went down", "a restart of the machine"}
+	case p.lost[i.ID] != reason{}:
+		return p.lost[i.ID]
+	case strings.HasPrefix(why, definitionChanged):
+		return reason{why, changedDefinition}
+	case why != "":
+		return endAs(why)
+	case i.ExitCode == nil:
+		return reason{"its exit code is not known", "its end"}
+	default:
+		code := strconv.Itoa(int(*i.ExitCode))
+		return reason{"it ended with exit code " + code + signal(&v1.ContainerStateTerminated{ExitCode: *i.ExitCode}), "an end with exit code " + code}
 	}
 }
 
-// after returns the reason why an instance ended, as a noun phrase that follows "after".
-func (p *past) after(i *instance) string {
-	act, decided := p.endings[i.ID]
-	why := p.pod(i).at(i.endedAt)
-	switch {
-	case decided && act.Why == podlife.LivenessFailed:
-		return "a failed liveness probe"
-	case decided && act.Why == podlife.StartupFailed:
-		return "a failed startup probe"
-	case decided && act.Why == podlife.Changed:
-		return "a change of its definition"
-	case decided && act.Why == podlife.Resized:
-		return "a change of its resources"
-	case i.Reason == "OOMKilled" && i.Limit > 0:
-		return "an OOM kill (limit " + memory(i.Limit) + ")"
-	case i.Reason == "OOMKilled":
-		return "an OOM kill"
-	case i.endedInBoot != i.boot:
-		return "a restart of the machine"
-	case p.sandboxes[i.ID] != "":
-		return "the end of its sandbox"
-	case i.hookFailed:
-		return "a failed postStart hook"
-	case strings.HasPrefix(why, "its definition was changed"):
-		return "a change of its definition"
-	case why != "":
-		return "its end, as " + why
-	case i.ExitCode != nil:
-		return "an end with exit code " + strconv.Itoa(int(*i.ExitCode))
-	default:
-		return "its end"
-	}
-}
+// A change of the pod's definition, as the beginning of a sentence and as a noun phrase.
+const (
+	definitionChanged = "its definition was changed"
+	changedDefinition = "a change of its definition"
+)
+
+// endAs returns the reason for a sentence that has no noun phrase of its own.
+func endAs(why string) reason { return reason{why, "its end, as " + why} }
 
 // memory returns bytes with a unit.
 func memory(n int64) string {
@@ -740,7 +738,7 @@ func (p *past) started(i *instance) string {
 	}
 	text := "; the container had been started at " + p.when(i.Started)
 	if i.before != nil {
-		text += " after " + p.after(i.before)
+		text += " after " + p.ending(i.before).after
 	}
 	return text
 }
@@ -875,11 +873,11 @@ func (p *past) answer(m *moment) string {
 	switch {
 	case m.began != nil && m.began.before != nil:
 		before := m.began.before
-		return "restarted at " + at + ": " + p.whyEnded(before) + p.started(before)
+		return "restarted at " + at + ": " + p.ending(before).why + p.started(before)
 	case m.began != nil:
 		return "started container " + m.began.container + " at " + at + " for the first time"
 	case m.ended != nil:
-		return "lost container " + m.ended.container + " at " + at + ": " + p.whyEnded(m.ended) + p.started(m.ended)
+		return "lost container " + m.ended.container + " at " + at + ": " + p.ending(m.ended).why + p.started(m.ended)
 	case m.verdict != nil && (m.verdict.Kind == podlife.Rejected || m.verdict.Kind == podlife.Waits):
 		return "did not start at " + at + ": " + m.Text
 	case m.verdict != nil:

@@ -51,7 +51,7 @@ func (p *past) stretches(since, until time.Time) (out []local.Stretch) {
 		}
 		run.To, run.Text = i.endedAt, "ran for "+spell(max(0, i.endedAt.Sub(i.Started)))
 		after := local.Stretch{
-			Container: i.container, From: i.endedAt, To: p.gone(i.endedAt), State: local.Ended, Text: p.whyEnded(i),
+			Container: i.container, From: i.endedAt, To: p.gone(i.endedAt), State: local.Ended, Text: p.ending(i).why,
 			ExitCode: i.ExitCode, Problem: i.ExitCode == nil || *i.ExitCode != 0,
 		}
 		if n := next[i]; n != nil && !n.Started.IsZero() && n.uid == i.uid {
