@@ -1,7 +1,6 @@
 package kubeletconfig
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +33,7 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 	if twice != "" {
 		warn("%s: set more than once; the last value is used", twice)
 	}
-	if moreDocuments(b) {
+	if manifestguard.MoreDocuments(b) {
 		warn("only the first YAML document is used")
 	}
 	if errs := costlyQuantities(doc); len(errs) > 0 {
@@ -97,25 +96,6 @@ func decode(doc any, c *v1beta1.KubeletConfiguration) (unknown []error, err erro
 		return nil, err
 	}
 	return kjson.UnmarshalStrict(raw, c)
-}
-
-// moreDocuments reports whether b has content after the first YAML document.
-func moreDocuments(b []byte) bool {
-	content, next := false, false
-	for line := range bytes.Lines(b) {
-		text, isMarker := bytes.CutPrefix(bytes.TrimSpace(line), []byte("---"))
-		isMarker = isMarker && bytes.HasPrefix(line, []byte("---")) && (len(text) == 0 || text[0] == ' ' || text[0] == '#')
-		switch {
-		case isMarker:
-			next = content
-		case len(text) == 0 || text[0] == '#' || text[0] == '%':
-		case next:
-			return true
-		default:
-			content = true
-		}
-	}
-	return false
 }
 
 // oneLine replaces line breaks and control characters by blanks, so that a text from a file fits on

@@ -24,6 +24,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/internal/manifestwords"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -154,6 +155,9 @@ func (p *parser) bad(field, format string, args ...any) {
 
 // decode decodes a policy strictly.
 func (p *parser) decode(text []byte) (d document, _ error) {
+	if manifestguard.MoreDocuments(text) {
+		return d, errors.New("policy has several YAML documents; want one")
+	}
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		line, words := manifestwords.YAML(text, err)

@@ -30,6 +30,7 @@ func TestPolicyMistakes(t *testing.T) {
 		"wrong type":     {"rules:\n- {repository: '*', mode: 7}", []string{"line 2: rules[0].mode has the wrong type: 7 is not a string"}},
 		"no list":        {"rules:\n- repository: '*'\n  mode: enforce\n  sigstore:\n    keys: k.pub", []string{"line 5: rules[0].sigstore.keys has the wrong type", "is not a list"}},
 		"twice":          {"rules: []\nrules: []", []string{"rules"}},
+		"two documents":  {"rules: [{repository: '*', mode: accept}]\n---\nrules: [{repository: '*', mode: refuse}]", []string{"has several YAML documents; want one"}},
 		"no last rule":   {"rules:\n- {repository: docker.io/library/x, mode: accept}", []string{"line 2: rules[0].repository is \"docker.io/library/x\"; want \"*\" in the last rule"}},
 		"two last rules": {"rules:\n- {repository: '*', mode: accept}" + last, []string{"line 2: rules[0].repository is \"*\"; want \"*\" in the last rule"}},
 		"many rules":     {"rules:" + strings.Repeat("\n- {repository: '*', mode: accept}", maxRules+1), []string{"want 1 to 256"}},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/internal/kernel"
+	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
@@ -66,6 +67,9 @@ func Load(file string) (Settings, error) {
 
 // Parse parses settings in YAML or JSON. The error names all mistakes.
 func Parse(text []byte) (Settings, error) {
+	if manifestguard.MoreDocuments(text) {
+		return Settings{}, errors.New("settings have several YAML documents; want one")
+	}
 	var s Settings
 	if err := yaml.UnmarshalStrict(text, &s); err != nil {
 		return Settings{}, fmt.Errorf("%w; want a list devices, of resource with paths, usb or cdi, and cdiDirs", err)

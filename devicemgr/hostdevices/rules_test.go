@@ -51,6 +51,7 @@ func TestParseNamesMistakes(t *testing.T) {
 		"too many":           {"devices: [" + strings.Repeat("{resource: example.com/x, usb: '1:1'},", maxRules+1) + "]", []string{"devices has 257 rules"}},
 		"unknown field":      {"devices: [{resource: example.com/x, path: /dev/x}]", []string{`unknown field "path"`, "want a list devices, of resource with paths, usb or cdi"}},
 		"no YAML":            {"devices: [", []string{"yaml"}},
+		"two documents":      {"devices: []\n---\ndevices: []", []string{"settings have several YAML documents; want one"}},
 		"no resource":        {"devices: [{usb: '046d:0825'}]", []string{`devices[0].resource: resource name ""`, "want domain/name"}},
 		"a native resource":  {"devices: [{resource: cpu, usb: '046d:0825'}]", []string{`devices[0].resource`, `"cpu"`}},
 		"nothing":            {"devices: [{resource: example.com/x}]", []string{"devices[0] has 0 of paths, usb and cdi; want one of them"}},

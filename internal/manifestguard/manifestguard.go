@@ -103,6 +103,25 @@ func expanded(v any, left int) int {
 	return left
 }
 
+// MoreDocuments reports whether a YAML text has content after its first document.
+func MoreDocuments(text []byte) bool {
+	content, next := false, false
+	for line := range bytes.Lines(text) {
+		rest, isMarker := bytes.CutPrefix(bytes.TrimSpace(line), []byte("---"))
+		isMarker = isMarker && bytes.HasPrefix(line, []byte("---")) && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '#')
+		switch {
+		case isMarker:
+			next = content
+		case len(rest) == 0 || rest[0] == '#' || rest[0] == '%':
+		case next:
+			return true
+		default:
+			content = true
+		}
+	}
+	return false
+}
+
 // Values returns the number of values and field names in YAML or JSON. The YAML parser
 // needs some hundred bytes for each. For JSON the number is exact. For YAML it is an
 // estimate: at least half of the number, minus two. The estimate may be too high, since it
