@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cpumgr"
@@ -148,7 +149,7 @@ func TestDevicesThatAreShort(t *testing.T) {
 		if st := l.pod("second").Status; st.Phase != v1.PodFailed || st.Reason != "OutOf"+thing || !strings.Contains(st.Message, "used: 1, capacity: 1") {
 			t.Errorf("status %+v", st)
 		}
-		if st := l.pod("unknown").Status; st.Phase != v1.PodPending || st.Reason != "OutOfexample.com/other" || !strings.Contains(l.why("unknown"), "no device plugin has offered") {
+		if st := l.pod("unknown").Status; st.Phase != v1.PodPending || st.Reason != "OutOfexample.com/other" || !strings.Contains(l.why("unknown"), "example.com/other: no device plugin has offered it") {
 			t.Errorf("status %+v, why %q", st, l.why("unknown"))
 		}
 
@@ -172,28 +173,36 @@ func TestDevicesThatAreShort(t *testing.T) {
 	})
 }
 
-func TestDevicesThatNeverCome(t *testing.T) {
+// A pod without a scheduler waits for a plugin that was never here, and for a device that is not
+// plugged in, and runs as soon as it can.
+func TestDevicesThatComeLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
 		n.want = []*v1.Pod{newPod("p", wants("c", thing, "1"))}
 		l.tell()
-		time.Sleep(299 * time.Second)
-		l.wantPhase("p", v1.PodPending)
-		time.Sleep(2 * time.Second)
-		settle()
-		if st := l.pod("p").Status; st.Phase != v1.PodFailed || st.Reason != "OutOf"+thing {
-			t.Errorf("status %+v", st)
+		waits := func(why string) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			if st := l.pod("p").Status; st.Phase != v1.PodPending || st.Reason != "OutOf"+thing || !strings.Contains(l.why("p"), why) {
+				t.Errorf("status %+v, why %q", st, l.why("p"))
+			}
 		}
+		waits(thing + ": no device plugin has offered it")
+		plugin := devicetest.NewPlugin()
+		l.offer(thing, plugin)
+		waits(thing + ": the node has 0 healthy devices")
+		plugin.Lists <- devicetest.Healthy("a")
+		settle()
+		l.wantPhase("p", v1.PodRunning)
 		l.stop()
 	})
 }
 
 // A machine boots: the agent is there before the plugin that it knows of. The pod
-// waits, and runs as soon as the plugin has come; if that does not come, the pod
-// is rejected with the kubelet's reason.
+// waits, and runs as soon as the plugin has come, even if that is late.
 func TestDevicesAfterABoot(t *testing.T) {
-	for name, comes := range map[string]bool{"the plugin comes": true, "the plugin stays away": false} {
+	for name, late := range map[string]bool{"the plugin comes": false, "the plugin comes late": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := deviceNode(t)
@@ -215,20 +224,15 @@ func TestDevicesAfterABoot(t *testing.T) {
 				if st.Phase != v1.PodPending || st.Reason != "DevicesNotReady" || !strings.Contains(st.Message, "its plugin has not registered since the restart") {
 					t.Errorf("status %+v", st)
 				}
-				if why := l.why("p"); !strings.Contains(why, "waiting for devices of example.com/thing until") {
+				if why := l.why("p"); !strings.Contains(why, "example.com/thing: its plugin has not registered since") {
 					t.Errorf("why: %q", why)
 				}
 				if f := l.Fit(newPod("dry", wants("c", thing, "1"))); f.Fits || f.Reason != "DevicesNotReady" || f.RetryUntil.IsZero() {
 					t.Errorf("fit %+v", f)
 				}
-				if !comes {
-					time.Sleep(5 * time.Minute)
-					settle()
-					if st := l.pod("p").Status; st.Phase != v1.PodFailed || st.Reason != topology.ReasonUnexpected || !strings.Contains(st.Message, "no healthy devices") {
-						t.Errorf("status %+v", st)
-					}
-					l.stop()
-					return
+				if late {
+					time.Sleep(time.Hour)
+					l.wantPhase("p", v1.PodPending)
 				}
 				l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a")...))
 				synctest.Wait()
@@ -579,7 +583,9 @@ func TestDevicesOfRejectedPods(t *testing.T) {
 		n := deviceNode(t)
 		l := n.start()
 		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
-		n.want = []*v1.Pod{newPod("p", wants("c", thing, "2"))}
+		c := wants("c", thing, "2")
+		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+		n.want = []*v1.Pod{newPod("p", c)}
 		l.tell()
 		settle()
 		l.wantPhase("p", v1.PodRunning)
@@ -587,10 +593,11 @@ func TestDevicesOfRejectedPods(t *testing.T) {
 		boxes, _ := n.rt.ListPodSandbox(t.Context(), nil)
 		_ = n.rt.StopPodSandbox(t.Context(), boxes[0].GetId()) // as with a boot
 
+		n.cpus = "1" // after the boot
 		l = n.start()
-		time.Sleep(6 * time.Minute) // the plugin does not come back
-		l.wantPhase("p", v1.PodFailed)
 		l.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
+		time.Sleep(time.Minute)
+		l.wantPhase("p", v1.PodFailed)
 		n.want = append(n.want, newPod("next", wants("d", thing, "2")))
 		l.tell()
 		settle()

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// firstOffer is how long a pod waits for a plugin that has never registered on this node: when a
-// machine boots for the first time, pods may start before plugins.
-const firstOffer = 5 * time.Minute
+// deviceWait is the time after which the admission of a pod that waits for devices is repeated at the
+// latest. A change of the devices repeats it at once.
+const deviceWait = 5 * time.Minute
 
 // extended reports whether plugins may offer a resource with that name: the name has a domain that
 // does not belong to Kubernetes.
@@ -45,13 +46,6 @@ func (p *Node) offered(requested v1.ResourceList) map[v1.ResourceName]Count {
 	return nil
 }
 
-// isScheduled reports whether a scheduler has bound the pod to the node. As in the kubelet,
-// resources that no plugin offers are then not checked: they belong to the whole cluster or come
-// from a claim (KEP-5004), and the scheduler has checked them.
-func isScheduled(pod *v1.Pod) bool {
-	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
-}
-
 // declared returns the amount of a resource from Node.Declared.
 func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) {
 	if p.Declared == nil {
@@ -61,14 +55,21 @@ func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) 
 	return q, known
 }
 
-// notOffered returns a Rejection that lets a pod wait for a resource that no plugin has offered
-// yet. After firstOffer the pod is rejected.
-func (p *Node) notOffered(name v1.ResourceName, known bool) *Rejection {
-	if p.Extended == nil || known || !extended(name) {
+// awaitDevices returns a Rejection that lets a pod wait until a plugin has as many healthy devices as
+// the pod requests: when a machine boots, pods may start before plugins, and a device may be plugged
+// in later. have is nil if no plugin has offered the resource yet.
+//
+// Pods of a scheduler do not wait, since it can choose another node.
+func (p *Node) awaitDevices(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, have *resource.Quantity) *Rejection {
+	if p.Extended == nil || !extended(name) || podmeta.IsScheduled(pod) || asked.IsZero() || have != nil && asked.Cmp(*have) <= 0 {
 		return nil
 	}
-	return &Rejection{
-		Reason: "OutOf" + string(name), RetryUntil: time.Now().Add(firstOffer),
-		Message: "no device plugin has offered " + string(name) + " on this node yet",
+	r := &Rejection{
+		Reason: "OutOf" + string(name), RetryUntil: time.Now().Add(deviceWait), Outside: true,
+		Message: string(name) + ": no device plugin has offered it on this node yet",
 	}
+	if have != nil {
+		r.Message = fmt.Sprintf("%s: the node has %s healthy devices, and the pod requests %s", name, have.String(), asked.String())
+	}
+	return r
 }

@@ -177,12 +177,19 @@ func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity,
 		// Free and used devices count, not the allocatable ones: a device that became unhealthy
 		// in use still belongs to its pod, which is one of the others.
 		have, known = *resource.NewQuantity(int64(c.Free+c.Used), resource.DecimalSI), true
-	} else if !known && extended(name) && isScheduled(pod) {
+		if r := p.awaitDevices(pod, name, asked, &have); r != nil {
+			return have, false, r
+		}
+	} else if !known && extended(name) && podmeta.IsScheduled(pod) {
+		// As in the kubelet, a resource that no plugin offers is not checked: it belongs to the whole
+		// cluster or comes from a claim (KEP-5004), and the scheduler has checked it.
 		if have, known = p.declared(name); !known {
 			return have, false, nil
 		}
-	} else if r := p.notOffered(name, known); r != nil && !asked.IsZero() {
-		return have, false, r
+	} else if !known {
+		if r := p.awaitDevices(pod, name, asked, nil); r != nil {
+			return have, false, r
+		}
 	}
 	// A resource without a domain that the node does not list, such as ephemeral-storage, has no
 	// limit. CPU and memory are exceptions.

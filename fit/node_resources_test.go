@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 func asking(requests v1.ResourceList) *v1.Pod {
@@ -28,6 +30,10 @@ func TestMissing(t *testing.T) {
 			return map[v1.ResourceName]Count{"a.com/dev": {Free: 1, Used: 1}, "a.com/away": {Away: true}}
 		},
 	}
+	scheduled := func(pod *v1.Pod) *v1.Pod {
+		pod.Annotations = map[string]string{podmeta.AnnotationSource: podmeta.SourceAPI}
+		return pod
+	}
 	with := func(l v1.ResourceList, name v1.ResourceName, q string) v1.ResourceList {
 		l = maps.Clone(l)
 		l[name] = resource.MustParse(q)
@@ -43,7 +49,9 @@ func TestMissing(t *testing.T) {
 		{"it fits", asking(list("1", "1Mi")), []*v1.Pod{asking(list("1", "1Mi"))}, "", ""},
 		{"one resource", asking(list("1500m", "1Mi")), []*v1.Pod{asking(list("1", "1Mi"))}, "cpu=500m", "OutOfcpu"},
 		{"all resources", asking(list("2", "1Gi")), []*v1.Pod{asking(list("1", "1Mi")), asking(list("100m", "1Mi"))}, "cpu=1100m memory=2Mi pods=1", "OutOfpods"},
-		{"a device", asking(with(list("1", "1Mi"), "a.com/dev", "3")), nil, "a.com/dev=1", "OutOfa.com/dev"},
+		{"a device in use", asking(with(list("1", "1Mi"), "a.com/dev", "2")), []*v1.Pod{asking(with(list("1", "1Mi"), "a.com/dev", "1"))}, "a.com/dev=1", "OutOfa.com/dev"},
+		{"more devices than there are", asking(with(list("1", "1Mi"), "a.com/dev", "3")), nil, "", "OutOfa.com/dev"},
+		{"more devices than there are, of a scheduler", scheduled(asking(with(list("1", "1Mi"), "a.com/dev", "3"))), nil, "a.com/dev=1", "OutOfa.com/dev"},
 		{"a device whose plugin is away", asking(with(list("3", "1Mi"), "a.com/away", "3")), nil, "cpu=1", "OutOfcpu"},
 		{"a device that nobody has offered", asking(with(list("3", "1Mi"), "b.com/dev", "3")), nil, "", "OutOfb.com/dev"},
 	} {

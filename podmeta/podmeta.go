@@ -45,6 +45,10 @@ func IsStatic(pod *v1.Pod) bool {
 	return ok && s != SourceAPI && pod.Annotations[AnnotationManaged] == ""
 }
 
+// IsScheduled reports whether a scheduler has bound the pod to the node: its source is the API
+// server.
+func IsScheduled(pod *v1.Pod) bool { return pod.Annotations[AnnotationSource] == SourceAPI }
+
 // IsMirror reports whether a pod is a mirror pod: the object in the API for a static
 // pod.
 func IsMirror(pod *v1.Pod) bool {

@@ -50,7 +50,7 @@ func (l *ClaimLookup) Claim(_ context.Context, namespace, name string) (*resourc
 	}
 	reserved := *c
 	for _, p := range from.Pods.Pods() {
-		if p.Namespace == namespace && names(p, name) && !isScheduled(p) {
+		if p.Namespace == namespace && names(p, name) && !podmeta.IsScheduled(p) {
 			reserved.Status.ReservedFor = append(reserved.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 				Resource: "pods", Name: p.Name, UID: p.UID,
 			})
@@ -64,9 +64,4 @@ func names(pod *v1.Pod, claim string) bool {
 	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(rc v1.PodResourceClaim) bool {
 		return rc.ResourceClaimName != nil && *rc.ResourceClaimName == claim
 	})
-}
-
-// isScheduled reports whether a scheduler has assigned the pod.
-func isScheduled(pod *v1.Pod) bool {
-	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
 }

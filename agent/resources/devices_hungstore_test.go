@@ -66,7 +66,7 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 		if n.Waits(newDevicesPod("new", "main=1")) {
 			t.Error("a pod that is told to wait has nobody to wait for")
 		}
-		wantWait(t, n.admit(newDevicesPod("new", "main=1")), "is not known yet")
+		wantWait(t, n.admit(newDevicesPod("new", "main=1")), "are not known yet")
 		main := part.Container{Pod: runs, Name: "main"}
 		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil {
 			t.Error("a container was made without its devices")
@@ -117,7 +117,7 @@ func TestDevicesDiskComesBackLate(t *testing.T) {
 		begin, restored := time.Now(), make(chan error, 1)
 		go func() { restored <- n.Restore(t.Context()) }()
 		synctest.Wait()
-		wantWait(t, n.admit(newDevicesPod("new", "main=1")), "is not known yet")
+		wantWait(t, n.admit(newDevicesPod("new", "main=1")), "are not known yet")
 		if err := <-restored; err != nil || time.Since(begin) != 7*time.Second {
 			t.Errorf("restored after %v, %v", time.Since(begin), err)
 		}

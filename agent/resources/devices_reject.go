@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/topology"
 )
 
@@ -26,13 +27,17 @@ func wait(message string) *part.Rejection {
 }
 
 // rejectionOf converts an error of the manager: the pod waits for a plugin, or is rejected with the
-// kubelet's reason.
-func rejectionOf(err error) *part.Rejection {
+// kubelet's reason. A pod without a scheduler waits also for a plugin that has been away for long,
+// since nobody would try it again.
+func rejectionOf(pod *v1.Pod, err error) *part.Rejection {
 	if own := (*part.Rejection)(nil); errors.As(err, &own) {
 		return own
 	}
 	if notYet := (*devicemgr.NotYetError)(nil); errors.As(err, &notYet) {
-		return &part.Rejection{Reason: reasonDevicesNotReady, Message: notYet.Error(), RetryUntil: notYet.Until, Outside: true}
+		return &part.Rejection{Reason: reasonDevicesNotReady, Message: notYet.Resource + ": " + notYet.Why, RetryUntil: notYet.Until, Outside: true}
+	}
+	if gone := (*devicemgr.GoneError)(nil); errors.As(err, &gone) && !podmeta.IsScheduled(pod) {
+		return wait(gone.Resource + ": " + gone.Why)
 	}
 	r := &part.Rejection{Reason: topology.ReasonUnexpected, Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 	if misplaced := (*topology.Rejection)(nil); errors.As(err, &misplaced) {

@@ -26,7 +26,7 @@ type deviceReservation struct {
 var _ part.Aligned = (*deviceReservation)(nil)
 
 // Provider implements part.Aligned.
-func (r *deviceReservation) Provider() topology.Provider { return provider{r.asked, r.p} }
+func (r *deviceReservation) Provider() topology.Provider { return provider{r.asked, r} }
 
 // Align implements part.Aligned.
 func (r *deviceReservation) Align(chosen topology.Provider) { r.chosen = chosen.(provider).Admission }
@@ -35,7 +35,7 @@ func (r *deviceReservation) Align(chosen topology.Provider) { r.chosen = chosen.
 // the pod waits if it should.
 type provider struct {
 	*devicemgr.Admission
-	p *Devices
+	of *deviceReservation
 }
 
 // Allocate implements topology.Provider.
@@ -43,12 +43,12 @@ func (d provider) Allocate(container int, hint numa.Hint) (topology.Provider, er
 	next, err := d.Choose(container, hint)
 	switch {
 	case err == nil:
-		return provider{next, d.p}, nil
+		return provider{next, d.of}, nil
 	case errors.Is(err, devicemgr.ErrChanged):
-		d.p.host.Readmit() // another plugin has registered for the resource; it is called next
+		d.of.p.host.Readmit() // another plugin has registered for the resource; it is called next
 		return nil, wait(err.Error())
 	}
-	return nil, rejectionOf(err)
+	return nil, rejectionOf(d.of.pod, err)
 }
 
 // choose chooses devices on any NUMA nodes, unless another part has called Align.
@@ -79,7 +79,7 @@ func (r *deviceReservation) Commit(context.Context) error {
 	case errors.Is(err, devicemgr.ErrChanged):
 		return fmt.Errorf("%w: %w", part.ErrChanged, err)
 	}
-	return rejectionOf(err)
+	return rejectionOf(r.pod, err)
 }
 
 // Release implements part.Reservation. A pod that had its devices before this reservation keeps

@@ -47,18 +47,18 @@ func (p *Devices) Waits(pod *v1.Pod) bool {
 // Reserve implements part.Reserver. It allocates nothing before Commit.
 func (p *Devices) Reserve(ctx context.Context, r part.Request) (part.Reservation, *part.Rejection) {
 	if asksForSome(containers(r.Pod)) && p.before(func(e *earlyDevices) { e.waits = !r.DryRun || e.waits }) {
-		return nil, wait("which devices pods have is not known yet")
+		return nil, wait("the devices of the running pods: they are not known yet")
 	}
 	adm, err := p.cfg.Manager.Begin(ctx, r.Pod)
 	switch {
 	case err != nil:
-		return nil, rejectionOf(err)
+		return nil, rejectionOf(r.Pod, err)
 	case !adm.Asks():
 		return nil, nil
 	case !r.DryRun && !adm.Settled() && !p.reserved(r.Pod):
 		// Waits returned false, so this may be the loop. A plugin has registered since.
 		p.host.Readmit()
-		return nil, wait("its devices came just now")
+		return nil, wait("its devices, which came just now")
 	}
 	return &deviceReservation{p: p, pod: r.Pod, asked: adm}, nil
 }

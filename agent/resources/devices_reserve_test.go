@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/internal/devicetest"
 	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/topology"
 )
 
@@ -63,7 +64,7 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-// A plugin that goes away is waited for, and then no more.
+// A pod waits for a plugin that went away. A scheduler's pod is rejected after the grace period.
 func TestPluginAway(t *testing.T) {
 	bubble(t, func() *devicetest.Plugin { return devicetest.NewPlugin(devicetest.Healthy("a")...) }, func(t *testing.T, n *devicesNode, _ *devicetest.Plugin) {
 		n.m.Withdraw(thing)
@@ -71,8 +72,11 @@ func TestPluginAway(t *testing.T) {
 		wantWait(t, n.admit(newDevicesPod("p", "main=1")), "its plugin was withdrawn")
 		time.Sleep(5 * time.Minute)
 		n.wantCalls("readmit")
+		wantWait(t, n.admit(newDevicesPod("p", "main=1")), thing+": its plugin was withdrawn")
+		scheduled := newDevicesPod("p", "main=1")
+		scheduled.Annotations = map[string]string{podmeta.AnnotationSource: podmeta.SourceAPI}
 		var r *part.Rejection
-		if err := n.admit(newDevicesPod("p", "main=1")); !errors.As(err, &r) || r.Waits() || !strings.Contains(r.Message, "no healthy devices") {
+		if err := n.admit(scheduled); !errors.As(err, &r) || r.Waits() || !strings.Contains(r.Message, "no healthy devices") {
 			t.Errorf("%+v", err)
 		}
 	})

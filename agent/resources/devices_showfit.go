@@ -16,7 +16,7 @@ func (r *deviceReservation) ShowFit(f *local.Fit) {
 		return
 	}
 	if err := r.choose(); err != nil {
-		no := rejectionOf(err)
+		no := rejectionOf(r.pod, err)
 		*f = local.Fit{Reason: no.Reason, Message: no.Message, RetryUntil: no.RetryUntil, Steps: f.Steps}
 		return
 	}

@@ -58,7 +58,7 @@ func (p *Placement) Reserve(_ context.Context, r part.Request) (part.Reservation
 
 func notRestored() *part.Rejection {
 	return &part.Rejection{
-		Reason: reasonNotRestored, Message: "it is not known yet which CPUs and memory the running pods have",
+		Reason: reasonNotRestored, Message: "the CPUs and memory of the running pods: they are not known yet",
 		RetryUntil: time.Now().Add(patience), Outside: true,
 	}
 }

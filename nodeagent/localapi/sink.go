@@ -27,7 +27,7 @@ func (s *sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 		err = s.next.Update(ctx, pod, status)
 	}
 	shown := s.api.Update(ctx, pod, status)
-	if pod.Annotations[podmeta.AnnotationSource] != podmeta.SourceAPI && errors.Is(shown, statusmgr.ErrGone) {
+	if !podmeta.IsScheduled(pod) && errors.Is(shown, statusmgr.ErrGone) {
 		shown = nil // another pod has the name, or the manifest was removed while no agent ran
 	}
 	return errors.Join(err, shown)
