@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/keep"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/query"
+	"github.com/nodewright/nodewright/agent/internal/volumes"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
@@ -138,6 +139,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := os.MkdirAll(a.podsDir(), 0o750); err != nil {
 		lock.Release()
 		return fmt.Errorf("create directory of pods: %w", err)
+	}
+	if err := volumes.Share(ctx, a.cfg.Volumes.Mounter, a.cfg.Paths.Root); err != nil {
+		a.log.Warn("failed to make mount of root directory shared, which CSI drivers in pods need", zap.String("dir", a.cfg.Paths.Root), zap.Error(err))
 	}
 	a.hooks.Log(a.log)
 	if len(a.hooks.Holders) == 0 {

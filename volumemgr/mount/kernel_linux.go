@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // Kernel is the Mounter of this machine. The zero value is ready to use; do not copy it. It needs
@@ -180,6 +181,21 @@ func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit boo
 		defer cancel()
 	}
 	return k.await(ctx, fmt.Sprintf("unmount %d %s", flag, target), func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })
+}
+
+// Share makes the mount that contains path shared. Links in path are not resolved. On kernels
+// before Linux 5.8 this is the mount at "/".
+func (k *Kernel) Share(ctx context.Context, path string) error {
+	return k.await(ctx, "share "+path, func() error {
+		point := filepath.Clean(path)
+		for point != "/" && !diskusage.IsMount(point) {
+			point = filepath.Dir(point)
+		}
+		if err := unix.Mount("", point, "", unix.MS_SHARED, ""); err != nil {
+			return &os.PathError{Op: "make mount shared", Path: point, Err: err}
+		}
+		return nil
+	})
 }
 
 // await calls f and returns its result. If ctx ends first, it returns at once, since the kernel

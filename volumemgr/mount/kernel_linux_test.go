@@ -33,6 +33,31 @@ func both(t *testing.T, f func(t *testing.T, k *mount.Kernel)) {
 	t.Run("classic", func(t *testing.T) { f(t, &mount.Kernel{Classic: true}) })
 }
 
+// Share reaches the mount that contains a directory.
+func TestShare(t *testing.T) {
+	plugintest.RequireMounts(t)
+	k := &mount.Kernel{}
+	base := dirs(t, k, "a/b")
+	must(t, k.Bind(t.Context(), mount.Bind{Source: base("a"), Target: base("a"), Propagation: mount.Private}))
+	tags := func() string {
+		table, err := k.Table(t.Context())
+		must(t, err)
+		return strings.Join(table.At(base("a"))[0].Tags, " ")
+	}
+	if got := tags(); got != "" {
+		t.Fatalf("the private mount has the tags %q", got)
+	}
+	for range 2 {
+		must(t, k.Share(t.Context(), base("a", "b")))
+		if got := tags(); !strings.HasPrefix(got, "shared:") {
+			t.Errorf("the mount has the tags %q, want it to be shared", got)
+		}
+	}
+	if err := k.Share(t.Context(), base("none")); err != nil {
+		t.Errorf("a missing directory, whose mount is that of its parent: %v", err)
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

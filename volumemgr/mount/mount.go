@@ -30,6 +30,13 @@ type SubtreeMounter interface {
 	Under(ctx context.Context, path string) (Table, error)
 }
 
+// Sharer is a [Mounter] that can make an existing mount shared.
+type Sharer interface {
+	// Share makes the mount that contains path shared: mounts that a container makes below it
+	// (mountPropagation: Bidirectional) then appear on the node and in other containers.
+	Share(ctx context.Context, path string) error
+}
+
 // FileSystem has the arguments of mount(8).
 type FileSystem struct {
 	// Type is the kernel's name of the file system, such as tmpfs.

@@ -87,6 +87,16 @@ func orKernel(m mount.Mounter) mount.Mounter {
 	return m
 }
 
+// Share makes the mount that contains the agent's root directory shared, as the kubelet does: where
+// systemd has not done so at boot, CSI drivers in pods could not mount in it. If m cannot share
+// mounts, it does nothing. If m is nil, it uses the kernel's mounts.
+func Share(ctx context.Context, m mount.Mounter, root string) error {
+	if s, ok := orKernel(m).(mount.Sharer); ok {
+		return s.Share(ctx, root)
+	}
+	return nil
+}
+
 // objects provides the ConfigMaps and Secrets of the sources for volumes.
 type objects struct{ Sources }
 
