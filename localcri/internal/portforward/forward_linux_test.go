@@ -67,6 +67,30 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// A program that closes its connection with data unread resets it. kubectl ends all its
+// forwarding after an error (https://github.com/containerd/containerd/issues/9875).
+func TestForwardToAProgramThatResets(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	}()
+	client, near := pair()
+	go func() { _, _ = client.Write([]byte("hello")) }()
+	if err := Forward(t.Context(), "", int32(l.Addr().(*net.TCPAddr).Port), near); err != nil {
+		t.Errorf("Forward: %v", err)
+	}
+}
+
 func TestForwardIntoANamespace(t *testing.T) {
 	plugintest.RequireMounts(t)
 	path := filepath.Join(t.TempDir(), "net")

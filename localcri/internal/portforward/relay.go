@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -19,7 +20,8 @@ type halfCloser interface{ CloseWrite() error }
 // direction has ended, it closes the write side of the other connection, if that is possible. The
 // other direction continues: from the pod to the client without a limit, and from the client to
 // the pod as long as the client sends. relay returns an error only if the pod's side fails, and
-// not if the client disconnects.
+// not if the client disconnects. A reset by the pod is not an error: programs reset a connection
+// that they close with data unread, and after an error, kubectl ends all its forwarding.
 func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteCloser) error {
 	defer func() {
 		_ = client.Close()
@@ -44,6 +46,9 @@ func relay(ctx context.Context, client io.ReadWriteCloser, pod io.ReadWriteClose
 	}()
 	select {
 	case err := <-fromPod:
+		if errors.Is(err, syscall.ECONNRESET) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,15 +120,23 @@ func TestContextEndsBoth(t *testing.T) {
 }
 
 func TestAnErrorOfThePodIsReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, near := pair()
-		pod, far := pair()
-		bad := errors.New("connection reset")
-		_ = far.w.CloseWithError(bad)
-		if err := relay(t.Context(), near, pod); !errors.Is(err, bad) {
-			t.Errorf("relay: %v; want %v", err, bad)
-		}
-	})
+	bad := errors.New("bad")
+	for _, tt := range []struct{ of, want error }{
+		{bad, bad},
+		{&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, nil}, // the end of one connection
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, near := pair()
+			pod, far := pair()
+			_ = far.w.CloseWithError(tt.of)
+			if err := relay(t.Context(), near, pod); !errors.Is(err, tt.want) {
+				t.Errorf("relay: %v; want %v", err, tt.want)
+			}
+			if _, err := client.Write([]byte("x")); err == nil {
+				t.Errorf("%v: the client can still write", tt.of)
+			}
+		})
+	}
 }
 
 // A client that goes away in the middle ends it without an error.
