@@ -10,6 +10,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/csimigration"
@@ -217,7 +218,7 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 		if serr != nil {
 			return m.abandon(ctx, v.Path, filepath.Join(v.Path, mountName), err)
 		}
-		rec = record{Driver: src.driver, Handle: src.handle}
+		rec = record{Driver: src.driver, Handle: src.handle, Ephemeral: src.ephemeral}
 	case err != nil:
 		return err
 	}
@@ -228,9 +229,10 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return m.removePublication(ctx, v.Path)
 }
 
-// unpublish calls the driver to undo a publication. If the driver does not know the publication,
-// this is a success (CSI specification). If the driver is not registered, the error is transient,
-// and mount and record are kept.
+// unpublish calls the driver to undo a publication. An inline volume exists only while it is
+// published, so one that the driver does not know is unpublished: the answer of an earlier call
+// was lost. If the driver is not registered, the error is transient, and mount and record are
+// kept.
 func (m *Manager) unpublish(ctx context.Context, rec record, target string) error {
 	d, release, err := m.hold(rec.Driver)
 	if err != nil {
@@ -238,7 +240,11 @@ func (m *Manager) unpublish(ctx context.Context, rec record, target string) erro
 	}
 	defer release()
 	req := &spec.NodeUnpublishVolumeRequest{VolumeId: rec.Handle, TargetPath: target}
-	return m.call(ctx, d, rec.Handle, "NodeUnpublishVolume", req, &spec.NodeUnpublishVolumeResponse{}, nil)
+	err = m.call(ctx, d, rec.Handle, "NodeUnpublishVolume", req, &spec.NodeUnpublishVolumeResponse{}, nil)
+	if rec.Ephemeral && is(err, codes.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // call makes a call for a volume once no other call for the volume is running, and does not

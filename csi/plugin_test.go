@@ -179,6 +179,47 @@ func TestFailedCallsLeaveWhatTheyMayHaveMade(t *testing.T) {
 	}
 }
 
+// Drivers delete an inline volume when they unpublish it, so that a second call, after one whose
+// answer was lost, finds no volume (https://github.com/kubernetes/kubernetes/issues/90752).
+func TestAnInlineVolumeThatTheDriverDoesNotKnowIsGone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spec  *volumemgr.Spec
+		first bool // the driver carries out the first call, whose answer is lost
+		gone  bool
+	}{
+		"inline":        {inline("scratch"), true, true},
+		"still mounted": {inline("scratch"), false, false},
+		"persistent":    {persistent("h1"), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			n := newNode(t, nil, func(c *csitest.Config) {
+				c.Fault = func(m string, _ proto.Message) csitest.Fault {
+					if m != "NodeUnpublishVolume" {
+						return csitest.Fault{}
+					}
+					if calls++; calls == 1 && tt.first {
+						return csitest.Fault{Err: status.Error(codes.DeadlineExceeded, "lost"), After: true}
+					}
+					return csitest.Code(codes.NotFound)
+				}
+			})
+			n.register()
+			v := n.volume("u1", tt.spec)
+			n.must(v)
+			if err := n.m.Plugin().TearDown(t.Context(), v); err == nil {
+				t.Fatal("no error of the first call")
+			}
+			if err := n.m.Plugin().TearDown(t.Context(), found(v)); (err == nil) != tt.gone {
+				t.Errorf("the second call: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(v.Path, "vol_data.json")); (err != nil) != tt.gone {
+				t.Errorf("the record: %v", err)
+			}
+		})
+	}
+}
+
 // A set-up that fails takes nothing away from containers that use the volume.
 func TestFailuresKeepWhatContainersUse(t *testing.T) {
 	fails := false
