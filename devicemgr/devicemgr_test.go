@@ -509,24 +509,25 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// A running container keeps its device even if that becomes unhealthy; a request for another
-// number is an error.
+// A running container keeps its device even if the plugin has not registered or the device becomes
+// unhealthy, also one that an init container had before; a request for another number is an error.
 func TestAgain(t *testing.T) {
 	p := newPlugin(healthyDevices("a", "b")...)
 	bubble(t, p, func(t *testing.T, l *life, store *checkpointtest.Disk) {
-		l.admit(t, pod("p", "main=1"))
+		l.admit(t, pod("p", "init:i=1", "main=1"))
 		l.stop()
 		l = start(t, devicemgr.Config{Store: store}, map[types.UID][]string{"p": {"main"}})
+		l.admit(t, pod("p", "init:i=1", "main=1"))
 		synctest.Wait()
 		if err := l.Offer(t.Context(), gpu, newPlugin(devicemgr.Device{ID: "a"}, devicemgr.Device{ID: "b", Healthy: true})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		l.admit(t, pod("p", "main=1"))
+		l.admit(t, pod("p", "init:i=1", "main=1"))
 		if got := l.has("p", "main"); got != "a" {
 			t.Errorf("p has %q, want a", got)
 		}
-		l.refused(t, pod("p", "main=2"), "asks for 2 devices of example.com/gpu and has 1")
+		l.refused(t, pod("p", "init:i=1", "main=2"), "asks for 2 devices of example.com/gpu and has 1")
 		l.stop()
 	})
 }

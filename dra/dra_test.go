@@ -383,9 +383,14 @@ func TestDriverNotYet(t *testing.T) {
 		var told []dra.Change
 		cancel := r.Subscribe(func(c dra.Change) { told = append(told, c) })
 		defer cancel()
-		r.claims.put(claim("a", "p"))
+		r.claims.put(claim("a", "p"), claim("b", "q"))
 		p := pod("p", "a")
 		var notYet *dra.NotYetError
+		// A pod that goes does not wait for a driver that was not called for it.
+		if err := r.Prepare(t.Context(), pod("q", "b")); !errors.As(err, &notYet) {
+			t.Errorf("without its driver: %v", err)
+		}
+		r.unprepare("q")
 		if err := r.Prepare(t.Context(), p); !errors.As(err, &notYet) || notYet.Driver != gpu || notYet.Claim != "default/a" ||
 			time.Until(notYet.Until) != 5*time.Minute {
 			t.Errorf("without its driver: %v", err)

@@ -67,14 +67,16 @@ func program(t *testing.T, dir, name, script string) {
 	}
 }
 
-// A plugin is asked on standard input and answers on standard output.
+// A plugin is asked on standard input and answers on standard output. It has this process's
+// environment.
 func TestPluginProgram(t *testing.T) {
+	t.Setenv("REGION", "eu")
 	dir := t.TempDir()
 	program(t, dir, "good", `read request
 case "$request" in *'"kind":"CredentialProviderRequest"'*) ;; *) echo "odd request $request" >&2; exit 1;; esac
 case "$request" in *'"image":"r.example/app:1"'*) ;; *) echo "odd image $request" >&2; exit 1;; esac
 echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse","cacheKeyType":"Image",
-"auth":{"*.example":{"username":"'$1'","password":"'$SECRET'"},"other.example":{"username":"x"}}}'`)
+"auth":{"*.example":{"username":"'$1'","password":"'$SECRET-$REGION'"},"other.example":{"username":"x"}}}'`)
 	program(t, dir, "bad", `echo no such account >&2; exit 3`)
 	program(t, dir, "odd", `echo '{"apiVersion":"v1","kind":"Pod"}'`)
 	p, err := NewPlugins(PluginsConfig{Dir: dir, Plugins: []Plugin{
@@ -86,7 +88,7 @@ echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPro
 		t.Fatal(err)
 	}
 	got, err := p.Credentials(t.Context(), "r.example/app:1")
-	if pairs(got) != "me:pass" {
+	if pairs(got) != "me:pass-eu" {
 		t.Errorf("credentials %q, want those of the one that works", pairs(got))
 	}
 	for _, want := range []string{"get credentials from provider bad: exit status 3: no such account", `get credentials from provider odd: answers with "Pod" of "v1"`} {
