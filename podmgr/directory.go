@@ -652,7 +652,7 @@ func asWritten(p *v1.Pod) string {
 // of the first file, or at the start the pod of the oldest file. Pods are copies, since the Manager
 // annotates them; other objects are shared.
 func (d *directory) snapshot() Snapshot {
-	s := Snapshot{Files: map[types.UID]string{}}
+	s := Snapshot{Files: make(map[types.UID]string, len(d.holders))}
 	paths := make([]string, 0, len(d.files))
 	for p := range d.files {
 		paths = append(paths, p)
@@ -665,7 +665,7 @@ func (d *directory) snapshot() Snapshot {
 	})
 	// The file that has each name: the one that had
 	// it in the last snapshot, or else the oldest.
-	claims := map[string]string{}
+	claims := make(map[string]string, len(d.holders))
 	copies := make(map[*v1.Pod]*v1.Pod, len(d.copies))
 	for _, path := range paths {
 		for _, p := range d.files[path].good.pods {
