@@ -222,10 +222,35 @@ func (n *node) remove(files bool) error {
 			return fmt.Errorf("reset: %w: %s", err, out)
 		}
 	}
+	if n.kind == kubelet {
+		removeOutside(n.dir)
+	}
 	if err := containerdtest.UnmountBelow(n.dir); err != nil || !files {
 		return err
 	}
 	return os.RemoveAll(n.dir)
+}
+
+// removeOutside removes what the kubelet leaves in directories whose names cannot be configured:
+// links to logs below dir, and its socket for device plugins unless another kubelet uses the
+// directory. Directories that are empty then go, too.
+func removeOutside(dir string) {
+	const links, root = "/var/log/containers", "/var/lib/kubelet"
+	entries, _ := os.ReadDir(links) //nolint:errcheck // a missing directory has no links
+	for _, e := range entries {
+		link := filepath.Join(links, e.Name())
+		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, dir+"/") {
+			_ = os.Remove(link)
+		}
+	}
+	gone := []string{links}
+	if in, err := os.ReadDir(root); err == nil && len(in) == 1 {
+		plugins := filepath.Join(root, "device-plugins")
+		gone = append(gone, filepath.Join(plugins, "kubelet.sock"), filepath.Join(plugins, "kubelet_internal_checkpoint"), plugins, root)
+	}
+	for _, path := range gone {
+		_ = os.Remove(path) // error: it has other files
+	}
 }
 
 // burst measures the steps of one round: it starts the pods, leaves the node idle for a
