@@ -242,12 +242,12 @@ var (
 		pattern *regexp.Regexp
 		name    string
 	}{
+		{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access"}, // before durations: it may end in 2m5s
 		{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "UID"},
 		{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
 		{regexp.MustCompile(`\b(\d{1,3}\.){3}\d{1,3}(:\d+)?\b`), "ADDRESS"},
 		{regexp.MustCompile(`\b(\d+(\.\d+)?(ms|µs|s|m))+\b`), "DURATION"},
 		{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)`), "TIME"},
-		{regexp.MustCompile(`\bkube-api-access-[a-z0-9]{5}\b`), "kube-api-access"},
 	}
 )
 
