@@ -184,11 +184,11 @@ func memoryLimit(t *testing.T, n *node, id string) string {
 
 // NRI's own sample plugins, which run on containerd and CRI-O, run here too. NRI_PLUGINS is a directory
 // with device-injector, ulimit-adjuster and logger of github.com/containerd/nri/plugins: modules
-// without releases, which this module cannot require.
+// without releases, which this module cannot require. "make nri" builds them from a checkout.
 func TestSamplePlugins(t *testing.T) {
 	from := os.Getenv("NRI_PLUGINS")
 	if from == "" {
-		t.Skip("needs the sample plugins of NRI in the directory $NRI_PLUGINS")
+		t.Skip("needs the sample plugins of NRI in the directory $NRI_PLUGINS: make nri ECOSYSTEM=dir")
 	}
 	dir, conf := t.TempDir(), t.TempDir()
 	events := filepath.Join(conf, "events")

@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem nri suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -143,6 +143,11 @@ peers: tools build ## others' tests: CRI-O's and containerd's, of checkouts belo
 ECOSYSTEM ?=
 ecosystem: tools shells build cluster ## others' programs on the node and beside it, of modules, Debian, and checkouts below ECOSYSTEM=dir; ARGS='-ecosystem.only k9s,rsyslog -ecosystem.nodes alone-localcri'
 	ECOSYSTEM='$(if $(ECOSYSTEM),$(abspath $(ECOSYSTEM)))' go -C e2e test -tags ecosystem -count=1 -timeout 90m -v -run TestEcosystem . $(ARGS)
+
+# A minute; root; nothing.
+nri: tools ## sample plugins of NRI on the agent's own runtime; ECOSYSTEM=dir has a checkout of github.com/containerd/nri
+	for p in device-injector logger ulimit-adjuster; do go -C '$(abspath $(ECOSYSTEM))'/nri/plugins/$$p build -o $(BIN)/nri/$$p . || exit; done
+	NRI_PLUGINS=$(BIN)/nri CI=true go test -count=1 -v -run TestSamplePlugins ./localcri
 
 ## Kubernetes' own suites
 
