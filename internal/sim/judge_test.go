@@ -394,6 +394,10 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		}
 		p.counts[c.Name] = c.RestartCount
 	}
+	if p.static && st.Reason == "Preempting" {
+		clear(p.counts) // it begins anew, with a new mirror
+		clear(p.counted)
+	}
 }
 
 // counted is the restart count that was published of a container while it ran.

@@ -223,7 +223,8 @@ func (m *machine) mayPreempt(p *pod) bool {
 		return false
 	}
 	for _, q := range m.pods {
-		if q.critical() && p.lesser(q) && q.wanted && !q.over && m.waits(q) && m.running(q.object.UID, q.object.Spec.Containers[0].Name) == 0 {
+		// A static pod that was rejected begins anew with the next agent.
+		if q.critical() && p.lesser(q) && q.wanted && (!q.over || q.static && q.rejected) && m.waits(q) && m.running(q.object.UID, q.object.Spec.Containers[0].Name) == 0 {
 			p.preempted = true
 		}
 	}
