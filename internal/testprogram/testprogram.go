@@ -1,6 +1,7 @@
 // Package testprogram builds the programs that tests start. All are built in the same way,
 // with go build and without cgo, so that their common packages are compiled once. If the
-// machine has no go command, tests that need a program are skipped.
+// machine has no go command, tests that need a program are skipped, unless the environment
+// variable PREBUILT names a directory that has the programs (make test-vm ARCH=arm64).
 package testprogram
 
 import (
@@ -32,10 +33,6 @@ func Compile(ctx context.Context, repository, out string, packages ...string) er
 }
 
 func compile(ctx context.Context, repository, out, tags string, packages []string) (err error) {
-	program, err := exec.LookPath("go")
-	if err != nil {
-		return ErrNoGo
-	}
 	slash := strings.HasSuffix(out, "/")
 	if out, err = filepath.Abs(out); err != nil {
 		return err
@@ -43,6 +40,11 @@ func compile(ctx context.Context, repository, out, tags string, packages []strin
 	dir := filepath.Dir(out)
 	if slash {
 		dir, out = out, out+"/"
+	}
+	program, err := exec.LookPath("go")
+	prebuilt := os.Getenv("PREBUILT")
+	if err != nil && prebuilt == "" {
+		return ErrNoGo
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users of containers need access
 		return err
@@ -55,12 +57,43 @@ func compile(ctx context.Context, repository, out, tags string, packages []strin
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
+	if program == "" {
+		return place(prebuilt, out, tags, packages)
+	}
 	// These options do not change how packages are compiled: no commit in the program, no
 	// debugging information.
 	cmd := exec.CommandContext(ctx, program, append([]string{"build", "-buildvcs=false", "-ldflags=-w", "-tags=" + tags, "-o", out}, packages...)...)
 	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w: %s", strings.Join(packages, " "), err, bytes.TrimSpace(said))
+	}
+	return nil
+}
+
+// place copies programs from the directory prebuilt, where each has the path of its package,
+// followed by a hyphen and its tags. out is as in [Compile]. Programs that exist stay.
+func place(prebuilt, out, tags string, packages []string) error {
+	for _, pkg := range packages {
+		from, to := filepath.Join(prebuilt, pkg), out
+		if tags != "" {
+			from += "-" + tags
+		}
+		if strings.HasSuffix(out, "/") {
+			to += filepath.Base(pkg)
+		}
+		if _, err := os.Stat(to); err == nil {
+			continue
+		}
+		program, err := os.ReadFile(from)
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w: no program in %s", ErrNoGo, from)
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, program, 0o755); err != nil { //nolint:gosec // users of containers run it
+			return err
+		}
 	}
 	return nil
 }

@@ -84,12 +84,9 @@ func (c *cpioWriter) write(b []byte) {
 func (c *cpioWriter) align() { c.write(make([]byte, -c.at&3)) }
 
 // writeInitramfs writes the initramfs uncompressed: on the emulated machine,
-// decompression takes longer than reading.
-func writeInitramfs(file string, p plan, modules []module) (err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
+// decompression takes longer than reading. self is the file of this program, as built for
+// the machine.
+func writeInitramfs(file, self string, p plan, modules []module) (err error) {
 	program, err := os.ReadFile(self)
 	if err != nil {
 		return err

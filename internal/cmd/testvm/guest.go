@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,7 @@ const (
 // Paths in the initramfs, without the leading slash.
 const (
 	planFile = "plan.json"
-	hostDir  = "host"  // the host's root, read-only
+	hostDir  = "host"  // the shared root, read-only
 	upperDir = "upper" // a tmpfs for changes
 	rootDir  = "root"  // the overlay of upperDir on hostDir
 )
@@ -33,7 +34,6 @@ const (
 const (
 	tempDir    = "/run/tmp" // on tmpfs: an overlay cannot hold containerd's overlays
 	runnerPlan = "/run/testvm.json"
-	resultPort = "/dev/ttyS1"
 	outDir     = "/run/out" // in a user-mode Linux: a directory of the host
 	resultName = "results"  // a file in outDir
 )
@@ -150,12 +150,12 @@ func appendTo(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// enterRoot mounts an overlay of the host's root and a tmpfs, and makes it the root of
+// enterRoot mounts an overlay of the shared root and a tmpfs, and makes it the root of
 // this machine. It moves the overlay onto the old root: chroot alone is not enough, since
 // runc's pivot_root requires a root that is a mount point.
 func enterRoot(p plan) error {
 	const host, upper, root = "/" + hostDir, "/" + upperDir, "/" + rootDir
-	other := mounting{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}
+	other := share(hostTag, host)
 	if p.Out != "" {
 		other = umlRoot(host)
 	}
@@ -173,6 +173,11 @@ func enterRoot(p plan) error {
 	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s/data,workdir=%s/work", host, upper, upper)
 	if err := mountAll([]mounting{{"overlay", root, "overlay", 0, layers}}); err != nil {
 		return err
+	}
+	if p.Repository != "" {
+		if err := mountRepository(root, p.Repository); err != nil {
+			return err
+		}
 	}
 	if err := unix.Chdir(root); err != nil {
 		return err
@@ -253,11 +258,7 @@ func guestRun() {
 		fmt.Fprintln(os.Stderr, "test-vm:", err)
 		return
 	}
-	file, flags := resultPort, os.O_WRONLY
-	if p.Out != "" {
-		file, flags = filepath.Join(outDir, resultName), os.O_WRONLY|os.O_CREATE
-	}
-	port, err := os.OpenFile(file, flags, 0o644)
+	port, err := os.OpenFile(p.Results, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test-vm:", err)
 		return
@@ -332,7 +333,7 @@ func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
 	fmt.Fprintf(out, "=== %s\n", t.Package)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(margin/2))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, t.File, append([]string{"-test.v", "-test.timeout=" + left.String(), "-test.run=" + p.Run, "-test.short"}, p.Args...)...)
+	cmd := exec.CommandContext(ctx, t.File, append([]string{"-test.v", "-test.timeout=" + left.String(), "-test.run=" + cmp.Or(t.Run, p.Run), "-test.short"}, p.Args...)...)
 	cmd.Dir, cmd.Env = t.Dir, slices.Concat(p.Env, []string{"PWD=" + t.Dir})
 	cmd.Stdout = io.MultiWriter(out, &tally{res: &r})
 	cmd.Stderr = cmd.Stdout

@@ -22,25 +22,25 @@ type kernel struct {
 
 // provide checks the required programs. It installs a missing qemu if it can.
 func provide(ctx context.Context, s settings) error {
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return fmt.Errorf("missing: Linux on amd64 (this is %s on %s)", runtime.GOOS, runtime.GOARCH)
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("missing: Linux (this is %s)", runtime.GOOS)
 	}
-	if _, err := exec.LookPath("gcc"); err != nil {
+	if _, err := exec.LookPath("gcc"); err != nil && !s.arch.foreign() {
 		return errors.New("missing: gcc, needed by the race detector; try apt-get install gcc libc6-dev")
 	}
-	if _, err := exec.LookPath(qemu); err == nil || s.uml {
+	if _, err := exec.LookPath(s.arch.qemu); err == nil || s.uml {
 		return nil
 	}
 	if os.Geteuid() == 0 {
-		say("installing qemu-system-x86")
-		cmd := exec.CommandContext(ctx, "sh", "-c", "i='apt-get install -qq -y --no-install-recommends qemu-system-x86'; "+
+		say("installing %s", s.arch.pkg)
+		cmd := exec.CommandContext(ctx, "sh", "-c", "i='apt-get install -qq -y --no-install-recommends "+s.arch.pkg+"'; "+
 			"$i >/dev/null 2>&1 || { apt-get update -qq && $i; } >/dev/null 2>&1")
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if cmd.Run() == nil {
 			return nil
 		}
 	}
-	return errors.New("missing: " + qemu + "; try apt-get install qemu-system-x86")
+	return fmt.Errorf("missing: %s; try apt-get install %s", s.arch.qemu, s.arch.pkg)
 }
 
 // getKernel returns the kernel in the directory s.kernel. If s.kernel is "", it returns
@@ -57,62 +57,31 @@ func getKernel(ctx context.Context, vm string, s settings) (kernel, error) {
 	if k, err := find(dir); err == nil {
 		return k, nil
 	}
-	if err := fetch(ctx, vm, dir); err != nil {
+	if err := fetch(ctx, vm, dir, s); err != nil {
 		return kernel{}, err
 	}
 	return find(dir)
 }
 
-// fetchKernel unpacks Debian's kernel package into dir.
-func fetchKernel(ctx context.Context, vm, dir string) error {
-	if _, err := exec.LookPath("apt-cache"); err != nil {
-		return errNoApt("apt-cache")
+// fetchKernel unpacks Debian's kernel package for s.arch into dir.
+func fetchKernel(ctx context.Context, vm, dir string, s settings) error {
+	from, err := newArchive(s.arch, vm)
+	if err != nil {
+		return err
 	}
-	out, err := output(ctx, vm, "apt-cache", "depends", "linux-image-amd64")
+	meta := "linux-image-" + s.arch.name
+	out, err := from.apt(ctx, vm, "apt-cache", "depends", meta)
 	if err != nil {
 		return err
 	}
 	pkg, err := dependency(out)
 	if err != nil {
-		return err
+		return fmt.Errorf("package %s: %w", meta, err)
 	}
-	return unpack(ctx, pkg, dir)
+	return from.unpack(ctx, pkg, dir)
 }
 
-func errNoApt(program string) error {
-	return fmt.Errorf("missing: %s, needed to download Debian's kernel; or unpack a kernel package and set -kernel to its directory", program)
-}
-
-// unpack downloads a Debian package and unpacks it into dir. After an error dir does not exist.
-func unpack(ctx context.Context, pkg, dir string) error {
-	for _, p := range []string{"apt-get", "dpkg-deb"} {
-		if _, err := exec.LookPath(p); err != nil {
-			return errNoApt(p)
-		}
-	}
-	part := dir + ".part"
-	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(dir), os.MkdirAll(part, 0o755)); err != nil {
-		return err
-	}
-	say("getting %s", pkg)
-	get := []string{"apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", pkg}
-	if _, err := output(ctx, part, get...); err != nil { // the package lists may be old
-		_, _ = output(ctx, part, "apt-get", "-qq", "update")
-		if _, err := output(ctx, part, get...); err != nil {
-			return fmt.Errorf("missing: Debian's package %s: %w", pkg, err)
-		}
-	}
-	debs, err := filepath.Glob(filepath.Join(part, "*.deb"))
-	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("apt-get download created %d packages, want 1", len(debs))
-	}
-	if _, err := output(ctx, part, "dpkg-deb", "-x", debs[0], "."); err != nil {
-		return err
-	}
-	return errors.Join(os.Remove(debs[0]), os.Rename(part, dir))
-}
-
-// dependency returns the kernel package that linux-image-amd64 depends on. out is the output of
+// dependency returns the kernel package that Debian's newest kernel depends on. out is the output of
 // "apt-cache depends".
 func dependency(out string) (string, error) {
 	for line := range strings.Lines(out) {
@@ -120,7 +89,7 @@ func dependency(out string) (string, error) {
 			return "linux-image-" + pkg, nil
 		}
 	}
-	return "", errors.New("missing: Debian's package linux-image-amd64; try apt-get update")
+	return "", errors.New("depends on no kernel; try apt-get update")
 }
 
 func findKernel(dir string) (kernel, error) {

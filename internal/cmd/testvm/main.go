@@ -1,7 +1,7 @@
 // Command testvm is "make test-vm": it runs the tests that need root, containers
 // and cgroups in a virtual machine, which it creates and deletes.
 //
-//	testvm [-run REGEXP] [-args ARGUMENTS] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
+//	testvm [-arch ARCH] [-run REGEXP] [-args ARGUMENTS] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
 //	testvm -uml [-command COMMAND] [-run REGEXP] [-args ARGUMENTS] [-timeout 20m] [-memory 3G] [-disk 24G] [-kernel DIR] [PACKAGE...]
 //
 // The machine is the same on every host: Debian's kernel, cgroup v2 only, two NUMA
@@ -9,12 +9,13 @@
 //
 // The steps, each in a file of its own:
 //
-//   - kernel.go fetches Debian's kernel package and unpacks it under build/vm;
+//   - kernel.go fetches Debian's kernel package (debian.go) and unpacks it under build/vm;
 //     nothing is installed. modules.go picks the kernel modules that containers need.
 //   - tests.go compiles the test binaries with the race detector.
 //   - cpio.go writes the initramfs: this program as /init, the modules, and
 //     the plan, which lists the test binaries.
-//   - qemu.go boots it. The machine sees this system's root read-only over 9p.
+//   - qemu.go boots it. The machine sees this system's root read-only over 9p. machine.go
+//     has what differs by architecture.
 //   - guest.go is the /init. It puts a tmpfs over that root, so that tests may
 //     write anywhere without an effect on this system. It runs the binaries with
 //     CI=true, so that a test fails instead of skipping if containerd is missing.
@@ -28,6 +29,12 @@
 // takes 9 µs. With -command the machine runs a shell command instead of tests. The
 // files that the command writes below $OUT are in build/vm/out afterwards. With -disk
 // the machine has an empty disk, /dev/ubda.
+//
+// With -arch the machine has another architecture than this system (foreign.go). Its root is
+// made of Debian's packages for that architecture, below build/vm/ARCH, with the tests and
+// the programs that they start, cross-compiled without the race detector. The repository
+// is mounted into it. The tests use localcri in place of containerd. Everything is emulated
+// one instruction at a time: by default only [foreignTests] run.
 //
 // The exit status is 0 only if every package reported success: a kernel panic, a
 // hang or an early exit of qemu is a failure.
@@ -66,6 +73,11 @@ func main() {
 	}
 	runtime.LockOSThread() // the parent-death signal of qemu depends on this thread
 	s := settings{memory: 3 << 30}
+	if err := s.arch.Set(runtime.GOARCH); err != nil {
+		fmt.Fprintf(os.Stderr, "test-vm: this system's architecture is %s; %v\n", runtime.GOARCH, err)
+		os.Exit(2)
+	}
+	flag.Var(&s.arch, "arch", "the machine's `architecture`; another one than this system's is slow, and runs fewer tests by default")
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
 	flag.StringVar(&s.args, "args", "", "more `arguments` of the tests, separated by blanks")
 	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; SYSTEMD=1 has the same effect")
@@ -92,6 +104,7 @@ func main() {
 }
 
 type settings struct {
+	arch    architecture
 	run     string
 	args    string
 	systemd bool
@@ -118,6 +131,8 @@ func (s settings) check(packages []string) error {
 		return errors.New("-disk requires -uml")
 	case s.uml && s.systemd:
 		return errors.New("-systemd requires qemu; want it without -uml")
+	case s.arch.foreign() && (s.uml || s.systemd):
+		return fmt.Errorf("-arch %s requires qemu and has no systemd; want it without -uml and -systemd", s.arch.name)
 	}
 	return nil
 }
@@ -133,7 +148,7 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if err != nil {
 		return err
 	}
-	vm := filepath.Join(repo, "build", "vm")
+	vm := s.arch.dir(filepath.Join(repo, "build", "vm"))
 	if err := os.MkdirAll(vm, 0o755); err != nil {
 		return err
 	}
@@ -150,31 +165,27 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if err != nil {
 		return err
 	}
-	var p plan
-	if s.command == "" {
-		p, err = compile(ctx, repo, filepath.Join(vm, "tests"), patterns, !s.uml)
-	} else {
-		p, err = commandPlan(ctx, repo, s.command)
+	prepare := prepareNative
+	if s.arch.foreign() {
+		prepare = prepareForeign
 	}
+	m, err := prepare(ctx, repo, vm, s, patterns)
 	if err != nil {
 		return err
 	}
-	// The tests use these images.
-	if _, err := sampleimage.Build(ctx, repo, filepath.Join(repo, "build", "images")); err != nil {
-		return err
-	}
-	p.Run, p.Args, p.Limit, p.Systemd = s.run, strings.Fields(s.args), s.limit, s.systemd
+	p := m.plan
+	p.Run, p.Args, p.Limit, p.Systemd, p.Results = s.run, strings.Fields(s.args), s.limit, s.systemd, s.arch.results
 	if s.systemd {
 		p.Env = append(p.Env, "TESTVM=systemd")
 	}
 	initramfs := filepath.Join(vm, "initramfs")
-	cmd, resultFile := qemu, filepath.Join(vm, "results")
-	args := qemuArgs(s, k.image, initramfs, resultFile)
+	cmd, resultFile := s.arch.qemu, filepath.Join(vm, "results")
+	args := qemuArgs(s, k.image, initramfs, resultFile, m.shares)
 	if s.uml {
 		if p.Out, err = emptyDir(filepath.Join(vm, "out")); err != nil {
 			return err
 		}
-		p.Env = append(p.Env, "OUT="+outDir)
+		p.Env, p.Results = append(p.Env, "OUT="+outDir), filepath.Join(outDir, resultName)
 		if err := allowMappings(maxMappings, s.memory); err != nil {
 			return err
 		}
@@ -188,7 +199,7 @@ func host(ctx context.Context, s settings, patterns []string) error {
 		}
 		cmd, args, resultFile = k.image, umlArgs(s, initramfs, disk), filepath.Join(p.Out, resultName)
 	}
-	if err := writeInitramfs(initramfs, p, modules); err != nil {
+	if err := writeInitramfs(initramfs, m.init, p, modules); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)
 	}
 	say("booting Linux %s with %s; console in %s", k.version, s.machine(), rel(repo, filepath.Join(vm, "console.log")))
@@ -204,12 +215,38 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	return nil
 }
 
+// A content is what a machine has of this system, and what it runs.
+type content struct {
+	plan   plan
+	init   string            // the file of this program, as built for the machine
+	shares map[string]string // directories of this system by mount tag
+}
+
+// prepareNative returns the content of a machine that has this system's root. It runs the tests
+// that match patterns, or s.command.
+func prepareNative(ctx context.Context, repo, vm string, s settings, patterns []string) (c content, err error) {
+	c.shares = map[string]string{hostTag: "/"}
+	if c.init, err = os.Executable(); err != nil {
+		return c, err
+	}
+	if s.command != "" {
+		c.plan = plan{Command: s.command, Dir: repo}
+	} else if c.plan, err = compile(ctx, repo, filepath.Join(vm, "tests"), s, patterns); err != nil {
+		return c, err
+	}
+	if c.plan.Env, err = environment(ctx, repo); err != nil {
+		return c, err
+	}
+	_, err = sampleimage.Build(ctx, repo, filepath.Join(repo, "build", "images")) // the tests use these images
+	return c, err
+}
+
 // machine returns the machine's CPUs, memory and accelerator as text.
 func (s settings) machine() string {
 	if s.uml {
 		return fmt.Sprintf("%s of memory, in user mode", &s.memory)
 	}
-	return fmt.Sprintf("%d CPUs and %s of memory on two NUMA nodes, %s", s.cpus, &s.memory, s.accel)
+	return fmt.Sprintf("%d CPUs of %s and %s of memory on two NUMA nodes, %s", s.cpus, s.arch.name, &s.memory, s.accel)
 }
 
 func say(format string, args ...any) { fmt.Printf("test-vm: "+format+"\n", args...) }
@@ -228,7 +265,7 @@ func claim(lock string) (release func(), err error) {
 
 // repository returns the root directory of this module.
 func repository(ctx context.Context) (string, error) {
-	mod, err := goSays(ctx, "", "env", "GOMOD")
+	mod, err := goSays(ctx, "", nil, "env", "GOMOD")
 	if err != nil {
 		return "", err
 	}

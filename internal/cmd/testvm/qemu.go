@@ -2,26 +2,39 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-const qemu = "qemu-system-x86_64"
-
-// hostTag is the mount tag of the 9p share of this system's root.
-const hostTag = "host"
+// Mount tags of the 9p shares.
+const (
+	hostTag       = "host"       // the machine's root: this system's, or that of a foreign machine
+	repositoryTag = "repository" // with a foreign machine
+)
 
 // qemuArgs returns qemu's arguments for the machine: two NUMA nodes, a console on stdio, a
-// second serial port for the results, this system's root read-only, no network card, no
+// second serial port for the results, shares that are read-only, no network card, no
 // disk. After a panic the kernel reboots, and -no-reboot makes qemu exit instead.
-func qemuArgs(s settings, image, initramfs, resultFile string) []string {
-	return append([]string{
-		"-accel", s.accel, "-cpu", "max", "-smp", strconv.Itoa(s.cpus), "-m", s.memory.String(),
+func qemuArgs(s settings, image, initramfs, resultFile string, shares map[string]string) []string {
+	args := slices.Concat(s.arch.machine, []string{
+		"-accel", s.accel, "-smp", strconv.Itoa(s.cpus), "-m", s.memory.String(),
 		"-nodefaults", "-display", "none", "-no-reboot",
-		"-kernel", image, "-initrd", initramfs, "-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 fstab=no " + s.parameters),
-		"-serial", "stdio", "-serial", "file:" + resultFile,
-		"-virtfs", "local,path=/,mount_tag=" + hostTag + ",security_model=none,readonly=on,multidevs=remap",
-	}, numaArgs(s)...)
+		"-kernel", image, "-initrd", initramfs, "-append", strings.TrimSpace("console=" + s.arch.console + " quiet panic=-1 fstab=no " + s.parameters),
+		"-serial", "stdio", "-chardev", "file,id=results,path=" + resultFile,
+	}, s.arch.port, numaArgs(s))
+	for _, tag := range slices.Sorted(maps.Keys(shares)) {
+		args = append(args, "-virtfs", "local,path="+shares[tag]+",mount_tag="+tag+",security_model=none,readonly=on,multidevs=remap")
+	}
+	return args
+}
+
+// share returns the machine's mount of a share at target.
+func share(tag, target string) mounting {
+	return mounting{tag, target, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}
 }
 
 // numaArgs returns qemu's arguments that divide the machine's CPUs and memory between two

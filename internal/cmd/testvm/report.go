@@ -23,6 +23,9 @@ type plan struct {
 	Command string        // a shell command to run in place of tests
 	Dir     string        // working directory of Command
 	Out     string        // in a user-mode Linux: the host's directory that is mounted at outDir
+	Results string        // the file to which the machine writes results
+
+	Repository string // on a foreign machine: the path of the repository, a share of its own
 }
 
 // names returns the names of the expected results: the packages, or the command's.
@@ -45,6 +48,7 @@ type testBinary struct {
 	Package string // path within the module
 	Dir     string // working directory
 	File    string
+	Run     string // -test.run, unless it is ""
 }
 
 // result is the machine's report on one package: a line of JSON on the second serial

@@ -58,14 +58,12 @@ func pick(packages []pkg) []pkg {
 }
 
 // compile builds the test binaries of packages into the directory out, and returns a plan that
-// runs them. Without patterns it takes the packages of pick. It fails if no package has tests.
-func compile(ctx context.Context, repo, out string, patterns []string, race bool) (plan, error) {
-	all, err := list(ctx, repo, patterns)
+// runs them. Without patterns it takes the packages of pick, or foreignTests for a foreign
+// machine. It fails if no package has tests.
+func compile(ctx context.Context, repo, out string, s settings, patterns []string) (plan, error) {
+	all, err := s.packages(ctx, repo, patterns)
 	if err != nil {
 		return plan{}, err
-	}
-	if len(patterns) == 0 {
-		all = pick(all)
 	}
 	all = slices.DeleteFunc(all, func(p pkg) bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) == 0 })
 	if len(all) == 0 {
@@ -75,31 +73,37 @@ func compile(ctx context.Context, repo, out string, patterns []string, race bool
 		return plan{}, err
 	}
 	say("compiling the tests of %d packages", len(all))
+	race := !s.uml && !s.arch.foreign()
 	var p plan
 	for _, one := range all {
 		file := filepath.Join(out, binaryName(one.within()))
-		if _, err := goSays(ctx, repo, "test", "-c", fmt.Sprintf("-race=%t", race), "-o", file, one.ImportPath); err != nil {
+		if _, err := goSays(ctx, repo, s.arch.build(), "test", "-c", fmt.Sprintf("-race=%t", race), "-o", file, one.ImportPath); err != nil {
 			return plan{}, err
 		}
 		p.Tests = append(p.Tests, testBinary{Package: one.within(), Dir: one.Dir, File: file})
 	}
-	p.Env, err = environment(ctx, repo)
-	return p, err
-}
-
-// commandPlan returns a plan that runs a shell command in the root of the repository.
-func commandPlan(ctx context.Context, repo, command string) (plan, error) {
-	env, err := environment(ctx, repo)
-	return plan{Env: env, Command: command, Dir: repo}, err
-}
-
-func list(ctx context.Context, repo string, patterns []string) ([]pkg, error) {
-	dir := "" // patterns are relative to the user's working directory
-	if len(patterns) == 0 {
-		dir, patterns = repo, []string{"./..."}
+	if len(patterns) == 0 && s.arch.foreign() {
+		p.narrow()
 	}
+	return p, nil
+}
+
+// packages returns the packages that match patterns, which are relative to the user's working
+// directory, or those that are tested by default.
+func (s settings) packages(ctx context.Context, repo string, patterns []string) ([]pkg, error) {
+	switch {
+	case len(patterns) > 0:
+		return list(ctx, "", s.arch, patterns)
+	case s.arch.foreign():
+		return list(ctx, repo, s.arch, foreignPatterns())
+	}
+	all, err := list(ctx, repo, s.arch, []string{"./..."})
+	return pick(all), err
+}
+
+func list(ctx context.Context, dir string, a architecture, patterns []string) ([]pkg, error) {
 	const fields = "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"
-	out, err := goSays(ctx, dir, slices.Concat([]string{"list", fields}, patterns)...)
+	out, err := goSays(ctx, dir, a.build(), slices.Concat([]string{"list", fields}, patterns)...)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +126,7 @@ func environment(ctx context.Context, repo string) ([]string, error) {
 		"PATH=" + filepath.Join(repo, "build", "bin") + ":" + os.Getenv("PATH"),
 	}
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
-		value, err := goSays(ctx, repo, "env", name)
+		value, err := goSays(ctx, repo, nil, "env", name)
 		if err != nil {
 			return nil, err
 		}
@@ -131,9 +135,10 @@ func environment(ctx context.Context, repo string) ([]string, error) {
 	return env, nil
 }
 
-// goSays runs the go command with cgo enabled and returns its output. CGO_ENABLED=0 in
-// the environment is meant only for the build of this program.
-func goSays(ctx context.Context, dir string, args ...string) (string, error) {
-	out, err := output(ctx, dir, slices.Concat([]string{"env", "CGO_ENABLED=1", "go"}, args)...)
+// goSays runs the go command with additional variables and returns its output. Without
+// variables cgo is enabled: CGO_ENABLED=0 in the environment is meant only for the build of
+// this program.
+func goSays(ctx context.Context, dir string, variables []string, args ...string) (string, error) {
+	out, err := output(ctx, dir, slices.Concat([]string{"env", "CGO_ENABLED=1"}, variables, []string{"go"}, args)...)
 	return strings.TrimSpace(out), err
 }

@@ -34,7 +34,13 @@ func umlRoot(target string) mounting {
 }
 
 // fetchUML unpacks Debian's package into dir. uml.sh can replace it by a faster kernel.
-func fetchUML(ctx context.Context, _, dir string) error { return unpack(ctx, "user-mode-linux", dir) }
+func fetchUML(ctx context.Context, vm, dir string, s settings) error {
+	from, err := newArchive(s.arch, vm)
+	if err != nil {
+		return err
+	}
+	return from.unpack(ctx, "user-mode-linux", dir)
+}
 
 func findUML(dir string) (kernel, error) {
 	trees, err := filepath.Glob(filepath.Join(dir, "usr", "lib", "uml", "modules", "*"))

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -37,6 +38,7 @@ func TestAllowMappings(t *testing.T) {
 }
 
 func TestCheckSettings(t *testing.T) {
+	foreign := architecture{name: "mips"}
 	for _, c := range []struct {
 		s        settings
 		packages []string
@@ -52,7 +54,13 @@ func TestCheckSettings(t *testing.T) {
 		{settings{uml: true, disk: 1 << 30}, nil, true},
 		{settings{disk: 1 << 30}, nil, false},
 		{settings{uml: true, systemd: true}, nil, false},
+		{settings{arch: foreign}, []string{"./cri"}, true},
+		{settings{arch: foreign, uml: true}, nil, false},
+		{settings{arch: foreign, systemd: true}, nil, false},
 	} {
+		if c.s.arch.name == "" {
+			c.s.arch.name = runtime.GOARCH
+		}
 		if err := c.s.check(c.packages); (err == nil) != c.good {
 			t.Errorf("%+v, %v: %v", c.s, c.packages, err)
 		}
