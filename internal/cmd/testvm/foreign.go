@@ -31,7 +31,6 @@ var foreignTests = []struct{ pkg, run string }{
 	{"./internal/kernel", "^Test(DeviceOf|Process|Machine|Files|Group|AGroup|Swap|CgroupsOf)"},
 	{"./internal/diskusage", "Held"},
 	{"./cgroups", "Real"},
-	{"./localcri/internal/spaces", "^Test"},
 	{"./localcri", "^(TestOOM|TestExecSyncOnRealContainers|TestMonitorIsKilled|TestUserNamespace)$"},
 	{"./nodeagent/localcri", "^TestNodeWithItsOwnRuntime$"},
 	{"./examples/edge", "^TestNodeAlone$"},
