@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"os"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -75,8 +76,10 @@ func changed(have, want level, sign int, parts ...part) []part {
 }
 
 // compare compares part p of l with part p of o, like cmp.Compare. Memory is compared in pages: the
-// kernel shows a rounded value, which would look like a change at every comparison.
+// kernel shows a value rounded down to pages, which would look like a change at every comparison.
+// A page has 4 KiB, and up to 64 KiB on arm64.
 func (l level) compare(o level, p part) int {
+	page := int64(os.Getpagesize())
 	switch {
 	case p.resource == v1.ResourceCPU && p.limit:
 		return l.cmpCPU(o)
@@ -84,7 +87,6 @@ func (l level) compare(o level, p part) int {
 		// The bound keeps odd values within an int64.
 		return cmpLimit(int64(min(l.share, maxShares)), int64(min(o.share, maxShares)))
 	case p.resource == v1.ResourceMemory && p.limit:
-		const page = 4096 // the smallest; the kernel rounds down to its own
 		if l.memory >= 0 && o.memory >= 0 && l.memory/page == o.memory/page {
 			return 0
 		}
@@ -92,7 +94,6 @@ func (l level) compare(o level, p part) int {
 	// The class decides which of the two files protects memory; a pod has only one
 	// of them.
 	case p.resource == v1.ResourceMemory:
-		const page = 4096
 		return cmpLimit((l.min+l.low)/page, (o.min+o.low)/page)
 	}
 	return 0

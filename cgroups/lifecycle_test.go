@@ -3,8 +3,10 @@ package cgroups_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -344,7 +346,8 @@ func TestQOSReserved(t *testing.T) {
 		used(tree, burstable, "6291456")
 		ok(t, m.Ensure(t.Context(), pod("g", "cpu=1 memory=4Mi", "cpu=1 memory=4Mi")))
 		settle()
-		has(t, v, tree, burstable, []string{"memory.limit_in_bytes 6295552"}, []string{"memory.max 6295552"})
+		above := strconv.Itoa(6291456 + os.Getpagesize())
+		has(t, v, tree, burstable, []string{"memory.limit_in_bytes " + above}, []string{"memory.max " + above})
 		if err := m.Healthy(); !errors.Is(err, cgroups.ErrInUse) {
 			t.Errorf("Healthy = %v, want ErrInUse", err)
 		}

@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"testing/quick"
@@ -111,7 +112,7 @@ func TestParts(t *testing.T) {
 		{"the same share of another period", with(func(l *level) { l.quota, l.period = 5000, 10000 }), v1.ResourceCPU, nil, nil},
 		{"memory grows", with(func(l *level) { l.memory, l.low = 16<<20, 2<<20 }), v1.ResourceMemory, []part{memLimit, memRequest}, nil},
 		{"memory shrinks", with(func(l *level) { l.memory, l.low = 4<<20, 0 }), v1.ResourceMemory, nil, []part{memRequest, memLimit}},
-		{"less than a page", with(func(l *level) { l.memory += 100 }), v1.ResourceMemory, nil, nil},
+		{"less than a page", with(func(l *level) { l.memory += int64(os.Getpagesize()) - 1 }), v1.ResourceMemory, nil, nil},
 		{"no limit any more", with(func(l *level) { l.memory = Unlimited }), v1.ResourceMemory, []part{memLimit}, nil},
 		{"another resource altogether", with(func(l *level) { l.memory = 1 }), v1.ResourceStorage, nil, nil},
 	} {

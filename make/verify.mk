@@ -48,7 +48,7 @@ arm64: ## the agent and the monitor are built for arm64; unit tests of what diff
 	GOARCH=arm64 go build ./examples/agent ./localcri/nodewright-monitor
 	$(UNDER_QEMU) -run '^Test' -exec qemu-aarch64-static $(DIFFERS)
 	$(UNDER_QEMU) -exec qemu-aarch64-static -run TestPlatforms ./localcri/image
-	$(UNDER_QEMU) -run '^Test' -exec 'qemu-aarch64-static -p 65536' ./podspec
+	$(UNDER_QEMU) -run '^Test' -exec 'qemu-aarch64-static -p 65536' ./cgroups ./podspec
 
 # 20 minutes at most for each package, and for ARCH=arm64; root only to install qemu; changes nothing.
 test-vm: $(if $(ARCH),,tools) ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'; ARGS=-uml for one that is much faster, and knows less; ARCH=arm64 for a pod's life on an emulated arm64 machine
