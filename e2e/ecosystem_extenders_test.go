@@ -96,7 +96,11 @@ const hostPathDriver = `
 // in a cluster the example for inline volumes of the driver runs.
 func csiHostPath(s *ecosystemRun) {
 	if s.cp != nil { // a node alone has no such kind, and takes the driver's word
-		s.apply(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: hostpath.csi.k8s.io}, spec: {volumeLifecycleModes: [Persistent, Ephemeral], podInfoOnMount: true, attachRequired: false, fsGroupPolicy: File}}`)
+		s.apply(`apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: hostpath.csi.k8s.io}
+spec: {volumeLifecycleModes: [Persistent, Ephemeral], podInfoOnMount: true, attachRequired: false, fsGroupPolicy: File}
+`)
 		s.Cleanup(func() { s.do("delete", "csidriver", "hostpath.csi.k8s.io") })
 	}
 	s.everyNode("csi-hostpathplugin", fmt.Sprintf(hostPathDriver, s.image("hostpathplugin"), s.image("csi-node-driver-registrar")))
