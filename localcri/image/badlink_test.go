@@ -374,7 +374,8 @@ func TestPartialFilesAfterARestart(t *testing.T) {
 					t.Error("half a layer is kept")
 				}
 				pull(t, s, host+"/app:1")
-				if !slices.Equal(ranges, c.want) {
+				// A request for the rest may reach the server after the one for all, if the part that is there is garbage.
+				if slices.Sort(ranges); !slices.Equal(ranges, slices.Sorted(slices.Values(c.want))) {
 					t.Errorf("ranges %q, want %q", ranges, c.want)
 				}
 				empty(t, s, ingestDir)

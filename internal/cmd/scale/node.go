@@ -236,7 +236,7 @@ func (n *node) remove(files bool) error {
 // directory. Directories that are empty then go, too.
 func removeOutside(dir string) {
 	const links, root = "/var/log/containers", "/var/lib/kubelet"
-	entries, _ := os.ReadDir(links) //nolint:errcheck // a missing directory has no links
+	entries, _ := os.ReadDir(links) // a missing directory has no links
 	for _, e := range entries {
 		link := filepath.Join(links, e.Name())
 		if to, err := os.Readlink(link); err == nil && strings.HasPrefix(to, dir+"/") {
