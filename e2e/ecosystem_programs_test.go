@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,7 +113,9 @@ func (p foreign) build(ctx context.Context, out string) error {
 	default:
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", out)
+	// csi-driver-host-path answers no call without a version.
+	_, version, _ := strings.Cut(cmp.Or(p.checkout, p.module), "@")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", out)
 	if p.tests != "" {
 		cmd = exec.CommandContext(ctx, "go", "test", "-c", "-tags", p.tests, "-o", out)
 	}

@@ -1,9 +1,9 @@
 package controlplane
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,9 +41,7 @@ func (c *ControlPlane) Calls(since time.Time) ([]Call, error) {
 	}
 	defer func() { _ = f.Close() }()
 	var out []Call
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for d := json.NewDecoder(f); ; {
 		var e struct {
 			Verb      string
 			ObjectRef struct{ Resource, Subresource, Name string }
@@ -51,7 +49,10 @@ func (c *ControlPlane) Calls(since time.Time) ([]Call, error) {
 			ResponseStatus           struct{ Code int }
 			RequestReceivedTimestamp time.Time
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		switch err := d.Decode(&e); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // the last line may be half written
+			return out, nil
+		case err != nil:
 			return nil, err
 		}
 		if e.RequestReceivedTimestamp.Before(since) {
@@ -63,5 +64,4 @@ func (c *ControlPlane) Calls(since time.Time) ([]Call, error) {
 		}
 		out = append(out, call)
 	}
-	return out, lines.Err()
 }
