@@ -221,7 +221,7 @@ spec:
   - {name: main, image: IMAGE, imagePullPolicy: Never, args: [-node, virtual], ports: [{containerPort: 10250}], readinessProbe: {tcpSocket: {port: 10250}, periodSeconds: 1}}
 `))
 	s.ready("virtual")
-	s.Cleanup(func() { s.do("delete", "node", "virtual") })
+	defer s.do("delete", "node", "virtual")
 	out := s.runs("virtualkubelet-e2e", "-test.v", "-kubeconfig", s.kubeconfig, "-namespace", s.namespace, "-node-name", "virtual")
 	if passed := strings.Count(out, "--- PASS: TestEndToEnd/"); passed < 9 {
 		s.Errorf("%d tests passed:\n%s", passed, out)

@@ -101,7 +101,7 @@ kind: CSIDriver
 metadata: {name: hostpath.csi.k8s.io}
 spec: {volumeLifecycleModes: [Persistent, Ephemeral], podInfoOnMount: true, attachRequired: false, fsGroupPolicy: File}
 `)
-		s.Cleanup(func() { s.do("delete", "csidriver", "hostpath.csi.k8s.io") })
+		defer s.do("delete", "csidriver", "hostpath.csi.k8s.io")
 	}
 	s.everyNode("csi-hostpathplugin", fmt.Sprintf(hostPathDriver, s.image("hostpathplugin"), s.image("csi-node-driver-registrar")))
 	if s.cp != nil {

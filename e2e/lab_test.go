@@ -351,7 +351,7 @@ func busyboxImage(t *testing.T) sampleimage.Image {
 		Name: busybox, Architecture: runtime.GOARCH, Files: []sampleimage.File{{Path: "/bin/busybox", Mode: 0o755, Data: testprogram.Busybox(t)}, {Path: "/tmp/", Mode: 0o1777}},
 		Env: []string{"PATH=/bin"}, Cmd: []string{"sleep", "1000000"},
 	}
-	for _, name := range []string{"sh", "sleep", "cat", "echo", "tar", "id", "ls", "nc", "true", "false", "env", "seq", "head", "hostname", "dd", "kill", "grep", "httpd", "wget", "touch", "date", "stty"} {
+	for _, name := range []string{"sh", "sleep", "cat", "echo", "tar", "id", "ls", "nc", "true", "false", "env", "seq", "head", "hostname", "dd", "kill", "mount", "umount", "grep", "httpd", "wget", "touch", "date", "stty"} {
 		img.Files = append(img.Files, sampleimage.File{Path: "/bin/" + name, Mode: 0o755, Data: fmt.Appendf(nil, "#!/bin/busybox sh\nexec /bin/busybox %s \"$@\"\n", name)})
 	}
 	return img
