@@ -134,7 +134,7 @@ func TestDevicePlugin(t *testing.T) {
 	l.until("unknown health", func(now map[string]*v1.Pod) bool { return health(now["two"]) == v1.ResourceHealthStatusUnknown })
 	l.write("three.yaml", thingPod("three", thing, 1))
 	l.until("waits for the plugin", func(now map[string]*v1.Pod) bool { return waitsFor(now["three"], "DevicesNotReady") })
-	if why := l.ask("why", "three"); !strings.Contains(why, "waiting for devices of "+thing) {
+	if why := l.ask("why", "three"); !strings.Contains(why, "it waits for "+thing+": its plugin does not answer") {
 		t.Errorf("agent why says %q", why)
 	}
 	p.start()
