@@ -59,7 +59,7 @@ func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) 
 // the pod requests: when a machine boots, pods may start before plugins, and a device may be plugged
 // in later. have is nil if no plugin has offered the resource yet.
 //
-// Pods of a scheduler do not wait, since it can choose another node.
+// A pod that a scheduler has bound to the node does not wait: another pod can take its place elsewhere.
 func (p *Node) awaitDevices(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, have *resource.Quantity) *Rejection {
 	if p.Extended == nil || !extended(name) || podmeta.IsScheduled(pod) || asked.IsZero() || have != nil && asked.Cmp(*have) <= 0 {
 		return nil

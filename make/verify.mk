@@ -2,6 +2,7 @@
 # time limit; what is built the first time comes on top: Kubernetes' programs take ten minutes and more), whether it needs
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
+
 .PHONY: fuzz clocks arm64 test-vm uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem nri suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.

@@ -708,7 +708,7 @@ func (p *past) ending(i *instance) reason {
 	}
 }
 
-// A change of the pod's definition, as the beginning of a sentence and as a noun phrase.
+// Texts for a change of the pod's definition: the beginning of a sentence, and a noun phrase.
 const (
 	definitionChanged = "its definition was changed"
 	changedDefinition = "a change of its definition"
