@@ -49,7 +49,7 @@ tools:
 # Of Debian: what images of tests are made of. A busybox that needs a loader is another package's.
 shells:
 	@{ command -v bash-static && busybox=$$(command -v busybox) && ! ldd $$busybox; } >/dev/null 2>&1 || \
-	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends busybox-static bash-static; }
+	  { apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends busybox-static bash-static; }
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	GOBIN=$(BIN) go -C tools/lint install tool

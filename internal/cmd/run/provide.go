@@ -152,10 +152,11 @@ func netPrograms(ctx context.Context) error {
 	return nil
 }
 
-// install installs Debian packages with apt-get. packages are names separated by blanks.
+// install installs Debian packages with apt-get. packages are names separated by blanks. If another
+// program installs packages, such as unattended-upgrades of a new machine, it waits up to 5 minutes.
 func install(ctx context.Context, packages string) error {
-	cmd := exec.CommandContext(ctx, "sh", "-c", "apt-get install -qq -y --no-install-recommends "+packages+" >/dev/null 2>&1 || "+
-		"{ apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y --no-install-recommends "+packages+" >/dev/null; }")
+	get := "apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends " + packages
+	cmd := exec.CommandContext(ctx, "sh", "-c", get+" >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1 && "+get+" >/dev/null; }")
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	return cmd.Run()
 }
