@@ -3,6 +3,8 @@ BIN := $(CURDIR)/build/bin
 
 # All that is compiled without the race detector, which needs cgo, is compiled in one configuration.
 export CGO_ENABLED := 0
+# make lint vets all packages; go test would do it again, and for the packages that they import.
+export GOFLAGS += -vet=off
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test lint e2e ci tools shells clean
@@ -20,9 +22,9 @@ build: ## the agent, into build/bin
 	go build -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test with the race detector, then without it those that drive another program, and 300 simulated lives of the agent
-	CGO_ENABLED=1 go test -race -vet=off -timeout 25m ./...
-	go test -vet=off -timeout 25m -parallel 6 ./internal/hostile
-	go test -vet=off -count=1 ./internal/sim -run TestSeeds -seeds 300
+	CGO_ENABLED=1 go test -race -timeout 25m ./...
+	go test -timeout 25m -parallel 6 ./internal/hostile
+	go test -count=1 ./internal/sim -run TestSeeds -seeds 300
 
 lint: $(BIN)/golangci-lint ## golangci-lint over everything
 	go vet ./...

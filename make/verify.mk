@@ -38,12 +38,12 @@ clocks: ## SEEDS simulated lives of the agent on a machine whose wall clock jump
 	mkdir -p build/clocks
 	sed -f internal/sim/wallclock.sed "$$(go env GOROOT)/src/time/time.go" > build/clocks/time.go
 	printf '{"Replace":{"%s":"%s"}}' "$$(go env GOROOT)/src/time/time.go" "$(CURDIR)/build/clocks/time.go" > build/clocks/overlay.json
-	go test -count=1 -vet=off -timeout 60m -overlay build/clocks/overlay.json -tags wallclock ./internal/sim -run 'TestSeeds|TestSchedules' -sims 1 -seeds $(SEEDS) -seed $$(date +%s)0000
+	go test -count=1 -timeout 60m -overlay build/clocks/overlay.json -tags wallclock ./internal/sim -run 'TestSeeds|TestSchedules' -sims 1 -seeds $(SEEDS) -seed $$(date +%s)0000
 
 # Half an hour at most, most of it compiling; root only to install qemu; changes nothing. Left out is what qemu-user lacks:
 # openat2, the start of other arm64 programs, and some of /proc. test-vm ARCH=arm64 has that.
 DIFFERS = ./cgroups ./internal/diskusage ./internal/kernel ./internal/safefile ./internal/sampleimage ./localcri/internal/ocispec ./localcri/nodewright-monitor ./network/bridge ./node
-UNDER_QEMU = GOARCH=arm64 go test -short -vet=off -skip '^Test(Real|Held|ProcessOfThisMachine|DeviceNodesOfTooMuch|Log|Lines|FullDisk)'
+UNDER_QEMU = GOARCH=arm64 go test -short -skip '^Test(Real|Held|ProcessOfThisMachine|DeviceNodesOfTooMuch|Log|Lines|FullDisk)'
 arm64: ## the agent and the monitor are built for arm64; unit tests of what differs by architecture, and with pages of 64 KiB, run as arm64 programs under qemu-user
 	@command -v qemu-aarch64-static >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends qemu-user-static; }
 	GOARCH=arm64 go build ./examples/agent ./localcri/nodewright-monitor
