@@ -16,6 +16,10 @@ type Held struct {
 	// Reserved are TCP ports of the agent itself. Take always refuses them. Reserved must not be
 	// changed after the first call of a method.
 	Reserved []uint16
+	// Listen makes the sockets of TCP ports listen, for programs that open the ports that listen in a
+	// network namespace on the machine as well, such as pasta. Only sockets for IPv4 listen, since
+	// Linux has no NAT for connections to ::1, which would hang.
+	Listen bool
 
 	mu  sync.Mutex
 	all map[Claim]held
@@ -50,7 +54,7 @@ func (h *Held) Take(owner string, claims ...Claim) error {
 	}
 	taken := map[Claim]held{}
 	for _, c := range missing {
-		s, err := bind(c)
+		s, err := bind(c, h.Listen)
 		if err != nil {
 			if err = h.excuse(c, err); err == nil {
 				continue

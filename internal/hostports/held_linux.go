@@ -69,8 +69,8 @@ func (h *Held) excuse(c Claim, err error) error {
 	return refuse(ErrTaken, "host port %s: %s listens on %s", c, process(l.inode), netip.AddrPortFrom(l.addr, c.Port))
 }
 
-// bind returns a socket bound to a port, in the network namespace of the calling thread.
-func bind(c Claim) (s socket, err error) {
+// bind returns a socket bound to a port, which listens if [Held].Listen says so, in the network namespace of the calling thread.
+func bind(c Claim, listen bool) (s socket, err error) {
 	domain, level, freebind := unix.AF_INET, unix.IPPROTO_IP, unix.IP_FREEBIND
 	var at unix.Sockaddr
 	if c.V6 {
@@ -123,6 +123,11 @@ func bind(c Claim) (s socket, err error) {
 	// While SO_REUSEADDR is set, other processes could listen on the port.
 	if c.Proto == TCP {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
+			return socket{}, err
+		}
+	}
+	if listen && c.Proto == TCP && !c.V6 {
+		if err := unix.Listen(fd, 0); err != nil {
 			return socket{}, err
 		}
 	}

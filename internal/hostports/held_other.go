@@ -11,7 +11,7 @@ func (socket) close() {}
 
 func room(int, int) error { return nil }
 
-func bind(Claim) (socket, error) { return socket{}, nil }
+func bind(Claim, bool) (socket, error) { return socket{}, nil }
 
 func (h *Held) excuse(_ Claim, err error) error { return err }
 

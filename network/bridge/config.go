@@ -50,6 +50,10 @@ type Config struct {
 	// Reserved are TCP ports that no pod can have as host ports, such as the ports of the agent.
 	// The agent may not listen on them yet when pods of an earlier process are recovered.
 	Reserved []uint16
+	// ListenOnHostPorts makes a socket listen on each TCP host port, for programs that open the ports
+	// that listen in a network namespace on the machine as well, such as pasta. NAT rules send all
+	// connections to the pods.
+	ListenOnHostPorts bool
 	// Log and Registerer may be nil.
 	Log        *zap.Logger
 	Registerer prometheus.Registerer
