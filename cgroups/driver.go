@@ -286,7 +286,7 @@ func (d *driver) fill(ctx context.Context, cgroup string, r Resources) error {
 	if d.units != nil {
 		return d.apply(ctx, cgroup, r)
 	}
-	return errors.Join(d.writeAll(ctx, cgroup, d.on.version.writes(r, d.on.pages, noLimits))...)
+	return errors.Join(d.writeAll(ctx, cgroup, d.on.writes(r, noLimits))...)
 }
 
 // apply writes the values of r that differ from the current ones. A value that the
@@ -301,7 +301,7 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 			return err
 		}
 	}
-	todo, errs := d.diff(ctx, cgroup, d.on.version.writes(r, d.on.pages, have))
+	todo, errs := d.diff(ctx, cgroup, d.on.writes(r, have))
 	// systemd goes before the files: when it applies the unit's properties, it
 	// writes its own values to the files. The values that it does not know are
 	// written afterwards.

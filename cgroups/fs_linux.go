@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/kernelfile"
@@ -84,3 +85,6 @@ func kill(pid int) error {
 	}
 	return nil
 }
+
+// inUserNamespace reports whether this process is in a user namespace other than the first.
+func inUserNamespace() bool { return userns.RunningInUserNS() }

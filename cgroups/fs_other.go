@@ -35,3 +35,5 @@ func newNotifier() notifier { return notifier{} }
 
 // Notify implements Notifier.
 func (notifier) Notify(Signal, func()) (stop func(), err error) { return nil, errNotLinux }
+
+func inUserNamespace() bool { return false }

@@ -25,7 +25,7 @@ var controllersV1 = []string{
 }
 
 // required are the controllers that limits of pods need: start fails on a machine
-// that lacks one. Without other controllers some values have no effect.
+// that lacks one, except in a user namespace. Without other controllers some values have no effect.
 var required = map[Version][]string{
 	V1: {"cpu", "cpuacct", "cpuset", "memory", "pids"},
 	V2: {"cpu", "memory"},
@@ -48,6 +48,9 @@ type machine struct {
 	// unified is the mount point of v2 on a machine with v1, without controllers; runtimes
 	// create cgroups there too. "" if it is not mounted.
 	unified string
+	// partial means that controllers may be missing: in a user namespace there are only those that were
+	// delegated. Their values have no effect.
+	partial bool
 	// pages are the sizes of huge pages that can be limited, in bytes.
 	pages []int64
 }
@@ -71,7 +74,7 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	}
 	var errs []error
 	for _, c := range required[m.version] {
-		if m.of[c] == "" {
+		if m.of[c] == "" && !m.partial {
 			errs = append(errs, &ControllerError{Controller: c})
 		}
 	}
@@ -125,7 +128,7 @@ func machineV1(mounts []byte) *machine {
 // machineV2 reads the available controllers from the root. Controllers that a
 // hybrid v1 uses are not among them.
 func machineV2(ctx context.Context, f files, point string) (*machine, error) {
-	m := &machine{version: V2, points: []string{point}, of: map[string]string{}}
+	m := &machine{version: V2, points: []string{point}, of: map[string]string{}, partial: inUserNamespace()}
 	data, err := f.read(ctx, path.Join(point, "cgroup.controllers"))
 	if err != nil {
 		return nil, err
@@ -156,6 +159,13 @@ func (m *machine) dir(controller, cgroup string) (string, bool) {
 		return path.Join(m.points[0], cgroup), true
 	}
 	return path.Join(point, cgroup), ok
+}
+
+// writes returns the writes for r, without those for controllers that may be missing and are.
+func (m *machine) writes(r Resources, have level) []write {
+	return slices.DeleteFunc(m.version.writes(r, m.pages, have), func(w write) bool {
+		return m.partial && m.of[w.controller] == ""
+	})
 }
 
 // dirs returns all directories of a cgroup. Directories are created, and processes

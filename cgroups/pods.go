@@ -152,7 +152,7 @@ func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceN
 // limit that is kept or grows is accepted without reading the usage: a cgroup may
 // be at its limit.
 func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
-	if r.Memory == nil || *r.Memory < 0 {
+	if r.Memory == nil || *r.Memory < 0 || d.on.partial && d.on.of["memory"] == "" {
 		return nil
 	}
 	have, err := d.memoryLimit(ctx, cgroup)

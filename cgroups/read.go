@@ -83,14 +83,18 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 // levelV2 does the work of level on cgroup v2, where swap is counted apart from memory and the
 // limit of swap is not compared.
 func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
-	out := level{quota: Unlimited, period: defaultPeriod, memorySwap: Unlimited}
+	out := noLimits
 	var errs []error
 	must := func(n int64, err error) int64 {
 		errs = append(errs, err)
 		return n
 	}
-	out.share = uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.weight")), 0))
-	out.memory = must(d.number(ctx, "memory", cgroup, "memory.max"))
+	if d.on.of["cpu"] != "" {
+		out.share = uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.weight")), 0))
+	}
+	if d.on.of["memory"] != "" {
+		out.memory = must(d.number(ctx, "memory", cgroup, "memory.max"))
+	}
 	out.min = must(d.numberOr(ctx, "memory", cgroup, memoryMin, 0))
 	out.low = must(d.numberOr(ctx, "memory", cgroup, memoryLow, 0))
 	data, err := d.read(ctx, d.file("cpu", cgroup, "cpu.max"))
