@@ -21,6 +21,9 @@ type InProcessConfig struct {
 	// RootDir is the absolute path of the directory for everything that outlasts a reboot. It is
 	// created if it does not exist. The default is /var/lib/kubelet/localcri.
 	RootDir string
+	// StreamsSocket is the absolute path of the unix socket for streams, to which clients connect. The
+	// default is in a directory below /run.
+	StreamsSocket string
 	// Monitor is [Config].Monitor. If it is "", the program that this package contains is used.
 	Monitor string
 	// Handlers are the OCI runtimes by handler name. If it is empty, runc and crun are looked for
@@ -79,7 +82,7 @@ func (c InProcessConfig) withDefaults() (InProcessConfig, error) {
 		c.Log = zap.NewNop()
 	}
 	var errs []error
-	for field, path := range map[string]string{"RootDir": c.RootDir, "Monitor": c.Monitor, "PreloadDir": c.PreloadDir, "HostsDir": c.HostsDir} {
+	for field, path := range map[string]string{"RootDir": c.RootDir, "StreamsSocket": c.StreamsSocket, "Monitor": c.Monitor, "PreloadDir": c.PreloadDir, "HostsDir": c.HostsDir} {
 		if path != "" && !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s %q: want an absolute path", field, path))
 		}

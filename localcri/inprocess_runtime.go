@@ -1,6 +1,7 @@
 package localcri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 		}
 	}
 	r.service, err = NewStreaming(StreamingConfig{
-		Socket: filepath.Join(names.stateDir, streamsSocket), Runtime: r.runtime, Streams: r.Streams(), Log: m.Log.Named("streams"),
+		Socket: cmp.Or(m.StreamsSocket, filepath.Join(names.stateDir, streamsSocket)), Runtime: r.runtime, Streams: r.Streams(), Log: m.Log.Named("streams"),
 	})
 	return r, err
 }

@@ -226,7 +226,7 @@ func (r *Runtime) handlers(ctx context.Context) ([]*runtimeapi.RuntimeHandler, e
 		}
 		what := func() *runtimeapi.RuntimeHandlerFeatures {
 			return &runtimeapi.RuntimeHandlerFeatures{
-				RecursiveReadOnlyMounts: f.RecursiveReadOnly && machine.RecursiveReadOnly, UserNamespaces: f.UserNamespaces && f.IDMap,
+				RecursiveReadOnlyMounts: f.RecursiveReadOnly && machine.RecursiveReadOnly, UserNamespaces: f.UserNamespaces && f.IDMap && !machine.UserNamespace,
 			}
 		}
 		if name == r.cfg.DefaultHandler {

@@ -3,6 +3,7 @@
 package localcri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,6 +121,9 @@ func (p *pod) make(ctx context.Context) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	if ownUserns(p.options()) {
+		if m, err := r.facts.Machine(ctx); err != nil || m.UserNamespace {
+			return cmp.Or(err, errorf(codes.FailedPrecondition, "linux.security_context.namespace_options.userns_options.mode POD: this runtime is in a user namespace itself, where the kernel maps no IDs of mounts"))
+		}
 		if err := othersPass(r.rootPath(containersDir)); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import (
 // value.
 type Config struct {
 	// RootDir is the directory of all files of the store. It is created, accessible for root
-	// only. Its file system must support trusted extended attributes and have room for the
+	// only. Its file system must support trusted extended attributes (in a user namespace: user extended attributes) and have room for the
 	// images.
 	RootDir string
 	// Registries configures how registries are reached, by host as in references ("docker.io",

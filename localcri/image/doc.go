@@ -14,7 +14,7 @@
 //
 // Images come from registries and their mirrors, from OCI layouts and archives ([Store.Import]),
 // or from a directory that is imported at the start. It needs Linux 5.6, root, and a file system
-// with trusted extended attributes.
+// with trusted extended attributes, or with user extended attributes in a user namespace.
 //
 // # Layers
 //

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,6 +62,11 @@ func (o Overlay) flags() []string {
 	// The default of "index" depends on how the kernel was built (OVERLAY_FS_INDEX); mounts shall
 	// be the same on every node.
 	out := []string{"index=off"}
+	// Attributes of overlayfs are trusted.* otherwise, which nobody can set in a user namespace. Since
+	// Linux 5.11.
+	if userns.RunningInUserNS() {
+		out = append(out, "userxattr")
+	}
 	// Documentation/filesystems/overlayfs.rst, "Volatile mount". The upper directory of such a
 	// mount cannot be mounted again: a new one is needed.
 	if o.Volatile && o.Upper != "" {

@@ -293,9 +293,9 @@ func (s *Store) probe() error {
 		return err
 	}
 	defer t.Close()
-	// Trusted attributes need CAP_SYS_ADMIN (xattr(7)).
+	// Trusted attributes need CAP_SYS_ADMIN (xattr(7)). tmpfs has user attributes since Linux 6.6.
 	if err := setOpaque(t.fd); err != nil {
-		return fmt.Errorf("%s cannot have trusted extended attributes: %w", s.cfg.RootDir, err)
+		return fmt.Errorf("%s cannot have the extended attribute %s: %w", s.cfg.RootDir, opaqueXattr(), err)
 	}
 	// A whiteout is a character device 0/0 (overlayfs.rst, "whiteouts and opaque
 	// directories").

@@ -8,15 +8,19 @@ import (
 	"os"
 	"strings"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 )
 
-// Names with a meaning in overlayfs (Documentation/filesystems/overlayfs.rst). The prefix
-// trusted.overlay. belongs to the kernel: an archive must not set such attributes.
-const (
-	opaqueXattr   = "trusted.overlay.opaque"
-	overlayXattrs = "trusted.overlay."
-)
+// opaqueXattr returns the name of the attribute that marks an opaque directory in overlayfs
+// (Documentation/filesystems/overlayfs.rst). In a user namespace it is a user attribute: see
+// [Overlay.Mount]. The prefix belongs to the kernel: an archive must not set such attributes.
+func opaqueXattr() string {
+	if userns.RunningInUserNS() {
+		return "user.overlay.opaque"
+	}
+	return "trusted.overlay.opaque"
+}
 
 // tree is the directory of a layer. All access is relative to its descriptor; no link is followed
 // and no mount point crossed. Only one goroutine may use it at a time.
@@ -119,13 +123,13 @@ func (t *tree) remove(fd int, base string) error {
 
 // setOpaque marks a directory, so that overlayfs hides the entries that the layers
 // below have in it.
-func setOpaque(fd int) error { return unix.Fsetxattr(fd, opaqueXattr, []byte("y"), 0) }
+func setOpaque(fd int) error { return unix.Fsetxattr(fd, opaqueXattr(), []byte("y"), 0) }
 
 // isOpaque reports whether setOpaque has marked a directory. Other values have other meanings in
 // overlayfs.
 func isOpaque(fd int) bool {
 	var b [2]byte
-	n, err := unix.Fgetxattr(fd, opaqueXattr, b[:])
+	n, err := unix.Fgetxattr(fd, opaqueXattr(), b[:])
 	return err == nil && n == 1 && b[0] == 'y'
 }
 

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -478,7 +479,13 @@ func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) er
 			return err
 		}
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		if err := u.putNode(fd, base, h); err != nil {
+		err := u.putNode(fd, base, h)
+		// In a user namespace nobody can create device nodes. Containers could not open them anyway, and
+		// get their devices from the OCI runtime.
+		if errors.Is(err, unix.EPERM) && h.Typeflag != tar.TypeFifo && userns.RunningInUserNS() {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	default:
@@ -768,7 +775,7 @@ func (u *unpacker) own(fd int, h *tar.Header) error {
 		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
 	}
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
-		return err
+		return ownerError(h, err)
 	}
 	if err := unix.Fchmod(fd, mode(h)); err != nil {
 		return err
@@ -779,7 +786,7 @@ func (u *unpacker) own(fd int, h *tar.Header) error {
 // ownAt does the same as own for entries that must not be opened.
 func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
+		return ownerError(h, err)
 	}
 	// Symbolic links have no mode of their own on Linux.
 	if h.Typeflag != tar.TypeSymlink {
@@ -794,6 +801,15 @@ func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 		return err
 	}
 	return setTime(fd, base, h.ModTime)
+}
+
+// ownerError explains the error of a change of owner in a user namespace, which has no other IDs than
+// those of its ranges.
+func ownerError(h *tar.Header, err error) error {
+	if errors.Is(err, unix.EINVAL) && userns.RunningInUserNS() {
+		return fmt.Errorf("%w: owner %d:%d does not exist in the user namespace of this process; want IDs in the ranges of /proc/self/uid_map and gid_map", errInvalid, h.Uid, h.Gid)
+	}
+	return err
 }
 
 // xattrRecord is the prefix of PAX records with extended attributes.

@@ -68,7 +68,7 @@ func look(t testing.TB, root string) map[string]string {
 		case d.IsDir():
 			out[rel] = "dir"
 			if b := make([]byte, 9); true {
-				if n, err := unix.Lgetxattr(path, opaqueXattr, b); err == nil && string(b[:n]) == "y" {
+				if n, err := unix.Lgetxattr(path, opaqueXattr(), b); err == nil && string(b[:n]) == "y" {
 					out[rel] = "opaque"
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/safefile"
@@ -60,9 +61,11 @@ func (f *Facts) lasting() ocispec.Machine {
 		AppArmor:          strings.HasPrefix(f.text(f.sys("module/apparmor/parameters/enabled")), "Y"),
 		LeastOOMScoreAdj:  f.leastOOMScoreAdj(),
 		RecursiveReadOnly: hasMountSetattr(),
+		UserNamespace:     userns.RunningInUserNS(),
 	}
 	if v2 {
-		m.HugePagesLimited = slices.Contains(strings.Fields(f.text(f.sys("fs/cgroup/cgroup.controllers"))), "hugetlb")
+		m.Controllers = strings.Fields(f.text(f.sys("fs/cgroup/cgroup.controllers")))
+		m.HugePagesLimited = slices.Contains(m.Controllers, "hugetlb")
 	} else {
 		m.HugePagesLimited = f.has(f.sys("fs/cgroup/hugetlb/tasks"))
 	}
@@ -165,7 +168,8 @@ func (f *Facts) status(field string) string {
 // CAP_SYS_RESOURCE, it is the value that the process has now (proc_oom_score_adj(5)).
 func (f *Facts) leastOOMScoreAdj() int64 {
 	const least, sysResource = -1000, 24
-	if effective, err := strconv.ParseUint(f.status("CapEff"), 16, 64); err == nil && effective&(1<<sysResource) != 0 {
+	// In a user namespace the capability does not count.
+	if effective, err := strconv.ParseUint(f.status("CapEff"), 16, 64); err == nil && effective&(1<<sysResource) != 0 && !userns.RunningInUserNS() {
 		return least
 	}
 	own, err := strconv.ParseInt(f.text(f.proc("self/oom_score_adj")), 10, 64)

@@ -86,6 +86,10 @@ type Device struct {
 type Machine struct {
 	// CgroupV2 reports whether the machine uses cgroup v2.
 	CgroupV2 bool
+	// UserNamespace means that this process is in a user namespace. There, the kernel maps no IDs of
+	// mounts, and only the Controllers of cgroup v2 were delegated: values for others are left out.
+	UserNamespace bool
+	Controllers   []string
 	// Systemd reports whether systemd creates the cgroups.
 	Systemd bool
 	// Swap reports whether swap can be limited.

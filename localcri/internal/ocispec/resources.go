@@ -79,5 +79,27 @@ func Resources(requested *runtimeapi.LinuxContainerResources, m Machine) (*specs
 		}
 		r.Unified = maps.Clone(u)
 	}
+	if m.UserNamespace && m.CgroupV2 {
+		m.delegated(r)
+	}
 	return r, nil
+}
+
+// delegated removes the values of controllers that were not delegated to this user namespace. The OCI
+// runtime would fail with them.
+func (m *Machine) delegated(r *specs.LinuxResources) {
+	has := func(controller string) bool { return slices.Contains(m.Controllers, controller) }
+	if r.CPU != nil && !has("cpuset") {
+		r.CPU.Cpus, r.CPU.Mems = "", ""
+	}
+	if r.CPU != nil && !has("cpu") {
+		r.CPU = &specs.LinuxCPU{Cpus: r.CPU.Cpus, Mems: r.CPU.Mems}
+	}
+	if !has("memory") {
+		r.Memory = nil
+	}
+	maps.DeleteFunc(r.Unified, func(file, _ string) bool {
+		controller, _, _ := strings.Cut(file, ".")
+		return !has(controller)
+	})
 }

@@ -90,6 +90,9 @@ func sysctlPath(name string) (string, bool) {
 	return name, len(name) <= 255
 }
 
+// pingRange is the sysctl for the group IDs that may ping without capabilities.
+const pingRange = "net.ipv4.ping_group_range"
+
 // DefaultSysctls are the defaults for a sandbox with its own network: every user may listen on
 // every port, and ping. They are containerd's. With a user namespace, the sysctl for ping is
 // not set, since the group IDs of its range do not exist in that namespace.
@@ -99,7 +102,7 @@ func DefaultSysctls(own Own) map[string]string {
 	}
 	all := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
 	if !own.User {
-		all["net.ipv4.ping_group_range"] = "0 2147483647"
+		all[pingRange] = "0 2147483647"
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/detached"
@@ -31,6 +32,9 @@ func (s *Spaces) SetSysctls(ctx context.Context, id, network string, sysctls map
 		return err
 	}
 	defaults, asked := DefaultSysctls(own), maps.Clone(sysctls)
+	if defaults[pingRange] != "" && userns.RunningInUserNS() {
+		defaults[pingRange] = "0 65535" // the kernel takes only IDs that exist in the user namespace
+	}
 	for name := range asked {
 		path, _ := sysctlPath(name)
 		maps.DeleteFunc(defaults, func(d, _ string) bool { dp, _ := sysctlPath(d); return dp == path })
