@@ -484,6 +484,7 @@ var readers = map[string]string{
 	"node/status":                  "names of the kernel, the firmware and the machine",
 	"nodeagent":                    "mount point of cgroups for node/oom",
 	"nodeagent/csi":                "whether SELinux is on",
+	"nodeagent/rootless":           "delegated cgroups, namespaces of the holder, kernel parameters that forbid namespaces",
 	"numa":                         "topology",
 	"podspec":                      "masked paths of containers",
 	"volumemgr/mount":              "mounts by path of a file that it holds, the mount table",

@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks arm64 test-vm uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem nri suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks arm64 test-vm rootless uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem nri suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -52,9 +52,14 @@ arm64: ## the agent and the monitor are built for arm64; unit tests of what diff
 	$(UNDER_QEMU) -run '^Test' -exec 'qemu-aarch64-static -p 65536' ./cgroups ./podspec
 
 # 20 minutes at most for each package, and for ARCH=arm64; root only to install qemu; changes nothing.
-test-vm: $(if $(ARCH),,tools) ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'; ARGS=-uml for one that is much faster, and knows less; ARCH=arm64 for a pod's life on an emulated arm64 machine
+test-vm: $(if $(ARCH),,tools pasta) ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'; ARGS=-uml for one that is much faster, and knows less; ARCH=arm64 for a pod's life on an emulated arm64 machine
 	go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(if $(ARCH),-arch $(ARCH)) $(ARGS) $(PKG)
+
+# 5 minutes after make uml; root only to install passt and uidmap; changes nothing.
+rootless: tools pasta ## an ordinary user runs the agent, in a user-mode Linux with cgroup v2
+	go build -o $(BIN)/testvm ./internal/cmd/testvm
+	$(BIN)/testvm -uml -memory 3G -timeout 15m -run TestAgentWithoutRoot ./examples/agent
 
 # 10 minutes; root only to install what kernels are compiled with; changes nothing.
 uml: ## a user-mode Linux of Debian's newest sources, for test-vm ARGS=-uml and conformance-v2, twice as fast as the one of its package, with cpusets

@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/rootless"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -63,6 +64,11 @@ func (c *checkFlags) check(ctx context.Context, std stdio) error {
 	good := true
 	name := ""
 	if c.config != "" {
+		if err := rootless.Check(ctx); err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				fmt.Fprintln(std.out, "warning: "+oneLine(line))
+			}
+		}
 		conf, right := checkConfig(std.out, c.config)
 		good = right
 		if conf != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/nodeagent/rootless"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -36,13 +37,16 @@ const packagedRootDir = "/var/lib/nodewright"
 
 // rootDirFlag adds the flag --root-dir to a command that uses the files or the socket of an agent.
 func rootDirFlag(fs *pflag.FlagSet, dir *string) {
-	fs.StringVar(dir, "root-dir", "", "the root `directory` of the agent; default "+packagedRootDir+" if an agent has used it, otherwise "+kubeletconfig.DefaultRootDir)
+	fs.StringVar(dir, "root-dir", "", "the root `directory` of the agent; default "+packagedRootDir+" if an agent has used it, otherwise "+kubeletconfig.DefaultRootDir+"; for users other than root, the first choice is ~/.local/share/nodewright")
 }
 
 // rootDirOr returns dir or, if dir is "", the default root directory.
 func rootDirOr(dir string) string {
 	if dir != "" {
 		return dir
+	}
+	if own := rootless.RootDir(); own != "" {
+		return usedRootDir(own, packagedRootDir, kubeletconfig.DefaultRootDir, own)
 	}
 	return usedRootDir(packagedRootDir, kubeletconfig.DefaultRootDir)
 }

@@ -36,6 +36,7 @@ type runFlags struct {
 	shutdownOnTerm   bool
 	leaveHost        bool
 	network          string
+	forwardPorts     string
 	reach            bridge.Reach
 	preload          string
 	registryHosts    string
@@ -68,6 +69,7 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "on SIGTERM, shut down all pods gracefully: for machines without logind, where SIGTERM means a shutdown")
 	fs.BoolVar(&f.leaveHost, "leave-host", false, "do not change kernel parameters, the agent's own OOM score and the firewall")
 	fs.StringVar(&f.network, "network", "", "the `network` of pods on the agent's own container runtime: cni, bridge or none; default cni in a cluster or if the machine has a CNI configuration, otherwise bridge")
+	fs.StringVar(&f.forwardPorts, "forward-ports", "", "for users other than root: the TCP and UDP `ports` of the machine that lead to the pods' host ports, a list such as 8080,30000-30100; default the ports that listen at the time, which needs pasta 2024_10_30 or later")
 	fs.Func("pods-reach-node", "the `ports` of the node's own processes that pods on the network bridge can reach: all, none, a list such as tcp/53,udp/53, or all except a list, such as !tcp/22; default all", func(s string) (err error) {
 		f.reach, err = bridge.ParseReach(s)
 		return err

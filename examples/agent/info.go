@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/podtext"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/nodeagent/rootless"
 )
 
 // newInfo returns the command that prints the state of the node and the paths of the agent's files.
@@ -78,6 +79,9 @@ func places(values []kubeletconfig.Value, socket string) (all [][2]string) {
 	add("configuration", set["--config"])
 	add("root directory", filepath.Dir(socket))
 	add("socket", socket)
+	if filepath.Dir(socket) == rootless.RootDir() {
+		add("without root", "see docs/guides/rootless.md for what does not work")
+	}
 	add("manifests", set["staticPodPath"])
 	add("manifests from", set["staticPodURL"])
 	add("logs of pods", set["podLogsDir"])

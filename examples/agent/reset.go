@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 	runtime "github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
+	"github.com/nodewright/nodewright/nodeagent/rootless"
 )
 
 // newReset returns the command that stops all pods of the agent's own container runtime.
@@ -39,6 +40,14 @@ func newReset(std stdio) *cobra.Command {
 // reset stops the pods of the runtime and prints what it removed. On a terminal it first asks
 // for confirmation, unless yes is true.
 func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) error {
+	dir, err := ownRootDir(o.RootDir)
+	if err != nil {
+		return err
+	}
+	o.RootDir = dir
+	if err := rootless.Visit(ctx, dir); err != nil {
+		return err
+	}
 	if !yes && isTerminal(std.in) {
 		fmt.Fprintf(std.out, "Stop all pods of %s and remove %s? [y/N] ", o.RootDir, resetExtent(o))
 		if !confirmed(std) {
@@ -50,7 +59,7 @@ func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) er
 		pods, containers = pods+1, containers+n
 		fmt.Fprintf(std.out, "removed pod %s\n", oneLine(pod))
 	}
-	err := localcri.Reset(ctx, o, runtime.InProcessConfig{})
+	err = rootless.Remove(ctx, dir, func() error { return localcri.Reset(ctx, o, runtime.InProcessConfig{}) })
 	kept := ""
 	if !o.Images && !o.All {
 		kept = "; images stay (--images), and data of volumes (--all)"

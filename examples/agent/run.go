@@ -6,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -27,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 	"github.com/nodewright/nodewright/nodeagent/csi"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
+	"github.com/nodewright/nodewright/nodeagent/rootless"
 	"github.com/nodewright/nodewright/signature"
 )
 
@@ -69,6 +68,14 @@ func (f goFlag) Set(s string) error { return f.set.Set(f.name, s) }
 func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error {
 	// With a stricter umask of the service, containers of other users could not read files of their pods.
 	syscall.Umask(0o022)
+	rootDir, err := ownRootDir(f.kubelet.RootDir)
+	if err != nil {
+		return err
+	}
+	f.kubelet.RootDir = rootDir
+	if err := rootless.Enter(ctx, rootless.Config{RootDir: rootDir, Ports: f.forwardPorts}); err != nil {
+		return fmt.Errorf("%w\nor run it as root: sudo %s run", err, program)
+	}
 	conf, warnings, err := loadConfig(f)
 	if err != nil {
 		return err
@@ -85,6 +92,9 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	for _, w := range warnings {
 		log.Warn("questionable setting in the configuration", zap.String("warning", w))
 	}
+	if rootless.Inside() {
+		log.Warn("agent runs without root", zap.Strings("limits", rootless.Limits(ctx, f.forwardPorts)), zap.String("see", "docs/guides/rootless.md"))
+	}
 	if err := nodeagent.RaiseLimits(conf); err != nil {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
@@ -96,9 +106,12 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	o := nodeOptions(f, conf)
 	o.Parts = append(o.Parts, devices...)
 	local, bundles := runtime.InProcessConfig{
-		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()},
+		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort(), ListenOnHostPorts: rootless.Inside()},
 		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth, Hooks: hooks,
 	}, nodebundle.Config{}
+	if rootless.Inside() {
+		local.StreamsSocket = filepath.Join(conf.RootDir, "streams.sock") // nobody else sees /run of the namespaces
+	}
 	if f.signaturePolicy != "" {
 		policy, err := signature.Load(f.signaturePolicy, log.Named("signature"))
 		if err != nil {
@@ -125,7 +138,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	}
 	n, err := nodeagent.New(ctx, o)
 	if err != nil {
-		return needsRoot(err, os.Geteuid(), log, program)
+		return err
 	}
 	if f.signaturePolicy != "" && !own {
 		log.Warn("signature policy has no effect on images, since another container runtime pulls them", zap.String("--signature-policy", f.signaturePolicy))
@@ -147,17 +160,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 		}
 		greet(beside, std, o.Socket, program)
 	}()
-	return needsRoot(n.Run(ctx), os.Geteuid(), log, program)
-}
-
-// needsRoot replaces an error because of missing permissions if the user of the agent is not root. It
-// logs the error at -v 4.
-func needsRoot(err error, uid int, log *zap.Logger, program string) error {
-	if uid == 0 || !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	log.Debug("agent lacks permissions", zap.Int("uid", uid), zap.Error(err))
-	return fmt.Errorf("run needs root: sudo %s run", program)
+	return n.Run(ctx)
 }
 
 // settlePatience limits the wait for the sources of pods, such as an API server, before the agent
@@ -168,6 +171,30 @@ const settlePatience = 5 * time.Second
 // this directory (a constant of the kubelet).
 const containerLogs = "/var/log/containers"
 
+// linksDir returns the directory of links to logs. An ordinary user has one next to podLogsDir.
+func linksDir() string {
+	if rootless.Inside() {
+		return ""
+	}
+	return containerLogs
+}
+
+// rootPodLogs is the default of podLogsDir.
+const rootPodLogs = "/var/log/pods"
+
+// ownRootDir returns dir for root. For another user, it returns an absolute path, and the default of
+// the user instead of the default of root.
+func ownRootDir(dir string) (string, error) {
+	own := rootless.RootDir()
+	switch {
+	case own == "":
+		return dir, nil
+	case dir == "" || dir == kubeletconfig.DefaultRootDir:
+		return own, nil
+	}
+	return filepath.Abs(dir)
+}
+
 // nodeOptions returns the options of a whole node from flags and configuration.
 func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 	return nodeagent.Options{
@@ -177,7 +204,7 @@ func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 			SecretKeyFile: f.secretKeyFile, SecretKeyCredential: f.secretCredential, SecretsInClear: f.secretsInClear,
 			Socket:         cmp.Or(f.socket, filepath.Join(conf.RootDir, "agent.sock")),
 			StartsInFlight: f.startsInFlight, PullsPerRegistry: f.pullsPerRegistry, ExecProbes: f.execProbes, FastProbes: f.fastProbes,
-			PodLogBudget: f.gc.budgetBytes(), PinnedImages: f.gc.pinned(), LeaveHost: f.leaveHost, ContainerLogs: containerLogs,
+			PodLogBudget: f.gc.budgetBytes(), PinnedImages: f.gc.pinned(), LeaveHost: f.leaveHost || rootless.Inside(), ContainerLogs: linksDir(),
 		},
 	}
 }
@@ -189,7 +216,18 @@ func loadConfig(f *runFlags) (*kubeletconfig.Config, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if rootless.Inside() {
+		withoutRoot(c)
+	}
 	return c, warnings, runnable(c, f)
+}
+
+// withoutRoot replaces defaults that only root can use. The sockets of other runtimes are for root too.
+func withoutRoot(c *kubeletconfig.Config) {
+	c.ContainerRuntimeEndpoint = cmp.Or(c.ContainerRuntimeEndpoint, nodeagent.InProcess)
+	if c.PodLogsDir == rootPodLogs {
+		c.PodLogsDir = filepath.Join(c.RootDir, "logs", "pods")
+	}
 }
 
 // runnable returns an error if this agent cannot run with a valid configuration.

@@ -1,16 +1,9 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
-	"golang.org/x/sys/unix"
 )
 
 // What flags say beside the kubelet's reaches the node.
@@ -38,28 +31,5 @@ func TestRunCannotBegin(t *testing.T) {
 		"--pod-manifest-path", dir, "--container-runtime-endpoint", filepath.Join(dir, "cri.sock"))
 	if code != 1 || !strings.Contains(stderr, filepath.Join(dir, "file")) || !strings.Contains(stderr, "not a directory") {
 		t.Errorf("exit %d, stderr %q", code, stderr)
-	}
-}
-
-func TestRunNeedsRoot(t *testing.T) {
-	denied := fmt.Errorf("directory of the node: %w", &os.PathError{Op: "mkdir", Path: "/var/lib/kubelet", Err: unix.EACCES})
-	other := errors.New("manifests: no such directory")
-	core, logs := observer.New(zap.DebugLevel)
-	for _, tc := range []struct {
-		err  error
-		uid  int
-		want string
-	}{
-		{denied, 1000, "run needs root: sudo agent run"},
-		{errors.Join(other, fmt.Errorf("the agent lacks CAP_NET_ADMIN (%w)", unix.EPERM)), 1000, "run needs root: sudo agent run"},
-		{denied, 0, denied.Error()},
-		{other, 1000, other.Error()},
-	} {
-		if err := needsRoot(tc.err, tc.uid, zap.New(core), "agent"); err == nil || err.Error() != tc.want {
-			t.Errorf("%v of user %d: %v, want %s", tc.err, tc.uid, err, tc.want)
-		}
-	}
-	if err := needsRoot(nil, 1000, zap.New(core), "agent"); err != nil || logs.Len() != 2 || logs.FilterLevelExact(zap.DebugLevel).Len() != 2 {
-		t.Errorf("%v, log %v", err, logs.All())
 	}
 }

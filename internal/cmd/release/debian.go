@@ -55,6 +55,7 @@ func (p *packaging) debian() ([]byte, error) {
 		"/usr/share/lintian/overrides/" + program:         "packaging/lintian-overrides",
 		doc + "/copyright":                                "packaging/copyright",
 		doc + "/NEWS.md":                                  "CHANGELOG.md",
+		doc + "/examples/nodewright-agent-user.service":   "packaging/nodewright-agent-user.service",
 		doc + "/examples/hardening.conf":                  "packaging/hardening.conf",
 		doc + "/examples/web.yaml":                        "packaging/web.yaml",
 	} {

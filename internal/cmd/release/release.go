@@ -235,13 +235,14 @@ func (p *packaging) archive() ([]byte, error) {
 	dir := fmt.Sprintf("/%s-%s-%s/", program, p.build.version, p.arch)
 	files := []sampleimage.File{{Path: dir + program, Mode: 0o755, Data: p.binary}, {Path: dir + "LICENSES", Mode: 0o644, Data: p.licenses}}
 	for to, from := range map[string]string{
-		"LICENSE":                  "LICENSE",
-		"README.md":                "README.md",
-		"CHANGELOG.md":             "CHANGELOG.md",
-		"nodewright-agent.service": "packaging/nodewright-agent.service",
-		"hardening.conf":           "packaging/hardening.conf",
-		"agent.yaml":               "packaging/agent.yaml",
-		"web.yaml":                 "packaging/web.yaml",
+		"LICENSE":                       "LICENSE",
+		"README.md":                     "README.md",
+		"CHANGELOG.md":                  "CHANGELOG.md",
+		"nodewright-agent.service":      "packaging/nodewright-agent.service",
+		"nodewright-agent-user.service": "packaging/nodewright-agent-user.service",
+		"hardening.conf":                "packaging/hardening.conf",
+		"agent.yaml":                    "packaging/agent.yaml",
+		"web.yaml":                      "packaging/web.yaml",
 	} {
 		b, err := p.read(from)
 		if err != nil {
