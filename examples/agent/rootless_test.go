@@ -28,7 +28,8 @@ const rootlessUser = 4200
 const rootlessMachine = `set -eu
 for f in passwd group; do mount --bind "$1/$f" /etc/$f; done
 for f in subuid subgid; do mount --bind "$1/subid" /etc/$f; done
-mknod "$1/tun" c 10 200; chmod 0666 "$1/tun"; mount --bind "$1/tun" /dev/net/tun
+mkdir "$1/dev"; mount -t tmpfs dev "$1/dev" # the test's directory may be on a file system without devices
+mknod "$1/dev/tun" c 10 200; chmod 0666 "$1/dev/tun"; mount --bind "$1/dev/tun" /dev/net/tun
 if ! [ -e /sys/fs/cgroup/cgroup.procs ]; then
 	mkdir "$1/v2"; mount --bind /sys/fs/cgroup/unified "$1/v2"; umount -R -l /sys/fs/cgroup; mount --bind "$1/v2" /sys/fs/cgroup; umount -l "$1/v2"
 fi
@@ -71,7 +72,7 @@ func newRootlessLab(t *testing.T) *rootlessLab {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", filepath.Join(repository, "build", "bin")+":"+os.Getenv("PATH"))
-	for _, program := range []string{"unshare", "nsenter", "setpriv", "newuidmap", "pasta", "ip", "runc"} {
+	for _, program := range []string{"unshare", "nsenter", "setpriv", "newuidmap", "pasta", "ip", "curl", "runc"} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing(program)
 		}

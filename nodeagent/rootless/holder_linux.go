@@ -135,7 +135,7 @@ func openHome(rootDir string) (h home, unlock func(), err error) {
 func (h home) read() record {
 	var r record
 	b, err := h.Read(recordName)
-	if err != nil || json.Unmarshal(b, &r) != nil || r.Boot != h.boot {
+	if err != nil || json.Unmarshal(b, &r) != nil || r.Boot != h.boot && !Inside() {
 		return record{Boot: h.boot}
 	}
 	return r
@@ -156,6 +156,9 @@ func (h home) write(r record) error {
 // ordinary user can create nothing in /run, and state in /run has to end with the namespaces. These are
 // no symbolic links: the root directory may be below /run. mount has -n: its own records are in /run
 // too.
+//
+// The namespaces have a boot ID of their own: if they are gone, so are mounts and processes of pods, as
+// after a reboot.
 const setUp = `set -eu
 mount -n -t tmpfs -o mode=755 run "$1"
 for e in /run/*; do
@@ -170,7 +173,8 @@ mount -n --move "$1" /run
 mount -n -t sysfs -o nosuid,nodev,noexec sysfs /sys
 mount -n -t cgroup2 -o nosuid,nodev,noexec cgroup2 /sys/fs/cgroup
 mount -n --make-rshared /
-: > "$2"
+cat /proc/sys/kernel/random/uuid > "$2"
+mount -n --bind "$2" /proc/sys/kernel/random/boot_id
 echo $$
 cd /
 exec sleep infinity >/dev/null 2>&1`
