@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the table of docs/reference/wei
 var ceilings = map[string]float64{
 	"checkpoint": 2, "checkpoint/checkpointtest": 2, "cpumgr": 2, "cri/crilog": 2, "cri/observed": 2, "eviction/notify": 2, "kubeapi/seal": 2, "memmgr": 2, "numa": 2,
 	"podworker/serial": 2, "topology": 2, "volumemgr/mount": 2,
-	"localapi/store": 4, "node/kerneltest": 4,
+	"localapi/store": 4, "node/kerneltest": 4, "nodeagent/rootless": 4,
 	"network": 4.5, "network/networktest": 4.5, "node/logind": 4.5, "probe/check": 4.5,
 	"gc": 7, "gc/logrotate": 7, "node/oom": 7, "pleg": 7,
 	"network/bridge": 7.5, "network/cni": 7.5,

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nodewright/nodewright/internal/ownerlock"
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/node"
 )
 
 // Enter returns nil at once if the user is root. Otherwise it replaces this process by the same
@@ -78,7 +77,7 @@ func Enter(ctx context.Context, c Config) error {
 // busy reports whether an agent runs with the root directory. Another one will fail, and must not change
 // its network.
 func busy(rootDir string) bool {
-	f, err := safefile.OpenIn(rootDir, node.RootLockName)
+	f, err := safefile.OpenIn(rootDir, lockName)
 	if err != nil {
 		return false
 	}

@@ -34,6 +34,9 @@ const (
 	runName    = "run" // an empty directory
 )
 
+// lockName is node.RootLockName: the lock of the agent that uses a root directory.
+const lockName = "agent.lock"
+
 const (
 	// patience limits each step of a start. A machine under load takes seconds.
 	patience = 30 * time.Second

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/nodewright/nodewright/node"
 )
 
 // The record counts only in the boot and for the process for which it was written.
@@ -61,6 +63,12 @@ func TestRecordOfProcesses(t *testing.T) {
 	}
 	if r := h.read(); r != (record{Boot: h.boot}) {
 		t.Errorf("damaged record: %+v", r)
+	}
+}
+
+func TestLockNameIsThatOfAgents(t *testing.T) {
+	if lockName != node.RootLockName {
+		t.Errorf("lockName = %q, want %q", lockName, node.RootLockName)
 	}
 }
 
