@@ -245,11 +245,10 @@ func (h home) pasta(ctx context.Context) process {
 // loopback is an option of pasta since version 2024_10_30. Older ones behave as if it were set.
 const loopback = "--host-lo-to-ns-lo"
 
-// recent reports whether pasta has the option loopback. Older versions of pasta, such as that of Debian
-// 12, open only the ports that listen when pasta starts.
+// recent reports whether pasta has the option loopback, which its help does not show. Older versions of
+// pasta, such as that of Debian 12, open only the ports that listen when pasta starts.
 func recent(ctx context.Context) bool {
-	help, _ := exec.CommandContext(ctx, "pasta", "--help").CombinedOutput()
-	return bytes.Contains(help, []byte(loopback))
+	return exec.CommandContext(ctx, "pasta", loopback, "--version").Run() == nil
 }
 
 // output runs a program until it exits and no process has its output, and returns what it printed.
