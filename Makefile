@@ -56,7 +56,7 @@ shells:
 # Of Debian: what the agent of an ordinary user runs.
 pasta:
 	@{ command -v pasta && command -v newuidmap; } >/dev/null 2>&1 || \
-	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends passt uidmap; }
+	  { apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends passt uidmap; }
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	GOBIN=$(BIN) go -C tools/lint install tool
