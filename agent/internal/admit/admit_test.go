@@ -2,6 +2,7 @@ package admit_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -260,9 +261,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A resize is infeasible if the node could never give it, and deferred while others have the room.
+// pinner is a part that refuses to resize pods with the label pinned.
+type pinner struct{ admitter }
+
+func (pinner) CheckResize(_, wanted *v1.Pod) error {
+	if wanted.Labels["pinned"] == "" {
+		return nil
+	}
+	return &part.ResizeError{Detail: "pinned", Err: errors.New("it has CPUs of its own")}
+}
+
+// A resize is infeasible if the node could never give it or a part refuses it, and deferred while others have the room.
 func TestCheckResize(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, pinner{})
 	has := w.has("a", "500m", book.Admitted)
 	asks := func(cpus string, change func(*v1.Pod)) *v1.Pod {
 		p := has.DeepCopy()
@@ -281,6 +292,7 @@ func TestCheckResize(t *testing.T) {
 		{"it fits", asks("1", nil), "", ""},
 		{"others have it", asks("1500m", nil), v1.PodReasonDeferred, ""},
 		{"the node has less", asks("3", nil), v1.PodReasonInfeasible, "insufficient_node_allocatable"},
+		{"a part refuses it", asks("1", func(p *v1.Pod) { p.Labels = map[string]string{"pinned": "yes"} }), v1.PodReasonInfeasible, "pinned"},
 		{"another class of service", asks("500m", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }), v1.PodReasonInfeasible, "not_resizable"},
 	} {
 		if reason, message, detail := w.CheckResize(has, tc.asks); reason != tc.reason || detail != tc.detail || message == "" != (reason == "") {
