@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks arm64 test-vm rootless uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem nri suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz mutants clocks arm64 test-vm rootless uml gpu nightly parity takeover upgrade incidents kubeadm controlplanes differential cost prometheus page clients peers ecosystem nri suite conformance conformance-v2 conformance-local storage critest bench scale hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -31,6 +31,10 @@ fuzz: ## every fuzz target, TIME=30s each
 	  xargs -r grep -Ho '^func Fuzz[A-Za-z0-9_]*' | while IFS=: read -r file func; do \
 	    echo "== $${func#func } in $$(dirname $$file)"; \
 	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) -fuzzminimizetime 20x $$(dirname $$file); done
+
+# An hour at most, 10 s and more for each mutant; no root; changes nothing.
+mutants: ## mistakes that programmers make, each compiled into the tests that have to find it; ONLY=placement
+	go test -count=1 -timeout 3h -parallel 2 -v -run 'TestMutants$$$(if $(ONLY),/of/$(ONLY))' ./internal/mutants -mutants
 
 # An hour at most; no root; changes nothing.
 SEEDS ?= 2000
@@ -72,7 +76,7 @@ gpu: ## a pod with an NVIDIA GPU of the machine, without a device plugin: of the
 	  go test -tags gpu -count=1 -timeout 4m -v -run 'TestGPU$$' ./examples/agent $(ARGS)
 
 # A night; root; what its parts change. Without I_KNOW=1 it leaves out differential, which takes /var/lib/kubelet.
-nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
+nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every mutant, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./agent -run 'TestStartsAndRemovalsInterleaved|TestPlacementProperty' -seeds 100
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
@@ -80,7 +84,7 @@ nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits an
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -node -seeds 1000 -seed $$(date +%s)0000 -v
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -long -seeds 300 -seed $$(date +%s)0000 -v
 	go test -count=1 -timeout 90m ./examples/agent -run 'TestAgentKilled|TestVolumesOutliveTheAgent' -deaths 200 -v
-	$(MAKE) clocks
+	$(MAKE) mutants clocks
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run OnSystemd'
