@@ -82,10 +82,8 @@ type node struct {
 	claims    *fakeClaims  // nil: none
 	eviction  *pressure.EvictionConfig
 	shutdown  *lifecycle.ShutdownConfig
-	oom       *pressure.OOMKillsConfig
 	measured  *measured            // nil: the runtime measures nothing
 	hung      *agenttest.HungStore // nil: the parts' disk answers
-	forgetful bool                 // containers do not tell what they were made with
 	parts     []part.Part          // beside those
 	configure func(*agent.Config)
 }
@@ -110,9 +108,6 @@ func (n *node) start() *life {
 	n.t.Helper()
 	l := &life{n: n, src: &fakeSource{snapshots: make(chan podmgr.Snapshot, 100), kind: n.kind}, ended: make(chan error, 1)}
 	var rt criapi.RuntimeService = n.rt
-	if n.forgetful {
-		rt = forgetful{n.rt}
-	}
 	if n.devices != nil {
 		rt = recording{rt, n.devices}
 	}

@@ -1,12 +1,10 @@
 package agent_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -106,116 +104,6 @@ func (n *node) cdi(container string) string {
 		names = append(names, d.GetName())
 	}
 	return strings.Join(names, ",")
-}
-
-// A pod waits for its claim and its driver, has what that gives it, and what its
-// status reports; nothing is prepared twice, and all is undone at the end.
-func TestClaims(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := claimNode(t)
-		p := claiming(newPod("p", runs("c")), "a")
-		n.want = []*v1.Pod{p}
-		l := n.start()
-		settle()
-		l.wantPhase("p", v1.PodPending)
-		if r := l.reasons("p"); !slices.Contains(r, "FailedPrepareDynamicResources") {
-			t.Errorf("without its claim: events %v", r)
-		}
-		n.claims.add("a")
-		l.tell()
-		settle()
-		l.wantPhase("p", v1.PodPending)
-		if r := l.reasons("p"); !slices.Contains(r, "WaitingForDynamicResources") {
-			t.Errorf("without its driver: events %v", r)
-		}
-		n.claims.come()
-		synctest.Wait() // it is told, and does not have to ask
-		time.Sleep(time.Second)
-		settle()
-		l.wantPhase("p", v1.PodRunning)
-		if got := n.cdi("c"); got != "v/c=a" {
-			t.Errorf("CDI devices %q", got)
-		}
-		n.claims.called("prepare a")
-		health := func(want v1.ResourceHealthStatus) {
-			t.Helper()
-			st := l.pod("p").Status.ContainerStatuses[0].AllocatedResourcesStatus
-			if len(st) != 1 || st[0].Name != "claim:my-a" || st[0].Resources[0].Health != want {
-				t.Errorf("health %v, want %s", st, want)
-			}
-		}
-		health(v1.ResourceHealthStatusUnknown)
-		n.claims.Health <- dra.Unhealthy
-		settle()
-		health(v1.ResourceHealthStatusUnhealthy)
-
-		n.rt.Kill(n.id("c")) // a restart of the container is none of the claim
-		settle()
-		n.claims.called("")
-
-		l.stop() // the agent is restarted, and its driver comes later
-		l = n.start()
-		settle()
-		l.wantPhase("p", v1.PodRunning)
-		n.rt.Kill(n.id("c"))
-		settle()
-		if got := n.cdi("c"); got != "v/c=a" {
-			t.Errorf("CDI devices after the restart %q", got)
-		}
-		n.claims.come()
-		q := claiming(newPod("q", runs("d")), "a") // shares it
-		n.want = []*v1.Pod{p, q}
-		l.tell()
-		settle()
-		l.wantPhase("q", v1.PodRunning)
-		n.claims.called("")
-		n.want = []*v1.Pod{q}
-		l.tell()
-		settle()
-		n.claims.called("")
-		n.want = nil
-		l.tell()
-		settle()
-		n.claims.called("unprepare a")
-		n.wantNothingLeft()
-		if keys, _ := n.claims.Keys(); len(keys) != 0 {
-			t.Errorf("stored: %v", keys)
-		}
-		l.stop()
-	})
-}
-
-// A driver that fails keeps a pod from ending, and says so; one whose pod went
-// while there was no agent is told then.
-func TestClaimsAtTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := claimNode(t)
-		n.claims.add("a")
-		n.want = []*v1.Pod{claiming(newPod("p", runs("c")), "a")}
-		l := n.start()
-		n.claims.come()
-		settle()
-		l.wantPhase("p", v1.PodRunning)
-		n.claims.called("prepare a")
-		n.claims.Fail(errors.New("it is in use"))
-		n.want = nil
-		l.tell()
-		settle()
-		if r := l.reasons("p"); !slices.Contains(r, "FailedUnprepareDynamicResources") {
-			t.Errorf("events %v", r)
-		}
-		l.stop() // it is not undone yet
-		n.claims.Fail(nil)
-		n.claims.Called()
-		l = n.start()
-		n.claims.come()
-		settle()
-		n.claims.called("unprepare a")
-		if keys, _ := n.claims.Keys(); len(keys) != 0 {
-			t.Errorf("stored: %v", keys)
-		}
-		l.stop()
-	})
 }
 
 // An agent without it does not start what wants it.

@@ -57,6 +57,17 @@ func (u *unlucky) Event(*v1.Pod, string, string, string)                 { u.pan
 func (u *unlucky) Update(context.Context, *v1.Pod, v1.PodStatus) error   { u.panic(); return nil }
 func (u *unlucky) Delete(context.Context, *v1.Pod) error                 { u.panic(); return nil }
 
+// steadyMachine is one that stays up.
+type steadyMachine struct{}
+
+func (steadyMachine) Watch(ctx context.Context, _ time.Duration, on func(bool)) error {
+	on(false)
+	<-ctx.Done()
+	return nil
+}
+
+func (steadyMachine) Release() {}
+
 // badSource is a source that panics.
 type badSource struct{}
 
@@ -243,7 +254,7 @@ func TestHungDiskHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := claimNode(t)
 		n.hung = &agenttest.HungStore{}
-		n.eviction, n.shutdown = &pressure.EvictionConfig{}, &lifecycle.ShutdownConfig{Requested: time.Minute, Machine: &fakeMachine{}}
+		n.eviction, n.shutdown = &pressure.EvictionConfig{}, &lifecycle.ShutdownConfig{Requested: time.Minute, Machine: steadyMachine{}}
 		n.cluster = newCluster()
 		n.cpus, n.placement = "8", pinnedNode(t).placement
 		apart := newPod("apart", runs("c"))
@@ -293,8 +304,8 @@ func inBubble() int { return strings.Count(stacks(), ", synctest bubble ") }
 func TestManyAgentsInOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := claimNode(t)
-		n.evicts(true)
-		n.shutdown, n.cluster = &lifecycle.ShutdownConfig{Requested: time.Minute, Machine: &fakeMachine{}}, newCluster()
+		n.eviction = &pressure.EvictionConfig{Standalone: true}
+		n.shutdown, n.cluster = &lifecycle.ShutdownConfig{Requested: time.Minute, Machine: steadyMachine{}}, newCluster()
 		n.parts = []part.Part{part.AdmitFunc("never", func(p *v1.Pod, _ []*v1.Pod) *part.Rejection {
 			if p.Name != "waits" {
 				return nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -27,11 +25,6 @@ func greedy() pressure.CollectionConfig {
 	return pressure.CollectionConfig{ImagePolicy: &gc.ImagePolicy{}}
 }
 
-// images are the names of the images that are there.
-func (n *node) images() []string {
-	return n.ofImages(func(i *runtimeapi.Image) []string { return i.GetRepoTags() })
-}
-
 // ofImages lists, in order, what of says of each image that is there.
 func (n *node) ofImages(of func(*runtimeapi.Image) []string) (out []string) {
 	list, err := n.rt.ListImages(context.Background(), nil)
@@ -43,107 +36,6 @@ func (n *node) ofImages(of func(*runtimeapi.Image) []string) (out []string) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// Images go that no pod needs; those of pods that are stored stay, wherever in
-// the pod they are named, and those that are pinned.
-func TestImagesGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.rt.SetImageFS(n.root)
-		n.gc = greedy()
-		n.gc.PinnedImages = []string{"localhost/tools/*"}
-		n.rt.AddImage("localhost/old:1", "localhost/init:1", "localhost/volume:1", "localhost/tools/a:1", "localhost/later:1")
-		p := newPod("p", runs("c"))
-		init := runs("i", "exit", "0")
-		init.Image = "localhost/init:1"
-		later := runs("later")
-		later.Image = "localhost/later:1"
-		p.Spec.InitContainers = []v1.Container{runs("waits", "sleep", "1h", "exit", "0"), init}
-		p.Spec.Containers = append(p.Spec.Containers, later)
-		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "localhost/volume:1"}}}}
-		n.want = []*v1.Pod{p}
-		l := n.start()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		want := []string{image, "localhost/init:1", "localhost/later:1", "localhost/tools/a:1", "localhost/volume:1"}
-		if got := n.images(); !slices.Equal(got, want) {
-			t.Errorf("images %q, want %q", got, want)
-		}
-		told, err := l.Images(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		verdicts := map[string]string{}
-		for _, i := range told.Images {
-			verdicts[i.Name] = strings.TrimSpace(i.Verdict + " " + i.Why)
-		}
-		for name, want := range map[string]string{
-			image: "in use default/p/waits", "localhost/init:1": "desired localhost/init:1", "localhost/tools/a:1": "pinned by name localhost/tools/*",
-		} {
-			if verdicts[name] != want {
-				t.Errorf("%s: %q, want %q", name, verdicts[name], want)
-			}
-		}
-		if told.Disk.Capacity == 0 || told.Wanted == 0 || !strings.Contains(told.Summary, "3 desired") {
-			t.Errorf("told %+v", told)
-		}
-		n.want = nil
-		l.tell()
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if got := n.images(); !slices.Equal(got, []string{"localhost/tools/a:1"}) {
-			t.Errorf("images %q are left when no pod is", got)
-		}
-		l.stop()
-	})
-}
-
-// No image goes before it is known what is to run here, unless space runs out.
-func TestNoImageGoesBeforeTheSourcesHaveSpoken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.rt.SetImageFS(n.root)
-		n.gc = greedy()
-		late := &fakeSource{}
-		n.more = append(n.more, lateSource{late})
-		l := n.start()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if got := n.images(); !slices.Equal(got, []string{image}) {
-			t.Errorf("images %q", got)
-		}
-		if err := l.ReclaimImages(t.Context()); err != nil || len(n.images()) != 0 {
-			t.Errorf("%v, %q are left", err, n.images())
-		}
-		l.stop()
-	})
-}
-
-// lateSource says nothing.
-type lateSource struct{ *fakeSource }
-
-func (lateSource) Name() string { return "http" }
-
-// What cannot be told of the disk is an event about the node, from the second
-// time on.
-func TestImageCollectionThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t) // without a file system of its images
-		l := n.start()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := l.NodeEvents(); len(got) != 0 {
-			t.Errorf("events %+v after the first time", got)
-		}
-		time.Sleep(11 * time.Minute)
-		synctest.Wait()
-		got := l.NodeEvents()
-		if len(got) != 1 || got[0].Reason != gc.ReasonImageGCFailed || got[0].Count != 2 {
-			t.Errorf("events %+v", got)
-		}
-		l.stop()
-	})
 }
 
 // A crash loop leaves as many dead containers as the policy says, for as long.
@@ -217,54 +109,6 @@ func TestReclaimOfPodsThatAreOver(t *testing.T) {
 		l.wantPhase("job", v1.PodSucceeded)
 		if n := len(n.rt.Calls("StartContainer")); n != 2 {
 			t.Errorf("%d starts, want 2", n)
-		}
-		l.stop()
-	})
-}
-
-// Logs are rotated from the moment a container runs, those of before the
-// agent's start too, and no longer when it has ended.
-func TestLogsAreRotated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.gc.Logs.MaxSize, n.gc.Logs.MaxFiles = 1000, 2
-		n.want = []*v1.Pod{newPod("p", runs("c"))}
-		l := n.start()
-		settle()
-		fill := func() (files []string) {
-			path, err := l.LogPath(l.pod("p"), "c", false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, make([]byte, 2000), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(11 * time.Second)
-			synctest.Wait()
-			entries, err := os.ReadDir(filepath.Dir(path))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range entries {
-				files = append(files, e.Name())
-			}
-			return files
-		}
-		for range 3 {
-			if files := fill(); len(files) != 2 || files[0] != "0.log" || !strings.HasPrefix(files[1], "0.log.2") {
-				t.Errorf("files %q, want the log and one that was rotated", files)
-			}
-		}
-		l.stop()
-		l = n.start()
-		settle()
-		if files := fill(); len(files) != 2 || n.rt.Calls("ReopenContainerLog") == nil || len(n.rt.Calls("ReopenContainerLog")) != 4 {
-			t.Errorf("after the agent's restart: files %q, %d rotations", files, len(n.rt.Calls("ReopenContainerLog")))
-		}
-		n.rt.Kill(n.id("c"))
-		settle()
-		if files := fill(); !slices.Contains(files, "1.log") {
-			t.Errorf("after the container's restart: files %q", files)
 		}
 		l.stop()
 	})

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -26,7 +25,6 @@ type cluster struct {
 	pods     map[string]*v1.Pod // by name
 	statuses map[types.UID]v1.PodStatus
 	made     int
-	down     bool
 	news     chan struct{}
 }
 
@@ -57,9 +55,6 @@ func (c *cluster) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error 
 func (c *cluster) change(f func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.down {
-		return errors.New("no route to host")
-	}
 	c.news <- struct{}{}
 	return f()
 }
@@ -143,28 +138,6 @@ func TestStaticPodHasAMirror(t *testing.T) {
 		settle()
 		if left := c.names(); len(left) > 0 {
 			t.Errorf("mirrors left: %v", left)
-		}
-		l.stop()
-	})
-}
-
-// A cluster that is away holds up nothing, and gets its mirror when it is back.
-func TestMirrorsOfAClusterThatIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, c := newNode(t), newCluster()
-		c.down = true
-		n.cluster, n.want = c, []*v1.Pod{newPod("a", runs("main"))}
-		l := n.start()
-		time.Sleep(time.Hour)
-		settle()
-		l.wantPhase("a", v1.PodRunning)
-		c.mu.Lock()
-		c.down = false
-		c.mu.Unlock()
-		time.Sleep(3 * time.Minute)
-		settle()
-		if st := c.statuses["mirror-1"]; st.Phase != v1.PodRunning {
-			t.Errorf("the mirror's status is %+v", st)
 		}
 		l.stop()
 	})

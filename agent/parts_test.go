@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	criapi "k8s.io/cri-api/pkg/apis"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/local"
@@ -79,9 +78,6 @@ func (n *node) list(rt criapi.RuntimeService, images criapi.ImageManagerService,
 		out = append(out, h.shutdown)
 	}
 	out = append(out, n.admitters...)
-	if n.oom != nil {
-		out = append(out, must[*pressure.OOMKills](n)(pressure.NewOOMKills(*n.oom)))
-	}
 	if n.cluster != nil {
 		out = append(out, must[*lifecycle.Mirrors](n)(lifecycle.NewMirrors(lifecycle.MirrorsConfig{API: n.cluster})))
 	}
@@ -117,16 +113,6 @@ func (h *has) ShuttingDown() error {
 }
 
 func (h *has) FreshDevices() bool { return h.devices != nil && h.devices.FreshDevices() }
-
-func (h *has) OwnCPUs(pod *v1.Pod) bool { return h.placement.OwnCPUs(pod) }
-
-func (h *has) Images(ctx context.Context) (local.Images, error) { return h.collection.Images(ctx) }
-
-func (h *has) Summary(ctx context.Context) (*statsapi.Summary, error) { return h.stats.Summary(ctx) }
-
-func (h *has) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
-	return h.stats.CPUAndMemory(ctx)
-}
 
 func (h *has) Details() ([]pressure.PodDetail, error) { return h.stats.Details() }
 

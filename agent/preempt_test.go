@@ -238,30 +238,3 @@ func TestVictimThatDoesNotEnd(t *testing.T) {
 		}
 	})
 }
-
-// A static pod that ended for a critical one begins again when that one is gone.
-func TestStaticVictimComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.preempts(true)
-		l := n.start()
-		defer l.stop()
-		web, critical := withCPU(newPod("web", runs("c")), "2", 0), withCPU(newPod("critical", runs("c")), "1", systemNodeCritical)
-		n.want = []*v1.Pod{web}
-		l.tell()
-		settle()
-		n.want = []*v1.Pod{web, critical}
-		l.tell()
-		settle()
-		l.wantPhase("critical", v1.PodRunning)
-		if p := l.pod("web"); p.Status.Reason != "Preempting" {
-			t.Errorf("the victim is %s, %s", p.Status.Phase, p.Status.Reason)
-		}
-		n.want = []*v1.Pod{web}
-		l.tell()
-		settle()
-		time.Sleep(2 * time.Minute)
-		settle()
-		l.wantPhase("web", v1.PodRunning)
-	})
-}

@@ -87,7 +87,7 @@ func waitsFor(p *v1.Pod, reason string) bool {
 }
 
 // A pod sees its devices inside, and keeps them when the plugin is killed and then the agent.
-// In which order they come back, and what a boot changes, is tested in package agent.
+// In which order they come back, and what a boot changes, is tested in packages devicemgr and agent/resources.
 func TestDevicePlugin(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

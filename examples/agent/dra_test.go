@@ -113,7 +113,7 @@ func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].Contai
 
 // A pod has what its claim gives it: it waits for a driver that is late, sees its device
 // inside, keeps it when driver and agent are killed, and gives it back. In which order they
-// come back, what the device's health is and who shares a claim is tested in packages dra, agent
+// come back, what the device's health is and who shares a claim is tested in packages dra, agent/resources
 // and internal/sim.
 func TestResourceClaims(t *testing.T) {
 	t.Parallel()
