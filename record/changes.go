@@ -33,7 +33,16 @@ func (c *Changes) Next(e *Entry) (fact []byte, changed bool) {
 	if has || !e.Fact.idle() {
 		c.recent[key] = state
 	}
-	return fact, has && last != state || !has && !e.Fact.idle()
+	return fact, isNews(last, has, state, e.Fact.idle())
+}
+
+// isNews reports whether a state differs from the last one of the same object. Without a last one,
+// has is false: then every state is news, unless it is idle.
+func isNews(last uint32, has bool, state uint32, idle bool) bool {
+	if has {
+		return last != state
+	}
+	return !idle
 }
 
 // Forget makes the state of an entry count as changed the next time.

@@ -132,7 +132,7 @@ func (r *Recorder) news(key uint64, sum uint32, idle bool) bool {
 		return true
 	}
 	last, has := r.known[key]
-	if has && last.sum == sum || !has && idle {
+	if !isNews(last.sum, has, sum, idle) {
 		return false
 	}
 	r.known[key] = state{sum: sum}
