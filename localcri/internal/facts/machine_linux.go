@@ -87,12 +87,6 @@ func (f *Facts) SELinux() string {
 	}
 }
 
-// SystemdBooted reports whether systemd is the machine's init (sd_booted(3)).
-func SystemdBooted() bool {
-	info, err := os.Lstat("/run/systemd/system")
-	return err == nil && info.IsDir()
-}
-
 func (f *Facts) proc(name string) string { return filepath.Join(f.cfg.Proc, name) }
 
 func (f *Facts) sys(name string) string { return filepath.Join(f.cfg.Sys, name) }

@@ -1,8 +1,6 @@
 package usage
 
 import (
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/kernel"
 )
@@ -174,81 +170,4 @@ func TestOwnCgroupIsNotKilled(t *testing.T) {
 		return
 	}
 	t.Skip("this process is in the root of every hierarchy; ", cgroup)
-}
-
-func TestProcessOfSomebodyElse(t *testing.T) {
-	for name, tt := range map[string]struct {
-		script string
-		signal syscall.Signal
-		want   int32
-	}{
-		"exits":     {"read x; exit 7", 0, 7},
-		"is killed": {"read x; sleep 1000", syscall.SIGKILL, 137},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command("sh", "-c", tt.script)
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			st, err := kernel.This.Process(t.Context(), cmd.Process.Pid)
-			if err != nil || st.Start == 0 {
-				t.Fatalf("%+v, %v", st, err)
-			}
-			if p, err := OpenProcess(cmd.Process.Pid, st.Start+1); !errors.Is(err, ErrGone) {
-				t.Errorf("another one of its number: %v, %v", p, err)
-			}
-			p, err := OpenProcess(cmd.Process.Pid, st.Start)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if e, err := p.Wait(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("Wait with an ended context: %+v, %v", e, err)
-			}
-			done := make(chan struct{})
-			var got Exit
-			go func() {
-				defer close(done)
-				got, err = p.Wait(t.Context())
-			}()
-			if tt.signal != 0 {
-				if err := p.Signal(tt.signal); err != nil {
-					t.Error(err)
-				}
-			} else if _, err := in.Write([]byte("x\n")); err != nil {
-				t.Error(err)
-			}
-			_ = cmd.Wait() // it is reaped by its parent, at whatever moment
-			<-done
-			if err != nil || got.At.IsZero() {
-				t.Fatalf("Wait = %+v, %v", got, err)
-			}
-			if _, supported := p.info(); got.Known != true && supported {
-				t.Errorf("the code is not known: %+v", got)
-			}
-			if got.Known && got.Code != tt.want {
-				t.Errorf("code %d; want %d", got.Code, tt.want)
-			}
-			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrGone) {
-				t.Errorf("Signal after its end: %v", err)
-			}
-			if _, err := OpenProcess(cmd.Process.Pid, st.Start); !errors.Is(err, ErrGone) {
-				t.Errorf("OpenProcess after its end: %v", err)
-			}
-		})
-	}
-}
-
-func TestCode(t *testing.T) {
-	for status, want := range map[int32]int32{0: 0, 256: 1, 7 << 8: 7, 9: 137, 15: 143, 11 | 0x80: 139} {
-		if got := code(status); got != want {
-			t.Errorf("code(%d) = %d; want %d", status, got, want)
-		}
-	}
 }
