@@ -193,6 +193,10 @@ func TestEviction(t *testing.T) {
 		if n.underPressure() || changes.Load() != 2 || !n.has("readmit") || n.Admit(newEvictionPod("late", ""), nil) != nil {
 			t.Errorf("pressure lasts, or its end is not told: %d changes", changes.Load())
 		}
+		n.host.SetStatus(fixed.UID, *evicted())
+		if why := n.Explain(fixed); why != "" {
+			t.Errorf("a static pod of a cluster's node begins again: it waits for %s", why)
+		}
 		n.stop()
 	})
 }

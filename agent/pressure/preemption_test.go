@@ -62,6 +62,7 @@ func TestForWhomPodsEnd(t *testing.T) {
 		{"another that has too little", false, preemptionPod("p", "file", 0, "1"), preemptionPod("o", "api", 0, "999m"), false},
 		{"another static pod", false, preemptionPod("p", "file", 0, "1"), preemptionPod("o", "file", 0, "1"), false},
 		{"alone, a static pod", true, preemptionPod("p", "file", 0, "1"), preemptionPod("o", "file", 0, "1"), false},
+		{"alone, a static pod of a higher priority", true, preemptionPod("p", "file", 7, "1"), preemptionPod("o", "file", 0, "1"), false},
 		{"alone, a system pod", true, preemptionPod("p", "file", system, "1"), preemptionPod("o", "file", 0, "1"), true},
 	} {
 		p, _ := newPart(t, pressure.PreemptionConfig{Standalone: tc.standalone})

@@ -93,13 +93,16 @@ func TestPodWithClaims(t *testing.T) {
 			t.Errorf("driver heard %q", calls)
 		}
 		in := podspec.Input{Attached: map[string]podspec.Attachment{"main": {CDI: []string{"v/c=other", "v/c=a"}}}}
-		shared := in.Attached["main"].CDI[:1]
 		if err := n.Compile(pod, &in); err != nil || !slices.Equal(in.Attached["main"].CDI, []string{"v/c=other", "v/c=a"}) {
 			t.Errorf("attached %v, %v", in.Attached, err)
 		}
-		in = podspec.Input{Attached: map[string]podspec.Attachment{"main": {CDI: shared}}}
+		shared := []string{"v/c=other", "v/c=b"}
+		in = podspec.Input{Attached: map[string]podspec.Attachment{"main": {CDI: shared[:1]}}}
 		if err := n.Compile(pod, &in); err != nil || !slices.Equal(in.Attached["main"].CDI, []string{"v/c=other", "v/c=a"}) {
 			t.Errorf("attached %v, %v", in.Attached, err)
+		}
+		if shared[1] != "v/c=b" {
+			t.Errorf("the devices of others are %v now", shared)
 		}
 		held := n.Held().Dynamic(pod, "main")
 		if len(held) != 1 || held[0].GetClaimName() != "a" || held[0].GetClaimResources()[0].GetCdiDevices()[0].GetName() != "v/c=a" {

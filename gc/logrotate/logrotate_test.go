@@ -220,6 +220,9 @@ func TestReopenFails(t *testing.T) {
 		w.fail, w.late = boom, tc.late
 		_, err := m.rotate(t.Context(), l, 1)
 		w.write(t, l.ID, "c")
+		if _, err := os.Stat(l.Path); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
 		if names, _ := contents(t, l); !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) || !slices.Equal(names, tc.names) {
 			t.Errorf("%s: files %q, %v, want %q, %v", tc.name, names, err, tc.names, tc.err)
 		}

@@ -48,7 +48,7 @@ var mutants = map[string][]mutant{
 		{
 			"A pod does not start while containers are being created all the time.", "agent/resources/placement_prepare.go",
 			"if errors.Is(cause, errCreating) {",
-			"if false {",
+			"if errors.Is(cause, errCreating) && false {",
 			"agent/resources", "TestWaitsForCreation",
 		},
 		{
@@ -139,7 +139,7 @@ var mutants = map[string][]mutant{
 			"Running containers keep their CPUs over a restart without a checkpoint.", "agent/resources/placement_restore.go",
 			"for _, g := range append(p.kubeletPods(), p.guesses()...) {",
 			"for _, g := range p.kubeletPods() {",
-			"agent/resources", "TestRestarts",
+			"agent/resources", "TestRuntimeIsSilent",
 		},
 		{
 			"A checkpoint with an unknown content is set aside.", "agent/resources/placement_restore.go",
@@ -330,8 +330,8 @@ var mutants = map[string][]mutant{
 			"agent/resources", "TestSlowPreStart",
 		},
 		{
-			"No call to a plugin runs when the agent has ended.", "agent/resources/devices_starts.go",
-			"\ts.cancel()\n",
+			"No call to a plugin begins when the agent has ended.", "agent/resources/devices_restore.go",
+			"\tdefer p.starts.end()\n",
 			"",
 			"agent/resources", "TestFailedPreStart",
 		},
@@ -608,7 +608,7 @@ var mutants = map[string][]mutant{
 		{
 			"The disk space of an evicted pod is free when its worker has finished.", "agent/pressure/eviction.go",
 			"return !ok || w.Finished",
-			"return true",
+			"return !ok || w.Finished || true",
 			"agent/pressure", "TestVolumesOfAnEvictedPodAreWaitedFor",
 		},
 		{
@@ -710,7 +710,7 @@ var mutants = map[string][]mutant{
 		{
 			"Unneeded images and containers are removed before pods are evicted.", "eviction/relieve.go",
 			"\tif !l.reclaim(ctx, t, d) {\n",
-			"\tif _ = l.reclaim(ctx, t, d); false {\n",
+			"\tif false && !l.reclaim(ctx, t, d) {\n",
 			"eviction", "TestReclaimComesFirst",
 		},
 		{
@@ -1346,7 +1346,7 @@ var mutants = map[string][]mutant{
 		{
 			"Parts add to the status of pods.", "agent/status.go",
 			"\thooks.Each(a.guard, a.hooks.Reporters, func(r part.Reporter) { r.Report(pod, &st) })\n",
-			"",
+			"\t_ = hooks.Each[part.Reporter]\n",
 			"agent", "TestMomentsOfParts",
 		},
 		{

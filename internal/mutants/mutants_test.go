@@ -130,7 +130,9 @@ func TestMutants(t *testing.T) {
 						t.Parallel()
 						begin := time.Now()
 						v, why := r.try(t.Context(), m)
-						r.note(area, m, v, time.Since(begin))
+						took := time.Since(begin).Round(time.Second)
+						r.note(area, m, v, took)
+						t.Logf("%s in %v", v, took)
 						if v != killed && v != killedLate {
 							t.Errorf("%s: %s: %s", m.file, v, why)
 						}
@@ -273,7 +275,7 @@ func (r *runner) table() string {
 		if x.verdict == killed || x.verdict == killedLate {
 			by[x.pkg]++
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\t%s\n", x.verdict, x.area, x.behaviour, x.pkg, x.tests, x.took.Round(time.Second))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\t%s\n", x.verdict, x.area, x.behaviour, x.pkg, x.tests, x.took)
 	}
 	_ = w.Flush()
 	for _, pkg := range slices.Sorted(maps.Keys(by)) {
